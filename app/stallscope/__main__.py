@@ -1,0 +1,5 @@
+"""``python -m stallscope`` is the command ``stallscope``."""
+
+from stallscope.cli import main
+
+main()
