@@ -1,0 +1,281 @@
+"""Machine code without Python in it: calls through addresses, atomic words, and the helpers that programs call.
+
+Whatever a loop calls by address is called as ``int64 f(int64 x 11)``; on x86-64 and AArch64 Linux a function of fewer
+integers or pointers takes that well. ``native:NAME`` in a program is one of these helpers:
+
+- ``store(address, value)`` and ``add(address, value)`` change a word; they return 0
+- ``wait(address, value, timeout_ns)`` returns 0 once the word is at least ``value``, 1 when the time is over
+- ``sleep(ns)``, ``work(iterations)`` (arithmetic of a fixed length) and ``nothing()`` return 0
+- ``gate``, for cuLaunchHostFunc, takes the address of int64[3]: address of a word, address of a counter, timeout in
+  ns. It returns once the word is not 0; after the timeout it counts and sets the word itself.
+
+Only this module and ``loop`` load numba.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import numba  # type: ignore[import-untyped, unused-ignore]
+from llvmlite import ir  # type: ignore[import-untyped, unused-ignore]
+from numba.core import cgutils, types  # type: ignore[import-untyped, unused-ignore]
+from numba.extending import intrinsic as _untyped_intrinsic  # type: ignore[import-untyped, unused-ignore]
+
+CLOCK_MONOTONIC = 1
+TIMER_ABSTIME = 1
+SECOND = 1_000_000_000
+
+F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+
+_i64 = types.int64
+_word = ir.IntType(64)
+_status = ir.IntType(32)
+_timespec = ir.ArrayType(_word, 2)
+
+
+def _cached(compile_with: Callable[..., Any]) -> Any:
+    # Without a place to write to (a read-only home on a server) numba raises; then each start compiles afresh.
+    try:
+        return compile_with(cache=True)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        return compile_with(cache=False)
+
+
+def compiled(signature: str | None = None) -> Callable[[F], F]:
+    """Compiles a function that takes no GIL and raises nothing: for ``signature`` and to the cache, or, without one,
+    into whatever calls it."""
+
+    def decorate(function: F) -> F:
+        if signature is None:
+            return cast(F, numba.njit(error_model="numpy", inline="always")(function))
+
+        def to_cache(cache: bool) -> Any:
+            return numba.njit(signature, nogil=True, error_model="numpy", cache=cache)(function)
+
+        return cast(F, _cached(to_cache))
+
+    return decorate
+
+
+def intrinsic(function: Callable[Concatenate[Any, P], Any]) -> Callable[P, int]:
+    """``numba.extending.intrinsic``, typed: in compiled code it is called without the first argument."""
+    return cast(Callable[P, int], _untyped_intrinsic(function))
+
+
+def _pointer(builder: Any, address: Any, pointee: Any) -> Any:
+    return builder.inttoptr(address, pointee.as_pointer())
+
+
+@intrinsic
+def invoke(
+    typing: Any, address: Any, a0: Any, a1: Any, a2: Any, a3: Any, a4: Any, a5: Any, a6: Any, a7: Any, a8: Any,
+    a9: Any, a10: Any,
+) -> Any:  # fmt: skip
+    """The 64-bit return of the function at ``address``, called with eleven integers."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.call(_pointer(builder, values[0], ir.FunctionType(_word, [_word] * 11)), values[1:])
+
+    return _i64(*[_i64] * 12), generate
+
+
+@intrinsic
+def load(typing: Any, address: Any) -> Any:
+    """The word at ``address``, read anew each time it is asked for."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, values[0], _word), "acquire", 8)
+
+    return _i64(_i64), generate
+
+
+@intrinsic
+def store(typing: Any, address: Any, value: Any) -> Any:
+    """Writes the word at ``address``; what was written before it is seen before it. Returns 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        builder.store_atomic(values[1], _pointer(builder, values[0], _word), "release", 8)
+        return _word(0)
+
+    return _i64(_i64, _i64), generate
+
+
+@intrinsic
+def add(typing: Any, address: Any, value: Any) -> Any:
+    """Adds to the word at ``address`` in one step, whoever else does. Returns what it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.atomic_rmw("add", _pointer(builder, values[0], _word), values[1], "seq_cst")
+
+    return _i64(_i64, _i64), generate
+
+
+@intrinsic
+def load_ms_as_ns(typing: Any, address: Any) -> Any:
+    """The 32-bit float of milliseconds at ``address`` in whole ns."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        double = ir.DoubleType()
+        bits = builder.load_atomic(_pointer(builder, values[0], _status), "acquire", 4)
+        ns = builder.fmul(builder.fpext(builder.bitcast(bits, ir.FloatType()), double), double(1e6))
+        half = builder.select(builder.fcmp_ordered("<", ns, double(0)), double(-0.5), double(0.5))
+        return builder.fptosi(builder.fadd(ns, half), _word)
+
+    return _i64(_i64), generate
+
+
+@intrinsic
+def bit_length(typing: Any, value: Any) -> Any:
+    """How many bits ``value`` (taken as unsigned) needs."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.sub(_word(64), builder.ctlz(values[0], ir.IntType(1)(0)))
+
+    return _i64(_i64), generate
+
+
+@intrinsic
+def clock_ns(typing: Any, clock_gettime: Any) -> Any:
+    """CLOCK_MONOTONIC in ns by the function at that address."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        time = cgutils.alloca_once(builder, _timespec)
+        kind = ir.FunctionType(_status, [_status, _timespec.as_pointer()])
+        builder.call(_pointer(builder, values[0], kind), [_status(CLOCK_MONOTONIC), time])
+        seconds, rest = (builder.load(cgutils.gep_inbounds(builder, time, 0, i)) for i in range(2))
+        return builder.add(builder.mul(seconds, _word(SECOND)), rest)
+
+    return _i64(_i64), generate
+
+
+@intrinsic
+def sleep_until(typing: Any, clock_nanosleep: Any, time_ns: Any) -> Any:
+    """Sleeps until CLOCK_MONOTONIC is ``time_ns``, by the function at that address; a signal may end it early."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        time = cgutils.alloca_once(builder, _timespec)
+        for i, part in enumerate((builder.sdiv, builder.srem)):
+            builder.store(part(values[1], _word(SECOND)), cgutils.gep_inbounds(builder, time, 0, i))
+        pointer = _timespec.as_pointer()
+        kind = ir.FunctionType(_status, [_status, _status, pointer, pointer])
+        function = _pointer(builder, values[0], kind)
+        result = builder.call(function, [_status(CLOCK_MONOTONIC), _status(TIMER_ABSTIME), time, pointer(None)])
+        return builder.sext(result, _word)
+
+    return _i64(_i64, _i64), generate
+
+
+def _symbol(name: str) -> Callable[[], int]:
+    @intrinsic
+    def symbol(typing: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            kind = ir.FunctionType(_status, [])
+            return builder.ptrtoint(cgutils.get_or_insert_function(builder.module, kind, name), _word)
+
+        return _i64(), generate
+
+    return symbol
+
+
+# By name and not as a number: a number would be wrong in the process that next reads the cache.
+_clock_gettime = _symbol("clock_gettime")
+_clock_nanosleep = _symbol("clock_nanosleep")
+
+
+def _poll(address: int, value: int, timeout_ns: int, step_ns: int) -> int:
+    # Polls in steps and not on a tight loop: a waiting thread must not take a core from a measured one.
+    limit = clock_ns(_clock_gettime()) + timeout_ns
+    while load(address) < value:
+        now = clock_ns(_clock_gettime())
+        if now >= limit:
+            return 1
+        sleep_until(_clock_nanosleep(), min(now + step_ns, limit))
+    return 0
+
+
+_poll = compiled()(_poll)
+POLL_STEP_NS = 20_000
+
+
+def _store(address: int, value: int) -> int:
+    return store(address, value)
+
+
+def _add(address: int, value: int) -> int:
+    add(address, value)
+    return 0
+
+
+def _wait(address: int, value: int, timeout_ns: int) -> int:
+    return _poll(address, value, timeout_ns, POLL_STEP_NS)
+
+
+def _sleep(ns: int) -> int:
+    limit = clock_ns(_clock_gettime()) + ns
+    while clock_ns(_clock_gettime()) < limit:
+        sleep_until(_clock_nanosleep(), limit)
+    return 0
+
+
+def _work(iterations: int) -> int:
+    # A generator of full period: it is back at its seed only after 2**64 steps, which the compiler cannot know.
+    seed = 88_172_645_463_325_252
+    x = seed
+    for _ in range(iterations):
+        x = x * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407
+    return 1 if x == seed and iterations > 0 else 0
+
+
+def _nothing() -> int:
+    return 0
+
+
+def _gate(data: int) -> int:
+    word, forced, timeout_ns = load(data), load(data + 8), load(data + 16)
+    limit = clock_ns(_clock_gettime()) + timeout_ns
+    while load(word) == 0:
+        now = clock_ns(_clock_gettime())
+        if now >= limit:
+            add(forced, 1)
+            store(word, 1)
+            break
+        sleep_until(_clock_nanosleep(), min(now + POLL_STEP_NS, limit))
+    return 0
+
+
+_HELPERS: dict[str, tuple[Callable[..., int], int]] = {
+    "store": (_store, 2),
+    "add": (_add, 2),
+    "wait": (_wait, 3),
+    "sleep": (_sleep, 1),
+    "work": (_work, 1),
+    "nothing": (_nothing, 0),
+    "gate": (_gate, 1),
+}
+
+
+@cache
+def _helper(name: str) -> Any:
+    function, arguments = _HELPERS[name]
+    return _cached(lambda cache: numba.cfunc(_i64(*[_i64] * arguments), cache=cache)(function))
+
+
+def address(name: str) -> int:
+    """The address of a helper. Raises KeyError when there is none of that name."""
+    return int(_helper(name).address)
+
+
+@cache
+def libc_address(name: str) -> int:
+    """The address of a function of the C library. Raises KeyError when it has none of that name."""
+    try:
+        function = getattr(ctypes.CDLL(None), name)
+    except AttributeError:
+        raise KeyError(name) from None
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
