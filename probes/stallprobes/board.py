@@ -159,7 +159,7 @@ class Board:
         self.fd = fd
         self.layout = layout
         # Populated, so that a loop's first count in a bucket does not fault.
-        self.mm = mmap.mmap(fd, layout.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self.mm: mmap.mmap | None = mmap.mmap(fd, layout.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         memory = memoryview(self.mm)
         self.header: Int64s = np.frombuffer(memory, np.int64, HEADER_WORDS)
         self._slices = [
@@ -223,8 +223,11 @@ class Board:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-        with contextlib.suppress(BufferError):
-            self.mm.close()
+        if self.mm is not None:
+            with contextlib.suppress(BufferError):
+                self.mm.close()
+            # With views still held it lives as long as they do; it has a descriptor of its own.
+            self.mm = None
 
     def snapshot(self, now_ns: int | None = None) -> Snapshot:
         """What the board says now. ``now_ns`` puts the snapshot at another time than ``now()``."""

@@ -1,0 +1,254 @@
+"""The board, in one process and between two."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stallprobes import board as b
+from stallprobes.board import RING, Board, BoardError, EngineState, InFlight, Layout, Snapshot, State
+from stallprobes.histogram import Histogram, index
+from stallprobes.model import Lane, Op, Phase, Probe, Program, Role
+
+CALL, WAIT, INTENDED = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)
+PROGRAM = Program((Op("native:nothing", label="a"), Op("native:sleep", (5,), Phase.WAIT)), context=None)
+
+
+def probe(name: str, period_ns: int = 1_000_000) -> Probe:
+    return Probe(name, name, Role.HOST, PROGRAM, period_ns, name)
+
+
+LAYOUT = Layout.of([probe("one"), probe("two", 0)])
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    board = Board.create(LAYOUT)
+    yield board
+    board.close()
+
+
+def record(board: Board, lane: Lane, *values: int) -> None:
+    part = board["one"]
+    row = part.lane(lane)
+    for value in values:
+        part.hist[row, index(value)] += np.uint64(1)
+        part.stats[row, b.MAX_NS] = max(int(part.stats[row, b.MAX_NS]), value)
+
+
+def push(board: Board, first: int, last: int) -> None:
+    part = board["one"]
+    for number in range(first, last):
+        part.ring[number % RING] = number, 0, 10 * number
+        part.words[b.RING_HEAD] = number + 1
+
+
+def one(snapshot: Snapshot) -> b.ProbeSnapshot:
+    return snapshot.probes["one"]
+
+
+def test_a_new_board_is_all_off(board: Board) -> None:
+    snapshot = board.snapshot()
+    assert snapshot.engine_state is EngineState.STARTING
+    assert list(snapshot.probes) == ["one", "two"]
+    fresh = one(snapshot)
+    assert (fresh.state, fresh.on, fresh.turns, fresh.error, fresh.in_flight) == (State.NEW, False, 0, None, None)
+    assert fresh.period_ns == 1_000_000
+    assert set(fresh.lanes) == {CALL, WAIT, INTENDED, Lane(Phase.CALL, "a")}
+    assert all(hist.count == 0 for hist in fresh.lanes.values())
+    assert set(fresh.first_ns.values()) == {None}
+    assert fresh.ring.shape == (0, 3)
+
+
+def test_slices_and_their_arrays_do_not_overlap() -> None:
+    board = Board.create(LAYOUT)
+    arrays = [a for part in (board["one"], board["two"]) for a in (part.words, part.hist, part.stats, part.ring)]
+    for number, array in enumerate([board.header, *arrays]):
+        array[...] = number + 1
+    for number, array in enumerate([board.header, *arrays]):
+        assert (array == number + 1).all()
+    for array in arrays:
+        assert array.ctypes.data % 64 == 0
+    board.close()
+
+
+def test_two_probes_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="same name"):
+        Layout.of([probe("one"), probe("one")])
+
+
+def test_a_probe_is_found_by_name_and_number(board: Board) -> None:
+    assert board["two"] is board[1]
+    assert len(board) == 2
+    with pytest.raises(KeyError):
+        board["three"]
+
+
+CHILD = """
+import sys
+sys.path[:0] = {path!r}
+from stallprobes import board as b
+from stallprobes.model import *
+program = Program((Op("native:nothing", label="a"), Op("native:sleep", (5,), Phase.WAIT)), context=None)
+probes = [Probe(n, n, Role.HOST, program, p, n) for n, p in (("one", 1_000_000), ("two", 0))]
+board = b.Board.attach({fd}, b.Layout.of(probes))
+assert board["one"].words[b.RUN] == 1
+board["one"].hist[0, 77] = 3
+board["one"].stats[0, b.MAX_NS] = 77
+board["one"].words[b.STATE] = 2
+board["one"].words[b.TURNS] = 4
+board["one"].stats[0, b.FIRST_NS] = 99
+board.header[b.ENGINE_STATE] = 1
+board.close()
+"""
+
+
+def test_what_another_process_writes_is_read_here(board: Board) -> None:
+    board["one"].words[b.RUN] = 1
+    before = board.snapshot()
+    code = CHILD.format(path=sys.path, fd=board.fd)
+    subprocess.run([sys.executable, "-c", code], pass_fds=[board.fd], check=True, timeout=60)
+    snapshot = board.snapshot()
+    assert snapshot.engine_state is EngineState.READY
+    assert one(snapshot).state is State.RUNNING
+    assert one(snapshot).lanes[CALL] == Histogram.of([77, 77, 77])
+    assert one(snapshot).first_ns == {CALL: 99, WAIT: None, INTENDED: None, Lane(Phase.CALL, "a"): None}
+    assert one(snapshot.minus(before)).turns == 4
+
+
+def test_a_board_has_no_name_and_is_gone_when_closed() -> None:
+    names, open_files = os.listdir("/dev/shm"), len(os.listdir("/proc/self/fd"))
+    board = Board.create(LAYOUT)
+    assert os.listdir("/dev/shm") == names
+    part = board["one"]
+    board.close()
+    part.words[0] = 1
+    del part
+    assert len(os.listdir("/proc/self/fd")) == open_files
+    with open("/proc/self/maps") as maps:
+        assert "memfd:stallscope" not in maps.read()
+
+
+def test_closing_twice_is_fine(board: Board) -> None:
+    board.close()
+    board.close()
+
+
+def test_a_board_cannot_shrink_under_its_readers(board: Board) -> None:
+    with pytest.raises(PermissionError):
+        os.ftruncate(board.fd, 0)
+
+
+def test_another_layout_is_refused(board: Board) -> None:
+    with pytest.raises(BoardError, match="bytes"):
+        Board.attach(board.fd, Layout.of([probe("one")]))
+    with pytest.raises(BoardError, match="digest"):
+        Board.attach(board.fd, Layout.of([probe("one"), probe("too")]))
+    board.header[b.VERSION_WORD] += 1
+    with pytest.raises(BoardError, match="version"):
+        Board.attach(board.fd, LAYOUT)
+    os.fstat(board.fd)
+
+
+def test_memory_that_is_no_board_is_refused() -> None:
+    fd = os.memfd_create("other")
+    os.ftruncate(fd, LAYOUT.size)
+    with pytest.raises(BoardError, match="magic"):
+        Board.attach(fd, LAYOUT)
+    os.close(fd)
+
+
+def test_a_window_holds_only_what_came_in_it(board: Board) -> None:
+    words = board["one"].words
+    record(board, CALL, 5, 5000)
+    words[[b.TURNS, b.MISSED, b.PROOF]] = 2, 3, 10
+    push(board, 0, 2)
+    earlier = board.snapshot(100)
+    record(board, CALL, 40, 50)
+    words[[b.TURNS, b.MISSED, b.PROOF]] = 4, 3, 17
+    push(board, 2, 4)
+    window = one(board.snapshot(300).minus(earlier))
+    assert window.lanes[CALL] == Histogram.of([40, 50])
+    assert (window.turns, window.missed, window.proof, window.window_ns) == (2, 0, 7, 200)
+    assert window.ring.tolist() == [[2, 0, 20], [3, 0, 30]]
+    assert one(earlier).lanes[CALL].count == 2
+
+
+def test_a_call_in_flight_shows_its_age(board: Board) -> None:
+    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.INTENDED_NS]] = 2, 1000, 900
+    assert one(board.snapshot(5000)).in_flight == InFlight(op=1, since_ns=1000, age_ns=4000, intended_ns=900)
+    board["one"].words[b.INFLIGHT_OP] = 0
+    assert one(board.snapshot(5000)).in_flight is None
+
+
+def test_a_call_that_hangs_counts_as_waited_within_the_window(board: Board) -> None:
+    period = 1_000_000
+    earlier = board.snapshot(10_000_000)
+    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.INTENDED_NS]] = 1, 8_000_000, 8_000_000
+    window = one(board.snapshot(30_000_000).minus(earlier))
+    assert window.lanes[INTENDED] == Histogram.of(range(20_000_000, 0, -period))
+    assert window.lanes[CALL].count == 0
+    board["one"].words[b.INTENDED_NS] = 25_500_000
+    window = one(board.snapshot(30_000_000).minus(earlier))
+    assert window.lanes[INTENDED] == Histogram.of(range(4_500_000, 0, -period))
+
+
+def test_a_call_of_ordinary_length_in_flight_counts_only_when_it_ends(board: Board) -> None:
+    earlier = board.snapshot(10_000_000)
+    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.INTENDED_NS]] = 1, 29_900_000, 29_900_000
+    assert one(board.snapshot(30_000_000).minus(earlier)).lanes[INTENDED].count == 0
+
+
+def test_back_to_back_nothing_was_due_meanwhile(board: Board) -> None:
+    earlier = board.snapshot(10)
+    board["two"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.INTENDED_NS]] = 1, 10, 10
+    window = board.snapshot(10**9).minus(earlier).probes["two"]
+    assert window.lanes[INTENDED].count == 0
+    assert window.in_flight is not None
+
+
+def test_the_ring_keeps_the_newest_in_order(board: Board) -> None:
+    push(board, 0, RING + 100)
+    earlier = one(board.snapshot())
+    assert earlier.ring[:, 0].tolist() == list(range(101, RING + 100))
+    push(board, RING + 100, RING + 103)
+    window = one(board.snapshot()).minus(earlier)
+    assert window.ring[:, 0].tolist() == [RING + 100, RING + 101, RING + 102]
+    push(board, RING + 103, 3 * RING)
+    assert len(one(board.snapshot()).minus(earlier).ring) == RING - 1
+
+
+def test_a_wrong_code_is_kept_with_op_and_time(board: Board) -> None:
+    board["one"].words[[b.STATE, b.ERROR_CODE, b.ERROR_OP, b.ERROR_NS]] = 4, 719, -2, 55
+    snapshot = one(board.snapshot())
+    assert snapshot.state is State.ERROR
+    assert snapshot.error == b.ProbeErrorCode(code=719, op=-2, at_ns=55)
+
+
+def test_the_simulated_clock_is_the_time_where_there_is_one(board: Board) -> None:
+    real = board.snapshot().at_ns
+    assert board.snapshot().at_ns >= real > 10**6
+    board.header[b.CLOCK_NS] = 12345
+    assert board.snapshot().at_ns == board.now() == 12345
+
+
+def test_a_snapshot_does_not_change_with_the_board(board: Board) -> None:
+    push(board, 0, 5)
+    snapshot = board.snapshot()
+    before = replace(one(snapshot))
+    record(board, CALL, 5)
+    push(board, 5, RING)
+    assert one(snapshot).lanes[CALL].count == 0
+    assert one(snapshot).ring.tolist() == before.ring.tolist()
+    assert len(one(snapshot).ring) == 5
+
+
+def test_the_board_is_as_large_as_it_says(board: Board) -> None:
+    assert board.mm is not None
+    assert os.fstat(board.fd).st_size == LAYOUT.size == len(board.mm)
