@@ -1,0 +1,94 @@
+"""Host memory that probes work on: words, C strings, pageable buffers, what host functions look at.
+
+It lives as long as the Memory that made it, and is given back with it. Addresses are plain integers, since that is
+what an op table holds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.model import Buffer, HostFunction, Text, Word
+
+CACHE_LINE = 64
+
+
+class Memory:
+    """The host memory of one probe; what is shared comes from ``shared``, the memory of the whole session."""
+
+    def __init__(self, shared: Memory | None = None) -> None:
+        self._shared = shared
+        self._words: dict[Word, int] = {}
+        self._lines: list[NDArray[np.int64]] = []
+        self._texts: dict[Text, ctypes.Array[ctypes.c_char]] = {}
+        self._maps: dict[Buffer, tuple[mmap.mmap, int]] = {}
+        self._gates: dict[HostFunction, tuple[int, int]] = {}
+
+    def word(self, word: Word) -> int:
+        """The address of ``word``, which begins as 0. Each lies in a cache line of its own, so that two threads'
+        words do not slow each other."""
+        if word.shared and self._shared is not None:
+            return self._shared.word(word)
+        if word not in self._words:
+            self._words[word] = self._line()
+        return self._words[word]
+
+    def text(self, text: Text) -> int:
+        """The address of the string as C has it."""
+        if text not in self._texts:
+            self._texts[text] = ctypes.create_string_buffer(text.value.encode())
+        return ctypes.addressof(self._texts[text])
+
+    def pageable(self, buffer: Buffer) -> int:
+        """The address of a pageable buffer, written once so that every page of it is there.
+
+        Raises MemoryError or OSError when the machine has not got it.
+        """
+        if buffer.shared and self._shared is not None:
+            return self._shared.pageable(buffer)
+        if buffer not in self._maps:
+            mapped = mmap.mmap(-1, max(buffer.nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+            ctypes.memset(address, 1, buffer.nbytes)
+            self._maps[buffer] = mapped, address
+        return self._maps[buffer][1]
+
+    def gate(self, function: HostFunction, word: int, forced: int, timeout_ns: int) -> int:
+        """The address of what the native ``gate`` looks at: the addresses of its two words and its patience in ns."""
+        if function not in self._gates:
+            line = self._line()
+            for number, value in enumerate((word, forced, timeout_ns)):
+                write(line + 8 * number, value)
+            self._gates[function] = line, word
+        return self._gates[function][0]
+
+    def open_gates(self) -> None:
+        """Let everyone through who waits at one of this memory's gates, now and from now on."""
+        for _, word in self._gates.values():
+            write(word, 1)
+
+    def addresses(self) -> Iterator[tuple[Word, int]]:
+        """The words of this memory itself, with their addresses."""
+        return iter(self._words.items())
+
+    def _line(self) -> int:
+        """A cache line of zeros."""
+        block = np.zeros(2 * CACHE_LINE // 8, dtype=np.int64)
+        self._lines.append(block)
+        start = int(block.ctypes.data)
+        return start + -start % CACHE_LINE
+
+
+def read(address: int) -> int:
+    """The signed 64-bit word at ``address``."""
+    return ctypes.c_int64.from_address(address).value
+
+
+def write(address: int, value: int) -> None:
+    """Put a signed 64-bit word at ``address``."""
+    ctypes.c_int64.from_address(address).value = value
