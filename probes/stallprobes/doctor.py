@@ -1,0 +1,258 @@
+"""What stands between this machine and a good measurement: every check as data, none of it drawn here.
+
+Each finding is ok, warn (figures may mislead, or something is missing that is not needed) or problem (no GPU
+measurement will work), says what was found, and what to do about it. No context is made on any GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from stallprobes import fingerprint, gpus, nvml
+from stallprobes.driver import DriverReport
+
+SCHEMA = "stallscope.doctor/1"
+OLDEST_CUDA = 12000
+PACKAGES = ("cuda-bindings", "numba", "numpy", "nvidia-ml-py", "simpy", "textual", "click")
+SLOWING_ENVIRONMENT = {
+    "CUDA_LAUNCH_BLOCKING": "every launch waits for its kernel",
+    "CUDA_DEVICE_MAX_CONNECTIONS": "streams may share hardware queues",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "MPS limits the share of the GPU",
+    "CUDA_DISABLE_PTX_JIT": "the package's PTX cannot be loaded",
+}
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARN = "warn"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was looked at, what was found, and what to do (empty when all is well)."""
+
+    level: Level
+    subject: str
+    found: str
+    do: str = ""
+
+
+def examine(survey: gpus.Survey | None = None) -> tuple[Finding, ...]:
+    """All checks, the driver's first. ``survey`` is asked of the machine unless given."""
+    survey = survey if survey is not None else gpus.survey()
+    return (
+        *_driver(survey),
+        *_nvml(survey),
+        *_packages(survey.driver),
+        *(finding for gpu in survey.gpus for finding in _gpu(gpu)),
+        *_settings(survey.driver, os.environ),
+        *_host(),
+    )
+
+
+def worst(findings: tuple[Finding, ...]) -> Level:
+    """The level of the worst finding."""
+    levels = [finding.level for finding in findings]
+    return next((level for level in (Level.PROBLEM, Level.WARN) if level in levels), Level.OK)
+
+
+def document(findings: tuple[Finding, ...]) -> dict[str, object]:
+    """The findings as JSON types, by the schema ``stallscope.doctor/1``."""
+    return {"schema": SCHEMA, "level": str(worst(findings)), "findings": [asdict(finding) for finding in findings]}
+
+
+def _driver(survey: gpus.Survey) -> Iterator[Finding]:
+    report = survey.driver
+    module = fingerprint.kernel_module_version()
+    version = survey.driver_version or module
+    if report.problem is not None:
+        yield Finding(Level.PROBLEM, "driver", report.problem, _cure(report))
+    elif version is None:
+        yield Finding(Level.WARN, "driver", "works, but nothing tells its version", "make NVML available")
+    else:
+        yield Finding(Level.OK, "driver", version)
+    if survey.driver_version and module and survey.driver_version != module:
+        yield Finding(
+            Level.PROBLEM,
+            "driver versions",
+            f"libraries {survey.driver_version}, kernel module {module}",
+            "reboot, or reload the kernel module, after a driver upgrade",
+        )
+    if report.cuda_version is None:
+        yield Finding(Level.PROBLEM, "CUDA", "no version: libcuda did not answer", "see the line on the driver")
+    elif report.cuda_version < OLDEST_CUDA:
+        yield Finding(
+            Level.PROBLEM, "CUDA", f"{report.cuda_version_text}, too old", "install a driver for CUDA 12.0 or newer"
+        )
+    else:
+        yield Finding(Level.OK, "CUDA", f"{report.cuda_version_text} (what the driver supports)")
+
+
+def _cure(report: DriverReport) -> str:
+    if report.error == "library":
+        return "install the NVIDIA driver; in a container, start it with the NVIDIA runtime (--gpus all)"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and report.code in (None, 100):
+        return "unset CUDA_VISIBLE_DEVICES, or name a GPU in it that is there"
+    if report.error in ("hang", "crash"):
+        return "look at dmesg for Xid errors; a reset of the GPU or a reboot may be needed"
+    return "look at nvidia-smi and dmesg"
+
+
+def _nvml(survey: gpus.Survey) -> Iterator[Finding]:
+    if survey.nvml_problem is not None:
+        # Without it there is no telemetry and no look at other processes, but every measurement works.
+        yield Finding(Level.WARN, "NVML", survey.nvml_problem.reason, survey.nvml_problem.remedy)
+    else:
+        yield Finding(Level.OK, "NVML", survey.nvml_version or "works")
+    package = nvml.package()
+    if package.shadowed:
+        yield Finding(
+            Level.WARN,
+            "package pynvml",
+            f"pynvml {package.pynvml} is a fork that installs over nvidia-ml-py",
+            "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py",
+        )
+
+
+def _packages(report: DriverReport) -> Iterator[Finding]:
+    for name in PACKAGES:
+        version = nvml.version_of(name)
+        if version is None:
+            level = Level.WARN if name == "nvidia-ml-py" else Level.PROBLEM
+            yield Finding(level, f"package {name}", "not installed", f"pip install {name}")
+        else:
+            yield Finding(Level.OK, f"package {name}", version)
+    bindings = (nvml.version_of("cuda-bindings") or "").split(".")[0]
+    if report.cuda_version is not None and bindings.isdigit() and int(bindings) > report.cuda_version // 1000:
+        yield Finding(
+            Level.WARN,
+            "cuda-bindings and driver",
+            f"cuda-bindings {bindings} with a driver for CUDA {report.cuda_version_text}: newer calls will be missing",
+            f"pip install 'cuda-bindings<{report.cuda_version // 1000 + 1}', or a newer driver",
+        )
+
+
+def _gpu(gpu: gpus.Gpu) -> Iterator[Finding]:
+    subject = f"GPU {gpu.nvml_index if gpu.nvml_index is not None else gpu.cuda_index}"
+    memory = "" if gpu.memory_bytes is None else f", {gpu.memory_bytes / 2**30:.0f} GiB"
+    cuda = "hidden from CUDA" if gpu.cuda_index is None else f"CUDA index {gpu.cuda_index}"
+    index = "no NVML index" if gpu.nvml_index is None else f"NVML index {gpu.nvml_index}"
+    found = f"{gpu.name}{memory}, {gpu.uuid}, {gpu.pci}, {index}, {cuda}"
+    if gpu.cuda_index is None:
+        yield Finding(Level.WARN, subject, found, "look at CUDA_VISIBLE_DEVICES and the line on the driver")
+    else:
+        yield Finding(Level.OK, subject, found)
+    yield _mig(subject, gpu)
+    yield _compute_mode(subject, gpu)
+    yield _processes(subject, gpu)
+
+
+def _mig(subject: str, gpu: gpus.Gpu) -> Finding:
+    subject = f"{subject} MIG"
+    if gpu.mig is None:
+        return Finding(Level.OK, subject, "n/a (the GPU has none, or NVML does not tell)")
+    if not gpu.mig:
+        return Finding(Level.OK, subject, "off")
+    if not gpu.mig_uuids:
+        return Finding(Level.PROBLEM, subject, "on, without a MIG device", "create one (nvidia-smi mig -cgi … -C)")
+    return Finding(
+        Level.WARN,
+        subject,
+        f"on, {len(gpu.mig_uuids)} devices: a part of the GPU is measured, and some figures of NVML are n/a",
+        "compare only with results from the same kind of MIG device",
+    )
+
+
+def _compute_mode(subject: str, gpu: gpus.Gpu) -> Finding:
+    subject = f"{subject} compute mode"
+    if gpu.compute_mode is None:
+        return Finding(Level.OK, subject, "n/a (NVML does not tell)")
+    if gpu.compute_mode == "prohibited":
+        return Finding(Level.PROBLEM, subject, "prohibited: no process may use it", "nvidia-smi -c DEFAULT")
+    if gpu.compute_mode.startswith("exclusive"):
+        return Finding(
+            Level.WARN, subject, f"{gpu.compute_mode}: one process at a time may use it", "nvidia-smi -c DEFAULT"
+        )
+    return Finding(Level.OK, subject, gpu.compute_mode)
+
+
+def _processes(subject: str, gpu: gpus.Gpu) -> Finding:
+    subject = f"{subject} processes"
+    if gpu.processes is None:
+        return Finding(Level.WARN, subject, "n/a: NVML does not tell who else uses it", "make NVML available")
+    found = gpus.others(gpu)
+    if not found:
+        return Finding(Level.OK, subject, "none but ours")
+    names = ", ".join(f"{process.name} ({process.pid})" for process in found[:4])
+    more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+    return Finding(
+        Level.WARN,
+        subject,
+        f"{len(found)} with a context: {names}{more}",
+        "their work shows up in the figures, and aggressors disturb them: measure on a GPU of its own",
+    )
+
+
+def _settings(report: DriverReport, environment: Mapping[str, str]) -> Iterator[Finding]:
+    if report.cuda_version is not None:
+        mode = report.loading_mode
+        if mode == "lazy":
+            found = "lazy: a kernel's first launch loads it and is slow; first calls are kept apart"
+            yield Finding(Level.OK, "module loading", found)
+        else:
+            yield Finding(Level.OK, "module loading", mode or "n/a (a driver before CUDA 11.7)")
+    if fingerprint.mps_running():
+        yield Finding(
+            Level.WARN,
+            "MPS",
+            "a daemon runs: processes share one context on the GPU",
+            "figures across processes differ from those without MPS; stop it (echo quit | nvidia-cuda-mps-control)",
+        )
+    else:
+        yield Finding(Level.OK, "MPS", "off")
+    for name, effect in SLOWING_ENVIRONMENT.items():
+        if environment.get(name, "0") != "0":
+            yield Finding(Level.WARN, name, f"{environment[name]}: {effect}", f"unset {name}, unless it is meant")
+
+
+def _host() -> Iterator[Finding]:
+    machine = platform.machine()
+    if platform.system() != "Linux" or machine not in ("x86_64", "aarch64"):
+        yield Finding(
+            Level.PROBLEM,
+            "platform",
+            f"{platform.system()} on {machine}",
+            "run it on Linux on x86-64 or AArch64: calls are made by their calling conventions",
+        )
+    cpus = len(os.sched_getaffinity(0))
+    if cpus < 4:
+        found = f"{cpus} usable: probes wait for each other, and that looks like a stall"
+        yield Finding(Level.WARN, "CPUs", found, "give it 4 or more; look at the host control's figures")
+    else:
+        yield Finding(Level.OK, "CPUs", f"{cpus} usable ({fingerprint.cpu_model() or 'model unknown'})")
+    governor = fingerprint.scaling_governors()
+    if governor is None:
+        yield Finding(Level.OK, "CPU governor", "n/a (usual in virtual machines and containers)")
+    elif governor != "performance":
+        yield Finding(
+            Level.WARN,
+            "CPU governor",
+            f"{governor}: calls get slower while the CPU is idle",
+            "cpupower frequency-set -g performance (needs root), or compare only with results under the same",
+        )
+    else:
+        yield Finding(Level.OK, "CPU governor", governor)
+    source = fingerprint.clock_source()
+    if source is not None and machine == "x86_64" and source not in ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page"):
+        found = f"{source}: reading the clock is a system call, about 1 µs on top of every figure"
+        yield Finding(Level.WARN, "clock", found, "boot with clocksource=tsc where the CPU's TSC is steady")
+    else:
+        yield Finding(Level.OK, "clock", source or "n/a")

@@ -1,0 +1,116 @@
+"""The way to NVML: the right Python package, a driver that answers, and errors in words.
+
+NVML's Python module is called ``pynvml`` and comes with the package ``nvidia-ml-py``. Another package on the index,
+named ``pynvml``, was a fork of it for years and installs over it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+NEEDED = ("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMigMode")
+# Until this release the package "pynvml" brought a module of its own; since then it only asks for nvidia-ml-py.
+FORK_ENDS = 12
+
+LIBRARY_NOT_FOUND = 12
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+DRIVER_NOT_LOADED = 9
+GPU_IS_LOST = 15
+VERSION_MISMATCH = 18
+UNKNOWN = 999
+
+
+class NvmlUnavailable(Exception):
+    """NVML cannot be used; ``reason`` and ``remedy`` are each a sentence without a full stop."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class Package:
+    """What is installed under the name of NVML's Python module. Versions are None when not installed."""
+
+    nvidia_ml_py: str | None
+    pynvml: str | None
+
+    @property
+    def shadowed(self) -> bool:
+        """Whether the fork is installed, whose module may stand in the place of nvidia-ml-py's."""
+        major = (self.pynvml or str(FORK_ENDS)).split(".")[0]
+        return major.isdigit() and int(major) < FORK_ENDS
+
+
+def package() -> Package:
+    """The installed packages that bring a module ``pynvml``."""
+    return Package(version_of("nvidia-ml-py"), version_of("pynvml"))
+
+
+def version_of(distribution: str) -> str | None:
+    """The installed version of ``distribution``, or None."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def load() -> Any:
+    """The initialised ``pynvml`` module. It can block for as long as the driver does.
+
+    Raises NvmlUnavailable when the package is missing or the wrong one, or when NVML does not start.
+    """
+    try:
+        module = importlib.import_module("pynvml")
+    except ImportError:
+        raise NvmlUnavailable("the Python package nvidia-ml-py is not installed", "pip install nvidia-ml-py") from None
+    missing = [name for name in NEEDED if not hasattr(module, name)]
+    if missing:
+        raise NvmlUnavailable(
+            f"the module pynvml is not nvidia-ml-py's: it has no {missing[0]}",
+            "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py",
+        )
+    try:
+        module.nvmlInit()
+    except module.NVMLError as error:
+        raise unavailable(error) from None
+    return module
+
+
+def unavailable(error: Exception) -> NvmlUnavailable:
+    """Why NVML did not start, from the NVMLError it gave."""
+    code = getattr(error, "value", UNKNOWN)
+    if code == LIBRARY_NOT_FOUND:
+        return NvmlUnavailable("no NVIDIA driver: libnvidia-ml.so.1 was not found", "install the NVIDIA driver")
+    if code == DRIVER_NOT_LOADED:
+        return NvmlUnavailable("the NVIDIA kernel module is not loaded", "load it (modprobe nvidia) or reboot")
+    if code == VERSION_MISMATCH:
+        return NvmlUnavailable(
+            "NVML and the loaded kernel module are of different driver versions",
+            "reboot, or reload the kernel module, after a driver upgrade",
+        )
+    if code == NO_PERMISSION:
+        return NvmlUnavailable("no permission to talk to the NVIDIA driver", "check the rights of /dev/nvidia*")
+    return NvmlUnavailable(f"NVML did not start: {error}", "look at nvidia-smi and dmesg")
+
+
+def words(error: Exception) -> str:
+    """An NVMLError as the reason of an n/a."""
+    code = getattr(error, "value", None)
+    if code == NOT_SUPPORTED:
+        return "not supported by this GPU"
+    if code == NO_PERMISSION:
+        return "no permission"
+    if code == GPU_IS_LOST:
+        return "the GPU is lost"
+    return str(error)
+
+
+def text(value: str | bytes) -> str:
+    """A string as some releases of nvidia-ml-py give it and others do not."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
