@@ -101,7 +101,8 @@ def test_calls_of_known_length_measure_so() -> None:
     assert 3 < p50(seen, WAIT) / p50(seen, CALL) < 5
     assert seen.lanes[CALL].percentile(0) is not None
     assert (seen.lanes[CALL].percentile(0) or 0) >= 1_900_000
-    assert seen.lanes[CALL].count == seen.turns - 1
+    # A turn may end while the snapshot is taken.
+    assert seen.lanes[CALL].count - seen.turns in (-1, 0)
 
 
 def test_a_busy_python_thread_does_not_show_in_the_figures() -> None:
