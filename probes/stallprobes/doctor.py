@@ -14,8 +14,8 @@ from enum import StrEnum
 
 from stallprobes import fingerprint, gpus, nvml
 from stallprobes.driver import DriverReport
+from stallprobes.report import DOCTOR_SCHEMA
 
-SCHEMA = "stallscope.doctor/1"
 OLDEST_CUDA = 12000
 PACKAGES = ("cuda-bindings", "numba", "numpy", "nvidia-ml-py", "simpy", "textual", "click")
 SLOWING_ENVIRONMENT = {
@@ -65,7 +65,11 @@ def worst(findings: tuple[Finding, ...]) -> Level:
 
 def document(findings: tuple[Finding, ...]) -> dict[str, object]:
     """The findings as JSON types, by the schema ``stallscope.doctor/1``."""
-    return {"schema": SCHEMA, "level": str(worst(findings)), "findings": [asdict(finding) for finding in findings]}
+    return {
+        "schema": DOCTOR_SCHEMA,
+        "level": str(worst(findings)),
+        "findings": [asdict(finding) for finding in findings],
+    }
 
 
 def _driver(survey: gpus.Survey) -> Iterator[Finding]:

@@ -80,9 +80,7 @@ FIELDS = (
     Field("clock_reasons", 0.5, _clock_reasons),
     Field("memory_used_bytes", 0.5, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).used)),
     Field("memory_total_bytes", 10.0, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).total)),
-    Field(
-        "pcie_to_gpu_kb_s", 1.0, lambda m, h: m.nvmlDeviceGetPcieThroughput(h, m.NVML_PCIE_UTIL_RX_BYTES), slow=True
-    ),
+    Field("pcie_to_gpu_kb_s", 1.0, lambda m, h: m.nvmlDeviceGetPcieThroughput(h, m.NVML_PCIE_UTIL_RX_BYTES), slow=True),
     Field(
         "pcie_from_gpu_kb_s", 1.0, lambda m, h: m.nvmlDeviceGetPcieThroughput(h, m.NVML_PCIE_UTIL_TX_BYTES), slow=True
     ),
