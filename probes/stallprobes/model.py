@@ -101,6 +101,14 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Part:
+    """``buffer`` from byte ``offset`` on, as an argument."""
+
+    buffer: Buffer
+    offset: int
+
+
+@dataclass(frozen=True)
 class Word:
     """A 64-bit word of host memory, 0 at first.
 
@@ -204,7 +212,7 @@ class CopyAttributes:
 Resource = (
     Context | Stream | Buffer | Word | Event | Kernel | Graph | Image | Text | HostFunction | Device | CopyAttributes
 )
-Arg = int | Load | KernelArgs | Resource
+Arg = int | Load | Part | KernelArgs | Resource
 
 
 @dataclass(frozen=True)
@@ -214,7 +222,8 @@ class Op:
     ``fn`` is a driver function by its plain name (``cuMemcpyDtoDAsync``), ``libc:NAME``, ``nvml:NAME``, or
     ``native:NAME`` for the package's own compiled helpers. ``args`` follow the C signature, with these exceptions:
 
-    - ``cuLaunchKernel``: (kernel or Load of a function handle, blocks, threads, stream, KernelArgs)
+    - ``cuLaunchKernel``: (kernel or Load of a function handle, blocks, threads, stream, KernelArgs); 0 blocks are as
+      many as fill the GPU
     - ``cuMemcpyBatchAsync``: (dst, src, nbytes, CopyAttributes, stream), one copy
     - ``cuLaunchHostFunc``: (stream, HostFunction)
     - ``cuCtxCreate``: (Word for the context, flags, Device)
@@ -293,6 +302,9 @@ def _resources_of(arg: Arg) -> Iterator[Resource]:
             return
         case Load(word):
             yield word
+        case Part(buffer, _):
+            yield buffer.context
+            yield buffer
         case KernelArgs(_, started):
             if started is not None:
                 yield started

@@ -1,0 +1,39 @@
+"""The probes, a file for each family. A new probe is one entry in one of these files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from stallprobes.catalog import contexts, copies, host, kernels, memory, nvml, peer, streams
+from stallprobes.catalog.entry import Cause, Entry, Place, on_null_stream, on_shared_stream
+from stallprobes.model import Probe
+
+__all__ = ["Cause", "Entry", "Place", "cause", "entries", "on_null_stream", "on_shared_stream"]
+
+
+@cache
+def entries() -> Mapping[str, Entry]:
+    """Every catalogue entry by its name, victims first. Raises ValueError when two share a name."""
+    found: dict[str, Entry] = {}
+    for family in (kernels, copies, peer, streams, memory, contexts, nvml, host):
+        for entry in family.ENTRIES:
+            if entry.name in found:
+                raise ValueError(f"two catalogue entries are called {entry.name}")
+            found[entry.name] = entry
+    return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].role.value != "victim")))
+
+
+def cause(victim: Probe, aggressor: Probe) -> Cause | None:
+    """Why ``aggressor`` stalls ``victim`` as they stand to each other, or None when the catalogue knows no reason."""
+    same_context = "same" if victim.context == aggressor.context else "other"
+    together = victim.stream == aggressor.stream and victim.stream in ("NULL", "shared")
+    same_stream = "same" if together and same_context == "same" else "other"
+    for candidate in entries()[aggressor.entry].causes:
+        if candidate.context not in (None, same_context) or candidate.stream not in (None, same_stream):
+            continue
+        if candidate.victims and victim.entry not in candidate.victims:
+            continue
+        return candidate
+    return None
