@@ -5,6 +5,7 @@ This module loads neither CUDA nor the compiler: all of that lives in the engine
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -68,6 +69,7 @@ class Session:
         self.options = given if gpu is None else replace(given, gpu=gpu)
         self.info: Mapping[str, object] = {}
         self._layout = Layout.of(self.probes)
+        self._owner = os.getpid()
         self._hears = _Hears()
         self._lock = threading.Lock()
         self._started = False
@@ -172,6 +174,11 @@ class Session:
         """Whether the engine is there and has nothing fatal to report."""
         return self._link is not None and not self._hears.gone and self._hears.fatal is None
 
+    @property
+    def engine_pid(self) -> int | None:
+        """The engine's process id while there is one, to tell it from other users of the GPU."""
+        return None if self._link is None or self._hears.gone else self._link.process.pid
+
     def troubles(self) -> tuple[Trouble, ...]:
         """The probes that stopped by an error, in the order in which they did."""
         return tuple(self._hears.troubles)
@@ -193,8 +200,11 @@ class Session:
     def stop(self) -> None:
         """End the engine, by force if it has not ended in a second, and give everything back. Again does nothing.
 
-        Takes at most 1.5 s, also while a call hangs in the driver or the engine is stopped by a signal.
+        Takes at most 1.5 s, also while a call hangs in the driver or the engine is stopped by a signal. In a forked
+        child it does nothing: the engine is its parent's.
         """
+        if os.getpid() != self._owner:
+            return
         self._hears.stopping = True
         link = self._link
         if link is not None and not self._hears.gone and self._board is not None:

@@ -1,0 +1,263 @@
+"""Real processes and real signals: whatever ends, and whatever hangs, nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from stallprobes.backend import Options
+from stallprobes.board import Board, Layout
+from stallprobes.messages import Ready, Start
+from stallprobes.model import Op, Probe
+from stallprobes.session import EngineFailed, EngineLost, Session
+
+MakeProbe = Callable[..., Probe]
+Gone = Callable[[int], bool]
+Parent = Callable[[str], "subprocess.Popen[str]"]
+
+HANGS = {
+    "native": "Op('native:sleep', (600_000_000_000,))",
+    "libc": "Op('libc:pause', ok=(-1,))",
+}
+TWO_SECONDS = 2.0
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def parent_source(hang: str, then: str, setup: str = "()") -> str:
+    return textwrap.dedent(f"""
+        import os, sys, time, threading
+        from stallprobes.model import Op, Probe, Program, Role
+        from stallprobes.session import Session
+        program = Program(({HANGS[hang]},), context=None, setup={setup})
+        session = Session([Probe("hung", "hung", Role.HOST, program, 1_000_000, "hung")], "host")
+        def begin():
+            if not session.alive:
+                session.start()
+            session.set_running(["hung"])
+            while session.snapshot().probes["hung"].in_flight is None:
+                time.sleep(0.01)
+    """) + textwrap.dedent(then)
+
+
+WAITS = """
+    with session:
+        begin()
+        print(session.engine_pid, flush=True)
+        session.run_for(600)
+"""
+
+
+@pytest.mark.parametrize("hang", HANGS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_parent_ended_by_a_signal_takes_its_engine_along(
+    parent: Parent, gone: Gone, number: signal.Signals, hang: str
+) -> None:
+    process = parent(parent_source(hang, WAITS))
+    assert process.stdout is not None
+    engine = int(process.stdout.readline())
+    process.send_signal(number)
+    assert gone(engine)
+    assert gone(process.pid)
+
+
+def test_a_parent_killed_while_the_engine_starts_takes_it_along(parent: Parent, gone: Gone) -> None:
+    then = """
+        threading.Thread(target=session.start, daemon=True).start()
+        while session.engine_pid is None:
+            time.sleep(0.01)
+        print(session.engine_pid, flush=True)
+        time.sleep(600)
+    """
+    process = parent(parent_source("native", then, setup=f"({HANGS['native']},)"))
+    assert process.stdout is not None
+    engine = int(process.stdout.readline())
+    time.sleep(0.5)
+    process.kill()
+    assert gone(engine)
+
+
+def test_the_kernel_ends_the_engine_even_if_its_socket_stays_open(parent: Parent, gone: Gone) -> None:
+    then = """
+        begin()
+        engine = session.engine_pid
+        sibling = os.fork()
+        if sibling == 0:
+            time.sleep(30)
+            os._exit(0)
+        print(engine, sibling, flush=True)
+        time.sleep(600)
+    """
+    process = parent(parent_source("native", then))
+    assert process.stdout is not None
+    engine, sibling = (int(word) for word in process.stdout.readline().split())
+    try:
+        process.kill()
+        assert gone(engine)
+    finally:
+        os.kill(sibling, signal.SIGKILL)
+
+
+def test_a_closed_socket_alone_ends_the_engine(make_probe: MakeProbe) -> None:
+    probes = (make_probe("hung", Op("native:sleep", (600_000_000_000,))),)
+    board = Board.create(Layout.of(probes))
+    ours, theirs = socket.socketpair()
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "probes")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stallprobes.engine", str(board.fd), str(theirs.fileno()), str(os.getpid())],
+        pass_fds=(board.fd, theirs.fileno()),
+        env=environment,
+    )
+    theirs.close()
+    connection = Connection(ours.detach())
+    connection.send(Start(probes, "host", Options()))
+    assert isinstance(connection.recv(), Ready)
+    connection.close()
+    board.close()
+    assert process.wait(TWO_SECONDS) != 0
+
+
+def test_a_parent_that_just_exits_takes_its_engine_along(parent: Parent, gone: Gone) -> None:
+    process = parent(parent_source("native", "begin()\nprint(session.engine_pid, flush=True)\n"))
+    output, errors = process.communicate(timeout=20)
+    assert gone(int(output))
+    assert process.returncode == 0
+    assert errors == ""
+
+
+def test_an_engine_outlives_the_thread_that_asked_for_it(make_probe: MakeProbe) -> None:
+    session = Session([make_probe("a")], "host")
+    thread = threading.Thread(target=session.start)
+    thread.start()
+    thread.join()
+    with session:
+        session.set_running(["a"])
+        session.run_for(0.5)
+        assert session.alive
+        assert session.snapshot().probes["a"].turns > 0
+
+
+def test_a_killed_engine_is_lost_at_once_and_its_figures_are_kept(make_probe: MakeProbe) -> None:
+    with Session([make_probe("a")], "host") as session:
+        session.set_running(["a"])
+        session.run_for(0.1)
+        assert session.engine_pid is not None
+        killer = threading.Timer(0.1, os.kill, (session.engine_pid, signal.SIGKILL))
+        killer.start()
+        began = time.monotonic()
+        with pytest.raises(EngineLost, match="killed by SIGKILL") as lost:
+            session.run_for(600)
+        assert time.monotonic() - began < TWO_SECONDS
+        killer.join()
+        assert lost.value.exit_code == 4
+        assert not session.alive
+        assert session.engine_pid is None
+        assert session.snapshot().probes["a"].turns > 0
+
+
+@pytest.mark.parametrize("fn", ["libc:abort", "libc:_exit"])
+def test_an_engine_that_dies_in_a_call_leaves_last_words_or_its_exit_code(make_probe: MakeProbe, fn: str) -> None:
+    with Session([make_probe("a", Op(fn, (3,)))], "host") as session:
+        session.set_running(["a"])
+        with pytest.raises(EngineLost) as lost:
+            session.run_for(600)
+        if fn == "libc:abort":
+            assert "killed by SIGABRT" in lost.value.sentence
+            assert "Fatal Python error: Aborted" in lost.value.last_words
+            assert session.last_words() == lost.value.last_words
+        else:
+            assert "exit code 3" in lost.value.sentence
+    assert session.last_words() == lost.value.last_words
+
+
+def test_a_stopped_engine_is_killed_in_time(make_probe: MakeProbe, gone: Gone) -> None:
+    session = Session([make_probe("a")], "host")
+    session.start()
+    engine = session.engine_pid
+    assert engine is not None
+    os.kill(engine, signal.SIGSTOP)
+    began = time.monotonic()
+    session.stop()
+    assert time.monotonic() - began < TWO_SECONDS
+    assert gone(engine)
+
+
+@pytest.mark.parametrize("op", [Op("native:sleep", (600_000_000_000,)), Op("libc:pause", ok=(-1,))])
+def test_a_session_stops_in_time_while_a_call_hangs(make_probe: MakeProbe, op: Op) -> None:
+    session = Session([make_probe("hung", op), make_probe("a")], "host")
+    session.start()
+    session.set_running(["hung", "a"])
+    session.run_for(0.2)
+    began = time.monotonic()
+    session.stop()
+    assert time.monotonic() - began < TWO_SECONDS
+
+
+def test_an_engine_that_hangs_as_it_starts_is_killed_with_a_sentence(make_probe: MakeProbe) -> None:
+    hung = make_probe("hung", setup=(Op("native:sleep", (600_000_000_000,)),))
+    session = Session([hung], "host")
+    began = time.monotonic()
+    with pytest.raises(EngineFailed, match=r"not ready after 1\.5 s, so it was killed") as failed:
+        session.start(timeout=1.5)
+    assert time.monotonic() - began < 1.5 + TWO_SECONDS
+    assert failed.value.exit_code == 4
+    assert session.engine_pid is None
+
+
+def test_an_interrupted_start_leaves_nothing(make_probe: MakeProbe) -> None:
+    hung = make_probe("hung", setup=(Op("native:sleep", (600_000_000_000,)),))
+    session = Session([hung], "host")
+    timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        session.start()
+    timer.join()
+    assert session.engine_pid is None
+
+
+def test_a_session_that_is_dropped_takes_its_engine_along(make_probe: MakeProbe, gone: Gone) -> None:
+    session: Session | None = Session([make_probe("a")], "host")
+    assert session is not None
+    session.start()
+    engine = session.engine_pid
+    assert engine is not None
+    session = None
+    gc.collect()
+    assert gone(engine)
+
+
+def test_a_forked_child_that_exits_leaves_the_engine_alone(make_probe: MakeProbe) -> None:
+    with Session([make_probe("a")], "host") as session:
+        child = os.fork()
+        if child == 0:
+            try:
+                session.stop()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        session.set_running(["a"])
+        session.run_for(0.2)
+        assert session.alive
+        assert session.snapshot().probes["a"].turns > 0
+
+
+def test_many_sessions_leave_no_thread_behind(make_probe: MakeProbe) -> None:
+    with Session([make_probe("a")], "host"):
+        pass
+    before = threading.active_count()
+    for _ in range(5):
+        with Session([make_probe("a"), make_probe("b")], "host") as session:
+            session.set_running(["a"])
+    assert threading.active_count() == before

@@ -1,0 +1,345 @@
+"""What a session does while all goes well, and what it says when something does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stallprobes import link
+from stallprobes.backend import Options, Unsupported
+from stallprobes.board import EngineState, ProbeSnapshot, State
+from stallprobes.model import PRIMARY, Buffer, HostFunction, Lane, Load, Op, Phase, Probe, Program, Role, Space, Word
+from stallprobes.session import EngineFailed, Session
+
+MakeProbe = Callable[..., Probe]
+
+CALL = Lane(Phase.CALL)
+MS = 1_000_000
+HUNG = Op("native:sleep", (600_000 * MS,))
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def window(session: Session, name: str, seconds: float) -> ProbeSnapshot:
+    before = session.snapshot()
+    session.run_for(seconds)
+    return session.snapshot().minus(before).probes[name]
+
+
+def test_probes_stand_parked_until_they_are_switched_on(make_probe: MakeProbe) -> None:
+    with Session([make_probe("a"), make_probe("b")], "host") as session:
+        session.run_for(0.1)
+        first = session.snapshot()
+        assert first.engine_state is EngineState.READY
+        assert {name: probe.state for name, probe in first.probes.items()} == {"a": State.PARKED, "b": State.PARKED}
+        assert [probe.turns for probe in first.probes.values()] == [0, 0]
+
+
+def test_switching_is_by_a_set_of_names_or_by_changes(make_probe: MakeProbe) -> None:
+    with Session([make_probe("a"), make_probe("b")], "host") as session:
+
+        def on() -> list[str]:
+            return [name for name, probe in session.snapshot().probes.items() if probe.on]
+
+        session.set_running(["a"])
+        assert on() == ["a"]
+        session.set_running({"b": True})
+        assert on() == ["a", "b"]
+        session.set_running({"a": False})
+        assert on() == ["b"]
+        assert window(session, "b", 0.1).turns > 0
+        session.set_running([])
+        assert on() == []
+        session.run_for(0.1)
+        assert window(session, "b", 0.1).turns == 0
+        session.set_running(["b"])
+        assert window(session, "b", 0.1).turns > 0
+
+
+def test_a_new_period_holds_from_then_on(make_probe: MakeProbe) -> None:
+    with Session([make_probe("a", period_ns=20 * MS)], "host") as session:
+        session.set_running(["a"])
+        slow = window(session, "a", 0.4)
+        session.set_period("a", 2 * MS)
+        session.run_for(0.05)
+        fast = window(session, "a", 0.4)
+        assert fast.period_ns == 2 * MS
+        assert fast.turns > 4 * slow.turns
+
+
+def test_names_and_periods_that_cannot_be_are_refused(make_probe: MakeProbe) -> None:
+    with pytest.raises(ValueError, match="same name"):
+        Session([make_probe("a"), make_probe("a")], "host")
+    session = Session([make_probe("a")], "host")
+    with pytest.raises(KeyError):
+        session.set_running(["b"])
+    with pytest.raises(KeyError):
+        session.set_running({"b": False})
+    with pytest.raises(KeyError):
+        session.set_period("b", 1)
+    with pytest.raises(ValueError, match="-1 ns"):
+        session.set_period("a", -1)
+
+
+def test_a_session_starts_once_and_tells_nothing_before(make_probe: MakeProbe) -> None:
+    session = Session([make_probe("a")], "host")
+    with pytest.raises(RuntimeError):
+        session.snapshot()
+    with pytest.raises(RuntimeError):
+        session.run_for(0.1)
+    with session, pytest.raises(RuntimeError):
+        session.start()
+
+
+def test_after_the_stop_the_last_figures_are_still_there(make_probe: MakeProbe) -> None:
+    session = Session([make_probe("a")], "host")
+    with session:
+        session.set_running(["a"])
+        session.run_for(0.1)
+        before = session.snapshot().probes["a"].turns
+    session.stop()
+    assert session.snapshot().probes["a"].turns >= before > 0
+    assert session.failure() is None
+    assert not session.alive
+    session.set_running([])
+    session.set_period("a", 0)
+
+
+def test_a_session_without_probes_is_fine() -> None:
+    with Session([], "host") as session:
+        session.run_for(0.05)
+        assert session.snapshot().probes == {}
+
+
+def test_a_wrong_return_code_stops_its_probe_and_no_other(make_probe: MakeProbe) -> None:
+    bad = make_probe("bad", Op("native:nothing"), Op("libc:clock_nanosleep", (99, 0, 0, 0), label="odd clock"))
+    with Session([bad, make_probe("good")], "host") as session:
+        session.set_running(["bad", "good"])
+        session.run_for(0.2)
+        (trouble,) = session.troubles()
+        assert (trouble.probe, trouble.code, trouble.fatal) == ("bad", 22, False)
+        assert trouble.sentence == "bad: libc:clock_nanosleep (odd clock) returned 22 (Invalid argument)"
+        assert session.alive
+        assert window(session, "good", 0.1).turns > 0
+        stopped = session.snapshot().probes["bad"]
+        assert stopped.state is State.ERROR
+        assert stopped.error is not None
+        assert (stopped.error.code, stopped.error.op) == (22, 2)
+        assert len(session.troubles()) == 1
+
+
+def test_a_wrong_return_code_in_the_setup_is_told_too(make_probe: MakeProbe) -> None:
+    setup = (Op("native:nothing"), Op("native:wait", (Word("never"), 1, 1000)))
+    with Session([make_probe("bad", setup=setup), make_probe("good")], "host") as session:
+        session.set_running(["bad", "good"])
+        session.run_for(0.1)
+        assert [t.sentence for t in session.troubles()] == ["bad: native:wait returned 1 (the time was over)"]
+        assert session.snapshot().probes["bad"].turns == 0
+        assert session.snapshot().probes["good"].turns > 0
+
+
+def test_a_call_that_does_not_return_shows_its_age_and_counts_as_waiting(make_probe: MakeProbe) -> None:
+    with Session([make_probe("hung", Op("native:nothing"), HUNG)], "host") as session:
+        session.set_running(["hung"])
+        session.run_for(0.1)
+        seen = window(session, "hung", 0.2)
+        assert seen.turns == 0
+        assert seen.in_flight is not None
+        assert seen.in_flight.op == 1
+        assert seen.in_flight.age_ns > 0.2e9
+        assert seen.lanes[Lane(Phase.INTENDED)].count >= 100
+
+
+def test_words_are_shared_between_probes_only_where_they_say_so(make_probe: MakeProbe) -> None:
+    shared, own = Word("shared", shared=True), Word("own")
+    patient = 600_000 * MS
+    waits = make_probe("waits", Op("native:wait", (shared, 5, patient)))
+    waits_alone = make_probe("waits-alone", Op("native:wait", (own, 5, patient)))
+    counts = make_probe("counts", Op("native:add", (shared, 1)), Op("native:add", (own, 1)))
+    with Session([waits, waits_alone, counts], "host") as session:
+        session.set_running(["waits", "waits-alone"])
+        assert window(session, "waits", 0.1).turns == 0
+        session.set_running({"counts": True})
+        session.run_for(0.2)
+        assert session.snapshot().probes["waits"].turns > 0
+        assert session.snapshot().probes["waits-alone"].turns == 0
+
+
+def test_a_value_made_by_one_op_is_used_by_the_next(make_probe: MakeProbe) -> None:
+    # mmap(2): PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS.
+    block, page = Word("block"), 4096
+    ops = (
+        Op("libc:mmap", (0, 4 * page, 3, 0x22, -1, 0), into=block, label="map"),
+        Op("libc:memset", (Load(block), 1, 4 * page), phase=None, into=Word("ignored")),
+        Op("libc:munmap", (Load(block), 4 * page), label="unmap"),
+    )
+    with Session([make_probe("a", *ops)], "host") as session:
+        session.set_running(["a"])
+        seen = window(session, "a", 0.2)
+        assert session.troubles() == ()
+        labels = [lane.label for lane, hist in seen.lanes.items() if hist.count > 0]
+        assert {"map", "unmap"} <= set(labels)
+
+
+def test_the_proof_is_what_the_word_counts(make_probe: MakeProbe) -> None:
+    counted = Word("counted")
+    program = Program((Op("native:add", (counted, 3)),), context=None, proof=counted)
+    probe = Probe("a", "a", Role.AGGRESSOR, program, MS, "a")
+    with Session([probe], "host") as session:
+        session.set_running(["a"])
+        session.run_for(0.1)
+        session.set_running([])
+        session.run_for(0.1)
+        seen = session.snapshot().probes["a"]
+        assert seen.proof == 3 * seen.turns > 0
+
+
+def test_the_stop_opens_a_gate_that_somebody_waits_at(make_probe: MakeProbe) -> None:
+    gate = HostFunction("gate", Word("open"), Word("forced"), 600_000 * MS)
+    session = Session([make_probe("gated", Op("native:gate", (gate,)))], "host")
+    session.start()
+    session.set_running(["gated"])
+    session.run_for(0.1)
+    assert session.snapshot().probes["gated"].in_flight is not None
+    session.stop()
+    assert session.snapshot().probes["gated"].state is State.ENDED
+
+
+def test_a_machine_that_cannot_do_it_says_why(make_probe: MakeProbe) -> None:
+    program = Program((Op("cuCtxSynchronize"),), context=PRIMARY)
+    with pytest.raises(Unsupported, match="gpu-probe needs a GPU: it runs in the primary context"):
+        Session([Probe("gpu-probe", "", Role.VICTIM, program, MS, "")], "host").start()
+    huge = Buffer("huge", Space.PAGEABLE, 1 << 60)
+    with pytest.raises(Unsupported, match="bytes of memory for huge"):
+        Session([make_probe("a", Op("native:work", (huge,)))], "host").start()
+
+
+def test_an_unknown_backend_is_wrong_use(make_probe: MakeProbe) -> None:
+    with pytest.raises(EngineFailed, match="no backend 'gpu'") as failed:
+        Session([make_probe("a")], "gpu").start()
+    assert failed.value.exit_code == 2
+
+
+def test_a_program_that_fits_no_table_is_told_in_a_sentence(make_probe: MakeProbe) -> None:
+    with pytest.raises(EngineFailed, match="at most 11") as failed:
+        Session([make_probe("a", Op("native:nothing", tuple(range(12))))], "host").start()
+    assert failed.value.exit_code == 4
+
+
+def test_the_session_loads_no_compiler_no_cuda_and_no_screen() -> None:
+    source = textwrap.dedent("""
+        import sys
+        import stallprobes.session
+        heavy = {"numba", "llvmlite", "cuda", "textual", "rich", "simpy", "pynvml", "click"}
+        print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
+    """)
+    environment = os.environ | {"PYTHONPATH": str(Path(link.__file__).resolve().parents[1])}
+    done = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+FAKE = """
+    import os, sys, time
+    import stallprobes.engine as engine
+    from stallprobes.backend import BackendError, Trouble
+    from stallprobes.board import CLOCK_NS
+
+    class Backend:
+        virtual = True
+        def prepare(self, probes, board, options):
+            self.board, self.seed, self.steps = board, options.seed, 0
+            return {"seed": options.seed, "gpu": options.gpu, "set": dict(options.sim_set)}
+        def start(self):
+            self.board.header[CLOCK_NS] = 1
+        def poll(self):
+            if self.seed == 7 and self.steps > 3:
+                return [Trouble("a", "cuLaunchKernel", 700, "an illegal address", fatal=True)]
+            return []
+        def advance(self, ns):
+            self.steps += 1
+            if self.seed == 8:
+                raise BackendError(4, "the model is at its end")
+            if self.seed == 9:
+                raise RuntimeError("a slip")
+            if self.seed == 10:
+                time.sleep(600)
+            self.board.header[CLOCK_NS] += ns
+        def stop(self, deadline_s):
+            return True
+
+    sys.modules["fake"] = sys.modules["__main__"]
+    create = Backend
+    engine.BACKENDS["sim"] = "fake"
+    engine.main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def fake_sim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's backend "sim" becomes one that only counts its time."""
+
+    def command(board_fd: int, control_fd: int) -> list[str]:
+        return [sys.executable, "-c", textwrap.dedent(FAKE), str(board_fd), str(control_fd), str(os.getpid())]
+
+    monkeypatch.setattr(link, "_command", command)
+
+
+@pytest.mark.usefixtures("fake_sim")
+def test_virtual_time_passes_exactly_as_told(make_probe: MakeProbe) -> None:
+    options = Options(seed=3, sim_set={"timeslice_us": "4000"})
+    with Session([make_probe("a")], "sim", gpu="0", options=options) as session:
+        assert session.info == {"seed": 3, "gpu": "0", "set": {"timeslice_us": "4000"}}
+        before = session.snapshot()
+        session.run_for(1000.05)
+        session.run_for(0.05)
+        assert session.snapshot().at_ns - before.at_ns == 1_000_100 * MS
+
+
+@pytest.mark.usefixtures("fake_sim")
+def test_paced_virtual_time_follows_the_clock(make_probe: MakeProbe) -> None:
+    with Session([make_probe("a")], "sim", options=Options(paced=True)) as session:
+        before = session.snapshot()
+        session.run_for(0.5)
+        passed = session.snapshot().at_ns - before.at_ns
+        assert 0.25e9 < passed < 1e9
+
+
+@pytest.mark.usefixtures("fake_sim")
+@pytest.mark.parametrize(
+    ("seed", "sentence"),
+    [
+        (7, r"a: cuLaunchKernel returned 700 \(an illegal address\); this error spoils"),
+        (8, "the model is at its end"),
+        (9, "error of its own: RuntimeError: a slip"),
+    ],
+)
+def test_what_spoils_everything_ends_the_session_with_the_same_words(
+    make_probe: MakeProbe, seed: int, sentence: str
+) -> None:
+    with Session([make_probe("a")], "sim", options=Options(seed=seed)) as session:
+        with pytest.raises(EngineFailed, match=sentence) as failed:
+            session.run_for(600)
+        assert failed.value.exit_code == 4
+        assert not session.alive
+        with pytest.raises(EngineFailed, match=sentence):
+            session.run_for(1)
+        failure = session.failure()
+        assert failure is not None
+        assert failure.sentence == failed.value.sentence
+        assert [trouble.code for trouble in session.troubles()] == ([700] if seed == 7 else [])
+
+
+@pytest.mark.usefixtures("fake_sim")
+def test_an_engine_that_shows_no_life_is_given_up(make_probe: MakeProbe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stallprobes.session._SILENCE_S", 1.0)
+    with (
+        Session([make_probe("a")], "sim", options=Options(seed=10)) as session,
+        pytest.raises(EngineFailed, match="has not answered for 1 s"),
+    ):
+        session.run_for(1)
