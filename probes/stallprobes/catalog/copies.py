@@ -8,7 +8,6 @@ from stallprobes.model import (
     KIB,
     MIB,
     MS,
-    US,
     Arg,
     Buffer,
     CopyAttributes,
