@@ -1,0 +1,297 @@
+"""The command ``stallscope``. Every command imports what it uses when it runs, so that --help answers at once."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from stallscope import diagnostics
+from stallscope.diagnostics import Exit, Problem
+from stallscope.output import Output, ReaderGone
+
+if TYPE_CHECKING:
+    from stallprobes.gpus import Gpu
+    from stallprobes.measure import RunResult
+
+# "Starved" is fewer than 3 calls in half a second or more, so a shorter window cannot tell.
+SHORTEST_S = 0.5
+LONGEST_S = 3600.0
+
+_EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"  {int(code):<4} {what}" for code, what in diagnostics.MEANINGS.items())
+
+
+class _Group(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise Problem(Exit.USAGE, unknown("command", args[0], self.list_commands(ctx), "stallscope --help"))
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_Group,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog=_EXIT_CODES,
+)
+@click.version_option(package_name="stallscope", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """An oscilloscope for CUDA concurrency stalls.
+
+    Probes run live against the GPU, each call's latency goes into a histogram, and the verdict says which call
+    stalls, by how much against quiet, and because of what.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@cli.command("list", short_help="What can be run: patterns and probes.")
+def list_() -> None:
+    """What can be run: patterns with their variants, and single probes."""
+    from stallprobes.catalog import entries
+    from stallprobes.patterns import patterns
+    from stallscope import tables
+
+    out = Output()
+    tables.show_list(out, patterns(), entries())
+    out.flush()
+
+
+@cli.command(short_help="What a pattern or probe shows, and why.")
+@click.argument("name")
+def explain(name: str) -> None:
+    """What a pattern or probe NAME shows, why, what helps, and where it was reported."""
+    from stallprobes.catalog import entries
+    from stallprobes.patterns import patterns
+    from stallscope import tables
+
+    out = Output()
+    if name in patterns():
+        tables.explain_pattern(out, patterns()[name])
+    elif name in entries():
+        used = [
+            pattern.name
+            for pattern in patterns().values()
+            if any(probe.entry == name for variant in pattern.variants for probe in variant.probes)
+        ]
+        tables.explain_entry(out, entries()[name], used)
+    else:
+        raise Problem(Exit.USAGE, unknown("pattern or probe", name, [*patterns(), *entries()]))
+    out.flush()
+
+
+@cli.command(short_help="What stands between this machine and a good measurement.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON by the schema stallscope.doctor/1.")
+def doctor(as_json: bool) -> None:
+    """What stands between this machine and a good measurement, and what to do about it.
+
+    Exits 3 when a problem keeps every GPU measurement from working.
+    """
+    from stallprobes import doctor as checks
+
+    findings = checks.examine()
+    out = Output()
+    if as_json:
+        out.json(checks.document(findings))
+    else:
+        from stallscope import tables
+
+        tables.show_findings(out, findings)
+    out.flush()
+    if checks.worst(findings) is checks.Level.PROBLEM:
+        diagnostics.leave(Exit.NO_GPU)
+
+
+def _seconds(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    if not math.isfinite(value) or not SHORTEST_S <= value <= LONGEST_S:
+        raise click.BadParameter(f"{value:g} is not between {SHORTEST_S:g} and {LONGEST_S:g} seconds.")
+    return value
+
+
+@cli.command(short_help="Measure patterns or probes on the GPU.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--variant", "variants", multiple=True, metavar="V", help="Only this variant; can be given repeatedly.")
+@click.option(
+    "--seconds", default=2.0, show_default=True, callback=_seconds, metavar="S", help="Time to measure each variant."
+)
+@click.option("--gpu", metavar="GPU", help="Index as in nvidia-smi, UUID, or PCI address; two of them by a comma.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON by the schema stallscope.run/1.")
+@click.option("--allow-shared", is_flag=True, help="Also when other processes compute on the GPU; this disturbs them.")
+def run(
+    names: tuple[str, ...],
+    variants: tuple[str, ...],
+    seconds: float,
+    gpu: str | None,
+    as_json: bool,
+    allow_shared: bool,
+) -> None:
+    """Measure patterns or probes NAME...: quiet first, then with the aggressors on.
+
+    Shows a row for each probe and variant, and says in a sentence who waits for what. Latencies are of the driver's
+    calls: "call" is the time inside the call, "wait" the time until the host saw the work done.
+    """
+    with _Interrupt() as interrupt:
+        result = _measure(names, variants, seconds, gpu, allow_shared, interrupt)
+        out = Output()
+        if as_json:
+            from stallprobes import report
+
+            out.json(report.document(result))
+        else:
+            from stallscope import tables
+
+            tables.show_run(out, result)
+        out.flush()
+    if result.interrupted:
+        diagnostics.say("interrupted; what was measured until then is shown")
+        diagnostics.leave(Exit.INTERRUPTED)
+    _judge(result)
+
+
+def _measure(
+    names: Sequence[str],
+    variants: Sequence[str],
+    seconds: float,
+    gpu: str | None,
+    allow_shared: bool,
+    interrupt: _Interrupt,
+) -> RunResult:
+    from stallprobes import gpus, measure
+    from stallprobes.backend import Options
+    from stallprobes.session import EngineFailed
+
+    try:
+        selection = measure.selection(names, variants)
+    except measure.UnknownName as error:
+        raise Problem(Exit.USAGE, str(error)) from error
+    wanted = max((variant.needs.gpus for _, variant in selection), default=1)
+    try:
+        chosen = gpus.choose(gpu, gpus.survey(), wanted)
+    except gpus.NoGpu as error:
+        raise Problem(Exit.NO_GPU, str(error)) from error
+    if not allow_shared:
+        _ask_if_shared(chosen)
+    with diagnostics.Bar() as bar:
+        try:
+            return measure.run(
+                selection,
+                gpu=",".join(one.uuid for one in chosen),
+                seconds=seconds,
+                options=Options(),
+                progress=lambda step: bar.show(step.done_s, step.total_s, step.text),
+                stop=interrupt.stop,
+            )
+        except EngineFailed as error:
+            bar.clear()
+            raise Problem(error.exit_code, error.sentence) from error
+
+
+def _ask_if_shared(chosen: Iterable[Gpu]) -> None:
+    from stallprobes import gpus
+
+    for gpu in chosen:
+        others = gpus.others(gpu)
+        if not others:
+            continue
+        who = f"{len(others)} other process{'es' if len(others) > 1 else ''} (pid {others[0].pid}: {others[0].name})"
+        if not diagnostics.can_ask():
+            raise Problem(Exit.USAGE, f"{gpu.label} is in use by {who}: say --allow-shared to disturb them")
+        if not diagnostics.ask(f"{gpu.label} is in use by {who}. Disturb them?"):
+            raise Problem(Exit.USAGE, "nothing was run")
+
+
+def _judge(result: RunResult) -> None:
+    """Exit 4 when a probe or a variant failed on the way; a stall is a result, not a failure."""
+    failed = [f"{v.pattern} {v.variant}: {p.error}" for v in result.variants for p in v.probes if p.error]
+    failed += [f"{v.pattern} {v.variant}: invalid: {v.reason}" for v in result.variants if v.status == "invalid"]
+    if failed:
+        raise Problem(Exit.FAILED, failed[0] + (f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""))
+
+
+class _Interrupt:
+    """While it lasts, the first SIGINT, SIGTERM or SIGHUP asks the run to end with what it has.
+
+    If nobody has looked at ``stop`` within GRACE_S after it, because the engine still starts, or at a second signal,
+    KeyboardInterrupt is raised where the main thread is.
+    """
+
+    GRACE_S = 0.3
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._before: dict[int, Callable[..., object] | int | None] = {}
+
+    def __enter__(self) -> _Interrupt:
+        for number in (*self.SIGNALS, signal.SIGALRM):
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def stop(self) -> bool:
+        """Whether the run shall end."""
+        if self._asked:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return self._asked
+
+    def _handle(self, _number: int, _frame: object) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+        signal.setitimer(signal.ITIMER_REAL, self.GRACE_S)
+
+
+def unknown(what: str, name: str, there: Iterable[str], see: str = "stallscope list") -> str:
+    """The sentence for a name that is not there, with the nearest one that is, or the command that shows them."""
+    near = difflib.get_close_matches(name, list(there), n=1, cutoff=0.5)
+    return f'there is no {what} "{name}"' + (f'; did you mean "{near[0]}"?' if near else f"; see: {see}")
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and end the process with one of diagnostics.Exit."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        # Not through click's own main, which has exit codes of its own (1 for a reader that is gone).
+        with cli.make_context("stallscope", given) as context:
+            cli.invoke(context)
+        code = int(Exit.FINE)
+    except click.exceptions.Exit as done:
+        code = done.exit_code
+    except click.ClickException as error:
+        command = getattr(getattr(error, "ctx", None), "command_path", "stallscope")
+        diagnostics.say(f"{error.format_message()} Try: {command} --help")
+        code = Exit.USAGE
+    except Problem as problem:
+        diagnostics.say(problem.sentence)
+        code = problem.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        diagnostics.say("interrupted")
+        code = Exit.INTERRUPTED
+    except (ReaderGone, BrokenPipeError):
+        _end_as_a_broken_pipe()
+    except Exception:
+        # Python's own answer would be exit code 1, which here means a regression.
+        traceback.print_exc()
+        code = Exit.FAILED
+    diagnostics.leave(code)
+
+
+def _end_as_a_broken_pipe() -> NoReturn:
+    # As every other command in a pipe: the shell sees SIGPIPE and says nothing.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGPIPE)
+    raise AssertionError("unreachable: the default action of SIGPIPE ends the process")
