@@ -1,0 +1,86 @@
+"""Who may import whom, seen from outside: what a fresh interpreter has loaded after an import."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import stallprobes
+import stallscope
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"textual", "rich", "numba", "llvmlite", "cuda", "simpy", "pynvml"}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level modules that ``statement`` loads in a fresh interpreter."""
+    path = os.pathsep.join(str(Path(package.__file__).parents[1]) for package in (stallscope, stallprobes))
+    done = subprocess.run(
+        [sys.executable, "-c", f"{statement}\nimport sys; print(*{{name.split('.')[0] for name in sys.modules}})"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+def names(package: str, where: list[str]) -> list[str]:
+    return [module.name for module in pkgutil.walk_packages(where, f"{package}.") if "__main__" not in module.name]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "stallscope.cli",
+        "stallscope.output",
+        "stallscope.diagnostics",
+        "stallscope.tables",
+        "stallprobes.model",
+        "stallprobes.catalog",
+        "stallprobes.patterns",
+        "stallprobes.doctor",
+        "stallprobes.gpus",
+        "stallprobes.telemetry",
+    ],
+)
+def test_what_only_tells_loads_nothing_that_measures(module: str) -> None:
+    assert not loaded_by(f"import {module}") & (HEAVY | {"numpy"})
+
+
+@pytest.mark.parametrize("module", ["stallprobes.session", "stallprobes.measure", "stallprobes.report"])
+def test_who_only_reads_figures_needs_neither_a_compiler_nor_cuda(module: str) -> None:
+    assert not loaded_by(f"import {module}") & HEAVY
+
+
+def test_no_probe_module_loads_a_screen_or_a_command_line() -> None:
+    modules = names("stallprobes", list(stallprobes.__path__))
+    assert "stallprobes.model" in modules
+    loaded = loaded_by("\n".join(f"import {module}" for module in modules))
+    assert not loaded & {"stallscope", "textual", "rich", "click"}
+
+
+def test_the_import_rules_are_written_down_for_the_linter() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert ["stallscope", "stallprobes"] in [contract.get("layers") for contract in contracts]
+
+
+@pytest.mark.parametrize(
+    "path", [*(ROOT / "app").rglob("*.py"), *(ROOT / "probes").rglob("*.py")], ids=lambda p: p.stem
+)
+def test_a_module_is_short_enough_to_be_read_at_once(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 450
+
+
+def test_only_output_and_diagnostics_write_to_the_terminal() -> None:
+    for path in (ROOT / "app").rglob("*.py"):
+        if path.stem not in ("output", "diagnostics"):
+            text = path.read_text(encoding="utf-8")
+            assert "print(" not in text, path
+            assert "sys.stdout" not in text, path

@@ -1,0 +1,156 @@
+"""The doctor: what it finds wrong, how bad that is, and that it always says what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jsonschema
+import pytest
+
+from stallprobes import doctor, fingerprint, nvml, report
+from stallprobes.doctor import Finding, Level
+from stallprobes.driver import DriverReport
+from stallprobes.gpus import Gpu, GpuProcess, Survey
+
+GPU = Gpu(
+    "GPU-aaaa1111-0000-0000-0000-000000000001",
+    "0000:1b:00.0",
+    "NVIDIA H200",
+    nvml_index=0,
+    cuda_index=0,
+    memory_bytes=141 << 30,
+    mig=False,
+    compute_mode="default",
+    processes=(),
+)
+FINE = Survey((GPU,), DriverReport(cuda_version=13000, loading_mode="lazy"), driver_version="580.159.04")
+
+
+@pytest.fixture(autouse=True)
+def _no_driver_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint, "kernel_module_version", lambda: None)
+    monkeypatch.setattr(fingerprint, "mps_running", lambda: False)
+    for name in (*doctor.SLOWING_ENVIRONMENT, "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def look(survey: Survey, subject: str) -> Finding:
+    found = [finding for finding in doctor.examine(survey) if finding.subject == subject]
+    assert len(found) == 1, subject
+    return found[0]
+
+
+def test_a_machine_in_order_has_no_problem() -> None:
+    findings = doctor.examine(FINE)
+    assert doctor.worst(findings) is not Level.PROBLEM
+    gpu = look(FINE, "GPU 0")
+    for part in (GPU.uuid, GPU.pci, "NVML index 0", "CUDA index 0", "141 GiB"):
+        assert part in gpu.found
+    assert look(FINE, "module loading").level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("survey", "subject", "level", "words"),
+    [
+        (
+            replace(FINE, driver=DriverReport(error="library", problem="no driver")),
+            "driver",
+            Level.PROBLEM,
+            "no driver",
+        ),
+        (replace(FINE, driver=DriverReport(cuda_version=11040)), "CUDA", Level.PROBLEM, "11.4"),
+        (replace(FINE, driver=DriverReport()), "CUDA", Level.PROBLEM, "did not answer"),
+        (replace(FINE, nvml_problem=nvml.NvmlUnavailable("gone", "fetch it")), "NVML", Level.WARN, "gone"),
+        (replace(FINE, gpus=(replace(GPU, cuda_index=None),)), "GPU 0", Level.WARN, "hidden from CUDA"),
+        (replace(FINE, gpus=(replace(GPU, mig=True),)), "GPU 0 MIG", Level.PROBLEM, "without a MIG device"),
+        (replace(FINE, gpus=(replace(GPU, mig=True, mig_uuids=("MIG-1",)),)), "GPU 0 MIG", Level.WARN, "1 devices"),
+        (
+            replace(FINE, gpus=(replace(GPU, compute_mode="prohibited"),)),
+            "GPU 0 compute mode",
+            Level.PROBLEM,
+            "prohibited",
+        ),
+        (
+            replace(FINE, gpus=(replace(GPU, compute_mode="exclusive process"),)),
+            "GPU 0 compute mode",
+            Level.WARN,
+            "one process",
+        ),
+        (
+            replace(FINE, gpus=(replace(GPU, processes=(GpuProcess(1, "train", None),)),)),
+            "GPU 0 processes",
+            Level.WARN,
+            "train (1)",
+        ),
+        (replace(FINE, gpus=(replace(GPU, processes=None),)), "GPU 0 processes", Level.WARN, "n/a"),
+    ],
+)
+def test_each_disorder_has_its_level_and_a_cure(survey: Survey, subject: str, level: Level, words: str) -> None:
+    finding = look(survey, subject)
+    assert finding.level is level
+    assert words in finding.found
+    assert finding.do
+
+
+def test_everything_that_is_not_ok_says_what_to_do() -> None:
+    broken = Survey((), DriverReport(error="library", problem="no driver"))
+    for finding in (*doctor.examine(broken), *doctor.examine(FINE)):
+        assert bool(finding.do) == (finding.level is not Level.OK), finding
+
+
+def test_libraries_and_kernel_module_of_different_versions_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint, "kernel_module_version", lambda: "570.1")
+    assert look(FINE, "driver versions").level is Level.PROBLEM
+
+
+def test_bindings_newer_than_the_driver_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "version_of", lambda name: "13.3.1")
+    old = replace(FINE, driver=DriverReport(cuda_version=12080))
+    assert "newer calls will be missing" in look(old, "cuda-bindings and driver").found
+
+
+def test_the_fork_of_pynvml_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "package", lambda: nvml.Package("13.0", "11.5.3"))
+    assert "pip uninstall pynvml" in look(FINE, "package pynvml").do
+
+
+def test_a_missing_package_is_a_problem_unless_it_is_nvmls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "version_of", lambda name: None)
+    assert look(FINE, "package numba").level is Level.PROBLEM
+    assert look(FINE, "package nvidia-ml-py").level is Level.WARN
+
+
+def test_settings_that_slow_calls_down_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.setattr(fingerprint, "mps_running", lambda: True)
+    assert look(FINE, "CUDA_LAUNCH_BLOCKING").level is Level.WARN
+    assert look(FINE, "MPS").level is Level.WARN
+
+
+@pytest.mark.parametrize(
+    ("governor", "level"), [("powersave", Level.WARN), ("performance", Level.OK), (None, Level.OK)]
+)
+def test_a_governor_that_lets_the_cpu_doze_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, governor: str | None, level: Level
+) -> None:
+    monkeypatch.setattr(fingerprint, "scaling_governors", lambda: governor)
+    assert look(FINE, "CPU governor").level is level
+
+
+def test_the_document_keeps_to_its_schema() -> None:
+    document = doctor.document(doctor.examine(FINE))
+    jsonschema.Draft202012Validator(report.schema(report.DOCTOR_SCHEMA)).validate(document)
+
+
+def test_a_fingerprint_explains_everything_it_does_not_know() -> None:
+    of_gpu = fingerprint.fingerprint(GPU.uuid, {}, FINE)
+    assert (of_gpu["gpu"], of_gpu["driver"], of_gpu["cuda"]) == ("NVIDIA H200", "580.159.04", "13.0")
+    for found in (of_gpu, fingerprint.fingerprint(None, {}), fingerprint.fingerprint("GPU-other", {}, FINE)):
+        unknown = found["unknown"]
+        assert isinstance(unknown, dict)
+        assert set(unknown) == {key for key, value in found.items() if value is None}
+        assert all(unknown.values())
+
+
+def test_what_the_engine_saw_goes_before_what_was_found_here() -> None:
+    assert fingerprint.fingerprint(GPU.uuid, {"module_loading": "eager", "other": 1}, FINE)["module_loading"] == "eager"
