@@ -185,7 +185,7 @@ def _measure(
         try:
             return measure.run(
                 selection,
-                gpu=",".join(one.uuid for one in chosen),
+                gpu=",".join(one.cuda_uuid or one.uuid for one in chosen),
                 seconds=seconds,
                 options=Options(),
                 progress=lambda step: bar.show(step.done_s, step.total_s, step.text),

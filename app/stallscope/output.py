@@ -71,6 +71,7 @@ class Output:
             initial_indent=self._letters(indent if first is None else first),
             subsequent_indent=self._letters(indent),
             break_on_hyphens=False,
+            break_long_words=False,
         )
         for line in lines:
             self._write(self._painted(line, mark) + "\n")
@@ -116,7 +117,7 @@ class Output:
         last = row[-1]
         folded = [last.text]
         if _cells(last.text) > room and " " in last.text:
-            folded = textwrap.wrap(last.text, room, break_on_hyphens=False)
+            folded = textwrap.wrap(last.text, room, break_on_hyphens=False, break_long_words=False)
         elif columns[-1].right:
             folded = [" " * (widths[-1] - _cells(last.text)) + last.text]
         start = "  ".join(parts) + ("  " if parts else "")

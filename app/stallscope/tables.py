@@ -24,10 +24,10 @@ _SHOWN = (Phase.CALL, Phase.WAIT)
 def show_list(out: Output, patterns: Mapping[str, Pattern], entries: Mapping[str, Entry]) -> None:
     """All patterns with their variants, and all probes."""
     out.line("Patterns: run one by its name, or one variant of it with --variant", "strong")
-    out.table(
-        (Column("pattern"), Column("what happens"), Column("variants")),
-        [(pattern.name, pattern.title, ", ".join(v.name for v in pattern.variants)) for pattern in patterns.values()],
-    )
+    width = max((len(name) for name in patterns), default=0) + 2
+    for pattern in patterns.values():
+        out.paragraph(pattern.title, indent=" " * width, first=f"{pattern.name:<{width}}")
+        out.paragraph(", ".join(variant.name for variant in pattern.variants), indent=" " * width, mark="dim")
     for role, words in ((Role.VICTIM, "measured"), (Role.AGGRESSOR, "disturb"), (Role.HOST, "the machine's own noise")):
         chosen = [entry for entry in entries.values() if entry.role is role]
         if chosen:
@@ -85,7 +85,7 @@ def show_findings(out: Output, findings: Iterable[Finding]) -> None:
 
 def show_run(out: Output, result: RunResult) -> None:
     """A run: for each pattern a table, each variant's verdicts, and host beside device time where both are known."""
-    out.line(_headline(result), "strong")
+    out.paragraph(_headline(result), mark="strong")
     for pattern, group in groupby(result.variants, key=lambda variant: variant.pattern):
         variants = list(group)
         out.line()
@@ -158,9 +158,9 @@ def _stacked(out: Output, variant: VariantResult) -> None:
         out.line(f"  {variant.status}", "warn")
         return
     for probe in variant.probes:
-        worst = _worst(variant, probe).text
+        worst = _worst(variant, probe).text.replace("–", "")
         out.paragraph(
-            f"{probe.name} ({_where(probe)}): {probe.state}{' ' + worst if worst else ''}, {count(probe.calls)} calls"
+            f"{probe.name} ({_where(probe)}): {f'{probe.state} {worst}'.rstrip()}, {count(probe.calls)} calls"
             + ("" if probe.in_flight_us is None else f", in flight {duration(probe.in_flight_us)}"),
             indent="    ",
             first="  ",
@@ -227,7 +227,7 @@ def _state(probe: ProbeResult) -> Cell:
 
 def _worst(variant: VariantResult, probe: ProbeResult) -> Cell:
     """The largest ratio that the verdicts name for ``probe``, else that of the medians; empty for aggressors."""
-    if probe.role is not Role.VICTIM:
+    if probe.role is Role.AGGRESSOR:
         return Cell("")
     named = [v.ratio for v in variant.verdicts if v.probe == probe.name and v.ratio is not None]
     if not named:
@@ -235,7 +235,7 @@ def _worst(variant: VariantResult, probe: ProbeResult) -> Cell:
             now, before = _figures(probe.lanes.get(Lane(phase)))[0], _figures(probe.quiet.get(Lane(phase)))[0]
             if now is not None and before:
                 named.append(now / before)
-    return Cell(ratio(max(named, default=None)), _MARKS.get(probe.state, ""))
+    return Cell(ratio(max(named, default=None)), _state(probe).mark)
 
 
 def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:

@@ -37,8 +37,9 @@ class GpuProcess:
 class Gpu:
     """One GPU. What could not be learnt is None.
 
-    ``nvml_index`` is None without NVML, ``cuda_index`` when CUDA does not see the GPU. ``mig_uuids`` are the MIG
-    devices on it that NVML lists. ``processes`` are others' as well as our own; None when not known.
+    ``nvml_index`` is None without NVML, ``cuda_index`` when CUDA does not see the GPU. ``cuda_uuid`` is the UUID that
+    CUDA has for it, which is a MIG device's where MIG is on. ``mig_uuids`` are the MIG devices that NVML lists.
+    ``processes`` are others' as well as our own; None when not known.
     """
 
     uuid: str
@@ -46,6 +47,7 @@ class Gpu:
     name: str
     nvml_index: int | None = None
     cuda_index: int | None = None
+    cuda_uuid: str | None = None
     memory_bytes: int | None = None
     memory_used_bytes: int | None = None
     mig: bool | None = None
@@ -178,6 +180,7 @@ def _by_cuda_alone(device: driver.DriverDevice) -> Gpu:
         pci=normal_pci(device.pci) or device.pci,
         name=device.name,
         cuda_index=device.ordinal,
+        cuda_uuid=device.uuid,
         memory_bytes=device.memory_bytes,
     )
 
@@ -200,13 +203,14 @@ def _one(module: Any, index: int, devices: Sequence[driver.DriverDevice]) -> Gpu
     instances = tuple(_mig_uuids(module, handle)) if mig else ()
     address = nvml.text(module.nvmlDeviceGetPciInfo(handle).busId)
     mode = _maybe(module, lambda: module.nvmlDeviceGetComputeMode(handle))
-    ordinals = [d.ordinal for d in devices if any(same_uuid(d.uuid, known) for known in (uuid, *instances))]
+    seen = next((d for d in devices if any(same_uuid(d.uuid, known) for known in (uuid, *instances))), None)
     return Gpu(
         uuid=uuid,
         pci=normal_pci(address) or address,
         name=nvml.text(module.nvmlDeviceGetName(handle)),
         nvml_index=index,
-        cuda_index=ordinals[0] if ordinals else None,
+        cuda_index=None if seen is None else seen.ordinal,
+        cuda_uuid=None if seen is None else seen.uuid,
         memory_bytes=None if memory is None else int(memory.total),
         memory_used_bytes=None if memory is None else int(memory.used),
         mig=mig,

@@ -140,6 +140,19 @@ def test_nvmls_order_and_cudas_are_matched_by_uuid(monkeypatch: pytest.MonkeyPat
     assert found.nvml_version is None
 
 
+def test_where_mig_is_on_cuda_knows_the_gpu_by_its_mig_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = fake_nvml(1)
+    module.nvmlDeviceGetMigMode = lambda handle: (1, 1)
+    module.nvmlDeviceGetMaxMigDeviceCount = lambda handle: 1
+    module.nvmlDeviceGetMigDeviceHandleByIndex = lambda handle, index: 7
+    plain = module.nvmlDeviceGetUUID
+    module.nvmlDeviceGetUUID = lambda handle: plain(handle).replace("GPU", "MIG") if handle == 7 else plain(handle)
+    monkeypatch.setattr(driver, "ask", lambda _: DriverReport(devices=(device(0, 7),)))
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    (gpu,) = gpus.survey().gpus
+    assert (gpu.mig, gpu.cuda_index, gpu.cuda_uuid) == (True, 0, device(0, 7).uuid)
+
+
 def test_one_sick_gpu_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "ask", lambda _: DriverReport(devices=(device(0, 0), device(1, 2))))
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(3, sick=1))

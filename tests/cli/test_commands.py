@@ -1,0 +1,216 @@
+"""What each command says and with which exit code it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import jsonschema
+import pytest
+from cli.conftest import command, environment
+
+from stallprobes import report
+from stallprobes.catalog import entries
+from stallprobes.patterns import patterns
+
+if TYPE_CHECKING:
+    from cli.conftest import Command
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_help_costs_little_more_than_click_itself() -> None:
+    """Both several times in turn, so that a busy machine disturbs both alike; the best of each counts."""
+
+    def seconds(*arguments: str) -> float:
+        started = time.perf_counter()
+        subprocess.run(arguments, env=environment(), check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - started
+
+    bare, ours = [], []
+    for _ in range(7):
+        bare.append(seconds(sys.executable, "-c", "import click"))
+        ours.append(seconds(*command(None, "--help")))
+    assert min(ours) < 2.5 * min(bare)
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("list",), ("explain", "spin"), ("run", "--help")])
+def test_commands_that_only_tell_load_no_screen_no_compiler_and_no_cuda(arguments: tuple[str, ...]) -> None:
+    script = (
+        "import sys\nfrom stallscope.cli import main\n"
+        f"try:\n    main({list(arguments)!r})\n"
+        "except SystemExit:\n    print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert "stallscope" in loaded
+    assert not loaded & {"textual", "rich", "numba", "llvmlite", "numpy", "cuda", "simpy", "pynvml"}
+
+
+def test_without_a_command_there_is_the_help(stallscope_command: Command) -> None:
+    done = stallscope_command()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == stallscope_command("--help").stdout
+    for name in ("list", "explain", "doctor", "run"):
+        assert name in done.stdout
+
+
+def test_every_exit_code_is_in_the_help(stallscope_command: Command) -> None:
+    help_ = stallscope_command("--help").stdout
+    for code in ("0", "1", "2", "3", "4", "130"):
+        assert f"\n    {code} " in help_
+
+
+def test_list_names_every_pattern_variant_and_probe(stallscope_command: Command) -> None:
+    done = stallscope_command("list")
+    assert done.returncode == 0
+    for pattern in patterns().values():
+        assert pattern.name in done.stdout
+        assert all(variant.name in done.stdout for variant in pattern.variants)
+    assert all(name in done.stdout for name in entries())
+
+
+@pytest.mark.parametrize("name", [*patterns(), *entries()])
+def test_everything_that_is_listed_can_be_explained(name: str) -> None:
+    from click.testing import CliRunner
+
+    from stallscope.cli import cli
+
+    done = CliRunner().invoke(cli, ["explain", name], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert done.output.startswith(name)
+    assert len(done.output.splitlines()) > 3
+
+
+def test_a_pattern_is_explained_with_why_what_helps_and_who_reported_it(stallscope_command: Command) -> None:
+    text = stallscope_command("explain", "default-stream-gate").stdout
+    for title in ("What you will see", "Why", "What helps", "Where it was reported", "Variants"):
+        assert f"\n{title}\n" in text
+    assert all(f"  {variant.name} (" in text for variant in patterns()["default-stream-gate"].variants)
+
+
+@pytest.mark.parametrize("width", ["40", "80", "200"])
+def test_lines_keep_within_the_width(stallscope_command: Command, width: str) -> None:
+    text = stallscope_command("explain", "pageable-d2h-vs-launch", env={"COLUMNS": width}).stdout
+    assert max(map(len, text.splitlines())) <= int(width)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [
+        (("explain", "scalar-readbak"), "scalar-readback"),
+        (("run", "secondary-contex-d2d"), "secondary-context-d2d"),
+        (("run", "secondary-context-d2d", "--variant", "green-contxt"), "green-context"),
+        (("docter",), "doctor"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(
+    stallscope_command: Command, arguments: tuple[str, ...], nearest: str
+) -> None:
+    done = stallscope_command(*arguments, env=NO_GPU)
+    assert done.returncode == 2
+    assert nearest in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "-inf", "1e9", "0.01", "two", ""])
+def test_a_time_that_makes_no_sense_is_wrong_use(stallscope_command: Command, seconds: str) -> None:
+    done = stallscope_command("run", "secondary-context-d2d", "--seconds", seconds, env=NO_GPU)
+    assert done.returncode == 2
+    assert "--seconds" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run",), ("explain",), ("list", "extra"), ("run", "--nonsense", "x"), ("--nope",)]
+)
+def test_wrong_use_is_one_sentence_and_exit_2(stallscope_command: Command, arguments: tuple[str, ...]) -> None:
+    done = stallscope_command(*arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",), ("--gpu", "0"), ("--gpu", "GPU-nothing")])
+def test_run_without_a_gpu_says_so_and_exits_3(stallscope_command: Command, arguments: tuple[str, ...]) -> None:
+    done = stallscope_command("run", "secondary-context-d2d", *arguments, env=NO_GPU)
+    assert done.returncode == 3
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_an_unknown_gpu_says_which_and_exits_3(stallscope_command: Command) -> None:
+    done = stallscope_command("run", "secondary-context-d2d", "--gpu", "7", mode="fine")
+    assert done.returncode == 3
+    assert "there is no GPU 7" in done.stderr
+
+
+def test_doctor_without_a_usable_gpu_finds_the_problem_and_exits_3(stallscope_command: Command) -> None:
+    done = stallscope_command("doctor", env=NO_GPU)
+    assert done.returncode == 3
+    assert done.stderr == ""
+    assert any(line.startswith("problem  driver") and "→" in line for line in done.stdout.splitlines())
+
+
+def test_doctor_writes_json_by_its_schema(stallscope_command: Command) -> None:
+    done = stallscope_command("doctor", "--json", env=NO_GPU)
+    assert done.returncode == 3
+    document = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(report.schema(report.DOCTOR_SCHEMA)).validate(document)
+    assert document["level"] == "problem"
+
+
+def test_a_run_writes_json_by_its_schema_and_nothing_else(stallscope_command: Command) -> None:
+    done = stallscope_command("run", "secondary-context-d2d", "--json", mode="fine")
+    assert (done.returncode, done.stderr) == (0, "")
+    jsonschema.Draft202012Validator(report.schema(report.RUN_SCHEMA)).validate(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("width", ["60", "80", "120", "170", "400"])
+def test_a_run_shows_every_kind_of_result_at_every_width(stallscope_command: Command, width: str) -> None:
+    done = stallscope_command("run", "secondary-context-d2d", mode="all-kinds", env={"COLUMNS": width})
+    assert done.returncode == 4
+    text = " ".join(done.stdout.split())
+    for words in ("×427", "STARVED", "1.19 s", "green-context: unsupported: the driver has no", "invalid: the spin"):
+        assert words in text
+    # Host and device time side by side: the copy takes 5 ms on the host and 10 µs on the GPU.
+    assert [line for line in done.stdout.splitlines() if line.startswith("D2H 4 bytes") and line.count("904 µs") == 2]
+    assert max(map(len, done.stdout.splitlines())) <= max(int(width), 80)
+    assert "cuMemcpyDtoHAsync returned 700" in done.stderr
+
+
+def test_a_stall_is_a_result_not_a_failure(stallscope_command: Command) -> None:
+    done = stallscope_command("run", "secondary-context-d2d", mode="fine")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "STALLED" in done.stdout
+
+
+def test_a_locale_without_utf8_gets_ascii(stallscope_command: Command) -> None:
+    done = stallscope_command("run", "secondary-context-d2d", mode="fine", env={"LC_ALL": "C"})
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+    assert "2.38 ms (x427)" in done.stdout
+
+
+def test_an_engine_that_dies_is_one_sentence_and_exit_4(stallscope_command: Command) -> None:
+    done = stallscope_command("run", "secondary-context-d2d", mode="failing")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == "stallscope: the engine ended (killed by signal 9)\n"
+
+
+def test_a_mistake_in_the_program_is_no_regression(stallscope_command: Command) -> None:
+    done = stallscope_command("run", "secondary-context-d2d", mode="broken")
+    assert done.returncode == 4
+    assert "a mistake in the program" in done.stderr
+
+
+def test_beside_other_processes_run_refuses_unless_told(stallscope_command: Command) -> None:
+    refused = stallscope_command("run", "secondary-context-d2d", mode="shared")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "1 other process (pid 1: train)" in refused.stderr
+    assert "--allow-shared" in refused.stderr
+    assert stallscope_command("run", "secondary-context-d2d", "--allow-shared", mode="shared").returncode == 0

@@ -1,0 +1,139 @@
+"""Interrupted, cut off, without room on the disk: the command ends in order, and says so with its exit code."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+from cli.conftest import command, environment
+
+RUN = ("run", "secondary-context-d2d")
+
+
+def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
+    """The command, in its measurement."""
+    process = subprocess.Popen(
+        command(mode, *RUN, *arguments),
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_run_shows_what_it_has_and_exits_130(number: signal.Signals) -> None:
+    process = started("until-stopped")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "STALLED" in out
+    assert err == "stallscope: interrupted; what was measured until then is shown\n"
+
+
+def test_interrupted_json_is_still_json() -> None:
+    process = started("until-stopped", "--json")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert '"interrupted": true' in out
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_run_that_does_not_listen_is_interrupted_all_the_same(signals: int) -> None:
+    process = started("deaf")
+    for _ in range(signals):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert err == "stallscope: interrupted\n"
+
+
+def test_a_reader_that_goes_away_is_no_error_to_talk_about() -> None:
+    process = subprocess.Popen(
+        command("large", *RUN), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=60) == -signal.SIGPIPE
+
+
+def test_a_reader_that_was_never_there_is_none_either() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command("fine", *RUN), env=environment(), stdout=writing, stderr=subprocess.PIPE, timeout=60)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_a_full_disk_is_said(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("fine", *RUN, *arguments), env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=60
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"stallscope: the result could not be written: No space left on device\n"
+
+
+def test_without_stderr_the_result_comes_all_the_same() -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *command("all-kinds", *RUN)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        timeout=60,
+    )
+    assert done.returncode == 4
+    assert b"STALLED" in done.stdout
+
+
+def in_a_terminal(mode: str, answer: str, **changed: str) -> tuple[int, str, str]:
+    """The command in a terminal of its own, with ``answer`` typed into it: exit code, stdout (a pipe), terminal."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        command(mode, *RUN), env=environment(**changed), stdin=follower, stdout=subprocess.PIPE, stderr=follower
+    )
+    os.close(follower)
+    os.write(leader, answer.encode())
+    seen = b""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if select.select([leader], [], [], 0.05)[0]:
+            try:
+                seen += os.read(leader, 4096)
+            except OSError:
+                break
+    assert process.stdout is not None
+    out = process.stdout.read().decode()
+    os.close(leader)
+    return process.wait(timeout=60), out, seen.decode()
+
+
+def test_in_a_terminal_it_asks_before_it_disturbs_others() -> None:
+    code, out, seen = in_a_terminal("shared", "y\n")
+    assert "Disturb them? [y/N]" in seen
+    assert (code, "STALLED" in out) == (0, True)
+    code, out, _ = in_a_terminal("shared", "\n")
+    assert (code, out) == (2, "")
+
+
+def test_the_progress_bar_is_for_terminals_and_leaves_nothing_behind() -> None:
+    _, out, seen = in_a_terminal("all-kinds", "", TERM="xterm")
+    assert "[######------------------] 0/2 s  kernel-other-context" in seen
+    assert seen.split("\r\x1b[K")[-1].startswith("stallscope: ")
+    assert "\x1b" not in out
+    _, _, seen = in_a_terminal("all-kinds", "", TERM="dumb")
+    assert "\x1b" not in seen

@@ -1,0 +1,131 @@
+"""Results as JSON: every kind of result keeps to the published schema, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+import synthetic
+
+from stallprobes import report
+from stallprobes.histogram import Histogram
+from stallprobes.measure import RunResult
+
+VALIDATOR = jsonschema.Draft202012Validator(report.schema(report.RUN_SCHEMA))
+
+
+def document(result: RunResult) -> dict[str, Any]:
+    """The document as it is after a way through text."""
+    found: dict[str, Any] = json.loads(json.dumps(report.document(result), allow_nan=False))
+    VALIDATOR.validate(found)
+    return found
+
+
+@pytest.mark.parametrize("name", [report.RUN_SCHEMA, report.DOCTOR_SCHEMA])
+def test_the_shipped_schemas_are_schemas(name: str) -> None:
+    schema = report.schema(name)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["properties"]["schema"] == {"const": name}
+
+
+def test_a_schema_that_is_not_shipped_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        report.schema("stallscope.run/99")
+
+
+def test_every_kind_of_result_keeps_to_the_schema() -> None:
+    found = document(synthetic.everything())
+    assert [result["status"] for result in found["results"]] == ["ok", "ok", "ok", "ok", "unsupported", "invalid"]
+
+
+def test_an_interrupted_run_without_results_keeps_to_the_schema() -> None:
+    assert document(synthetic.run(interrupted=True))["interrupted"] is True
+
+
+def test_a_starved_probe_has_no_figures_but_its_age_and_the_time_it_waited() -> None:
+    (probe,) = document(synthetic.run(synthetic.variant("starving", synthetic.starved())))["results"][0]["probes"]
+    assert probe["starved"] is True
+    assert probe["in_flight_us"] == 1_190_000
+    assert probe["phases"]["call"] == {
+        "count": 0,
+        "first_us": None,
+        "p50_us": None,
+        "p90_us": None,
+        "p99_us": None,
+        "p999_us": None,
+        "max_us": None,
+        "histogram": [],
+    }
+    assert probe["phases"]["intended"]["count"] == 1190
+    assert probe["quiet"]["call"]["p50_us"] is not None
+
+
+def test_an_unsupported_variant_says_why_and_has_no_probes() -> None:
+    unsupported = synthetic.variant("green-context", status="unsupported", reason="one GPU")
+    (result,) = document(synthetic.run(unsupported))["results"]
+    assert (result["status"], result["reason"], result["probes"]) == ("unsupported", "one GPU", [])
+
+
+def test_p999_waits_for_a_thousand_values() -> None:
+    few, many = synthetic.stalled(), synthetic.probe("launch")
+    probes = document(synthetic.run(synthetic.variant("v", few, many)))["results"][0]["probes"]
+    assert probes[0]["phases"]["wait"]["p999_us"] is None
+    assert probes[1]["phases"]["wait"]["p999_us"] is not None
+
+
+def test_the_histogram_comes_back_whole_and_the_figures_are_its_figures() -> None:
+    stalled = synthetic.stalled()
+    (probe,) = document(synthetic.run(synthetic.variant("v", stalled)))["results"][0]["probes"]
+    wait, original = probe["phases"]["wait"], stalled.lanes[synthetic.WAIT]
+    again = Histogram.from_sparse(wait["histogram"], original.max_ns)
+    assert again == original
+    assert wait["p99_us"] == pytest.approx(original.percentile(99.0) / 1000, abs=1e-3)  # type: ignore[operator]
+    assert wait["max_us"] == pytest.approx(original.max_ns / 1000, abs=1e-3)
+
+
+def test_the_first_call_stands_apart_from_the_rest() -> None:
+    (probe,) = document(synthetic.run(synthetic.variant("v", synthetic.probe("launch"))))["results"][0]["probes"]
+    assert probe["phases"]["call"]["first_us"] == 81
+    assert probe["phases"]["call"]["max_us"] < 81
+
+
+def test_each_op_has_its_host_and_its_device_time() -> None:
+    (probe,) = document(synthetic.run(synthetic.variant("v", synthetic.readback())))["results"][0]["probes"]
+    copies = {op["phase"]: op for op in probe["ops"] if op["op"] == "D2H 4 bytes"}
+    assert set(copies) == {"call", "gpu"}
+    assert copies["call"]["p50_us"] > 100 * copies["gpu"]["p50_us"]
+    assert copies["call"]["first_us"] == 904
+
+
+def places(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a document."""
+    if isinstance(value, dict):
+        yield value
+        for item in value.values():
+            yield from places(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from places(item)
+
+
+def test_the_schema_notices_every_key_that_is_missing_or_new() -> None:
+    """What the schema promises, it also demands; only fingerprints differ from machine to machine."""
+    found = document(synthetic.everything())
+    free = (found["fingerprint"], found["fingerprint"]["unknown"])
+    checked = 0
+    for place in [p for p in places(found) if p not in free]:
+        for key in [*place, "something new"]:
+            kept = dict(place)
+            if key in place and set(place) <= {str(phase) for phase in ("call", "wait", "start", "gpu", "intended")}:
+                continue
+            place.pop(key, None) if key in kept else place.__setitem__(key, 1)
+            assert not VALIDATOR.is_valid(found), (key, kept)
+            place.clear()
+            place.update(kept)
+            checked += 1
+        if checked > 150:
+            break
+    VALIDATOR.validate(found)
