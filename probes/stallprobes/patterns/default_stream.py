@@ -23,8 +23,8 @@ PATTERN = Pattern(
     "hang until the watchdog opens the gate.",
     why=_WHY,
     helps="Pinned memory for the copy, or a non-blocking stream of its own for it.",
-    reported="A PyTorch user with NCCL: an asynchronous all_reduce, its wait() on the default stream, and a tensor printed "
-    "there, while another thread launches the kernel that would let the all_reduce end.",
+    reported="A PyTorch user with NCCL: an asynchronous all_reduce, its wait() on the default stream, and a tensor "
+    "printed there, while another thread launches the kernel that would let the all_reduce end.",
     variants=(
         Variant(
             "pageable",

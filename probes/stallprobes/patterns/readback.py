@@ -6,18 +6,18 @@ from stallprobes.model import Kind, Pattern, Variant
 from stallprobes.patterns._build import probe, with_control
 
 _BOOKED = (
-    "A pageable copy returns only when its bytes are there, so it waits for the kernels before it, and a profile of the "
-    "host books their GPU time on the copy call. The copy itself takes microseconds."
+    "A pageable copy returns only when its bytes are there, so it waits for the kernels before it, and a profile of "
+    "the host books their GPU time on the copy call. The copy itself takes microseconds."
 )
 
 PATTERN = Pattern(
     name="scalar-readback",
     title="A 4-byte read-back seems to take milliseconds that are really GPU time",
-    see="A 5 ms reduction, then 4 bytes back to the host. The host's clock says the copy call took 5 ms; event pairs on "
-    "the GPU say that the copy took microseconds and the kernel 5 ms.",
+    see="A 5 ms reduction, then 4 bytes back to the host. The host's clock says the copy call took 5 ms; event pairs "
+    "on the GPU say that the copy took microseconds and the kernel 5 ms.",
     why=_BOOKED,
-    helps="Keep the scalar on the GPU and let the next kernel read it there; read back into pinned memory and wait once, "
-    "where the number is needed; leave the first calls out of a measurement.",
+    helps="Keep the scalar on the GPU and let the next kernel read it there; read back into pinned memory and wait "
+    "once, where the number is needed; leave the first calls out of a measurement.",
     reported="A CUDA.jl user with a Tesla V100-PCIE-32GB, driver 535.183.1, CUDA 11.8: 61 % of a profile in 200 "
     "cudaMemcpyAsync calls that came from norm and normalize!.",
     variants=(

@@ -29,8 +29,8 @@ PATTERN = Pattern(
     why=_SLICE,
     helps="Copy in the context whose kernels run, or let a copy engine move the data (pinned D2H, then H2D): neither "
     "waits for the slice. A green context shares the primary's slice. Stream priority and PREFER_OVERLAP do not help.",
-    reported="A user with a Tesla V100-PCIE-32GB, driver 580.159.03, CUDA 12.6, who saw it in Nsight Systems: 1.5 µs from "
-    "the API's return to the GPU's start in the primary context, 2.26 ms in a secondary one.",
+    reported="A user with a Tesla V100-PCIE-32GB, driver 580.159.03, CUDA 12.6, who saw it in Nsight Systems: 1.5 µs "
+    "from the API's return to the GPU's start in the primary context, 2.26 ms in a secondary one.",
     variants=(
         Variant(
             "secondary-alone",
@@ -87,7 +87,7 @@ PATTERN = Pattern(
             "as the stall, but a batch copy with PREFER_OVERLAP_WITH_COMPUTE",
             with_control(probe("d2d-batch", Place(SECONDARY)), _spin(PRIMARY)),
             expect="The copy waits just as long: on an H200 the flag changed nothing.",
-            why="The flag lets the driver pick another way to copy, and where it keeps to a kernel the slice still rules.",
+            why="The flag lets the driver pick another way to copy; where it keeps to a kernel, the slice still rules.",
             helps="Copy in the primary context, or through a copy engine.",
             needs=Needs(batch_copies=True),
         ),
