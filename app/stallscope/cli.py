@@ -137,6 +137,9 @@ def run(
 ) -> None:
     """Measure patterns or probes NAME...: quiet first, then with the aggressors on.
 
+    "all" is every pattern. Probes named together run together; NAME@CONTEXT puts one into another context (primary,
+    secondary, third or green).
+
     Shows a row for each probe and variant, and says in a sentence who waits for what. Latencies are of the driver's
     calls: "call" is the time inside the call, "wait" the time until the host saw the work done.
     """
@@ -175,8 +178,9 @@ def _measure(
     except measure.UnknownName as error:
         raise Problem(Exit.USAGE, str(error)) from error
     wanted = max((variant.needs.gpus for _, variant in selection), default=1)
+    survey = gpus.survey()
     try:
-        chosen = gpus.choose(gpu, gpus.survey(), wanted)
+        chosen = gpus.choose(gpu, survey, wanted)
     except gpus.NoGpu as error:
         raise Problem(Exit.NO_GPU, str(error)) from error
     if not allow_shared:
@@ -190,6 +194,7 @@ def _measure(
                 options=Options(),
                 progress=lambda step: bar.show(step.done_s, step.total_s, step.text),
                 stop=interrupt.stop,
+                survey=survey,
             )
         except EngineFailed as error:
             bar.clear()
@@ -283,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = Exit.INTERRUPTED
     except (ReaderGone, BrokenPipeError):
         _end_as_a_broken_pipe()
-    except Exception:
+    except Exception:  # a mistake in the program
         # Python's own answer would be exit code 1, which here means a regression.
         traceback.print_exc()
         code = Exit.FAILED

@@ -148,34 +148,9 @@ class Output:
             raise Problem(Exit.USAGE, f"the result could not be written: {error.strerror}") from error
 
 
-def duration(us: float | None) -> str:
-    """Microseconds in three figures with the fitting unit: ``2.31 µs``, ``2.38 ms``, ``1.20 s``; ``–`` for None."""
-    if us is None:
-        return "–"
-    for factor, unit in ((1.0, "µs"), (1e3, "ms"), (1e6, "s")):
-        value = us / factor
-        # 999.6 would round to a fourth figure.
-        if abs(value) < 999.5 or unit == "s":
-            return f"{_three(value)} {unit}"
-    raise AssertionError("unreachable: seconds take every value")
-
-
-def ratio(value: float | None) -> str:
-    """``1.0``, ``12.3`` or ``427``, with ``×`` before it; ``–`` for None."""
-    if value is None:
-        return "–"
-    return f"×{value:.1f}" if value < 99.5 else f"×{value:.0f}"
-
-
 def count(value: int) -> str:
     """An integer with thin groups: ``12 345``."""
     return f"{value:,}".replace(",", " ")
-
-
-def _three(value: float) -> str:
-    if abs(value) >= 99.5:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if abs(value) >= 9.95 else f"{value:.2f}"
 
 
 def _cells(text: str) -> int:

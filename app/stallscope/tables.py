@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from stallprobes.model import Kind, Lane, Pattern, Phase, Role
-from stallscope.output import Cell, Column, Output, count, duration, ratio
+from stallprobes.words import duration, times
+from stallscope.output import Cell, Column, Output, count
 
 if TYPE_CHECKING:
     from stallprobes.catalog import Entry
@@ -212,9 +213,8 @@ def _verdicts(out: Output, variant: VariantResult) -> None:
         out.paragraph(f"{variant.status}: {variant.reason}", indent="  ", first=first, mark="warn")
     for verdict in variant.verdicts:
         out.paragraph(verdict.sentence, indent="  ", first=first)
-    for probe in variant.probes:
-        if probe.error and not any(verdict.kind == "failed" for verdict in variant.verdicts):
-            out.paragraph(f"{probe.name}: {probe.error}", indent="  ", first=first, mark="bad")
+    for helps in dict.fromkeys(verdict.helps for verdict in variant.verdicts if verdict.helps):
+        out.paragraph(f"What helps: {helps}", indent="  ", first="  ", mark="dim")
 
 
 def _where(probe: ProbeResult) -> str:
@@ -235,7 +235,7 @@ def _worst(variant: VariantResult, probe: ProbeResult) -> Cell:
             now, before = _figures(probe.lanes.get(Lane(phase)))[0], _figures(probe.quiet.get(Lane(phase)))[0]
             if now is not None and before:
                 named.append(now / before)
-    return Cell(ratio(max(named, default=None)), _state(probe).mark)
+    return Cell(times(max(named)) if named else "–", _state(probe).mark)
 
 
 def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:

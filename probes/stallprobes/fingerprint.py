@@ -75,7 +75,10 @@ def _gpu(uuid: str | None, survey: gpus.Survey | None, unknown: dict[str, str]) 
         unknown.update(dict.fromkeys(("driver", "mig", "compute_mode"), survey.nvml_problem.reason))
     if survey.driver.problem is not None:
         unknown.update(dict.fromkeys(("cuda", "module_loading"), survey.driver.problem))
-    gpu = next((g for g in survey.gpus if any(gpus.same_uuid(uuid, known) for known in (g.uuid, *g.mig_uuids))), None)
+    gpu, uuid = next(
+        ((g, known) for g in survey.gpus for known in (g.uuid, *g.mig_uuids) if gpus.same_uuid(uuid, known)),
+        (None, uuid),
+    )
     if gpu is None:
         unknown.update(dict.fromkeys(("gpu", "pci", "memory_bytes", "mig", "compute_mode"), "the GPU is not listed"))
     return {

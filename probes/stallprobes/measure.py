@@ -12,10 +12,9 @@ from stallprobes.backend import EXIT_NO_GPU, EXIT_USAGE, Options, Unsupported
 from stallprobes.board import ProbeSnapshot, Snapshot
 from stallprobes.catalog import Place, entries
 from stallprobes.histogram import Histogram
-from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Kind, Lane, Needs, Probe, Role, Variant
+from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Kind, Lane, Needs, Probe, Role, Variant, op_name
 from stallprobes.patterns import patterns
 from stallprobes.session import EngineFailed, Session
-from stallprobes.table import op_name
 from stallprobes.verdict import Seen, Verdict, judge
 
 PROBES = "probes"
@@ -171,12 +170,15 @@ def run(
     options: Options | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
+    survey: gpus.Survey | None = None,
 ) -> RunResult:
     """Measure each variant for ``seconds``, its quiet before it, one after the other.
 
-    ``gpu``: UUIDs of the GPUs to use, by commas. ``stop`` is asked every 0.1 s; once it says True, what was measured
-    is returned. Raises EngineFailed when there is no usable GPU or the options are wrong; any later failure makes its
-    variant invalid and the run goes on.
+    ``gpu``: UUIDs of the GPUs to use, by commas. ``stop`` is asked every 0.1 s; once it says True, or at a
+    KeyboardInterrupt, what was measured is returned. ``survey`` saves asking the driver once more.
+
+    Raises EngineFailed when there is no usable GPU or the options are wrong; any later failure makes its variant
+    invalid and the run goes on.
     """
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     settings = options or Options()
@@ -186,10 +188,16 @@ def run(
     results: list[VariantResult] = []
     info: Mapping[str, object] = {}
     for pattern, variant in chosen:
-        if stop():
+        if meter.stopped or stop():
+            meter.stopped = True
             break
         meter.begin(f"{pattern} · {variant.name}")
-        result, told = _variant(pattern, variant, backend, settings, meter)
+        try:
+            result, told = _variant(pattern, variant, backend, settings, meter)
+        except KeyboardInterrupt:
+            # While an engine starts nobody asks ``stop``; what the variants before it found is kept all the same.
+            meter.stopped = True
+            break
         info = told or info
         if result is not None:
             results.append(result)
@@ -199,7 +207,7 @@ def run(
         backend="simulated" if simulated else backend,
         profile=str(info.get("profile")) if simulated and info.get("profile") else None,
         seed=settings.seed if simulated else None,
-        fingerprint=_fingerprint(settings.gpu, info, simulated),
+        fingerprint=_fingerprint(settings.gpu, info, simulated, survey),
         started_at=started,
         seconds=seconds,
         variants=tuple(results),
@@ -390,8 +398,10 @@ def _state(one: Seen, verdicts: Sequence[Verdict]) -> str:
     return _STATES.get(max(own, key=verdict.severity).kind, "n/a") if own else "n/a"
 
 
-def _fingerprint(gpu: str | None, info: Mapping[str, object], simulated: bool) -> dict[str, object]:
+def _fingerprint(
+    gpu: str | None, info: Mapping[str, object], simulated: bool, survey: gpus.Survey | None
+) -> dict[str, object]:
     if simulated:
         return fingerprint.fingerprint(None, info)
     uuid = gpu.split(",")[0] if gpu else None
-    return fingerprint.fingerprint(uuid, info, gpus.survey())
+    return fingerprint.fingerprint(uuid, info, survey)

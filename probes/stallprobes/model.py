@@ -244,6 +244,11 @@ class Op:
     repeat: int = 1
 
 
+def op_name(op: Op) -> str:
+    """How an op is called in a message: its function, with the label that tells it from its like."""
+    return f"{op.fn} ({op.label})" if op.label else op.fn
+
+
 @dataclass(frozen=True)
 class Guard:
     """A turn is taken only while ``turns - value of word < ahead``: at most ``ahead`` turns that have not started."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes import loop
-from stallprobes.model import Arg, KernelArgs, Lane, Load, Op, Part, Program, Resource, Word
+from stallprobes.model import Arg, KernelArgs, Lane, Load, Op, Part, Program, Resource, Word, op_name
 
 MAX_ARGS = loop.ARGUMENTS
 MAX_OK = 3
@@ -71,11 +71,6 @@ def compile_program(program: Program, resolver: Resolver) -> Table:
         guard_ahead=0 if guard is None else guard.ahead,
         proof_address=0 if program.proof is None else resolver.word(program.proof),
     )
-
-
-def op_name(op: Op) -> str:
-    """How an op is called in a message: its function, with the label that tells it from its like."""
-    return f"{op.fn} ({op.label})" if op.label else op.fn
 
 
 def failed_op(program: Program, number: int) -> Op:

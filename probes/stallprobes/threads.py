@@ -12,8 +12,8 @@ from stallprobes.backend import EXIT_ENGINE, BackendError, Trouble
 from stallprobes.board import ERROR_CODE, ERROR_OP, GUARD_ADDRESS, GUARD_AHEAD, PROOF, STATE, Board, State
 from stallprobes.loop import Runner
 from stallprobes.memory import read
-from stallprobes.model import Op, Probe
-from stallprobes.table import Table, failed_op, op_name
+from stallprobes.model import Op, Probe, op_name
+from stallprobes.table import Table, failed_op
 
 Explain = Callable[[Op, int], tuple[str, bool]]
 

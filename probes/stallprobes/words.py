@@ -5,22 +5,23 @@ from __future__ import annotations
 
 def three(value: float) -> str:
     """``value`` with three significant digits and without an exponent."""
-    if value >= 100:
+    # 99.96 would round to a fourth figure.
+    if abs(value) >= 99.95:
         return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 
 def duration(us: float | None) -> str:
     """A time of ``us`` microseconds: ``5.60 µs``, ``2.38 ms``, ``1.25 s``; ``–`` for None."""
     if us is None:
         return "–"
-    if us < 999.5:
+    if abs(us) < 999.5:
         return f"{three(us)} µs"
-    if us < 999_500:
+    if abs(us) < 999_500:
         return f"{three(us / 1000)} ms"
     return f"{three(us / 1_000_000)} s"
 
 
 def times(ratio: float) -> str:
     """``×427`` or ``×1.3``."""
-    return f"×{ratio:.0f}" if ratio >= 10 else f"×{ratio:.1f}"
+    return f"×{ratio:.0f}" if ratio >= 9.95 else f"×{ratio:.1f}"

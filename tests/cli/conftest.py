@@ -14,7 +14,7 @@ import stallprobes
 import stallscope
 
 FAKE = Path(__file__).with_name("fake_machine.py")
-ROOTS = [str(Path(package.__file__).parents[1]) for package in (stallscope, stallprobes)]
+ROOTS = [str(Path(package.__path__[0]).parent) for package in (stallscope, stallprobes)]
 
 Done = subprocess.CompletedProcess[str]
 Command = Callable[..., Done]

@@ -78,5 +78,5 @@ if __name__ == "__main__":
     mode = sys.argv[1]
     gpu = SHARED if mode == "shared" else GPU
     gpus.survey = lambda *_: Survey((gpu,), DriverReport(cuda_version=13000))
-    measure.run = MODES[mode]
+    measure.run = MODES[mode]  # type: ignore[assignment]
     main(sys.argv[2:])

@@ -20,7 +20,7 @@ HEAVY = {"textual", "rich", "numba", "llvmlite", "cuda", "simpy", "pynvml"}
 
 def loaded_by(statement: str) -> set[str]:
     """The top-level modules that ``statement`` loads in a fresh interpreter."""
-    path = os.pathsep.join(str(Path(package.__file__).parents[1]) for package in (stallscope, stallprobes))
+    path = os.pathsep.join(str(Path(package.__path__[0]).parent) for package in (stallscope, stallprobes))
     done = subprocess.run(
         [sys.executable, "-c", f"{statement}\nimport sys; print(*{{name.split('.')[0] for name in sys.modules}})"],
         env={**os.environ, "PYTHONPATH": path},

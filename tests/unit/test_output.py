@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stallscope import output
-from stallscope.output import Cell, Column, Output, duration, ratio
+from stallscope.output import Cell, Column, Output
 
 
 class Terminal(io.StringIO):
@@ -25,31 +25,6 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LANG", "en_US.UTF-8")
     monkeypatch.setenv("TERM", "xterm")
-
-
-@pytest.mark.parametrize(
-    ("us", "text"),
-    [
-        (None, "–"),
-        (0, "0.00 µs"),
-        (2.314, "2.31 µs"),
-        (24.3, "24.3 µs"),
-        (999.4, "999 µs"),
-        (999.6, "1.00 ms"),
-        (2378, "2.38 ms"),
-        (127_800, "128 ms"),
-        (1_200_000, "1.20 s"),
-        (3_600_000_000, "3600 s"),
-        (-3.2, "-3.20 µs"),
-    ],
-)
-def test_a_duration_has_three_figures_and_the_fitting_unit(us: float | None, text: str) -> None:
-    assert duration(us) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(None, "–"), (1.0, "×1.0"), (99.46, "×99.5"), (427.3, "×427")])
-def test_a_ratio_has_no_more_figures_than_it_deserves(value: float | None, text: str) -> None:
-    assert ratio(value) == text
 
 
 def table(out: Output) -> None:

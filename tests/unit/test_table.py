@@ -24,8 +24,9 @@ from stallprobes.model import (
     Stream,
     Text,
     Word,
+    op_name,
 )
-from stallprobes.table import Table, compile_program, failed_op, op_name
+from stallprobes.table import Table, compile_program, failed_op
 
 
 def host_program(

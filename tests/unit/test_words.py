@@ -1,0 +1,34 @@
+"""Figures in words: three digits, a unit, and never a fourth digit by rounding."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallprobes.words import duration, times
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (None, "–"),
+        (0, "0.00 µs"),
+        (2.314, "2.31 µs"),
+        (24.3, "24.3 µs"),
+        (9.996, "10.0 µs"),
+        (99.96, "100 µs"),
+        (999.4, "999 µs"),
+        (999.6, "1.00 ms"),
+        (2378, "2.38 ms"),
+        (127_800, "128 ms"),
+        (1_200_000, "1.20 s"),
+        (3_600_000_000, "3600 s"),
+        (-3.2, "-3.20 µs"),
+    ],
+)
+def test_a_duration_has_three_figures_and_the_fitting_unit(us: float | None, text: str) -> None:
+    assert duration(us) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(1.0, "×1.0"), (9.94, "×9.9"), (9.96, "×10"), (427.3, "×427")])
+def test_a_ratio_has_no_more_figures_than_it_deserves(value: float, text: str) -> None:
+    assert times(value) == text
