@@ -109,7 +109,7 @@ def _headline(result: RunResult) -> str:
     of = result.fingerprint
     if result.backend == "simulated":
         return f"SIMULATED GPU, profile {result.profile}, seed {result.seed}"
-    known = [str(of.get("gpu") or "GPU"), f"driver {of.get('driver') or 'n/a'}", f"CUDA {of.get('cuda') or 'n/a'}"]
+    known = [str(of.get("gpu") or "no GPU"), f"driver {of.get('driver') or 'n/a'}", f"CUDA {of.get('cuda') or 'n/a'}"]
     return " · ".join([*known, f"{result.seconds:g} s each", result.started_at])
 
 

@@ -88,7 +88,7 @@ class VariantResult:
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """All that a run found. ``backend`` is "cuda" or "simulated"; profile and seed are the simulated GPU's."""
+    """All that a run found. ``backend`` is "cuda", "simulated" or "host"; profile and seed are the simulated GPU's."""
 
     backend: str
     profile: str | None

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import synthetic
 
-from stallprobes import report
+from stallprobes import measure, report, session
 from stallprobes.histogram import Histogram
 from stallprobes.measure import RunResult
 
@@ -39,6 +39,33 @@ def test_a_schema_that_is_not_shipped_is_a_key_error() -> None:
 def test_every_kind_of_result_keeps_to_the_schema() -> None:
     found = document(synthetic.everything())
     assert [result["status"] for result in found["results"]] == ["ok", "ok", "ok", "ok", "unsupported", "invalid"]
+
+
+def test_what_is_really_measured_keeps_to_the_schema() -> None:
+    result = measure.run(measure.selection(["host"]), backend="host", seconds=0.5)
+    found = document(result)
+    (variant,) = found["results"]
+    assert variant["status"] == "ok"
+    (probe,) = variant["probes"]
+    assert probe["calls"] == pytest.approx(probe["phases"]["call"]["count"], abs=2)
+    assert probe["quiet"]["call"]["count"] > 0
+    # No GPU took part, and the fingerprint says so.
+    assert found["fingerprint"]["gpu"] is None
+    assert "gpu" in found["fingerprint"]["unknown"]
+
+
+def test_a_run_that_is_stopped_says_so_and_keeps_what_it_has() -> None:
+    stopped = document(measure.run(measure.selection(["host"]), backend="host", seconds=0.5, stop=lambda: True))
+    assert (stopped["interrupted"], stopped["results"]) == (True, [])
+
+
+def test_a_keyboard_interrupt_while_an_engine_starts_keeps_what_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: session.Session) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session.Session, "start", start)
+    result = measure.run(measure.selection(["host"]), backend="host", seconds=0.5)
+    assert (result.interrupted, result.variants) == (True, ())
 
 
 def test_an_interrupted_run_without_results_keeps_to_the_schema() -> None:
