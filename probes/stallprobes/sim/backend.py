@@ -1,0 +1,125 @@
+"""The backend in virtual time: executes programs on the simulated machine and fills the same board."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from stallprobes.backend import EXIT_USAGE, BackendError, Options, Trouble
+from stallprobes.board import CLOCK_NS, ERROR_CODE, ERROR_OP, STATE, Board, State
+from stallprobes.model import Op, Probe, op_name
+from stallprobes.sim.clock import NEVER
+from stallprobes.sim.device import World
+from stallprobes.sim.host import TEXTS
+from stallprobes.sim.machine import Machine
+from stallprobes.sim.profile import ProfileError, load
+from stallprobes.sim.turns import Turns
+
+_STEP_NS = 5_000_000
+
+
+class SimBackend:
+    """Runs probes on a simulated GPU. Nothing happens but in ``start``, ``advance`` and ``stop``."""
+
+    virtual = True
+
+    def __init__(self) -> None:
+        self._world: World | None = None
+        self._machine: Machine | None = None
+        self._board: Board | None = None
+        self._threads: list[Turns] = []
+        self._reported: set[str] = set()
+
+    def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
+        """Make the machine and everything the probes name on it.
+
+        Raises BackendError (2) when the profile or a setting is wrong, Unsupported when the machine has not got
+        what a probe needs.
+        """
+        try:
+            profile = load(options.profile, options.sim_set)
+        except ProfileError as error:
+            raise BackendError(EXIT_USAGE, str(error)) from error
+        self._world = world = World.of(profile)
+        self._machine = Machine(world, options.watchdog_ns, options.max_memory)
+        self._board = board
+        self._threads = [self._machine.turns(probe, board[probe.name], options.seed) for probe in probes]
+        board.header[CLOCK_NS] = world.clock.now
+        return {
+            "backend": "simulated",
+            "profile": profile.name,
+            "profile_source": profile.source,
+            "seed": options.seed,
+            "sim_set": dict(options.sim_set),
+            "devices": [
+                {"name": f"{profile.machine.title} (SIMULATED)", "index": gpu.index, "uuid": None, "pci": None}
+                for gpu in world.gpus
+            ],
+            "contexts": self._machine.contexts,
+        }
+
+    def start(self) -> None:
+        """Run every setup, one after the other, until all threads are parked or have failed."""
+        world = self._here()
+        for thread in self._threads:
+            world.clock.process(thread.live())
+            world.clock.run(until=thread.settled)
+        self._show()
+
+    def poll(self) -> list[Trouble]:
+        """Proofs to the board; the probes that stopped since the last call."""
+        self._show()
+        found = []
+        for thread in self._threads:
+            if thread.words[STATE] == State.ERROR and thread.probe.name not in self._reported:
+                self._reported.add(thread.probe.name)
+                op = _failed(thread.probe, thread.words[ERROR_OP])
+                code = thread.words[ERROR_CODE]
+                found.append(Trouble(thread.probe.name, op_name(op), code, TEXTS.get(code, "0 was expected")))
+        return found
+
+    def advance(self, ns: int) -> None:
+        """Let ``ns`` of virtual time pass. Switches of probes are seen at least each 5 ms of it."""
+        world = self._here()
+        until = world.clock.now + ns
+        while world.clock.now < until:
+            for thread in self._threads:
+                thread.switched()
+            world.clock.run(until=min(until, world.clock.now + _STEP_NS))
+            self._show()
+
+    def stop(self, deadline_s: float) -> bool:
+        """Open the gates and let the threads come to their end, in as much virtual time as fits ``deadline_s``."""
+        if self._world is None or self._machine is None:
+            return True
+        self._world.quit = True
+        self._machine.open_gates()
+        latest = time.monotonic() + deadline_s
+        clock = self._world.clock
+        while not self._ended() and clock.peek() < NEVER and time.monotonic() < latest:
+            self.advance(_STEP_NS)
+        return self._ended()
+
+    def _ended(self) -> bool:
+        return all(thread.words[STATE] in (State.ENDED, State.ERROR) for thread in self._threads)
+
+    def _show(self) -> None:
+        if self._board is not None:
+            self._board.header[CLOCK_NS] = self._here().clock.now
+        for thread in self._threads:
+            thread.report()
+
+    def _here(self) -> World:
+        if self._world is None:
+            raise RuntimeError("prepare comes first")
+        return self._world
+
+
+def _failed(probe: Probe, number: int) -> Op:
+    """The op that ERROR_OP means: counted from 1 in ``ops``, from -1 down in ``setup``."""
+    return probe.program.ops[number - 1] if number > 0 else probe.program.setup[-number - 1]
+
+
+def create() -> SimBackend:
+    """A fresh backend, for the engine."""
+    return SimBackend()

@@ -1,0 +1,144 @@
+"""A host thread of the simulated process: what it does between the entry of a call and its return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from stallprobes.sim.clock import NEVER, Call, Wait
+from stallprobes.sim.device import GpuContext, World, us
+from stallprobes.sim.dice import Cost, dice
+from stallprobes.sim.jobs import Job, Stream
+from stallprobes.sim.locks import Lock
+
+SUCCESS = 0
+INVALID_VALUE = 1
+OUT_OF_MEMORY = 2
+INVALID_CONTEXT = 201
+PEER_ACCESS_UNSUPPORTED = 217
+INVALID_HANDLE = 400
+NOT_READY = 600
+PEER_ACCESS_ALREADY_ENABLED = 704
+
+TEXTS = {
+    INVALID_VALUE: "CUDA_ERROR_INVALID_VALUE",
+    OUT_OF_MEMORY: "CUDA_ERROR_OUT_OF_MEMORY",
+    INVALID_CONTEXT: "CUDA_ERROR_INVALID_CONTEXT",
+    PEER_ACCESS_UNSUPPORTED: "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+    INVALID_HANDLE: "CUDA_ERROR_INVALID_HANDLE",
+    NOT_READY: "CUDA_ERROR_NOT_READY",
+    PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
+}
+
+# The part of a copy's call that looks its pointers up, under the lock of the device's memory management.
+_LOOKUP_SHIFT = 3
+
+
+class Host:
+    """One host thread: its chance, and the contexts it has made current, the last one being so now."""
+
+    def __init__(self, world: World, name: str, seed: int) -> None:
+        self.world = world
+        self.clock = world.clock
+        self.name = name
+        self.dice: Iterator[int] = dice(seed, name)
+        self.contexts: list[GpuContext] = []
+
+    @property
+    def context(self) -> GpuContext | None:
+        """The current context."""
+        return self.contexts[-1] if self.contexts else None
+
+    def took(self, call: str, extra_ns: int = 0) -> int:
+        """How long ``call`` takes now, with ``extra_ns`` for the size of what it does."""
+        cost = self.world.profile.cost(call)
+        ns = cost.draw(self.dice)
+        if extra_ns:
+            # The same luck for the call and for what it does.
+            ns += extra_ns * ns // max(cost.p50_ns, 1)
+        context = self.context
+        return context.gpu.dragged(ns) if context is not None else ns
+
+    def draw(self, cost: Cost) -> int:
+        """A time of its own luck."""
+        return cost.draw(self.dice)
+
+    def under(self, ns: int, *locks: Lock) -> Wait:
+        """``ns`` of work with ``locks``, taken in this order."""
+        clock = self.clock
+        if clock.clear(clock.now + ns) and all(lock.owner is None for lock in locks):
+            clock.skip(clock.now + ns)
+            return
+        for lock in locks:
+            yield from lock.acquire(self)
+        yield from clock.spend(ns)
+        for lock in reversed(locks):
+            lock.release()
+
+    def pointers(self, ns: int, stream: Stream) -> Wait:
+        """The call of an asynchronous copy: it looks its pointers up and then submits under the context's lock.
+
+        The memory management's lock is given back before the context's is asked for.
+        """
+        clock, lock, memory = self.clock, stream.context.lock, stream.context.gpu.memory_lock
+        until = clock.now + ns
+        if stream.lock.owner is None and lock.owner is None and memory.owner is None and clock.clear(until):
+            clock.skip(until)
+            return
+        yield from stream.lock.acquire(self)
+        yield from self.under(ns >> _LOOKUP_SHIFT, memory)
+        yield from self.under(ns - (ns >> _LOOKUP_SHIFT), lock)
+        stream.lock.release()
+
+    def until_done(self, job: Job) -> Wait:
+        """Wait until ``job`` is done."""
+        clock = self.clock
+        if job.end < NEVER and clock.clear(job.end):
+            if job.end > clock.now:
+                clock.skip(job.end)
+            return
+        while job.end > clock.now:
+            done = clock.event()
+            job.then(done.succeed)
+            yield done
+
+    def seen(self, jobs: list[Job]) -> Wait:
+        """Wait until ``jobs`` are done and this thread has seen it."""
+        for job in jobs:
+            yield from self.until_done(job)
+        yield from self.clock.spend(self.draw(self.world.poll))
+
+    def word_changed(self, word: Any, until: int) -> Wait:
+        """Wait until somebody stores into ``word``, or until ``until``."""
+        clock = self.clock
+        changed = clock.event()
+        fired = False
+
+        def fire() -> None:
+            nonlocal fired
+            if not fired:
+                fired = True
+                changed.succeed()
+
+        word.watch(fire)
+        clock.at(until, lambda _: fire())
+        yield changed
+        word.unwatch(fire)
+
+
+Function = Callable[..., Call]
+
+CALLS: dict[str, Function] = {}
+
+
+def call(name: str) -> Callable[[Function], Function]:
+    """Registers what a call of ``name`` does. Its arguments are the host thread and the op's, resolved."""
+
+    def register(function: Function) -> Function:
+        CALLS[name] = function
+        return function
+
+    return register
+
+
+__all__ = ["CALLS", "TEXTS", "Function", "Host", "call", "us"]

@@ -1,0 +1,92 @@
+"""Calls that are not CUDA's: the C library's, the package's own helpers, and NVML's."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from stallprobes.model import Space
+from stallprobes.sim.clock import Call
+from stallprobes.sim.device import Cell, Storage, us
+from stallprobes.sim.dice import Cost
+from stallprobes.sim.host import SUCCESS, Host, call
+
+_MIB = 1 << 20
+_TIMED_OUT = 1
+_NVML = "nvml:"
+
+
+@call("libc:mmap")
+def mmap(host: Host, _address: int, nbytes: int, _protection: int, _flags: int, _file: int, _offset: int) -> Call:
+    """Fresh pages: they are not there before they are touched. Returns the memory."""
+    yield from host.clock.spend(host.took("libc:mmap"))
+    return Storage(Space.PAGEABLE, nbytes, touched=False)  # type: ignore[return-value]
+
+
+@call("libc:munmap")
+def munmap(host: Host, storage: Storage, nbytes: int) -> Call:
+    """It gives back the pages that were touched."""
+    pages = us(host.world.profile.memory.unmap_us_per_mib * nbytes / _MIB) if storage.touched else 0
+    yield from host.clock.spend(host.took("libc:munmap", pages))
+    storage.live = False
+    return SUCCESS
+
+
+@call("native:store")
+def store(host: Host, word: Cell, value: int) -> Call:
+    """(word, value)."""
+    yield from host.clock.spend(host.took("native:store"))
+    word.put(value)
+    return SUCCESS
+
+
+@call("native:add")
+def add(host: Host, word: Cell, value: int) -> Call:
+    """(word, value)."""
+    yield from host.clock.spend(host.took("native:store"))
+    word.add(value)
+    return SUCCESS
+
+
+@call("native:wait")
+def wait(host: Host, word: Cell, value: int, timeout_ns: int) -> Call:
+    """(word, value, timeout ns): until the word is at least the value; 1 when it did not come in time."""
+    yield from host.clock.spend(host.took("native:store"))
+    deadline = host.clock.now + timeout_ns
+    while word.value < value and host.clock.now < deadline and not host.world.quit:
+        yield from host.word_changed(word, deadline)
+    return SUCCESS if word.value >= value else _TIMED_OUT
+
+
+@call("native:sleep")
+def sleep(host: Host, ns: int) -> Call:
+    """(ns)."""
+    yield from host.clock.spend(ns + host.draw(host.world.timer))
+    return SUCCESS
+
+
+@call("native:work")
+def work(host: Host, iterations: int) -> Call:
+    """(iterations)."""
+    yield from host.clock.spend(host.draw(_arithmetic(iterations, host.world.profile.locks.work_ns)))
+    return SUCCESS
+
+
+@cache
+def _arithmetic(iterations: int, step_ns: float) -> Cost:
+    median = max(iterations * step_ns, 1)
+    return Cost(median, 1.05 * median)
+
+
+@call("native:nothing")
+def nothing(host: Host) -> Call:
+    """Nothing."""
+    yield from host.clock.spend(host.took("native:store"))
+    return SUCCESS
+
+
+def nvml(host: Host, name: str) -> Call:
+    """An NVML query: the GPU's management unit answers, and no lock of CUDA is in its way."""
+    full = _NVML + name
+    known = full in host.world.profile.calls
+    yield from host.clock.spend(host.took(full if known else "nvml:other"))
+    return SUCCESS

@@ -1,0 +1,362 @@
+"""The figures of a simulated machine: read from TOML, checked, and changed by ``--sim-set``.
+
+Times are in microseconds in the files, as FACTS and data sheets give them, and in nanoseconds everywhere else.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from stallprobes.sim.dice import Cost
+
+DEFAULT = "h200"
+_MOST = 1e9
+
+
+class ProfileError(Exception):
+    """A profile or a setting that cannot be used; the message is one sentence for the user (exit code 2)."""
+
+
+def _number(what: str, *, above: float | None = None, default: Any = MISSING) -> Any:
+    """A field that is a number: at least 0, or above ``above``."""
+    return field(default=default, metadata={"what": what, "above": above})
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the machine has. Bandwidths are in GB/s."""
+
+    title: str
+    gpus: int = _number("GPUs", above=0)
+    sms: int = _number("streaming multiprocessors of a GPU", above=0)
+    threads_per_sm: int = _number("threads that an SM holds at once", above=0)
+    memory_gib: float = _number("GPU memory", above=0)
+    peer_access: bool = True
+    green_contexts: bool = True
+    batch_copies: bool = True
+    staged_copies_block: bool = False
+    driver: str = ""
+    cuda: str = ""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The graphics engine: what a kernel needs to start, and what changing the context takes."""
+
+    timeslice_us: float = _number("how long a context keeps the engine while others want it", above=0)
+    save_us: float = _number("taking a context off the engine in the middle of its kernels")
+    save_ns_per_thread: float = _number("the same, for each of their threads")
+    restore_us: float = _number("putting a context back")
+    yield_us: float = _number("changing from a context that has nothing to do")
+    start_us: float = _number("from the end of the call to the start of the kernel")
+    gap_us: float = _number("from the end of an op to the start of the next one of its stream")
+    marker_us: float = _number("the same where the next one is an event")
+    empty_us: float = _number("an empty kernel on the GPU")
+    node_us: float = _number("each further kernel of a graph")
+    spin_extra_us: float = _number("what a spin kernel takes beyond its time")
+    new_context_us: float = _number("work on the engine for a context that is made or ended")
+    queue: int = _number("launches that may be pending in a stream", above=0)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Transfers. The base is what one takes without its bytes."""
+
+    d2d_gbps: float = _number("within the GPU", above=0)
+    d2d_base_us: float = _number("base of a copy within the GPU")
+    d2d_threads: int = _number("threads of the kernel that makes it", above=0)
+    d2h_gbps: float = _number("GPU to pinned memory", above=0)
+    h2d_gbps: float = _number("pinned memory to GPU", above=0)
+    base_us: float = _number("base of a transfer by a copy engine")
+    start_us: float = _number("from the end of the call to the start of a transfer")
+    gap_us: float = _number("from the end of an op to the start of a transfer behind it")
+    warm_gbps: float = _number("staging to pageable memory that was touched", above=0)
+    fresh_gbps: float = _number("staging to pageable memory that was not", above=0)
+    upload_gbps: float = _number("staging from pageable memory", above=0)
+    staging_base_us: float = _number("base of a staged copy")
+    staging_chunk: int = _number("bytes of a staging buffer", above=0)
+    inline_bytes: int = _number("the largest upload from pageable memory that needs no staging")
+    peer_gbps: float = _number("direct copy to the other GPU", above=0)
+    peer_base_us: float = _number("its base")
+    relay_gbps: float = _number("staged copy to the other GPU", above=0)
+    relay_base_us: float = _number("its base")
+    relay_call_us_per_mib: float = _number("time in the call of a staged copy, for each MiB")
+
+
+@dataclass(frozen=True)
+class Locks:
+    """The driver's locks and the host's threads."""
+
+    spin_us: float = _number("how long a thread spins for a lock before it sleeps", above=0)
+    spin_react_us: float = _number("how soon a spinning thread sees a free lock")
+    wake_us: float = _number("how long a sleeping thread takes to wake")
+    wake_p99_us: float = _number("99th percentile of that")
+    timer_us: float = _number("how late a sleep until a given time ends")
+    timer_p99_us: float = _number("99th percentile of that")
+    poll_us: float = _number("from the end of work on the GPU to the host's seeing it")
+    poll_p99_us: float = _number("99th percentile of that")
+    loop_ns: float = _number("between two calls of a probe")
+    work_ns: float = _number("one step of the host control's arithmetic")
+    callback_us: float = _number("from the end of the work before it to the begin of a host function")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What allocation costs beyond the call itself, for each MiB."""
+
+    alloc_us_per_mib: float = _number("cuMemAlloc")
+    free_us_per_mib: float = _number("cuMemFree")
+    pin_us_per_mib: float = _number("cuMemHostAlloc")
+    unpin_us_per_mib: float = _number("cuMemFreeHost")
+    register_us_per_mib: float = _number("cuMemHostRegister")
+    unregister_us_per_mib: float = _number("cuMemHostUnregister")
+    unmap_us_per_mib: float = _number("munmap of touched pages")
+
+
+@dataclass(frozen=True)
+class Drag:
+    """By what factor calls take longer while something else keeps the bus and the caches busy."""
+
+    d2h: float = _number("a transfer to the host", above=0)
+    h2d: float = _number("a transfer to the GPU", above=0)
+    warm: float = _number("staging to touched memory", above=0)
+    fresh: float = _number("staging to fresh memory", above=0)
+    upload: float = _number("staging from memory", above=0)
+
+
+_SECTIONS: dict[str, type[Any]] = {
+    "machine": Machine,
+    "engine": Engine,
+    "copy": Copy,
+    "locks": Locks,
+    "memory": Memory,
+    "drag": Drag,
+}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A simulated machine. ``calls``: median and 99th percentile of each API call with nothing else going on, us."""
+
+    name: str
+    source: str
+    machine: Machine
+    engine: Engine
+    copy: Copy
+    locks: Locks
+    memory: Memory
+    drag: Drag
+    calls: Mapping[str, tuple[float, float]]
+
+    def cost(self, call: str) -> Cost:
+        """What ``call`` takes. Raises KeyError when the profile has no figure for it."""
+        return self._costs[call]
+
+    @cached_property
+    def _costs(self) -> dict[str, Cost]:
+        return {call: Cost(1000 * p50, 1000 * p99) for call, (p50, p99) in self.calls.items()}
+
+    @property
+    def wake(self) -> Cost:
+        """How long a sleeping thread takes to wake."""
+        return Cost(1000 * self.locks.wake_us, 1000 * self.locks.wake_p99_us)
+
+    @property
+    def timer(self) -> Cost:
+        """How late a sleep ends."""
+        return Cost(1000 * self.locks.timer_us, 1000 * self.locks.timer_p99_us)
+
+    @property
+    def poll(self) -> Cost:
+        """How late a waiting thread sees that the GPU is done."""
+        return Cost(1000 * self.locks.poll_us, 1000 * self.locks.poll_p99_us)
+
+
+def names() -> tuple[str, ...]:
+    """The profiles that come with the package, the default one first."""
+    found = sorted(entry.name[:-5] for entry in _folder().iterdir() if entry.name.endswith(".toml"))
+    return tuple(sorted(found, key=lambda name: name != DEFAULT))
+
+
+def load(name: str | None = None, settings: Mapping[str, str] | None = None) -> Profile:
+    """The profile called ``name`` (None: the default one), or the one in the file that ``name`` is the path of, if
+    that ends in ``.toml``; with ``settings`` in place of its own figures.
+
+    Raises ProfileError when there is none, it is damaged, or a setting does not fit.
+    """
+    name = DEFAULT if name is None else name
+    data = _read(name)
+    for key, value in (settings or {}).items():
+        _set(data, key, value)
+    label = Path(name).stem if name.endswith(".toml") else name
+    return _build(label, data)
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """``KEY=VALUE`` as a pair, for ``Options.sim_set``. Raises ProfileError when it is none, or nobody knows the key.
+
+    Whether the value fits is seen by ``load``.
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not key or not value:
+        raise ProfileError(f"--sim-set takes KEY=VALUE, such as timeslice_us=4000, not {text!r}")
+    _place(key, _keys(_read(DEFAULT)))
+    return key, value
+
+
+def settings() -> dict[str, str]:
+    """Every key that can be set, in the file's order, and what it is."""
+    found = {}
+    for section, kind in _SECTIONS.items():
+        for item in fields(kind):
+            if item.type not in ("str",):
+                found[f"{section}.{item.name}"] = str(item.metadata.get("what", item.name.replace("_", " ")))
+    return found
+
+
+def _folder() -> Any:
+    return resources.files("stallprobes.sim") / "profiles"
+
+
+def _read(name: str) -> dict[str, Any]:
+    if name.endswith(".toml"):
+        place: Any = Path(name)
+        where = name
+    elif name in names():
+        place = _folder() / f"{name}.toml"
+        where = f"profile {name}"
+    else:
+        raise ProfileError(f"there is no profile {name!r}{_nearest(name, names())}; there are {', '.join(names())}")
+    try:
+        return tomllib.loads(place.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProfileError(f"{where} cannot be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ProfileError(f"{where} is damaged: {error}") from error
+
+
+def _build(name: str, data: dict[str, Any]) -> Profile:
+    where = f"profile {name}"
+    known = {*_SECTIONS, "source", "calls"}
+    for key in data:
+        if key not in known:
+            raise ProfileError(f"{where} is damaged: nobody knows {key!r}{_nearest(key, known)}")
+    source = data.get("source")
+    if not isinstance(source, str):
+        raise ProfileError(f"{where} is damaged: it does not say its source")
+    sections = {key: _section(where, key, kind, data.get(key)) for key, kind in _SECTIONS.items()}
+    return Profile(name=name, source=source, calls=_calls(where, data.get("calls")), **sections)
+
+
+def _section(where: str, section: str, kind: type[Any], data: object) -> Any:
+    if not isinstance(data, dict):
+        raise ProfileError(f"{where} is damaged: it has no section {section}")
+    known = {item.name: item for item in fields(kind)}
+    for key in data:
+        if key not in known:
+            raise ProfileError(f"{where} is damaged: nobody knows {section}.{key}{_nearest(key, known)}")
+    for key, item in known.items():
+        if key not in data and item.default is MISSING:
+            raise ProfileError(f"{where} is damaged: {section}.{key} is missing")
+        if key in data:
+            _check(where, f"{section}.{key}", str(item.type), item.metadata.get("above"), data[key])
+    return kind(**data)
+
+
+def _check(where: str, key: str, kind: str, above: float | None, value: object) -> None:
+    wanted = {"str": "a text", "bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
+    fine = {
+        "str": isinstance(value, str),
+        "bool": isinstance(value, bool),
+        "int": isinstance(value, int) and not isinstance(value, bool),
+        "float": isinstance(value, (int, float)) and not isinstance(value, bool),
+    }[kind]
+    if not fine:
+        raise ProfileError(f"{where}: {key} is {value!r}, it must be {wanted}")
+    if isinstance(value, (int, float)) and kind in ("int", "float"):
+        if not math.isfinite(value) or value > _MOST:
+            raise ProfileError(f"{where}: {key} is {value}, it must be {wanted} up to {_MOST:.0f}")
+        if above is not None and value <= above:
+            raise ProfileError(f"{where}: {key} is {value}, it must be above {above:g}")
+        if value < 0:
+            raise ProfileError(f"{where}: {key} is {value}, it must not be below 0")
+
+
+def _calls(where: str, data: object) -> dict[str, tuple[float, float]]:
+    if not isinstance(data, dict):
+        raise ProfileError(f"{where} is damaged: it has no section calls")
+    found = {}
+    for call, pair in data.items():
+        numbers = pair if isinstance(pair, list) else []
+        for number in numbers:
+            _check(where, f"calls.{call}", "float", None, number)
+        if len(numbers) != 2 or numbers[0] > numbers[1] or (numbers[0] == 0 and numbers[1] > 0):
+            raise ProfileError(f"{where}: calls.{call} is {pair!r}, it must be [median, 99th percentile] in us")
+        found[call] = (float(numbers[0]), float(numbers[1]))
+    return found
+
+
+def _keys(data: Mapping[str, Any]) -> list[str]:
+    return [*settings(), *(f"calls.{call}" for call in data.get("calls", {}))]
+
+
+def _place(key: str, known: Iterable[str]) -> tuple[str, str]:
+    """Section and name of ``key``, which may leave the section out where the name alone is clear."""
+    known = list(known)
+    found = [full for full in known if key in (full, full.partition(".")[2])]
+    if not found:
+        short = [full.partition(".")[2] for full in known]
+        raise ProfileError(f"the profile has no setting {key!r}{_nearest(key, [*known, *short])}")
+    if len(found) > 1:
+        raise ProfileError(f"the setting {key!r} could be {' or '.join(found)}: write one of them")
+    section, _, name = found[0].partition(".")
+    return section, name
+
+
+def _set(data: dict[str, Any], key: str, text: str) -> None:
+    section, name = _place(key, _keys(data))
+    if section == "calls":
+        data["calls"][name] = _pair(key, text, data["calls"][name])
+        return
+    kind = next(str(item.type) for item in fields(_SECTIONS[section]) if item.name == name)
+    above = next(item.metadata.get("above") for item in fields(_SECTIONS[section]) if item.name == name)
+    value: object = text
+    if kind == "bool":
+        value = {"true": True, "false": False}.get(text.lower(), text)
+    elif kind in ("int", "float"):
+        value = _parsed(text)
+    _check("--sim-set", f"{section}.{name}", kind, above, value)
+    data.setdefault(section, {})[name] = value
+
+
+def _parsed(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _pair(key: str, text: str, old: list[float]) -> list[float]:
+    """``MEDIAN/P99`` or ``MEDIAN``, where the 99th percentile keeps its distance."""
+    parts = [_parsed(part) for part in text.split("/")]
+    if len(parts) not in (1, 2) or not all(isinstance(part, (int, float)) for part in parts):
+        raise ProfileError(f"--sim-set: {key} is {text!r}, it must be MEDIAN or MEDIAN/P99 in us")
+    median = float(parts[0])
+    if len(parts) == 2:
+        return [median, float(parts[1])]
+    return [median, median * old[1] / old[0] if old[0] else median]
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, list(known), 1)
+    return f", did you mean {close[0]}?" if close else ""
