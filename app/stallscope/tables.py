@@ -20,6 +20,8 @@ _MARKS = {"STALLED": "bad", "STARVED": "bad", "failed": "bad", "slower": "warn",
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
+# There nearly always is a call in flight when time is over; only one that hangs is worth a word.
+_IN_FLIGHT_US = 100_000
 
 
 def show_list(out: Output, patterns: Mapping[str, Pattern], entries: Mapping[str, Entry]) -> None:
@@ -147,7 +149,7 @@ def _rows(variant: VariantResult) -> list[tuple[Cell | str, ...]]:
                 Cell(count(probe.calls), mark),
                 *(Cell(figure, mark) for figure in figures),
                 _worst(variant, probe),
-                Cell("" if probe.in_flight_us is None else duration(probe.in_flight_us), mark),
+                Cell(_in_flight(probe), mark),
             )
         )
     return rows
@@ -162,7 +164,7 @@ def _stacked(out: Output, variant: VariantResult) -> None:
         worst = _worst(variant, probe).text.replace("–", "")
         out.paragraph(
             f"{probe.name} ({_where(probe)}): {f'{probe.state} {worst}'.rstrip()}, {count(probe.calls)} calls"
-            + ("" if probe.in_flight_us is None else f", in flight {duration(probe.in_flight_us)}"),
+            + (f", in flight {_in_flight(probe)}" if _in_flight(probe) else ""),
             indent="    ",
             first="  ",
             mark=_MARKS.get(probe.state, "") if probe.role is Role.VICTIM else "dim",
@@ -215,6 +217,11 @@ def _verdicts(out: Output, variant: VariantResult) -> None:
         out.paragraph(verdict.sentence, indent="  ", first=first)
     for helps in dict.fromkeys(verdict.helps for verdict in variant.verdicts if verdict.helps):
         out.paragraph(f"What helps: {helps}", indent="  ", first="  ", mark="dim")
+
+
+def _in_flight(probe: ProbeResult) -> str:
+    age = probe.in_flight_us
+    return "" if age is None or age < _IN_FLIGHT_US else duration(age)
 
 
 def _where(probe: ProbeResult) -> str:
