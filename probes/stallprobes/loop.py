@@ -24,6 +24,7 @@ from stallprobes.board import (
     INFLIGHT_SINCE_NS,
     INTENDED_LANE,
     INTENDED_NS,
+    LEAD_NS,
     MAX_NS,
     MISSED,
     ON_SINCE_NS,
@@ -176,7 +177,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
     run_at, period_at, quit_at = at + 8 * RUN, at + 8 * PERIOD_NS, header.ctypes.data + 8 * QUIT
     op_at, head_at = at + 8 * INFLIGHT_OP, at + 8 * RING_HEAD
     intended_lane = words[INTENDED_LANE]
-    guard, ahead = words[GUARD_ADDRESS], words[GUARD_AHEAD]
+    guard, ahead, lead = words[GUARD_ADDRESS], words[GUARD_AHEAD], words[LEAD_NS]
     period = due = last = 0
     on = False
     while load(quit_at) == 0:
@@ -201,8 +202,8 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
             due = max(due, now)
             continue
         if period > 0 and now < due:
-            if period >= SPIN_BELOW_NS:
-                sleep_until(nap, min(due, now + WAIT_SLICE_NS))
+            if period >= SPIN_BELOW_NS and now < due - lead:
+                sleep_until(nap, min(due - lead, now + WAIT_SLICE_NS))
             continue
         if period == 0:
             due = now

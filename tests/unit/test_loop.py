@@ -44,6 +44,7 @@ class Stage:
         self.part = self.board["p"]
         self.words = self.part.words
         self.words[b.RUN] = 1
+        self.words[b.LEAD_NS] = 0
         self.now = START
         self.tick = tick
         self.reads = 0
@@ -220,6 +221,15 @@ def test_a_fast_pace_is_kept_by_looking_at_the_clock() -> None:
     assert stage.naps == []
     starts = np.diff(seen.ring[:, 0])
     assert (abs(starts - 20_000) <= 200).all()
+
+
+def test_it_is_awake_before_a_turn_is_due() -> None:
+    stage = Stage((Op("x"),), tick=50)
+    stage.words[b.LEAD_NS] = 20_000
+    stage.takes(0, 100, 100, 100)
+    seen = stage.run()
+    assert [until - START - stage.tick for _, until in stage.naps] == [MS - 20_000, 2 * MS - 20_000]
+    assert (abs(np.diff(seen.ring[:, 0]) - MS) <= 200).all()
 
 
 def test_a_slow_probe_hears_that_it_shall_quit() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stallprobes.catalog.entry import VICTIM_PERIOD_NS, Entry, Place
 from stallprobes.model import Op, Program, Role
 
-_ITERATIONS = 4_000
+_ITERATIONS = 40_000
 
 
 def _control(_place: Place, _size: int) -> Program:

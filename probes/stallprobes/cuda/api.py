@@ -15,7 +15,7 @@ CUDA_12_0 = 12_000
 CUDA_12_8 = 12_080
 
 # Where the signature of 12.0 is not the one the ops are written for.
-_VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8}
+_VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxCreate": 12_040}
 
 OUT_OF_MEMORY = 2
 NO_DEVICE = 100

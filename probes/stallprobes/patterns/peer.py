@@ -23,8 +23,8 @@ PATTERN = Pattern(
     "nothing to wait for, is done only when A's kernel is.",
     why=_STAGED,
     helps="Peer access where the machine has it; else submit peer copies only to streams with nothing pending, or "
-    "relay through pinned memory: D2H on the source's stream, H2D on a stream of the destination GPU, in chunks tied by "
-    "events. Both halves on one stream stall as before.",
+    "relay through pinned memory: D2H on the source's stream, H2D on a stream of the destination GPU, in chunks tied "
+    "by events. Both halves on one stream stall as before.",
     reported="A user with four RTX 3090, Linux 5.15, CUDA 12.2, where enabling peer access locked up the kernel, so "
     "that every copy is staged.",
     variants=(

@@ -84,7 +84,9 @@ def host_register(host: Host, storage: Storage, nbytes: int, _flags: int) -> Cal
     """(memory, bytes, flags)."""
     if not _live(storage, Space.PAGEABLE) or nbytes > storage.nbytes:
         return INVALID_VALUE
-    yield from _manage(host, "cuMemHostRegister", host.world.profile.memory.register_us_per_mib, nbytes)
+    memory = host.world.profile.memory
+    yield from _manage(host, "cuMemHostRegister", memory.register_us_per_mib, nbytes)
+    yield from host.clock.spend(us(memory.register_tail_us))
     storage.space, storage.touched = Space.PINNED, True
     return SUCCESS
 
@@ -94,7 +96,9 @@ def host_unregister(host: Host, storage: Storage) -> Call:
     """(memory)."""
     if not _live(storage, Space.PINNED):
         return INVALID_VALUE
-    yield from _manage(host, "cuMemHostUnregister", host.world.profile.memory.unregister_us_per_mib, storage.nbytes)
+    memory = host.world.profile.memory
+    yield from _manage(host, "cuMemHostUnregister", memory.unregister_us_per_mib, storage.nbytes)
+    yield from host.clock.spend(us(memory.register_tail_us))
     storage.space = Space.PAGEABLE
     return SUCCESS
 

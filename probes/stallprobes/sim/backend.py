@@ -47,6 +47,10 @@ class SimBackend:
         board.header[CLOCK_NS] = world.clock.now
         return {
             "backend": "simulated",
+            "gpu": f"{profile.machine.title} (SIMULATED)",
+            "driver": f"{profile.machine.driver} (SIMULATED)",
+            "cuda": f"{profile.machine.cuda} (SIMULATED)",
+            "memory_bytes": world.gpus[0].free_bytes,
             "profile": profile.name,
             "profile_source": profile.source,
             "seed": options.seed,

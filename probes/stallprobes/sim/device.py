@@ -225,8 +225,7 @@ class World:
         """A machine as ``profile`` has it, with nothing on it."""
         clock = Clock()
         locks = profile.locks
-        react = Cost(us(locks.spin_react_us), us(4 * locks.spin_react_us))
-        reaction = Reaction(us(locks.spin_us), react, profile.wake)
+        reaction = Reaction(us(locks.spin_us), profile.react, profile.wake)
         gpus = [Gpu(clock, profile, index, reaction) for index in range(profile.machine.gpus)]
         return cls(clock, profile, reaction, gpus)
 

@@ -81,10 +81,14 @@ class BargingLock:
         self._queue.append(woken)
         while True:
             yield woken
+            slept = self._clock.now - since >= self._reaction.spin_ns
             yield from self._clock.spend(self._reaction.draw(self._clock.now - since, waiter.dice))
             if self.owner is None:
                 self.owner = waiter
                 return
+            if slept:
+                # Awake now, it spins once more before it sleeps.
+                since = self._clock.now
             woken = self._clock.event()
             self._queue.appendleft(woken)
 

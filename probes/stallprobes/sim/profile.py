@@ -97,6 +97,7 @@ class Locks:
 
     spin_us: float = _number("how long a thread spins for a lock before it sleeps", above=0)
     spin_react_us: float = _number("how soon a spinning thread sees a free lock")
+    spin_react_p99_us: float = _number("99th percentile of that")
     wake_us: float = _number("how long a sleeping thread takes to wake")
     wake_p99_us: float = _number("99th percentile of that")
     timer_us: float = _number("how late a sleep until a given time ends")
@@ -118,6 +119,7 @@ class Memory:
     unpin_us_per_mib: float = _number("cuMemFreeHost")
     register_us_per_mib: float = _number("cuMemHostRegister")
     unregister_us_per_mib: float = _number("cuMemHostUnregister")
+    register_tail_us: float = _number("the end of both, after the locks are given back")
     unmap_us_per_mib: float = _number("munmap of touched pages")
 
 
@@ -163,6 +165,11 @@ class Profile:
     @cached_property
     def _costs(self) -> dict[str, Cost]:
         return {call: Cost(1000 * p50, 1000 * p99) for call, (p50, p99) in self.calls.items()}
+
+    @property
+    def react(self) -> Cost:
+        """How soon a spinning thread sees a free lock."""
+        return Cost(1000 * self.locks.spin_react_us, 1000 * self.locks.spin_react_p99_us)
 
     @property
     def wake(self) -> Cost:
