@@ -1,4 +1,8 @@
-"""A run: for each variant its quiet first, then the same with its aggressors on, in an engine of its own."""
+"""A run: for each variant its quiet, then the same with its aggressors on, then quiet again, in an engine of its own.
+
+Quiet is measured on both sides because a machine drifts: what is as slow before or after as it is between was not
+made slow by the aggressors.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ ALL = "all"
 
 _WARM_S = 0.5
 _SETTLE_S = 0.3
+_CALM_S = 2.0
 _PROOF_S = 5.0
 _START_S = 1.5
 _STEP_S = 0.1
@@ -228,7 +233,7 @@ class _Meter:
         self.window_s = seconds
         self.quiet_s = max(_SHORTEST_QUIET_S, seconds / 2)
         self.stopped = False
-        self._each = _START_S + _WARM_S + self.quiet_s + _SETTLE_S + self.window_s
+        self._each = _START_S + _WARM_S + self.quiet_s + 2 * _SETTLE_S + self.window_s
         self._total = variants * self._each
         self._base = 0.0
         self._done = 0.0
@@ -294,18 +299,16 @@ def _measured(pattern: str, variant: Variant, session: Session, meter: _Meter) -
     aggressors = [probe.name for probe in variant.probes if probe.role is Role.AGGRESSOR]
     session.set_running([probe.name for probe in variant.probes if probe.role is not Role.AGGRESSOR])
     meter.pass_time(session, _WARM_S)
-    before = session.snapshot()
-    meter.pass_time(session, meter.quiet_s)
-    quiet = session.snapshot().minus(before)
+    before = _window(session, meter, meter.quiet_s / 2)
     session.set_running(dict.fromkeys(aggressors, True))
     _await_proof(variant, session, meter)
     meter.pass_time(session, _SETTLE_S)
-    begin = session.snapshot()
-    meter.pass_time(session, meter.window_s)
-    end = session.snapshot()
-    window = end.minus(begin)
+    window = _window(session, meter, meter.window_s)
+    session.set_running(dict.fromkeys(aggressors, False))
+    _await_calm(variant, session, meter)
+    after = _window(session, meter, meter.quiet_s / 2)
     errors = {trouble.probe: trouble.sentence for trouble in session.troubles()}
-    seen = [_seen(probe, window, quiet, errors) for probe in variant.probes]
+    seen = [_seen(probe, window, before, after, errors) for probe in variant.probes]
     verdicts = judge(seen)
     reason = _invalid(variant, window, errors)
     return VariantResult(
@@ -316,9 +319,25 @@ def _measured(pattern: str, variant: Variant, session: Session, meter: _Meter) -
         reason=reason,
         probes=tuple(_result(one, window.probes[one.probe.name], verdicts) for one in seen),
         verdicts=verdicts,
-        quiet_s=(quiet.probes[variant.probes[0].name].window_ns or 0) / 1e9,
+        quiet_s=sum(part.probes[variant.probes[0].name].window_ns or 0 for part in (before, after)) / 1e9,
         window_s=(window.probes[variant.probes[0].name].window_ns or 0) / 1e9,
     )
+
+
+def _window(session: Session, meter: _Meter, seconds: float) -> Snapshot:
+    begin = session.snapshot()
+    meter.pass_time(session, seconds)
+    return session.snapshot().minus(begin)
+
+
+def _await_calm(variant: Variant, session: Session, meter: _Meter) -> None:
+    """Wait, at most _CALM_S, until no aggressor has a call in flight, then a little for what they left on the GPU."""
+    for _ in range(int(_CALM_S / _STEP_S)):
+        now = session.snapshot()
+        if not any(now.probes[probe.name].in_flight for probe in _aggressors(variant)):
+            break
+        meter.pass_time(session, _STEP_S)
+    meter.pass_time(session, _SETTLE_S)
 
 
 def _await_proof(variant: Variant, session: Session, meter: _Meter) -> None:
@@ -350,13 +369,13 @@ def _invalid(variant: Variant, window: Snapshot, errors: Mapping[str, str]) -> s
     return None
 
 
-def _seen(probe: Probe, window: Snapshot, quiet: Snapshot, errors: Mapping[str, str]) -> Seen:
+def _seen(probe: Probe, window: Snapshot, before: Snapshot, after: Snapshot, errors: Mapping[str, str]) -> Seen:
     now = window.probes[probe.name]
     flight = now.in_flight
     return Seen(
         probe=probe,
         lanes=now.lanes,
-        quiet={} if probe.role is Role.AGGRESSOR else quiet.probes[probe.name].lanes,
+        quiet=() if probe.role is Role.AGGRESSOR else (before.probes[probe.name].lanes, after.probes[probe.name].lanes),
         calls=now.turns,
         window_ns=now.window_ns or 0,
         in_flight_ns=None if flight is None else flight.age_ns,
@@ -383,7 +402,7 @@ def _result(one: Seen, part: ProbeSnapshot, verdicts: Sequence[Verdict]) -> Prob
         window_s=one.window_ns / 1e9,
         period_ns=part.period_ns,
         lanes=one.lanes,
-        quiet=one.quiet,
+        quiet=one.whole_quiet,
         first_ns=part.first_ns,
         proof=part.proof if probe.program.proof is not None else None,
     )

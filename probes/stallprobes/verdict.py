@@ -61,19 +61,41 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of one probe: its histograms in quiet and now, and a call that has not returned.
+    """What was seen of one probe: its histograms in each window of quiet and now, and a call that has not returned.
 
     ``calls`` returned within ``window_ns``; ``in_flight_ns`` is the age of ``in_flight_op`` at its end, None for none.
     """
 
     probe: Probe
     lanes: Mapping[Lane, Histogram]
-    quiet: Mapping[Lane, Histogram]
+    quiet: tuple[Mapping[Lane, Histogram], ...]
     calls: int
     window_ns: int
     in_flight_ns: int | None = None
     in_flight_op: str | None = None
     error: str | None = None
+
+    @property
+    def whole_quiet(self) -> Mapping[Lane, Histogram]:
+        """The windows of quiet taken together."""
+        whole: dict[Lane, Histogram] = {}
+        for window in self.quiet:
+            for lane, histogram in window.items():
+                whole[lane] = whole[lane].merge(histogram) if lane in whole else histogram
+        return whole
+
+    def quiet_ns(self, lane: Lane, q: float) -> float | None:
+        """The quiet percentile ``q`` (ns) to compare with: of the windows with enough calls the slower one.
+
+        A later window that is STALLED times slower than the first is not quiet (an aggressor's work may linger) and
+        is left out. None when no window has enough calls.
+        """
+        figures = [
+            window[lane].percentile(q) or 0.0
+            for window in self.quiet
+            if lane in window and window[lane].count >= ENOUGH_CALLS
+        ]
+        return max((figure for figure in figures if figure < STALLED * max(figures[0], 1.0)), default=None)
 
     @property
     def starved(self) -> bool:
@@ -123,8 +145,7 @@ def _victim(one: Seen, aggressors: Sequence[Seen], host: Seen | None) -> list[Ve
 
 def _starved(one: Seen, aggressors: Sequence[Seen]) -> Verdict:
     why, helps = _because(one, aggressors)
-    quiet = one.quiet.get(Lane(Phase.CALL))
-    quiet_ns = None if quiet is None else quiet.percentile(50)
+    quiet_ns = one.quiet_ns(Lane(Phase.CALL), 50)
     age = one.in_flight_ns
     seconds = one.window_ns / 1e9
     returned = f"{one.calls} call{'' if one.calls == 1 else 's'} returned in {seconds:.1f} s"
@@ -149,14 +170,14 @@ def _starved(one: Seen, aggressors: Sequence[Seen]) -> Verdict:
 def _phase(one: Seen, phase: Phase, aggressors: Sequence[Seen], host: Seen | None) -> Verdict | None:
     """The verdict on one phase when it is not quiet: by its middle, else by its tail."""
     lane = Lane(phase)
-    now, quiet = one.lanes.get(lane), one.quiet.get(lane)
-    if now is None or quiet is None or quiet.count < ENOUGH_CALLS or not now.count:
+    now, quiet_middle, quiet_tail = one.lanes.get(lane), one.quiet_ns(lane, 50), one.quiet_ns(lane, 99)
+    if now is None or not now.count or quiet_middle is None or quiet_tail is None:
         return None
-    middle, before = now.percentile(50) or 0.0, max(quiet.percentile(50) or 0.0, 1.0)
+    middle, before = now.percentile(50) or 0.0, max(quiet_middle, 1.0)
     if now.count >= TAIL_CALLS and middle >= SLOWER * before and middle - before >= SLOWER_NS:
         stalled = middle >= STALLED * before and middle - before >= STALLED_NS
         return _compare(one, phase, "p50", before, middle, "stalled" if stalled else "slower", aggressors, host)
-    tail, tail_before = now.percentile(99) or 0.0, max(quiet.percentile(99) or 0.0, 1.0)
+    tail, tail_before = now.percentile(99) or 0.0, max(quiet_tail, 1.0)
     border = max(STALLED * tail_before, tail_before + TAIL_NS)
     share = now.share_above(int(border))
     if share >= TAIL_SHARE and share * now.count >= TAIL_CALLS:
@@ -200,16 +221,15 @@ def _compare(
 def _host_did_it(host: Seen, quantile: str, excess_ns: float) -> bool:
     q = 50.0 if quantile == "p50" else 99.0
     lane = Lane(Phase.CALL)
-    now, quiet = host.lanes.get(lane), host.quiet.get(lane)
-    if now is None or quiet is None or not now.count or not quiet.count:
+    now, quiet = host.lanes.get(lane), host.quiet_ns(lane, q)
+    if now is None or not now.count or quiet is None:
         return False
-    return (now.percentile(q) or 0.0) - (quiet.percentile(q) or 0.0) >= HOST_SHARE * excess_ns
+    return (now.percentile(q) or 0.0) - quiet >= HOST_SHARE * excess_ns
 
 
 def _quiet(one: Seen) -> Verdict:
     lane = next((Lane(phase) for phase in _PHASES if one.lanes.get(Lane(phase))), Lane(Phase.CALL))
-    now, quiet = one.lanes.get(lane, Histogram.empty()), one.quiet.get(lane, Histogram.empty())
-    now_ns, quiet_ns = now.percentile(50), quiet.percentile(50)
+    now_ns, quiet_ns = one.lanes.get(lane, Histogram.empty()).percentile(50), one.quiet_ns(lane, 50)
     ratio = now_ns / quiet_ns if now_ns and quiet_ns else None
     if ratio is None:
         words = "too few calls to tell"

@@ -13,6 +13,12 @@ from stallprobes.model import Probe
 __all__ = ["Cause", "Entry", "Place", "cause", "entries", "on_null_stream", "on_shared_stream"]
 
 
+_IN_ORDER = Cause(
+    why="Both use one stream, and a stream's work is done in order: what comes later waits for what was there first.",
+    helps="A stream for each thread.",
+)
+
+
 @cache
 def entries() -> Mapping[str, Entry]:
     """Every catalogue entry by its name, victims first. Raises ValueError when two share a name."""
@@ -36,4 +42,4 @@ def cause(victim: Probe, aggressor: Probe) -> Cause | None:
         if candidate.victims and victim.entry not in candidate.victims:
             continue
         return candidate
-    return None
+    return _IN_ORDER if same_stream == "same" else None

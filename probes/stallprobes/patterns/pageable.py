@@ -31,7 +31,7 @@ def _expect(copy: str, stream: str) -> str:
         case "pinned", _:
             return "The launch calls stay quick; the kernels wait in the stream behind the copies, as they must."
         case "warm", "other-stream":
-            return "The launches take about twice as long, no more: another stream is little disturbed."
+            return "The launches take a few times as long, microseconds still: another stream is little disturbed."
         case "fresh", "other-stream":
             return "The launches are little disturbed."
         case "warm", _:

@@ -1,0 +1,161 @@
+"""The rules of verdicts, on made-up histograms."""
+
+from __future__ import annotations
+
+from stallprobes.catalog import Place, entries, on_null_stream, on_shared_stream
+from stallprobes.histogram import Histogram
+from stallprobes.model import SECONDARY, Lane, Phase, Probe
+from stallprobes.verdict import Seen, Verdict, judge
+
+CALL, WAIT = Lane(Phase.CALL), Lane(Phase.WAIT)
+SECOND = 1_000_000_000
+
+
+def probe(entry: str, place: Place | None = None) -> Probe:
+    return entries()[entry].probe(place)
+
+
+def spread(middle_ns: int, tail_ns: int | None = None, count: int = 1000) -> Histogram:
+    """``count`` values: 97 % at the middle, 3 % at the tail."""
+    tail = tail_ns if tail_ns is not None else 2 * middle_ns
+    return Histogram.of([middle_ns] * (count * 97 // 100) + [tail] * (count - count * 97 // 100))
+
+
+def seen(
+    of: Probe,
+    now: Histogram,
+    *quiets: Histogram,
+    lane: Lane = WAIT,
+    calls: int | None = None,
+    flight_ns: int | None = None,
+    error: str | None = None,
+) -> Seen:
+    return Seen(
+        probe=of,
+        lanes={lane: now},
+        quiet=tuple({lane: quiet} for quiet in quiets),
+        calls=now.count if calls is None else calls,
+        window_ns=SECOND,
+        in_flight_ns=flight_ns,
+        in_flight_op=None if flight_ns is None else "cuLaunchKernel",
+        error=error,
+    )
+
+
+D2D = probe("d2d", Place(SECONDARY))
+SPIN = probe("spin")
+HOST = probe("host")
+
+
+def running(of: Probe = SPIN) -> Seen:
+    return Seen(of, {CALL: spread(5_000, count=20)}, (), 20, SECOND)
+
+
+def verdict_on(name: str, *all_seen: Seen) -> Verdict:
+    return next(one for one in judge(all_seen) if one.probe == name)
+
+
+def test_a_copy_that_waits_for_a_slice_is_stalled_with_its_cause() -> None:
+    found = verdict_on("d2d", seen(D2D, spread(2_378_000), spread(5_600)), running())
+    assert (found.kind, found.phase, found.quantile) == ("stalled", Phase.WAIT, "p50")
+    assert found.ratio is not None and 400 < found.ratio < 450
+    assert "time-slice" in found.cause and "time-slice" in found.sentence
+    assert "copy engine" in found.helps
+
+
+def test_what_is_as_slow_after_as_between_is_quiet() -> None:
+    assert verdict_on("d2d", seen(D2D, spread(10_900), spread(5_500), spread(10_500)), running()).kind == "quiet"
+
+
+def test_a_lingering_aggressor_does_not_hide_the_stall() -> None:
+    found = verdict_on("d2d", seen(D2D, spread(2_378_000), spread(5_600), spread(1_900_000)), running())
+    assert found.kind == "stalled"
+
+
+def test_a_tail_is_seen_though_the_middle_is_quiet() -> None:
+    launch = probe("launch", on_shared_stream())
+    copy = probe("d2h-pageable-fresh", on_shared_stream())
+    now = spread(2_500, 126_000_000, count=200)
+    found = verdict_on("launch", seen(launch, now, spread(2_500, 6_000), lane=CALL), running(copy))
+    assert (found.kind, found.quantile) == ("stalled", "p99")
+
+
+def test_a_few_far_calls_are_no_stall() -> None:
+    now = Histogram.of([5_600] * 998 + [900_000] * 2)
+    assert verdict_on("d2d", seen(D2D, now, spread(5_600)), running()).kind == "quiet"
+
+
+def test_a_ratio_of_nanoseconds_is_no_stall() -> None:
+    event = probe("event")
+    now, quiet = spread(900), spread(250)
+    assert verdict_on("event", seen(event, now, quiet, lane=CALL), running()).kind == "quiet"
+
+
+def test_too_few_quiet_calls_give_no_ratio() -> None:
+    found = verdict_on("d2d", seen(D2D, spread(2_000_000), Histogram.of([5_600] * 5)), running())
+    assert (found.kind, found.ratio) == ("quiet", None)
+    assert "too few" in found.sentence
+
+
+def test_one_and_a_half_times_is_slower_and_not_stalled() -> None:
+    assert verdict_on("d2d", seen(D2D, spread(11_000), spread(5_600)), running()).kind == "slower"
+
+
+def test_the_machines_own_noise_is_named_as_such() -> None:
+    host = seen(HOST, spread(9_000), spread(5_000), lane=CALL)
+    found = verdict_on("d2d", seen(D2D, spread(11_000), spread(5_600)), running(), host)
+    assert found.kind == "host"
+    assert "host control" in found.sentence
+
+
+def test_the_host_is_not_blamed_for_a_stall_it_did_not_see() -> None:
+    host = seen(HOST, spread(9_000), spread(5_000), lane=CALL)
+    assert verdict_on("d2d", seen(D2D, spread(2_378_000), spread(5_600)), running(), host).kind == "stalled"
+
+
+def test_no_call_back_is_starved_with_its_age() -> None:
+    launch = probe("launch", on_null_stream())
+    copy = probe("d2h-pageable-warm", on_null_stream())
+    hung = seen(launch, Histogram.empty(), spread(2_500), lane=CALL, flight_ns=1_300_000_000)
+    found = verdict_on("launch", hung, running(copy))
+    assert (found.kind, found.quantile) == ("starved", "in-flight")
+    assert "0 calls returned" in found.sentence and "1.30 s" in found.sentence
+    assert found.now_us == 1_300_000
+
+
+def test_a_slow_pace_alone_is_not_starving() -> None:
+    slow = entries()["d2d"].probe(Place(SECONDARY), period_ns=500_000_000)
+    assert not seen(slow, spread(5_600, count=2), spread(5_600)).starved
+
+
+def test_a_failed_probe_says_so_first() -> None:
+    found = judge([seen(D2D, spread(5_600), spread(5_600), error="d2d: cuMemcpyDtoDAsync returned 1 (…)"), running()])
+    assert found[0].kind == "failed"
+
+
+def test_gpu_time_booked_on_a_copy_is_told_from_the_copy() -> None:
+    readback = probe("scalar-readback")
+    labels = {"reduction kernel": 5_010_000, "D2H 4 bytes": 10_000}
+    lanes = {Lane(Phase.GPU, label): spread(ns, ns) for label, ns in labels.items()}
+    lanes[Lane(Phase.CALL, "D2H 4 bytes")] = spread(5_009_000, 5_009_000)
+    (found,) = judge([Seen(readback, lanes, (), 100, SECOND)])
+    assert found.kind == "gpu-time"
+    assert "reduction kernel" in found.sentence
+
+
+def test_host_time_that_no_gpu_work_explains_is_overhead() -> None:
+    first = probe("scalar-first-call")
+    lanes = {
+        Lane(Phase.GPU, "D2H 4 bytes"): spread(10_000),
+        Lane(Phase.CALL, "D2H 4 bytes"): spread(904_000),
+    }
+    (found,) = judge([Seen(first, lanes, (), 100, SECOND)])
+    assert found.kind == "overhead"
+
+
+def test_one_streams_order_is_a_cause_for_every_pair() -> None:
+    launch = probe("launch", on_shared_stream())
+    found = verdict_on(
+        "launch", seen(launch, spread(4_000_000), spread(5_000)), running(probe("d2h-pinned-large", on_shared_stream()))
+    )
+    assert "in order" in found.cause
