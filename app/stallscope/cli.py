@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from stallscope import diagnostics
+from stallscope import diagnostics, simulation
 from stallscope.diagnostics import Exit, Problem
 from stallscope.output import Output, ReaderGone
 
@@ -63,7 +63,7 @@ def list_() -> None:
     from stallscope import tables
 
     out = Output()
-    tables.show_list(out, patterns(), entries())
+    tables.show_list(out, patterns(), entries(), simulation.profiles())
     out.flush()
 
 
@@ -119,7 +119,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: float) ->
 
 
 @cli.command(short_help="Measure patterns or probes on the GPU.")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="NAME...")
 @click.option("--variant", "variants", multiple=True, metavar="V", help="Only this variant; can be given repeatedly.")
 @click.option(
     "--seconds", default=2.0, show_default=True, callback=_seconds, metavar="S", help="Time to measure each variant."
@@ -127,6 +127,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: float) ->
 @click.option("--gpu", metavar="GPU", help="Index as in nvidia-smi, UUID, or PCI address; two of them by a comma.")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON by the schema stallscope.run/1.")
 @click.option("--allow-shared", is_flag=True, help="Also when other processes compute on the GPU; this disturbs them.")
+@simulation.simulated
 def run(
     names: tuple[str, ...],
     variants: tuple[str, ...],
@@ -134,6 +135,9 @@ def run(
     gpu: str | None,
     as_json: bool,
     allow_shared: bool,
+    sim: str | None,
+    sim_seed: int | None,
+    sim_set: tuple[str, ...],
 ) -> None:
     """Measure patterns or probes NAME...: quiet first, then with the aggressors on.
 
@@ -144,7 +148,7 @@ def run(
     calls: "call" is the time inside the call, "wait" the time until the host saw the work done.
     """
     with _Interrupt() as interrupt:
-        result = _measure(names, variants, seconds, gpu, allow_shared, interrupt)
+        result = _measure(names, variants, seconds, gpu, allow_shared, (sim, sim_seed, sim_set), interrupt)
         out = Output()
         if as_json:
             from stallprobes import report
@@ -167,31 +171,41 @@ def _measure(
     seconds: float,
     gpu: str | None,
     allow_shared: bool,
+    simulated: tuple[str | None, int | None, Sequence[str]],
     interrupt: _Interrupt,
 ) -> RunResult:
     from stallprobes import gpus, measure
-    from stallprobes.backend import Options
     from stallprobes.session import EngineFailed
 
+    sim, names = simulation.untangle(simulated[0], names)
+    options = simulation.options(sim, *simulated[1:])
+    if not names:
+        raise click.UsageError("Missing argument 'NAME...'.")
     try:
         selection = measure.selection(names, variants)
     except measure.UnknownName as error:
         raise Problem(Exit.USAGE, str(error)) from error
-    wanted = max((variant.needs.gpus for _, variant in selection), default=1)
-    survey = gpus.survey()
-    try:
-        chosen = gpus.choose(gpu, survey, wanted)
-    except gpus.NoGpu as error:
-        raise Problem(Exit.NO_GPU, str(error)) from error
-    if not allow_shared:
-        _ask_if_shared(chosen)
+    survey: gpus.Survey | None = None
+    chosen: Sequence[Gpu] = ()
+    if sim is None:
+        wanted = max((variant.needs.gpus for _, variant in selection), default=1)
+        survey = gpus.survey()
+        try:
+            chosen = gpus.choose(gpu, survey, wanted)
+        except gpus.NoGpu as error:
+            raise Problem(Exit.NO_GPU, str(error)) from error
+        if not allow_shared:
+            _ask_if_shared(chosen)
+    elif gpu is not None:
+        raise Problem(Exit.USAGE, "--gpu chooses a real GPU and --sim a simulated one: say one of them")
     with diagnostics.Bar() as bar:
         try:
             return measure.run(
                 selection,
-                gpu=",".join(one.cuda_uuid or one.uuid for one in chosen),
+                backend="cuda" if sim is None else "sim",
+                gpu=",".join(one.cuda_uuid or one.uuid for one in chosen) if chosen else None,
                 seconds=seconds,
-                options=Options(),
+                options=options,
                 progress=lambda step: bar.show(step.done_s, step.total_s, step.text),
                 stop=interrupt.stop,
                 survey=survey,

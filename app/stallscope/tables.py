@@ -24,8 +24,13 @@ _SHOWN = (Phase.CALL, Phase.WAIT)
 _IN_FLIGHT_US = 100_000
 
 
-def show_list(out: Output, patterns: Mapping[str, Pattern], entries: Mapping[str, Entry]) -> None:
-    """All patterns with their variants, and all probes."""
+def show_list(
+    out: Output,
+    patterns: Mapping[str, Pattern],
+    entries: Mapping[str, Entry],
+    profiles: Sequence[tuple[str, str]] = (),
+) -> None:
+    """All patterns with their variants, all probes, and the simulated GPUs: name of the profile and machine."""
     out.line("Patterns: run one by its name, or one variant of it with --variant", "strong")
     width = max((len(name) for name in patterns), default=0) + 2
     for pattern in patterns.values():
@@ -37,6 +42,10 @@ def show_list(out: Output, patterns: Mapping[str, Pattern], entries: Mapping[str
             out.line()
             out.line(f"Probes: {words}", "strong")
             out.table((Column("probe"), Column("what it does")), [(entry.name, entry.title) for entry in chosen])
+    if profiles:
+        out.line()
+        out.line("Simulated GPUs: stallscope run NAME --sim PROFILE", "strong")
+        out.table((Column("profile"), Column("machine")), profiles)
     out.line()
     out.line("More about any of them: stallscope explain NAME")
 
@@ -92,7 +101,7 @@ def show_run(out: Output, result: RunResult) -> None:
     for pattern, group in groupby(result.variants, key=lambda variant: variant.pattern):
         variants = list(group)
         out.line()
-        out.line(pattern, "strong")
+        out.line(f"{pattern} · SIMULATED {result.profile}" if result.backend == "simulated" else pattern, "strong")
         rows = [row for variant in variants for row in _rows(variant)]
         # In a line of its own for each phase where the table is too wide for the terminal.
         if out.natural_width(_COLUMNS, rows) <= out.width:

@@ -51,7 +51,7 @@ class SimBackend:
             "driver": f"{profile.machine.driver} (SIMULATED)",
             "cuda": f"{profile.machine.cuda} (SIMULATED)",
             "memory_bytes": world.gpus[0].free_bytes,
-            "profile": profile.name,
+            "profile": profile.label,
             "profile_source": profile.source,
             "seed": options.seed,
             "sim_set": dict(options.sim_set),

@@ -1,6 +1,7 @@
 """The figures of a simulated machine: read from TOML, checked, and changed by ``--sim-set``.
 
-Times are in microseconds in the files, as FACTS and data sheets give them, and in nanoseconds everywhere else.
+A file may name a ``base`` profile and then holds only what is different. Times are in microseconds in the files, as
+data sheets give them, and in nanoseconds everywhere else.
 """
 
 from __future__ import annotations
@@ -150,6 +151,7 @@ class Profile:
 
     name: str
     source: str
+    settings: Mapping[str, str]
     machine: Machine
     engine: Engine
     copy: Copy
@@ -161,6 +163,18 @@ class Profile:
     def cost(self, call: str) -> Cost:
         """What ``call`` takes. Raises KeyError when the profile has no figure for it."""
         return self._costs[call]
+
+    @property
+    def title(self) -> str:
+        """The machine in words."""
+        machine = self.machine
+        return f"{machine.gpus} × {machine.title}" if machine.gpus > 1 else machine.title
+
+    @property
+    def label(self) -> str:
+        """The name, with what was set otherwise: what results of it are marked with."""
+        changed = ", ".join(f"{key}={value}" for key, value in self.settings.items())
+        return f"{self.name} with {changed}" if changed else self.name
 
     @cached_property
     def _costs(self) -> dict[str, Cost]:
@@ -201,10 +215,11 @@ def load(name: str | None = None, settings: Mapping[str, str] | None = None) -> 
     """
     name = DEFAULT if name is None else name
     data = _read(name)
-    for key, value in (settings or {}).items():
+    settings = dict(settings or {})
+    for key, value in settings.items():
         _set(data, key, value)
     label = Path(name).stem if name.endswith(".toml") else name
-    return _build(label, data)
+    return _build(label, data, settings)
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -219,7 +234,7 @@ def parse_setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def settings() -> dict[str, str]:
+def keys() -> dict[str, str]:
     """Every key that can be set, in the file's order, and what it is."""
     found = {}
     for section, kind in _SECTIONS.items():
@@ -243,14 +258,29 @@ def _read(name: str) -> dict[str, Any]:
     else:
         raise ProfileError(f"there is no profile {name!r}{_nearest(name, names())}; there are {', '.join(names())}")
     try:
-        return tomllib.loads(place.read_text(encoding="utf-8"))
+        data = tomllib.loads(place.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProfileError(f"{where} cannot be read: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ProfileError(f"{where} is damaged: {error}") from error
+    base = data.pop("base", None)
+    if base is None:
+        return data
+    if base == name or base not in names():
+        raise ProfileError(f"{where} is damaged: its base {base!r} is not one of {', '.join(names())}")
+    return _over(_read(base), data)
 
 
-def _build(name: str, data: dict[str, Any]) -> Profile:
+def _over(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """``base`` with what ``data`` says otherwise, section by section."""
+    found = dict(base)
+    for key, value in data.items():
+        old = base.get(key)
+        found[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+    return found
+
+
+def _build(name: str, data: dict[str, Any], settings: Mapping[str, str]) -> Profile:
     where = f"profile {name}"
     known = {*_SECTIONS, "source", "calls"}
     for key in data:
@@ -260,7 +290,8 @@ def _build(name: str, data: dict[str, Any]) -> Profile:
     if not isinstance(source, str):
         raise ProfileError(f"{where} is damaged: it does not say its source")
     sections = {key: _section(where, key, kind, data.get(key)) for key, kind in _SECTIONS.items()}
-    return Profile(name=name, source=source, calls=_calls(where, data.get("calls")), **sections)
+    calls = _calls(where, data.get("calls"))
+    return Profile(name=name, source=source, settings=settings, calls=calls, **sections)
 
 
 def _section(where: str, section: str, kind: type[Any], data: object) -> Any:
@@ -312,7 +343,7 @@ def _calls(where: str, data: object) -> dict[str, tuple[float, float]]:
 
 
 def _keys(data: Mapping[str, Any]) -> list[str]:
-    return [*settings(), *(f"calls.{call}" for call in data.get("calls", {}))]
+    return [*keys(), *(f"calls.{call}" for call in data.get("calls", {}))]
 
 
 def _place(key: str, known: Iterable[str]) -> tuple[str, str]:

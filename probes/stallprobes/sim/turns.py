@@ -15,6 +15,7 @@ from stallprobes.board import (
     INFLIGHT_SINCE_NS,
     INTENDED_LANE,
     INTENDED_NS,
+    LEAD_NS,
     MISSED,
     ON_SINCE_NS,
     PERIOD_NS,
@@ -176,7 +177,7 @@ class Turns:
         """Turns until told to quit; 0 when a call returned a wrong code."""
         host, words, recorder = self.host, self.words, self._recorder
         clock, world = host.clock, host.world
-        intended_lane = words[INTENDED_LANE]
+        intended_lane, lead = words[INTENDED_LANE], words[LEAD_NS]
         gap = round(world.profile.locks.loop_ns)
         timer = world.timer
         period = due = last = 0
@@ -202,8 +203,10 @@ class Turns:
                 continue
             if period > 0 and now < due:
                 until = due
-                if period >= SPIN_BELOW_NS:
-                    until = min(due, now + WAIT_SLICE_NS) + timer.draw(host.dice)
+                if period >= SPIN_BELOW_NS and now < due - lead:
+                    awake = min(due - lead, now + WAIT_SLICE_NS) + timer.draw(host.dice)
+                    # Once awake for a turn it looks at the clock until that is due.
+                    until = max(due, awake) if now + WAIT_SLICE_NS >= due - lead else awake
                 yield clock.timeout(until - now)
                 continue
             if period == 0:
