@@ -54,6 +54,11 @@ def _copy_engine(*victims: str) -> Cause:
     )
 
 
+_SHARED_BUS = Cause(
+    victims=("d2h-pinned", "h2d-pinned", "d2h-pageable", "d2d-by-host", "scalar-readback", "scalar-readback-pinned"),
+    why="The large transfer keeps the bus to the host busy, and a small one the other way needs its turns there too.",
+    helps="Cut large copies into chunks, or move less over the bus.",
+)
 _D2H_ENGINE = _copy_engine(
     "d2h-pinned", "d2h-pageable", "d2d-by-host", "scalar-readback", "scalar-readback-pinned", "peer-copy"
 )
@@ -315,7 +320,7 @@ ENTRIES = (
         size=256 * MIB,
         what="Large D2H copies into one pageable buffer, again and again.",
         source="report 3, with a buffer that was in use before",
-        causes=(_STAGING_NULL, _D2H_ENGINE, _STAGING),
+        causes=(_STAGING_NULL, _D2H_ENGINE, _SHARED_BUS, _STAGING),
     ),
     Entry(
         name="d2h-pageable-fresh",
@@ -325,7 +330,7 @@ ENTRIES = (
         size=256 * MIB,
         what="Large D2H copies, each into pageable memory just mapped, which the copy must fault in page by page.",
         source="report 3: each copy into a new CPU tensor",
-        causes=(_STAGING_NULL, _D2H_ENGINE, _STAGING),
+        causes=(_STAGING_NULL, _D2H_ENGINE, _SHARED_BUS, _STAGING),
     ),
     Entry(
         name="d2h-pinned-large",
@@ -335,7 +340,7 @@ ENTRIES = (
         size=256 * MIB,
         what="Large D2H copies into pinned memory, again and again.",
         source="report 3: pinned memory cures it",
-        causes=(_D2H_ENGINE,),
+        causes=(_D2H_ENGINE, _SHARED_BUS),
     ),
     Entry(
         name="h2d-pinned-large",
@@ -345,7 +350,7 @@ ENTRIES = (
         size=256 * MIB,
         what="Large H2D copies from pinned memory, again and again.",
         source="the loading of a batch",
-        causes=(_H2D_ENGINE,),
+        causes=(_H2D_ENGINE, _SHARED_BUS),
     ),
     Entry(
         name="h2d-pageable-large",
@@ -355,6 +360,6 @@ ENTRIES = (
         size=256 * MIB,
         what="Large H2D copies from pageable memory, again and again.",
         source="acts-project/traccc #1146: pageable staging locks the context for all threads",
-        causes=(_STAGING_NULL, _H2D_ENGINE, _STAGING),
+        causes=(_STAGING_NULL, _H2D_ENGINE, _SHARED_BUS, _STAGING),
     ),
 )
