@@ -13,8 +13,6 @@ from functools import cache
 from itertools import chain
 from statistics import NormalDist
 
-import numpy as np
-
 FACES = 4096
 UNIT_BITS = 16
 _BLOCK = 1024
@@ -49,5 +47,8 @@ class Cost:
 
 def dice(seed: int, name: str) -> Iterator[int]:
     """An endless row of numbers from 0 to FACES - 1 that belongs to ``name`` alone, whoever else rolls."""
+    # Here, since whoever only wants to know the profiles need not load it.
+    import numpy as np
+
     numbers = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, zlib.crc32(name.encode())])))
     return chain.from_iterable(iter(lambda: numbers.integers(0, FACES, _BLOCK).tolist(), None))
