@@ -168,21 +168,21 @@ def _starved(one: Seen, aggressors: Sequence[Seen]) -> Verdict:
 
 
 def _phase(one: Seen, phase: Phase, aggressors: Sequence[Seen], host: Seen | None) -> Verdict | None:
-    """The verdict on one phase when it is not quiet: by its middle, else by its tail."""
+    """The verdict on one phase when it is not quiet: by its middle, or by its tail where that is worse."""
     lane = Lane(phase)
     now, quiet_middle, quiet_tail = one.lanes.get(lane), one.quiet_ns(lane, 50), one.quiet_ns(lane, 99)
     if now is None or not now.count or quiet_middle is None or quiet_tail is None:
         return None
     middle, before = now.percentile(50) or 0.0, max(quiet_middle, 1.0)
-    if now.count >= TAIL_CALLS and middle >= SLOWER * before and middle - before >= SLOWER_NS:
-        stalled = middle >= STALLED * before and middle - before >= STALLED_NS
-        return _compare(one, phase, "p50", before, middle, "stalled" if stalled else "slower", aggressors, host)
+    slower = now.count >= TAIL_CALLS and middle >= SLOWER * before and middle - before >= SLOWER_NS
+    if slower and middle >= STALLED * before and middle - before >= STALLED_NS:
+        return _compare(one, phase, "p50", before, middle, "stalled", aggressors, host)
     tail, tail_before = now.percentile(99) or 0.0, max(quiet_tail, 1.0)
     border = max(STALLED * tail_before, tail_before + TAIL_NS)
     share = now.share_above(int(border))
     if share >= TAIL_SHARE and share * now.count >= TAIL_CALLS:
         return _compare(one, phase, "p99", tail_before, tail, "stalled", aggressors, host)
-    return None
+    return _compare(one, phase, "p50", before, middle, "slower", aggressors, host) if slower else None
 
 
 def _compare(
@@ -198,7 +198,10 @@ def _compare(
     ratio = now_ns / quiet_ns
     change = f"{duration(quiet_ns / 1000)} → {duration(now_ns / 1000)} ({times(ratio)})"
     head = f"{one.probe.title}: {phase} {quantile} {change}"
-    if host is not None and _host_did_it(host, quantile, now_ns - quiet_ns):
+    if one.probe.role is Role.HOST:
+        kind, why = "host", "It makes no CUDA call: the machine itself was slower, not the driver."
+        helps = "Look for other load on this machine, or measure again."
+    elif host is not None and _host_did_it(host, quantile, now_ns - quiet_ns):
         kind, why = "host", "The host control, which makes no CUDA call, slowed down at the same time."
         helps = "Look for other load on this machine, or measure again."
     else:

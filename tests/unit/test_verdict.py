@@ -80,6 +80,20 @@ def test_a_tail_is_seen_though_the_middle_is_quiet() -> None:
     assert (found.kind, found.quantile) == ("stalled", "p99")
 
 
+def test_a_slower_middle_does_not_hide_a_stalled_tail() -> None:
+    launch = probe("launch", on_shared_stream())
+    now = spread(5_300, 137_000_000, count=100)
+    copy = running(probe("d2h-pageable-fresh", on_shared_stream()))
+    found = verdict_on("launch", seen(launch, now, spread(2_500, 6_000), lane=CALL), copy)
+    assert (found.kind, found.quantile) == ("stalled", "p99")
+
+
+def test_a_slower_host_control_is_the_machines_and_no_aggressors() -> None:
+    found = verdict_on("host", seen(HOST, spread(8_000), spread(5_000), lane=CALL), running())
+    assert found.kind == "host"
+    assert "spin" not in found.sentence
+
+
 def test_a_few_far_calls_are_no_stall() -> None:
     now = Histogram.of([5_600] * 998 + [900_000] * 2)
     assert verdict_on("d2d", seen(D2D, now, spread(5_600)), running()).kind == "quiet"

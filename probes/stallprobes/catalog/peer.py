@@ -168,6 +168,7 @@ ENTRIES = (
         title="kernel, then direct peer copy",
         program=_behind_kernel(_peer, direct=True),
         what="A kernel of 96 ms and a peer copy behind it on the same stream, peer access on.",
+        causes=(),
     ),
     replace(
         _BEHIND,
@@ -182,6 +183,7 @@ ENTRIES = (
         title="kernel, then relay on two streams",
         program=_behind_kernel(_relay),
         what="A kernel of 96 ms, then D2H behind it and H2D on a stream of the destination GPU.",
+        causes=(),
     ),
     Entry(
         name="long-kernel",
