@@ -222,8 +222,11 @@ def _verdicts(out: Output, variant: VariantResult) -> None:
     first = f"{variant.variant}: "
     if variant.status != "ok":
         out.paragraph(f"{variant.status}: {variant.reason}", indent="  ", first=first, mark="warn")
+    hosts = {probe.name for probe in variant.probes if probe.role is Role.HOST}
     for verdict in variant.verdicts:
-        out.paragraph(verdict.sentence, indent="  ", first=first)
+        # A quiet host control is the rule; its row says so.
+        if verdict.probe not in hosts or verdict.kind != "quiet":
+            out.paragraph(verdict.sentence, indent="  ", first=first)
     for helps in dict.fromkeys(verdict.helps for verdict in variant.verdicts if verdict.helps):
         out.paragraph(f"What helps: {helps}", indent="  ", first="  ", mark="dim")
 
