@@ -1,24 +1,79 @@
-"""On a real GPU: the loop times a launch as a C program does, whatever Python does beside it."""
+"""The loop times a launch as a C program does, whatever Python does beside it; and how the benchmark judges that."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks import bench_launch
+from benchmarks.bench_launch import BY_LOOP, BY_LOOP_BUSY, BY_THREE_LOOPS, NAMES, Figures
 
-BENCHMARK = Path(__file__).resolve().parents[1] / "benchmarks" / "bench_launch.py"
+from stallprobes.histogram import Histogram
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
+AS_KNOWN = dict.fromkeys(NAMES, Figures(p50=2_800, p99=5_700, p999=11_000, max=24_000, calls=50_000))
 
 
+@pytest.mark.gpu
+@pytest.mark.timeout(120)
 def test_a_launch_is_timed_as_c_times_it_beside_busy_python_and_beside_other_probes(tmp_path: Path) -> None:
     # A process of its own, since the benchmark makes a context in the process that runs it.
     figures = tmp_path / "launch.json"
-    command = [sys.executable, str(BENCHMARK), "--rounds", "5", "--seconds", "0.6", "--json", str(figures)]
+    command = [sys.executable, bench_launch.__file__, "--rounds", "5", "--seconds", "0.6", "--json", str(figures)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert figures.exists(), done.stdout + done.stderr
     assert json.loads(figures.read_text())["failures"] == [], done.stdout
     assert done.returncode == 0
+
+
+def test_equal_figures_and_a_faster_loop_fail_no_claim() -> None:
+    assert bench_launch.failures(AS_KNOWN) == []
+    faster = replace(AS_KNOWN[BY_LOOP], p50=2_000, p99=3_000)
+    assert bench_launch.failures(AS_KNOWN | {BY_LOOP: faster, BY_LOOP_BUSY: faster, BY_THREE_LOOPS: faster}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "quantile", "fine", "slow"),
+    [
+        (BY_LOOP, "p50", 1.04, 1.06),
+        (BY_LOOP, "p99", 1.24, 1.26),
+        (BY_LOOP_BUSY, "p50", 1.04, 1.06),
+        (BY_LOOP_BUSY, "p99", 1.24, 1.26),
+        (BY_THREE_LOOPS, "p50", 1.09, 1.11),
+        (BY_THREE_LOOPS, "p99", 1.24, 1.26),
+    ],
+)
+def test_a_claim_fails_just_beyond_its_limit_and_says_which(name: str, quantile: str, fine: float, slow: float) -> None:
+    def changed(factor: float) -> list[str]:
+        base = AS_KNOWN[name]
+        one = replace(base, p50=base.p50 * factor) if quantile == "p50" else replace(base, p99=base.p99 * factor)
+        return bench_launch.failures(AS_KNOWN | {name: one})
+
+    assert changed(fine) == []
+    (sentence,) = changed(slow)
+    assert quantile in sentence
+    assert f"×{slow:.2f}" in sentence
+
+
+def test_a_figure_is_the_median_of_the_rounds_so_that_one_bad_round_does_not_count() -> None:
+    good, bad = Histogram.of([100] * 99 + [120]), Histogram.of([10_000] * 100)
+    figures = bench_launch.figures([good, bad, good])
+    assert (figures.p50, figures.p99, figures.max, figures.calls) == (100, 100, 120, 300)
+    with pytest.raises(ValueError, match="without a single call"):
+        bench_launch.figures([good, Histogram.empty()])
+
+
+def test_the_c_program_compiles_without_a_warning_and_refuses_wrong_use(tmp_path: Path) -> None:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no gcc and no cc")
+    program = tmp_path / "launch"
+    flags = ["-Wall", "-Wextra", "-Werror", "-O2", "-pthread"]
+    subprocess.run([compiler, *flags, "-o", str(program), str(bench_launch.SOURCE), "-ldl"], check=True)
+    assert subprocess.run([program], capture_output=True, check=False).returncode == 2
+    none = [str(program), str(bench_launch.PTX), "0", "20000", "1", "1"]
+    assert subprocess.run(none, capture_output=True, check=False).returncode == 2
