@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from stallprobes.backend import EXIT_USAGE, BackendError, Options, Trouble
 from stallprobes.board import CLOCK_NS, ERROR_CODE, ERROR_OP, STATE, Board, State
 from stallprobes.model import Op, Probe, op_name
-from stallprobes.sim.clock import NEVER
-from stallprobes.sim.device import World
+from stallprobes.sim.clock import EPOCH_NS, NEVER
+from stallprobes.sim.device import World, us
 from stallprobes.sim.host import TEXTS
 from stallprobes.sim.machine import Machine
 from stallprobes.sim.profile import ProfileError, load
@@ -29,6 +29,7 @@ class SimBackend:
         self._board: Board | None = None
         self._threads: list[Turns] = []
         self._reported: set[str] = set()
+        self._switched_at = EPOCH_NS
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         """Make the machine and everything the probes name on it.
@@ -87,10 +88,21 @@ class SimBackend:
         world = self._here()
         until = world.clock.now + ns
         while world.clock.now < until:
-            for thread in self._threads:
-                thread.switched()
+            self._switch(world)
             world.clock.run(until=min(until, world.clock.now + _STEP_NS))
             self._show()
+
+    def _switch(self, world: World) -> None:
+        changed = [thread for thread in self._threads if thread.changed]
+        if not changed:
+            return
+        # On a real machine a session that counts seconds by sleeping is late when it switches the next probe on, and
+        # that is how the schedules of two probes come to stand to each other.
+        figures = world.profile.locks
+        late = min((world.clock.now - self._switched_at) * figures.switch_drift, us(figures.switch_most_us))
+        self._switched_at = world.clock.now
+        for thread in changed:
+            thread.switched(round(late))
 
     def stop(self, deadline_s: float) -> bool:
         """Open the gates and let the threads come to their end, in as much virtual time as fits ``deadline_s``."""

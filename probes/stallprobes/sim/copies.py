@@ -136,6 +136,10 @@ def _staged(
     chunk = min(figures.staging_chunk, nbytes)
     period = max(transfer_ns(chunk, gbps), 1)
     engine.staging.append(Staging(clock.now, clock.now + total, min(transfer_ns(chunk, engine_gbps), period), period))
+    write = us(figures.staging_write_us) if gbps > figures.fresh_gbps else 0
+    hold = min(us(figures.staging_hold_us) + write, period)
+    if nbytes >= figures.staging_chunk:
+        stream.context.staging.append((host, Staging(clock.now, clock.now + total, hold, period)))
     if total > _HEAVY_NS and drag != 1:
         gpu.drag(drag, clock.now + total)
     yield from clock.spend(total)

@@ -9,7 +9,7 @@ from typing import Any
 from stallprobes.model import Space, StreamKind
 from stallprobes.sim.clock import NEVER, Clock
 from stallprobes.sim.dice import Cost
-from stallprobes.sim.engines import CopyEngine, GraphicsEngine, Lanes, Residents, Slices
+from stallprobes.sim.engines import CopyEngine, GraphicsEngine, Lanes, Residents, Slices, Staging
 from stallprobes.sim.jobs import Job, Stream
 from stallprobes.sim.locks import BargingLock, FairLock, Reaction
 from stallprobes.sim.profile import Profile
@@ -88,10 +88,11 @@ class EventHandle:
 
 @dataclass(eq=False)
 class Function:
-    """A kernel: ``spins`` for the time it is given. ``loaded``: its code is on the GPU."""
+    """A kernel: ``spins`` for the time it is given. ``loaded``: its code, that of ``module``, is on the GPU."""
 
     spins: bool
     loaded: bool = True
+    module: Module | None = None
 
 
 @dataclass(eq=False)
@@ -104,9 +105,10 @@ class GraphHandle:
 
 @dataclass(eq=False)
 class Module:
-    """A loaded module image."""
+    """A loaded module image; ``on_gpu``: its code is there."""
 
     live: bool = True
+    on_gpu: bool = False
 
 
 @dataclass
@@ -174,6 +176,7 @@ class GpuContext:
         if within is None:
             gpu.graphics.join(self.residents)
         self.peers: set[GpuContext] = set()
+        self.staging: list[tuple[object, Staging]] = []
         self.streams: list[Stream] = []
         self.live = True
         self.null = self.stream(StreamKind.NULL)
@@ -188,6 +191,12 @@ class GpuContext:
         """The last jobs of its streams, as far as they are not done."""
         now = self._clock.now
         return [stream.tail for stream in self.streams if stream.tail is not None and stream.tail.end > now]
+
+    def hidden(self, now: int, thread: object) -> int:
+        """For how long from ``now`` on ``thread`` cannot see what the GPU did: while another thread of the context
+        is busy with a chunk of a staged copy."""
+        self.staging = [(owner, staged) for owner, staged in self.staging if staged.end > now]
+        return max((staged.left(now) for owner, staged in self.staging if owner is not thread), default=0)
 
     def end(self) -> None:
         """Take it off the GPU."""

@@ -109,7 +109,8 @@ class GraphicsEngine:
             job.begins(start)
         self._running.append(job)
         self._free -= job.need
-        job.ends(start + job.rest_ns)
+        # A kernel that looks at the GPU's clock ends when its time has come, on the engine or not.
+        job.ends(max(start, job.start + job.ns) if job.by_clock else start + job.rest_ns)
         if self.log is not None and self._current is not None:
             self.log.append(Segment(self._current.name, job, start, job.end))
 
@@ -205,12 +206,18 @@ class GraphicsEngine:
 
 @dataclass
 class Staging:
-    """A staged copy that uses a copy engine for ``busy_ns`` of each ``period_ns`` from ``start`` to ``end``."""
+    """A staged copy that is busy for ``busy_ns`` of each ``period_ns`` from ``start`` to ``end``."""
 
     start: int
     end: int
     busy_ns: int
     period_ns: int
+
+    def left(self, time: int) -> int:
+        """For how much longer than ``time`` it is busy with the chunk of that time."""
+        if not self.start <= time < self.end:
+            return 0
+        return max(self.busy_ns - (time - self.start) % self.period_ns, 0)
 
 
 class CopyEngine:
@@ -245,9 +252,7 @@ class CopyEngine:
         """The first time from ``start`` on at which no chunk of a staged copy is on the engine."""
         self.staging = [staged for staged in self.staging if staged.end > self._clock.now]
         for staged in self.staging:
-            if staged.start <= start < staged.end:
-                phase = (start - staged.start) % staged.period_ns
-                start += max(staged.busy_ns - phase, 0)
+            start += staged.left(start)
         return start
 
 

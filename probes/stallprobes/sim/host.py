@@ -32,6 +32,8 @@ TEXTS = {
 
 # The part of a copy's call that looks its pointers up, under the lock of the device's memory management.
 _LOOKUP_SHIFT = 3
+_SHORT_SLEEP_NS = 1_000_000
+_NEVER_MADE = -NEVER
 
 
 class Host:
@@ -43,21 +45,43 @@ class Host:
         self.name = name
         self.dice: Iterator[int] = dice(seed, name)
         self.contexts: list[GpuContext] = []
+        self.slept_ns = 0
+        self._made: dict[str, int] = {}
 
     @property
     def context(self) -> GpuContext | None:
         """The current context."""
         return self.contexts[-1] if self.contexts else None
 
-    def took(self, call: str, extra_ns: int = 0) -> int:
-        """How long ``call`` takes now, with ``extra_ns`` for the size of what it does."""
+    def plain(self, call: str, extra_ns: int = 0) -> int:
+        """How long ``call`` takes, with ``extra_ns`` for the size of what it does."""
         cost = self.world.profile.cost(call)
         ns = cost.draw(self.dice)
         if extra_ns:
             # The same luck for the call and for what it does.
             ns += extra_ns * ns // max(cost.p50_ns, 1)
+        return ns
+
+    def took(self, call: str, extra_ns: int = 0) -> int:
+        """The same for a call of the driver: longer when this thread has slept since it made it last, since its code
+        and data have left the caches, and while something keeps the bus busy."""
+        ns = self.plain(call, extra_ns)
+        slept = self.slept_ns - self._made.get(call, _NEVER_MADE)
+        if slept:
+            figures = self.world.profile.locks
+            if slept > -_NEVER_MADE // 2:
+                multiple = figures.cold_first
+            else:
+                multiple = min(figures.cold_per_ms * slept / 1e6, figures.cold_most)
+            ns += round(multiple * min(ns, us(figures.cold_limit_us)))
+            self._made[call] = self.slept_ns
         context = self.context
         return context.gpu.dragged(ns) if context is not None else ns
+
+    def sleeps(self, ns: int) -> None:
+        """The thread sleeps for ``ns``. A short sleep leaves the caches as they are."""
+        if ns > _SHORT_SLEEP_NS:
+            self.slept_ns += ns - _SHORT_SLEEP_NS
 
     def draw(self, cost: Cost) -> int:
         """A time of its own luck."""
@@ -106,7 +130,11 @@ class Host:
         """Wait until ``jobs`` are done and this thread has seen it."""
         for job in jobs:
             yield from self.until_done(job)
-        yield from self.clock.spend(self.draw(self.world.poll))
+        late = self.draw(self.world.poll)
+        for job in jobs:
+            if job.context is not None and job.context.staging:
+                late += job.context.hidden(self.clock.now, self)
+        yield from self.clock.spend(late)
 
     def word_changed(self, word: Any, until: int) -> Wait:
         """Wait until somebody stores into ``word``, or until ``until``."""

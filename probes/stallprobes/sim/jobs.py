@@ -30,7 +30,8 @@ class Job:
     """One piece of work.
 
     ``lead_ns`` passes from its submission to its start when nothing is before it, ``gap_ns`` from the end of what
-    was before it. ``need`` is its number of threads on the SMs, ``ns`` its time there. ``start`` and ``end`` are
+    was before it. ``need`` is its number of threads on the SMs, ``ns`` its time there; ``by_clock``: it counts that
+    time itself, also while it is pre-empted. ``start`` and ``end`` are
     NEVER until known, and ``end`` may still move when it is pre-empted.
     """
 
@@ -39,6 +40,7 @@ class Job:
         "_clock",
         "_left",
         "_watched",
+        "by_clock",
         "context",
         "end",
         "engine",
@@ -76,6 +78,7 @@ class Job:
         self.need = need
         self.on_start = on_start
         self.what = what
+        self.by_clock = False
         self.context: GpuContext | None = None
         self.submitted = NEVER
         self.start = NEVER

@@ -36,12 +36,10 @@ def launch_kernel(
     duration_ns, started = args
     if len(stream.pending) >= figures.queue:
         yield from room_in_queue(host, stream)
-    if kernel.loaded:
-        ns = host.took("cuLaunchKernel")
-    else:
+    ns = host.took("cuLaunchKernel" if kernel.loaded else "first launch")
+    if kernel.module is not None:
         # Lazy loading: the code is brought to the GPU by the first launch.
-        ns = host.took("first launch")
-        kernel.loaded = True
+        kernel.loaded = kernel.module.on_gpu = True
     yield from host.under(ns, stream.lock, stream.context.lock)
     need = gpu.threads if blocks == _FILL else blocks * max(threads, _WARP)
     job = Job(
@@ -54,6 +52,7 @@ def launch_kernel(
         None if started is None else _counter(started),
         "kernel",
     )
+    job.by_clock = kernel.spins
     stream.submit(job)
     stream.pending.append(job)
     return SUCCESS
@@ -115,7 +114,7 @@ def module_function(host: Host, into: Cell, module: Module, _name: Text) -> Call
     if not isinstance(module, Module) or not module.live:
         return INVALID_HANDLE
     yield from host.under(host.took("cuModuleGetFunction"), host.context.lock)
-    into.put(Function(spins=False, loaded=False))
+    into.put(Function(spins=False, loaded=module.on_gpu, module=module))
     return SUCCESS
 
 
@@ -125,6 +124,8 @@ def module_unload(host: Host, module: Module) -> Call:
     assert host.context is not None
     if not isinstance(module, Module) or not module.live:
         return INVALID_HANDLE
-    yield from host.under(host.took("cuModuleUnload"), host.context.lock)
+    # Code that a launch has brought to the GPU is taken off it again.
+    name = "loaded cuModuleUnload" if module.on_gpu else "cuModuleUnload"
+    yield from host.under(host.took(name), host.context.lock)
     module.live = False
     return SUCCESS

@@ -12,13 +12,14 @@ from stallprobes.sim.host import SUCCESS, Host, call
 
 _MIB = 1 << 20
 _TIMED_OUT = 1
+_HEAVY_NS = 50_000
 _NVML = "nvml:"
 
 
 @call("libc:mmap")
 def mmap(host: Host, _address: int, nbytes: int, _protection: int, _flags: int, _file: int, _offset: int) -> Call:
     """Fresh pages: they are not there before they are touched. Returns the memory."""
-    yield from host.clock.spend(host.took("libc:mmap"))
+    yield from host.clock.spend(host.plain("libc:mmap"))
     return Storage(Space.PAGEABLE, nbytes, touched=False)  # type: ignore[return-value]
 
 
@@ -26,7 +27,10 @@ def mmap(host: Host, _address: int, nbytes: int, _protection: int, _flags: int, 
 def munmap(host: Host, storage: Storage, nbytes: int) -> Call:
     """It gives back the pages that were touched."""
     pages = us(host.world.profile.memory.unmap_us_per_mib * nbytes / _MIB) if storage.touched else 0
-    yield from host.clock.spend(host.took("libc:munmap", pages))
+    ns = host.plain("libc:munmap", pages)
+    if host.context is not None and ns > _HEAVY_NS:
+        host.context.gpu.drag(host.world.profile.drag.unmap, host.clock.now + ns)
+    yield from host.clock.spend(ns)
     storage.live = False
     return SUCCESS
 
@@ -34,7 +38,7 @@ def munmap(host: Host, storage: Storage, nbytes: int) -> Call:
 @call("native:store")
 def store(host: Host, word: Cell, value: int) -> Call:
     """(word, value)."""
-    yield from host.clock.spend(host.took("native:store"))
+    yield from host.clock.spend(host.plain("native:store"))
     word.put(value)
     return SUCCESS
 
@@ -42,7 +46,7 @@ def store(host: Host, word: Cell, value: int) -> Call:
 @call("native:add")
 def add(host: Host, word: Cell, value: int) -> Call:
     """(word, value)."""
-    yield from host.clock.spend(host.took("native:store"))
+    yield from host.clock.spend(host.plain("native:store"))
     word.add(value)
     return SUCCESS
 
@@ -50,7 +54,7 @@ def add(host: Host, word: Cell, value: int) -> Call:
 @call("native:wait")
 def wait(host: Host, word: Cell, value: int, timeout_ns: int) -> Call:
     """(word, value, timeout ns): until the word is at least the value; 1 when it did not come in time."""
-    yield from host.clock.spend(host.took("native:store"))
+    yield from host.clock.spend(host.plain("native:store"))
     deadline = host.clock.now + timeout_ns
     while word.value < value and host.clock.now < deadline and not host.world.quit:
         yield from host.word_changed(word, deadline)
@@ -67,20 +71,21 @@ def sleep(host: Host, ns: int) -> Call:
 @call("native:work")
 def work(host: Host, iterations: int) -> Call:
     """(iterations)."""
-    yield from host.clock.spend(host.draw(_arithmetic(iterations, host.world.profile.locks.work_ns)))
+    locks = host.world.profile.locks
+    yield from host.clock.spend(host.draw(_arithmetic(iterations, locks.work_ns, locks.work_spread)))
     return SUCCESS
 
 
 @cache
-def _arithmetic(iterations: int, step_ns: float) -> Cost:
+def _arithmetic(iterations: int, step_ns: float, spread: float) -> Cost:
     median = max(iterations * step_ns, 1)
-    return Cost(median, 1.05 * median)
+    return Cost(median, max(spread, 1) * median)
 
 
 @call("native:nothing")
 def nothing(host: Host) -> Call:
     """Nothing."""
-    yield from host.clock.spend(host.took("native:store"))
+    yield from host.clock.spend(host.plain("native:store"))
     return SUCCESS
 
 
@@ -88,5 +93,5 @@ def nvml(host: Host, name: str) -> Call:
     """An NVML query: the GPU's management unit answers, and no lock of CUDA is in its way."""
     full = _NVML + name
     known = full in host.world.profile.calls
-    yield from host.clock.spend(host.took(full if known else "nvml:other"))
+    yield from host.clock.spend(host.plain(full if known else "nvml:other"))
     return SUCCESS

@@ -60,6 +60,7 @@ class Engine:
     start_us: float = _number("from the end of the call to the start of the kernel")
     gap_us: float = _number("from the end of an op to the start of the next one of its stream")
     marker_us: float = _number("the same where the next one is an event")
+    marker_start_us: float = _number("from the end of the call to an event with nothing before it")
     empty_us: float = _number("an empty kernel on the GPU")
     node_us: float = _number("each further kernel of a graph")
     spin_extra_us: float = _number("what a spin kernel takes beyond its time")
@@ -84,6 +85,8 @@ class Copy:
     upload_gbps: float = _number("staging from pageable memory", above=0)
     staging_base_us: float = _number("base of a staged copy")
     staging_chunk: int = _number("bytes of a staging buffer", above=0)
+    staging_hold_us: float = _number("for how long of each chunk no thread of the context sees the GPU's progress")
+    staging_write_us: float = _number("how much longer where the pages are there")
     inline_bytes: int = _number("the largest upload from pageable memory that needs no staging")
     peer_gbps: float = _number("direct copy to the other GPU", above=0)
     peer_base_us: float = _number("its base")
@@ -107,6 +110,13 @@ class Locks:
     poll_p99_us: float = _number("99th percentile of that")
     loop_ns: float = _number("between two calls of a probe")
     work_ns: float = _number("one step of the host control's arithmetic")
+    work_spread: float = _number("99th percentile of that, as a multiple", above=0)
+    cold_per_ms: float = _number("what a call costs more for each ms the thread slept since it, as a multiple")
+    cold_most: float = _number("the most of that")
+    cold_first: float = _number("the same for a call the thread never made before")
+    cold_limit_us: float = _number("the part of a call that can be cold, at most")
+    switch_drift: float = _number("how much longer than counted a pause before a switch is, as a part of it")
+    switch_most_us: float = _number("the most of that")
     callback_us: float = _number("from the end of the work before it to the begin of a host function")
 
 
@@ -133,6 +143,7 @@ class Drag:
     warm: float = _number("staging to touched memory", above=0)
     fresh: float = _number("staging to fresh memory", above=0)
     upload: float = _number("staging from memory", above=0)
+    unmap: float = _number("giving touched pages back", above=0)
 
 
 _SECTIONS: dict[str, type[Any]] = {

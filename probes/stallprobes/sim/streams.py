@@ -58,7 +58,7 @@ def record(host: Host, event: EventHandle, stream: Stream) -> Call:
     """(event, stream)."""
     figures = host.world.profile.engine
     yield from host.under(host.took("cuEventRecord"), stream.lock, stream.context.lock)
-    job = Job(host.clock, host.world.lanes, 0, us(figures.start_us), us(figures.marker_us), what="event")
+    job = Job(host.clock, host.world.lanes, 0, us(figures.marker_start_us), us(figures.marker_us), what="event")
     stream.submit(job)
     event.job = job
     return SUCCESS

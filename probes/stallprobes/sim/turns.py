@@ -29,6 +29,7 @@ from stallprobes.board import (
 from stallprobes.model import Lane, Op, Probe
 from stallprobes.sim.clock import Call, Wait
 from stallprobes.sim.device import Cell
+from stallprobes.sim.dice import FACES
 from stallprobes.sim.host import Host
 from stallprobes.sim.recorder import Recorder
 
@@ -93,14 +94,20 @@ class Turns:
         self._poke: Any = None
         self._last_on = False
         self.settled: Any = host.clock.event()
-        # Each thread looks for its RUN word at moments of its own.
-        self._phase = next(host.dice) * PARKED_STEP_NS // 4096
+        # Each parked thread looks for its RUN word at moments of its own.
+        self._late = next(host.dice) * PARKED_STEP_NS // FACES
+        self._drift = 0
 
-    def switched(self) -> None:
-        """Have a parked or held back thread look at its words; to be called when they may have changed."""
-        on = self.words[RUN] != 0
-        if on != self._last_on or self.host.world.quit:
-            self._last_on = on
+    @property
+    def changed(self) -> bool:
+        """Whether it was switched since it was told last."""
+        return bool((self.words[RUN] != 0) != self._last_on or self.host.world.quit)
+
+    def switched(self, drift_ns: int) -> None:
+        """Have a parked or held back thread look at its words, which have changed, ``drift_ns`` later at least."""
+        if self.changed:
+            self._last_on = self.words[RUN] != 0
+            self._drift = drift_ns
             if self._poke is not None:
                 poke, self._poke = self._poke, None
                 poke.succeed()
@@ -153,11 +160,11 @@ class Turns:
         yield self._poke
 
     def _parked(self) -> Wait:
-        """Wait until RUN is 1, looked at each millisecond."""
+        """Wait until RUN is 1, which it hears of a little later."""
         self.words[STATE] = _PARKED
         while self.words[RUN] == 0 and not self.host.world.quit:
             yield from self._wait_for_poke()
-            yield from self.host.clock.spend((self._phase - self.host.clock.now) % PARKED_STEP_NS)
+            yield from self.host.clock.spend(self._drift + self._late)
 
     def _held_back(self, word: Cell, ahead: int) -> Wait:
         """Wait until the guard's word has come closer, looked at each 100 us."""
@@ -207,6 +214,7 @@ class Turns:
                     awake = min(due - lead, now + WAIT_SLICE_NS) + timer.draw(host.dice)
                     # Once awake for a turn it looks at the clock until that is due.
                     until = max(due, awake) if now + WAIT_SLICE_NS >= due - lead else awake
+                    host.sleeps(awake - now)
                 yield clock.timeout(until - now)
                 continue
             if period == 0:
