@@ -63,7 +63,7 @@ def d2h(host: Host, target: Storage, source: Storage, nbytes: int, stream: Strea
         yield from _staged(host, gpu.to_host, gpu, nbytes, gbps, figures.d2h_gbps, drag, call_ns, stream)
         target.touched = True
         return SUCCESS
-    yield from host.pointers(host.took("cuMemcpyDtoHAsync"), stream)
+    yield from host.pointers(host.took("cuMemcpyDtoHAsync", kind="transfer"), stream)
     stream.submit(_transfer(host, gpu.to_host, gpu, nbytes, figures.d2h_gbps, host.world.profile.drag.d2h, "d2h"))
     return SUCCESS
 
@@ -79,8 +79,12 @@ def h2d(host: Host, target: Storage, source: Storage, nbytes: int, stream: Strea
         upload = figures.upload_gbps
         yield from _staged(host, gpu.to_gpu, gpu, nbytes, upload, figures.h2d_gbps, drags.upload, call_ns, stream)
         return SUCCESS
-    inline = source.space is Space.PAGEABLE
-    yield from host.pointers(host.took("inline cuMemcpyHtoDAsync" if inline else "cuMemcpyHtoDAsync"), stream)
+    if gpu is not stream.context.gpu:
+        ns = host.took("foreign cuMemcpyHtoDAsync", kind="transfer")
+    else:
+        name = "inline cuMemcpyHtoDAsync" if source.space is Space.PAGEABLE else "cuMemcpyHtoDAsync"
+        ns = host.took(name, kind="transfer")
+    yield from host.pointers(ns, stream)
     job = _transfer(host, gpu.to_gpu, gpu, nbytes, figures.h2d_gbps, drags.h2d, "h2d")
     if gpu is not stream.context.gpu:
         channel = host.world.channel
@@ -176,8 +180,13 @@ def _peer(host: Host, target: Storage, source: Storage, nbytes: int, stream: Str
         ns = us(figures.peer_base_us) + transfer_ns(nbytes, figures.peer_gbps)
         stream.submit(Job(host.clock, source.gpu.to_peer, ns, lead, gap, what="peer"))
         return SUCCESS
-    extra = us(figures.relay_call_us_per_mib * nbytes / _MIB)
-    yield from host.pointers(host.took("cuMemcpyPeerAsync") + extra, stream)
+    extra = figures.relay_call_us_per_mib * nbytes / _MIB
+    before = world.channel.tail
+    if stream.unfinished() or (before is not None and before.end > host.clock.now):
+        extra += figures.relay_behind_us
+    elif source.gpu.graphics.idle:
+        extra += figures.relay_idle_us
+    yield from host.pointers(host.took("cuMemcpyPeerAsync") + us(extra), stream)
     ns = us(figures.relay_base_us) + transfer_ns(nbytes, figures.relay_gbps)
     half = transfer_ns(nbytes, figures.d2h_gbps)
     job = Job(host.clock, RelayEngine(source.gpu.to_host, half), ns, lead, gap, what="staged peer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from stallprobes.sim.clock import NEVER, Call, Wait
@@ -33,7 +33,7 @@ TEXTS = {
 # The part of a copy's call that looks its pointers up, under the lock of the device's memory management.
 _LOOKUP_SHIFT = 3
 _SHORT_SLEEP_NS = 1_000_000
-_NEVER_MADE = -NEVER
+_NEVER_MADE = -1
 
 
 class Host:
@@ -46,7 +46,8 @@ class Host:
         self.dice: Iterator[int] = dice(seed, name)
         self.contexts: list[GpuContext] = []
         self.slept_ns = 0
-        self._made: dict[str, int] = {}
+        self._made: dict[Hashable, int] = {}
+        self._awake = False
 
     @property
     def context(self) -> GpuContext | None:
@@ -62,19 +63,21 @@ class Host:
             ns += extra_ns * ns // max(cost.p50_ns, 1)
         return ns
 
-    def took(self, call: str, extra_ns: int = 0) -> int:
-        """The same for a call of the driver: longer when this thread has slept since it made it last, since its code
-        and data have left the caches, and while something keeps the bus busy."""
+    def took(self, call: str, extra_ns: int = 0, kind: Hashable = None) -> int:
+        """The same for a call of the driver: longer when this thread has slept since it made one of its ``kind`` (by
+        default the call itself), since code and data have left the caches, and while something keeps the bus busy."""
         ns = self.plain(call, extra_ns)
-        slept = self.slept_ns - self._made.get(call, _NEVER_MADE)
-        if slept:
+        kind = call if kind is None else kind
+        made = self._made.get(kind, _NEVER_MADE)
+        if made != self.slept_ns:
             figures = self.world.profile.locks
-            if slept > -_NEVER_MADE // 2:
-                multiple = figures.cold_first
+            if made == _NEVER_MADE:
+                ns += us(figures.cold_first_us)
             else:
-                multiple = min(figures.cold_per_ms * slept / 1e6, figures.cold_most)
-            ns += round(multiple * min(ns, us(figures.cold_limit_us)))
-            self._made[call] = self.slept_ns
+                most = figures.cold_more_us if self._awake else figures.cold_us
+                ns += round(us(most) * min((self.slept_ns - made) / (1e6 * figures.cold_ms), 1))
+            self._made[kind] = self.slept_ns
+        self._awake = True
         context = self.context
         return context.gpu.dragged(ns) if context is not None else ns
 
@@ -82,6 +85,7 @@ class Host:
         """The thread sleeps for ``ns``. A short sleep leaves the caches as they are."""
         if ns > _SHORT_SLEEP_NS:
             self.slept_ns += ns - _SHORT_SLEEP_NS
+            self._awake = False
 
     def draw(self, cost: Cost) -> int:
         """A time of its own luck."""

@@ -93,6 +93,8 @@ class Copy:
     relay_gbps: float = _number("staged copy to the other GPU", above=0)
     relay_base_us: float = _number("its base")
     relay_call_us_per_mib: float = _number("time in the call of a staged copy, for each MiB")
+    relay_idle_us: float = _number("the same beyond that when the GPU has nothing else to do")
+    relay_behind_us: float = _number("the same beyond that when other work is before it")
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,10 @@ class Locks:
     loop_ns: float = _number("between two calls of a probe")
     work_ns: float = _number("one step of the host control's arithmetic")
     work_spread: float = _number("99th percentile of that, as a multiple", above=0)
-    cold_per_ms: float = _number("what a call costs more for each ms the thread slept since it, as a multiple")
-    cold_most: float = _number("the most of that")
-    cold_first: float = _number("the same for a call the thread never made before")
-    cold_limit_us: float = _number("the part of a call that can be cold, at most")
+    cold_us: float = _number("what the first call after a long sleep of its thread costs more")
+    cold_more_us: float = _number("the same for the first one of each other kind")
+    cold_ms: float = _number("how long such a sleep is; shorter ones cost less", above=0)
+    cold_first_us: float = _number("what a call costs more that its thread never made before")
     switch_drift: float = _number("how much longer than counted a pause before a switch is, as a part of it")
     switch_most_us: float = _number("the most of that")
     callback_us: float = _number("from the end of the work before it to the begin of a host function")
