@@ -126,6 +126,7 @@ def _staged(
     """
     clock, figures = host.clock, host.world.profile.copy
     locks: list[Lock] = [stream.lock, stream.context.lock] if stream.kind is StreamKind.NULL else [stream.lock]
+    yield from host.look_around(stream)
     yield from stream.lock.acquire(host)
     yield from host.under(call_ns >> 3, stream.context.gpu.memory_lock)
     if len(locks) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
+from stallprobes.model import StreamKind
 from stallprobes.sim.clock import NEVER, Call, Wait
 from stallprobes.sim.device import GpuContext, World, us
 from stallprobes.sim.dice import Cost, dice
@@ -103,12 +104,27 @@ class Host:
         for lock in reversed(locks):
             lock.release()
 
+    def submitting(self, ns: int, stream: Stream) -> Wait:
+        """``ns`` of a call that submits to ``stream``: under its lock and its context's."""
+        yield from self.look_around(stream)
+        yield from self.under(ns, stream.lock, stream.context.lock)
+
+    def look_around(self, stream: Stream) -> Wait:
+        """A call on the legacy default stream looks at every stream of its context, each under that one's lock."""
+        if stream.kind is not StreamKind.NULL:
+            return
+        for other in stream.context.streams:
+            if other is not stream and other.lock.owner is not None:
+                yield from other.lock.acquire(self)
+                other.lock.release()
+
     def pointers(self, ns: int, stream: Stream) -> Wait:
         """The call of an asynchronous copy: it looks its pointers up and then submits under the context's lock.
 
         The memory management's lock is given back before the context's is asked for.
         """
         clock, lock, memory = self.clock, stream.context.lock, stream.context.gpu.memory_lock
+        yield from self.look_around(stream)
         until = clock.now + ns
         if stream.lock.owner is None and lock.owner is None and memory.owner is None and clock.clear(until):
             clock.skip(until)

@@ -40,7 +40,7 @@ def launch_kernel(
     if kernel.module is not None:
         # Lazy loading: the code is brought to the GPU by the first launch.
         kernel.loaded = kernel.module.on_gpu = True
-    yield from host.under(ns, stream.lock, stream.context.lock)
+    yield from host.submitting(ns, stream)
     need = gpu.threads if blocks == _FILL else blocks * max(threads, _WARP)
     job = Job(
         world.clock,
@@ -71,7 +71,7 @@ def graph_launch(host: Host, graph: GraphHandle, stream: Stream) -> Call:
     if not isinstance(graph, GraphHandle) or not graph.live:
         return INVALID_HANDLE
     figures = host.world.profile.engine
-    yield from host.under(host.took("cuGraphLaunch"), stream.lock, stream.context.lock)
+    yield from host.submitting(host.took("cuGraphLaunch"), stream)
     ns = us(figures.empty_us) + us(figures.node_us) * (graph.nodes - 1)
     gpu = stream.context.gpu
     stream.submit(Job(host.clock, gpu.graphics, ns, us(figures.start_us), us(figures.gap_us), _WARP, None, "graph"))

@@ -57,7 +57,7 @@ def destroy(host: Host, stream: Stream) -> Call:
 def record(host: Host, event: EventHandle, stream: Stream) -> Call:
     """(event, stream)."""
     figures = host.world.profile.engine
-    yield from host.under(host.took("cuEventRecord"), stream.lock, stream.context.lock)
+    yield from host.submitting(host.took("cuEventRecord"), stream)
     job = Job(host.clock, host.world.lanes, 0, us(figures.marker_start_us), us(figures.marker_us), what="event")
     stream.submit(job)
     event.job = job
@@ -85,7 +85,7 @@ def synchronize_event(host: Host, event: EventHandle) -> Call:
 @call("cuStreamWaitEvent")
 def wait_event(host: Host, stream: Stream, event: EventHandle, _flags: int) -> Call:
     """(stream, event, flags)."""
-    yield from host.under(host.took("cuStreamWaitEvent"), stream.lock, stream.context.lock)
+    yield from host.submitting(host.took("cuStreamWaitEvent"), stream)
     if event.job is not None and event.job.end > host.clock.now:
         stream.waits.append(event.job)
     return SUCCESS
@@ -106,7 +106,7 @@ def elapsed(host: Host, into: Cell, begin: EventHandle, end: EventHandle) -> Cal
 @call("cuLaunchHostFunc")
 def launch_host_function(host: Host, stream: Stream, gate: Gate) -> Call:
     """(stream, gate). A thread of the driver calls it when its turn in the stream has come."""
-    yield from host.under(host.took("cuLaunchHostFunc"), stream.lock, stream.context.lock)
+    yield from host.submitting(host.took("cuLaunchHostFunc"), stream)
     clock = host.clock
     lead = us(host.world.profile.locks.callback_us)
     stream.submit(Job(clock, HostEngine(lambda job, _: clock.process(_guard(host, gate, job))), 0, lead, lead))

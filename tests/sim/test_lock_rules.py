@@ -1,0 +1,134 @@
+"""The driver's locks: who waits, who starves, and who needs none. FACTS.md 2.3 and 3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stallprobes.catalog import Place, entries
+from stallprobes.model import MS, SECONDARY, Lane, Phase, Probe
+from stallprobes.sim.clock import Clock, Wait
+from stallprobes.sim.dice import Cost, dice
+from stallprobes.sim.locks import BargingLock, FairLock, Lock, Reaction
+
+if TYPE_CHECKING:
+    from sim.conftest import Helpers, MakeBench
+
+VICTIMS = ("launch", "d2d", "d2h-pinned", "event")
+REACTION = Reaction(100_000, Cost(100, 1_000), Cost(30_000, 90_000))
+
+
+class Thread:
+    """Takes a lock, holds it, lets it go, pauses, and so on; counts how often."""
+
+    def __init__(self, clock: Clock, lock: Lock, name: str, hold_ns: int, pause_ns: int) -> None:
+        self.dice = dice(1, name)
+        self.turns = 0
+        self.longest = 0
+        clock.process(self._live(clock, lock, hold_ns, pause_ns))
+
+    def _live(self, clock: Clock, lock: Lock, hold_ns: int, pause_ns: int) -> Wait:
+        while True:
+            began = clock.now
+            yield from lock.acquire(self)
+            self.longest = max(self.longest, clock.now - began)
+            yield from clock.spend(hold_ns)
+            lock.release()
+            self.turns += 1
+            yield from clock.spend(pause_ns)
+
+
+def rivals(kind: type[FairLock] | type[BargingLock], hold_ns: int, pause_ns: int = 100) -> tuple[Thread, Thread]:
+    """A thread that returns for the lock after ``pause_ns``, and one that wants it now and then."""
+    clock = Clock()
+    lock = kind(clock, REACTION)
+    greedy = Thread(clock, lock, "greedy", hold_ns, pause_ns)
+    modest = Thread(clock, lock, "modest", 1_000, 500_000)
+    clock.run(until=clock.now + 2_000 * MS)
+    return greedy, modest
+
+
+def test_a_fair_lock_goes_to_whoever_waits_longest() -> None:
+    _, modest = rivals(FairLock, 5 * MS)
+    assert modest.turns > 300
+    assert modest.longest < 6 * MS
+
+
+def test_a_lock_for_whoever_comes_first_starves_a_sleeping_thread() -> None:
+    greedy, modest = rivals(BargingLock, 5 * MS)
+    assert modest.turns < 3
+    assert greedy.turns > 390
+
+
+def test_short_holds_only_delay_it_since_a_spinning_thread_is_quick() -> None:
+    _, modest = rivals(BargingLock, 20_000)
+    assert modest.turns > 1_000
+
+
+def test_a_pause_longer_than_it_takes_to_wake_lets_it_in() -> None:
+    _, modest = rivals(BargingLock, 5 * MS, pause_ns=1 * MS)
+    assert modest.turns > 300
+
+
+def medians(bench: MakeBench, us: type[Helpers], aggressor: str | None) -> dict[str, float]:
+    """The median call of each victim beside an aggressor, us; infinite where none returned."""
+    probes = [entries()[name].probe() for name in VICTIMS]
+    others: list[Probe] = [] if aggressor is None else [entries()[aggressor].probe()]
+    seen = bench(*probes, *others).run()
+    lanes = {"event": Lane(Phase.CALL, "cuEventQuery")}
+    return {
+        name: us.p50(seen.probes[name], lanes.get(name, us.call))
+        if seen.probes[name].lanes[lanes.get(name, us.call)].count
+        else float("inf")
+        for name in VICTIMS
+    }
+
+
+@pytest.fixture(scope="module")
+def quiet() -> dict[str, float]:
+    return {}
+
+
+def test_what_stalls_and_what_does_not(bench: MakeBench, us: type[Helpers]) -> None:
+    """The table of FACTS.md 3 as relations: times quiet of launch, D2D, pinned D2H; an event query needs no lock."""
+    quiet = medians(bench, us, None)
+    none, some, much, starved = (0.5, 2.2), (2, 40), (100, 3_000), (1_000, float("inf"))
+    expected = {
+        "alloc-free": ((8, 40), (8, 60), (8, 100)),
+        "host-alloc-free": (much, starved, starved),
+        "host-register": (much, starved, starved),
+        "module-load": (some, some, some),
+        "module-first-launch": (some, some, some),
+        "stream-churn": (some, some, some),
+        "context-churn": (none, none, none),
+        "alloc-async": (none, none, none),
+        "context-sync": (none, none, none),
+        "d2h-pinned-large": (none, none, none),
+        "h2d-pinned-large": (none, none, none),
+        "h2d-pageable-large": (none, none, none),
+        "nvml-poll": (none, none, none),
+        "launch-queue-full": (none, none, none),
+    }
+    wrong = []
+    for aggressor, ranges in expected.items():
+        found = medians(bench, us, aggressor)
+        for name, (low, high) in zip(VICTIMS, (*ranges, none), strict=True):
+            ratio = found[name] / quiet[name]
+            if not low <= ratio <= high:
+                wrong.append(f"{name} beside {aggressor}: x{ratio:.1f}, not {low} to {high}")
+    assert not wrong
+
+
+def test_freeing_beside_a_kernel_holds_every_launch_until_the_kernel_ends(bench: MakeBench, us: type[Helpers]) -> None:
+    seen = bench(entries()["launch"].probe(), entries()["free-beside-kernel"].probe()).run().probes["launch"]
+    assert 15_000 < us.p50(seen) < 21_000
+
+
+def test_another_context_shares_the_memory_management_but_not_the_contexts_lock(
+    bench: MakeBench, us: type[Helpers]
+) -> None:
+    launch, d2d = entries()["launch"].probe(Place(SECONDARY)), entries()["d2d"].probe(Place(SECONDARY))
+    seen = bench(launch, d2d, entries()["host-alloc-free"].probe()).run().probes
+    assert us.p50(seen["launch"]) < 10
+    assert seen["d2d"].turns < 3

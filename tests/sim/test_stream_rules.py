@@ -1,0 +1,154 @@
+"""Streams, events, the legacy default stream, launch queues, gates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stallprobes.catalog import Place, entries, on_null_stream
+from stallprobes.catalog.streams import gated_copy_place
+from stallprobes.model import (
+    MS,
+    Event,
+    Kernel,
+    KernelArgs,
+    Lane,
+    Op,
+    Phase,
+    Probe,
+    Stream,
+    StreamKind,
+    Word,
+    null_stream,
+)
+
+if TYPE_CHECKING:
+    from sim.conftest import Helpers, MakeBench
+
+A, B = Stream("A"), Stream("B")
+SPIN_NS = 3 * MS
+
+
+def spin(stream: Stream, label: str = "") -> Op:
+    return Op("cuLaunchKernel", (Kernel("spin"), 1, 32, stream, KernelArgs(SPIN_NS)), label=label)
+
+
+def launch(stream: Stream) -> Op:
+    return Op("cuLaunchKernel", (Kernel("empty"), 1, 1, stream, KernelArgs()))
+
+
+def wait(stream: Stream) -> Op:
+    return Op("cuStreamSynchronize", (stream,), Phase.WAIT)
+
+
+def waited(bench: MakeBench, us: type[Helpers], *ops: Op) -> float:
+    """The median of the only wait in ``ops``, us."""
+    seen = bench(us.probe("probe", ops, period_ns=10 * MS)).run()
+    return us.p50(seen.probes["probe"], us.wait)
+
+
+def test_a_stream_is_in_order_and_two_streams_are_not(bench: MakeBench, us: type[Helpers]) -> None:
+    assert waited(bench, us, spin(A), launch(A), wait(A)) > 2_900
+    assert waited(bench, us, spin(A), launch(B), wait(B)) < 30
+
+
+def test_an_event_ties_two_streams(bench: MakeBench, us: type[Helpers]) -> None:
+    event = Event("tie")
+    tie = (Op("cuEventRecord", (event, A), phase=None), Op("cuStreamWaitEvent", (B, event, 0), phase=None))
+    assert waited(bench, us, spin(A), *tie, launch(B), wait(B)) > 2_900
+    assert waited(bench, us, *tie, spin(A), launch(B), wait(B)) < 30
+
+
+def test_the_null_stream_waits_for_blocking_streams_and_they_for_it_but_not_the_others(
+    bench: MakeBench, us: type[Helpers]
+) -> None:
+    blocking, null = Stream("blocking", kind=StreamKind.BLOCKING), null_stream()
+    assert waited(bench, us, spin(blocking), launch(null), wait(null)) > 2_900
+    assert waited(bench, us, spin(null), launch(blocking), wait(blocking)) > 2_900
+    assert waited(bench, us, spin(A), launch(null), wait(null)) < 30
+    assert waited(bench, us, spin(null), launch(A), wait(A)) < 30
+
+
+def test_elapsed_time_is_the_time_between_two_events_on_the_gpu(bench: MakeBench, us: type[Helpers]) -> None:
+    before, after, ms = Event("before", timing=True), Event("after", timing=True), Word("ms")
+    probe = us.probe(
+        "timed",
+        [
+            Op("cuEventRecord", (before, A), phase=None),
+            spin(A),
+            Op("cuEventRecord", (after, A), phase=None),
+            wait(A),
+            Op("cuEventElapsedTime", (ms, before, after), Phase.GPU, value=ms),
+        ],
+        period_ns=10 * MS,
+    )
+    seen = bench(probe).run()
+    assert 0.98 < us.p50(seen.probes["timed"], Lane(Phase.GPU)) / 3_000 < 1.02
+
+
+def test_an_event_that_has_not_come_is_not_ready(bench: MakeBench, us: type[Helpers]) -> None:
+    event = Event("end")
+    ops = [spin(A), Op("cuEventRecord", (event, A), phase=None), Op("cuEventQuery", (event,)), wait(A)]
+    made = bench(us.probe("impatient", ops, period_ns=10 * MS))
+    made.run()
+    (trouble,) = made.troubles
+    assert (trouble.code, trouble.text, trouble.fatal) == (600, "CUDA_ERROR_NOT_READY", False)
+
+
+def test_a_full_launch_queue_blocks_its_own_thread_and_no_other_stream(bench: MakeBench, us: type[Helpers]) -> None:
+    victim, full = entries()["launch"].probe(), entries()["launch-queue-full"].probe()
+    quiet = us.p50(bench(victim).run().probes["launch"])
+    seen = bench(victim, full).run()
+    assert us.p50(seen.probes["launch"]) < 1.5 * quiet
+    assert seen.probes["launch-queue-full"].lanes[Lane(Phase.CALL, "launches")].max_ns > 5 * MS
+
+
+def test_the_queue_takes_as_many_launches_as_the_profile_says(bench: MakeBench, us: type[Helpers]) -> None:
+    def longest(pending: int) -> int:
+        ops = [spin(A), Op("cuLaunchKernel", (Kernel("empty"), 1, 1, A, KernelArgs()), repeat=pending), wait(A)]
+        seen = bench(us.probe("many", ops, period_ns=20 * MS), sim_set={"queue": "100"}).run()
+        return seen.probes["many"].lanes[us.call].max_ns
+
+    assert longest(90) < MS
+    assert longest(110) > MS
+
+
+def test_a_pageable_copy_behind_a_gate_deadlocks_with_a_launch_until_the_watchdog(
+    bench: MakeBench, us: type[Helpers]
+) -> None:
+    def slowest_launch(copy: str, own_stream: bool, watchdog_ns: int) -> float:
+        opener = entries()["launch-then-open"].probe()
+        copier = entries()[copy].probe(gated_copy_place(own_stream))
+        seen = bench(opener, copier, watchdog_ns=watchdog_ns).run(2_000 * MS)
+        return us.at(seen.probes["launch-then-open"], 100)
+
+    for watchdog in (100 * MS, 250 * MS):
+        assert 0.7 < slowest_launch("gated-copy", False, watchdog) * 1000 / watchdog <= 1.01
+    assert slowest_launch("gated-copy-pinned", False, 250 * MS) < 200
+    assert slowest_launch("gated-copy", True, 250 * MS) < 200
+
+
+def test_a_gate_counts_that_it_opened_by_itself(bench: MakeBench) -> None:
+    made = bench(
+        entries()["launch-then-open"].probe(),
+        entries()["gated-copy"].probe(gated_copy_place(False)),
+        watchdog_ns=50 * MS,
+    )
+    made.run()
+    (gate,) = made.backend._machine._gates  # type: ignore[union-attr]
+    assert gate.forced.value >= 3
+
+
+def test_stopping_opens_every_gate(bench: MakeBench) -> None:
+    made = bench(entries()["gated-copy"].probe(gated_copy_place(False)), watchdog_ns=60_000 * MS)
+    made.run(100 * MS)
+    assert made.backend.stop(5.0)
+
+
+def test_probes_on_one_shared_null_stream_share_it(bench: MakeBench, us: type[Helpers]) -> None:
+    """What the NULL stream of report 3 stands on: two probes that name it mean the same stream."""
+    place = on_null_stream()
+    victim = entries()["launch"].probe(place)
+    other: Probe = entries()["d2h-pinned-large"].probe(place)
+    shared = us.p50(bench(victim, other).run().probes["launch"], us.wait)
+    apart = us.p50(bench(entries()["launch"].probe(Place()), other).run().probes["launch"], us.wait)
+    assert shared > 100 * apart
