@@ -136,11 +136,21 @@ def _failed(one: Seen) -> Verdict:
 
 def _victim(one: Seen, aggressors: Sequence[Seen], host: Seen | None) -> list[Verdict]:
     found = [_starved(one, aggressors)] if one.starved or (one.in_flight_ns or 0) >= IN_FLIGHT_NS else []
-    for phase in _PHASES:
-        verdict = _phase(one, phase, aggressors, host)
+    for lane in _judged(one):
+        verdict = _lane(one, lane, aggressors, host)
         if verdict is not None:
             found.append(verdict)
     return found or [_quiet(one)]
+
+
+def _judged(one: Seen) -> list[Lane]:
+    """The lanes that are judged. Where a turn makes several calls, each by itself: their common histogram has a hump
+    for each, and its median may fall on either from one window to the next."""
+    found: list[Lane] = []
+    for phase in _PHASES:
+        labelled = [lane for lane in one.lanes if lane.phase is phase and lane.label]
+        found += labelled or [Lane(phase)] * (Lane(phase) in one.lanes)
+    return found
 
 
 def _starved(one: Seen, aggressors: Sequence[Seen]) -> Verdict:
@@ -167,27 +177,26 @@ def _starved(one: Seen, aggressors: Sequence[Seen]) -> Verdict:
     )
 
 
-def _phase(one: Seen, phase: Phase, aggressors: Sequence[Seen], host: Seen | None) -> Verdict | None:
-    """The verdict on one phase when it is not quiet: by its middle, or by its tail where that is worse."""
-    lane = Lane(phase)
+def _lane(one: Seen, lane: Lane, aggressors: Sequence[Seen], host: Seen | None) -> Verdict | None:
+    """The verdict on one lane when it is not quiet: by its middle, or by its tail where that is worse."""
     now, quiet_middle, quiet_tail = one.lanes.get(lane), one.quiet_ns(lane, 50), one.quiet_ns(lane, 99)
     if now is None or not now.count or quiet_middle is None or quiet_tail is None:
         return None
     middle, before = now.percentile(50) or 0.0, max(quiet_middle, 1.0)
     slower = now.count >= TAIL_CALLS and middle >= SLOWER * before and middle - before >= SLOWER_NS
     if slower and middle >= STALLED * before and middle - before >= STALLED_NS:
-        return _compare(one, phase, "p50", before, middle, "stalled", aggressors, host)
+        return _compare(one, lane, "p50", before, middle, "stalled", aggressors, host)
     tail, tail_before = now.percentile(99) or 0.0, max(quiet_tail, 1.0)
     border = max(STALLED * tail_before, tail_before + TAIL_NS)
     share = now.share_above(int(border))
     if share >= TAIL_SHARE and share * now.count >= TAIL_CALLS:
-        return _compare(one, phase, "p99", tail_before, tail, "stalled", aggressors, host)
-    return _compare(one, phase, "p50", before, middle, "slower", aggressors, host) if slower else None
+        return _compare(one, lane, "p99", tail_before, tail, "stalled", aggressors, host)
+    return _compare(one, lane, "p50", before, middle, "slower", aggressors, host) if slower else None
 
 
 def _compare(
     one: Seen,
-    phase: Phase,
+    lane: Lane,
     quantile: str,
     quiet_ns: float,
     now_ns: float,
@@ -197,7 +206,7 @@ def _compare(
 ) -> Verdict:
     ratio = now_ns / quiet_ns
     change = f"{duration(quiet_ns / 1000)} → {duration(now_ns / 1000)} ({times(ratio)})"
-    head = f"{one.probe.title}: {phase} {quantile} {change}"
+    head = f"{one.probe.title}: {_words(lane)} {quantile} {change}"
     if one.probe.role is Role.HOST:
         kind, why = "host", "It makes no CUDA call: the machine itself was slower, not the driver."
         helps = "Look for other load on this machine, or measure again."
@@ -209,7 +218,7 @@ def _compare(
         head += _while(aggressors)
     return Verdict(
         probe=one.probe.name,
-        phase=phase,
+        phase=lane.phase,
         quantile=quantile,
         quiet_us=_us(quiet_ns),
         now_us=_us(now_ns),
@@ -231,13 +240,13 @@ def _host_did_it(host: Seen, quantile: str, excess_ns: float) -> bool:
 
 
 def _quiet(one: Seen) -> Verdict:
-    lane = next((Lane(phase) for phase in _PHASES if one.lanes.get(Lane(phase))), Lane(Phase.CALL))
+    lane = next(iter(_judged(one)), Lane(Phase.CALL))
     now_ns, quiet_ns = one.lanes.get(lane, Histogram.empty()).percentile(50), one.quiet_ns(lane, 50)
     ratio = now_ns / quiet_ns if now_ns and quiet_ns else None
     if ratio is None:
         words = "too few calls to tell"
     else:
-        words = f"quiet: {lane.phase} p50 {_span(quiet_ns)} → {_span(now_ns)} ({times(ratio)})"
+        words = f"quiet: {_words(lane)} p50 {_span(quiet_ns)} → {_span(now_ns)} ({times(ratio)})"
     return Verdict(
         probe=one.probe.name,
         phase=lane.phase,
@@ -308,6 +317,10 @@ def _because(one: Seen, aggressors: Sequence[Seen]) -> tuple[str, str]:
 def _while(aggressors: Sequence[Seen]) -> str:
     titles = " and ".join(f"“{one.probe.title}”" for one in aggressors)
     return f" while {titles} {'run' if len(aggressors) > 1 else 'runs'}" if aggressors else ""
+
+
+def _words(lane: Lane) -> str:
+    return f"{lane.phase} of {lane.label}" if lane.label else str(lane.phase)
 
 
 def _sentence(head: str, why: str) -> str:

@@ -34,25 +34,25 @@ def _ends(place: Place, size: int) -> tuple[Buffer, Buffer]:
     return Buffer("source", Space.DEVICE, size, place.context), Buffer("target", Space.DEVICE, size, PEER)
 
 
-def _peer(place: Place, size: int, label: str = "") -> tuple[Op, ...]:
+def _peer(place: Place, size: int) -> tuple[Op, ...]:
     source, target = _ends(place, size)
     args = (target, PEER, source, place.context, size, place.own())
-    return then_wait(place.own(), Op("cuMemcpyPeerAsync", args, label=label))
+    return then_wait(place.own(), Op("cuMemcpyPeerAsync", args, label="peer copy"))
 
 
-def _relay_naive(place: Place, size: int, label: str = "") -> tuple[Op, ...]:
+def _relay_naive(place: Place, size: int) -> tuple[Op, ...]:
     """Both halves on the source's stream."""
     source, target = _ends(place, size)
     middle = Buffer("middle", Space.PINNED, size, place.context)
     stream = place.own()
     return then_wait(
         stream,
-        Op("cuMemcpyDtoHAsync", (middle, source, size, stream), label=label),
-        Op("cuMemcpyHtoDAsync", (target, middle, size, stream)),
+        Op("cuMemcpyDtoHAsync", (middle, source, size, stream), label="D2H"),
+        Op("cuMemcpyHtoDAsync", (target, middle, size, stream), label="H2D"),
     )
 
 
-def _relay(place: Place, size: int, label: str = "") -> tuple[Op, ...]:
+def _relay(place: Place, size: int) -> tuple[Op, ...]:
     """The H2D half on a stream of the destination GPU, in chunks tied by events."""
     source, target = _ends(place, size)
     middle = Buffer("middle", Space.PINNED, size, place.context)
@@ -62,10 +62,10 @@ def _relay(place: Place, size: int, label: str = "") -> tuple[Op, ...]:
         chunk = min(CHUNK, size - offset)
         fetched = Event(f"chunk {number} fetched", place.context)
         ops += [
-            Op("cuMemcpyDtoHAsync", (Part(middle, offset), Part(source, offset), chunk, stream), label=label),
+            Op("cuMemcpyDtoHAsync", (Part(middle, offset), Part(source, offset), chunk, stream), label="D2H"),
             Op("cuEventRecord", (fetched, stream), phase=None),
             Op("cuStreamWaitEvent", (arrival, fetched, 0), phase=None),
-            Op("cuMemcpyHtoDAsync", (Part(target, offset), Part(middle, offset), chunk, arrival)),
+            Op("cuMemcpyHtoDAsync", (Part(target, offset), Part(middle, offset), chunk, arrival), label="H2D"),
         ]
     return then_wait(arrival, *ops)
 
@@ -82,7 +82,7 @@ def peer_access_ops() -> tuple[Op, ...]:
     )
 
 
-Way = Callable[..., tuple[Op, ...]]
+Way = Callable[[Place, int], tuple[Op, ...]]
 
 
 def _alone(way: Way, direct: bool = False) -> Callable[[Place, int], Program]:
@@ -100,7 +100,7 @@ def _behind_kernel(way: Way | None, direct: bool = False) -> Callable[[Place, in
         if way is None:
             rest: tuple[Op, ...] = (Op("cuStreamSynchronize", (place.own(),), Phase.WAIT),)
         else:
-            rest = way(place, size, label="copy behind it")
+            rest = way(place, size)
         setup = peer_access_ops() if direct else ()
         return Program(ops=(kernel, *rest), context=place.context, setup=setup, proof=started)
 
