@@ -32,7 +32,14 @@ _START_S = 1.5
 _STEP_S = 0.1
 _SHORTEST_QUIET_S = 1.0
 _CONTEXTS = {context.name: context for context in (PRIMARY, SECONDARY, THIRD, GREEN)}
-_STATES = {"quiet": "quiet", "slower": "slower", "host": "slower", "stalled": "STALLED", "starved": "STARVED"}
+_STATES = {
+    "quiet": "quiet",
+    "unsure": "unsure",
+    "slower": "slower",
+    "host": "slower",
+    "stalled": "STALLED",
+    "starved": "STARVED",
+}
 
 
 class UnknownName(Exception):
@@ -305,10 +312,9 @@ def _measured(pattern: str, variant: Variant, session: Session, meter: _Meter) -
     meter.pass_time(session, _SETTLE_S)
     window = _window(session, meter, meter.window_s)
     session.set_running(dict.fromkeys(aggressors, False))
-    _await_calm(variant, session, meter)
-    after = _window(session, meter, meter.quiet_s / 2)
+    quiets = (before, _window(session, meter, meter.quiet_s / 2)) if _calmed(variant, session, meter) else (before,)
     errors = {trouble.probe: trouble.sentence for trouble in session.troubles()}
-    seen = [_seen(probe, window, before, after, errors) for probe in variant.probes]
+    seen = [_seen(probe, window, quiets, errors) for probe in variant.probes]
     verdicts = judge(seen)
     reason = _invalid(variant, window, errors)
     return VariantResult(
@@ -319,7 +325,7 @@ def _measured(pattern: str, variant: Variant, session: Session, meter: _Meter) -
         reason=reason,
         probes=tuple(_result(one, window.probes[one.probe.name], verdicts) for one in seen),
         verdicts=verdicts,
-        quiet_s=sum(part.probes[variant.probes[0].name].window_ns or 0 for part in (before, after)) / 1e9,
+        quiet_s=sum(part.probes[variant.probes[0].name].window_ns or 0 for part in quiets) / 1e9,
         window_s=(window.probes[variant.probes[0].name].window_ns or 0) / 1e9,
     )
 
@@ -330,14 +336,18 @@ def _window(session: Session, meter: _Meter, seconds: float) -> Snapshot:
     return session.snapshot().minus(begin)
 
 
-def _await_calm(variant: Variant, session: Session, meter: _Meter) -> None:
-    """Wait, at most _CALM_S, until no aggressor has a call in flight, then a little for what they left on the GPU."""
+def _calmed(variant: Variant, session: Session, meter: _Meter) -> bool:
+    """Wait, at most _CALM_S, until no aggressor has a call in flight, then a little for what they left on the GPU.
+
+    False when one still has.
+    """
     for _ in range(int(_CALM_S / _STEP_S)):
         now = session.snapshot()
         if not any(now.probes[probe.name].in_flight for probe in _aggressors(variant)):
-            break
+            meter.pass_time(session, _SETTLE_S)
+            return True
         meter.pass_time(session, _STEP_S)
-    meter.pass_time(session, _SETTLE_S)
+    return False
 
 
 def _await_proof(variant: Variant, session: Session, meter: _Meter) -> None:
@@ -369,13 +379,13 @@ def _invalid(variant: Variant, window: Snapshot, errors: Mapping[str, str]) -> s
     return None
 
 
-def _seen(probe: Probe, window: Snapshot, before: Snapshot, after: Snapshot, errors: Mapping[str, str]) -> Seen:
+def _seen(probe: Probe, window: Snapshot, quiets: Sequence[Snapshot], errors: Mapping[str, str]) -> Seen:
     now = window.probes[probe.name]
     flight = now.in_flight
     return Seen(
         probe=probe,
         lanes=now.lanes,
-        quiet=() if probe.role is Role.AGGRESSOR else (before.probes[probe.name].lanes, after.probes[probe.name].lanes),
+        quiet=() if probe.role is Role.AGGRESSOR else tuple(quiet.probes[probe.name].lanes for quiet in quiets),
         calls=now.turns,
         window_ns=now.window_ns or 0,
         in_flight_ns=None if flight is None else flight.age_ns,

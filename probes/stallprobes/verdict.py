@@ -8,7 +8,7 @@ the middle and the tail are judged apart, each phase by itself, and calls that d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stallprobes.catalog import cause
 from stallprobes.histogram import Histogram
@@ -35,15 +35,16 @@ STARVED_WINDOW_NS = 500 * MS
 IN_FLIGHT_NS = 100 * MS
 
 _PHASES = (Phase.CALL, Phase.WAIT, Phase.START)
-_SEVERITY = ("quiet", "gpu-time", "overhead", "slower", "host", "stalled", "starved", "failed")
+_SEVERITY = ("quiet", "gpu-time", "overhead", "unsure", "slower", "host", "stalled", "starved", "failed")
 
 
 @dataclass(frozen=True)
 class Verdict:
     """One finding about one probe.
 
-    ``kind``: quiet, slower, stalled, starved, host (the machine's own noise), gpu-time (host time that is really GPU
-    time), overhead (host time that no GPU work explains), failed. ``quantile`` says which figure is compared: p50,
+    ``kind``: quiet, slower, stalled, starved, unsure (slower than before, but just as slow once the aggressors were
+    off again), host (the machine's own noise), gpu-time (host time that is really GPU time), overhead (host time that
+    no GPU work explains), failed. ``quantile`` says which figure is compared: p50,
     p99 or in-flight (the age of a call that has not returned). Times are microseconds, None where there is none.
     """
 
@@ -63,6 +64,7 @@ class Verdict:
 class Seen:
     """What was seen of one probe: its histograms in each window of quiet and now, and a call that has not returned.
 
+    The first window of ``quiet`` was before the aggressors were on, a later one after it.
     ``calls`` returned within ``window_ns``; ``in_flight_ns`` is the age of ``in_flight_op`` at its end, None for none.
     """
 
@@ -87,15 +89,10 @@ class Seen:
     def quiet_ns(self, lane: Lane, q: float) -> float | None:
         """The quiet percentile ``q`` (ns) to compare with: of the windows with enough calls the slower one.
 
-        A later window that is STALLED times slower than the first is not quiet (an aggressor's work may linger) and
-        is left out. None when no window has enough calls.
+        None when no window has enough calls.
         """
-        figures = [
-            window[lane].percentile(q) or 0.0
-            for window in self.quiet
-            if lane in window and window[lane].count >= ENOUGH_CALLS
-        ]
-        return max((figure for figure in figures if figure < STALLED * max(figures[0], 1.0)), default=None)
+        enough = [window[lane] for window in self.quiet if lane in window and window[lane].count >= ENOUGH_CALLS]
+        return max((histogram.percentile(q) or 0.0 for histogram in enough), default=None)
 
     @property
     def starved(self) -> bool:
@@ -178,13 +175,29 @@ def _starved(one: Seen, aggressors: Sequence[Seen]) -> Verdict:
 
 
 def _lane(one: Seen, lane: Lane, aggressors: Sequence[Seen], host: Seen | None) -> Verdict | None:
-    """The verdict on one lane when it is not quiet: by its middle, or by its tail where that is worse."""
+    """The verdict on one lane when it is not quiet."""
+    found = _against(one, lane, aggressors, host)
+    if found is not None or len(one.quiet) < 2:
+        return found
+    early = _against(replace(one, quiet=one.quiet[:1]), lane, aggressors, host)
+    if early is None or early.kind == "host":
+        return early
+    why = "It was as slow when the aggressors were off again: this is drift, or something of theirs that lasts."
+    head = early.sentence.removesuffix(early.cause).rstrip()
+    return replace(early, kind="unsure", cause=why, sentence=f"{head} {why}", helps="Measure again, for longer.")
+
+
+def _against(one: Seen, lane: Lane, aggressors: Sequence[Seen], host: Seen | None) -> Verdict | None:
+    """The verdict on one lane against the slower window of quiet: by its middle, or by its tail where that is worse.
+
+    A middle within the quiet tail is never more than slower: a slow mode that quiet has too has become the usual one.
+    """
     now, quiet_middle, quiet_tail = one.lanes.get(lane), one.quiet_ns(lane, 50), one.quiet_ns(lane, 99)
     if now is None or not now.count or quiet_middle is None or quiet_tail is None:
         return None
     middle, before = now.percentile(50) or 0.0, max(quiet_middle, 1.0)
     slower = now.count >= TAIL_CALLS and middle >= SLOWER * before and middle - before >= SLOWER_NS
-    if slower and middle >= STALLED * before and middle - before >= STALLED_NS:
+    if slower and middle >= STALLED * before and middle - before >= STALLED_NS and middle > quiet_tail:
         return _compare(one, lane, "p50", before, middle, "stalled", aggressors, host)
     tail, tail_before = now.percentile(99) or 0.0, max(quiet_tail, 1.0)
     border = max(STALLED * tail_before, tail_before + TAIL_NS)
