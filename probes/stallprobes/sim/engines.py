@@ -78,12 +78,6 @@ class GraphicsEngine:
         if self._current is context:
             self._current = None
 
-    @property
-    def idle(self) -> bool:
-        """Whether no kernel is on it."""
-        self._retire()
-        return not self._running
-
     def enter(self, job: Job, ready: int) -> None:
         """A kernel that may begin at ``ready``."""
         assert job.context is not None

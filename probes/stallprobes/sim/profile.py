@@ -93,8 +93,6 @@ class Copy:
     relay_gbps: float = _number("staged copy to the other GPU", above=0)
     relay_base_us: float = _number("its base")
     relay_call_us_per_mib: float = _number("time in the call of a staged copy, for each MiB")
-    relay_idle_us: float = _number("the same beyond that when the GPU has nothing else to do")
-    relay_behind_us: float = _number("the same beyond that when other work is before it")
 
 
 @dataclass(frozen=True)
