@@ -245,7 +245,7 @@ def parse_setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def keys() -> dict[str, str]:
+def settable() -> dict[str, str]:
     """Every key that can be set, in the file's order, and what it is."""
     found = {}
     for section, kind in _SECTIONS.items():
@@ -354,7 +354,7 @@ def _calls(where: str, data: object) -> dict[str, tuple[float, float]]:
 
 
 def _keys(data: Mapping[str, Any]) -> list[str]:
-    return [*keys(), *(f"calls.{call}" for call in data.get("calls", {}))]
+    return [*settable(), *(f"calls.{call}" for call in data.get("calls", {}))]
 
 
 def _place(key: str, known: Iterable[str]) -> tuple[str, str]:

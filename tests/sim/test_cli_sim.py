@@ -1,0 +1,90 @@
+"""``stallscope run --sim``: what it writes is marked as simulated, and what is wrong ends with exit code 2."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def stallscope(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'probes'}{os.pathsep}{ROOT / 'app'}", "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-m", "stallscope", *arguments], env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_a_run_says_simulated_in_its_table() -> None:
+    done = stallscope("run", "secondary-context-d2d", "--variant", "kernel-other-context", "--sim", "--sim-seed", "5")
+    assert done.returncode == 0, done.stderr
+    assert "SIMULATED GPU, profile h200, seed 5" in done.stdout
+    assert "secondary-context-d2d · SIMULATED h200" in done.stdout
+    assert "STALLED" in done.stdout
+
+
+def test_a_run_says_simulated_in_its_json_and_what_was_set() -> None:
+    done = stallscope("run", "launch", "--sim", "v100", "--sim-set", "timeslice_us=4000", "--seconds", "0.5", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["backend"] == "simulated"
+    assert document["profile"] == "v100 with timeslice_us=4000"
+    assert document["seed"] == 1
+    assert "SIMULATED" in document["fingerprint"]["gpu"]
+
+
+def test_the_option_before_a_name_means_the_default_profile() -> None:
+    done = stallscope("run", "--sim", "launch", "--seconds", "0.5", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["profile"] == "h200"
+
+
+def test_the_same_seed_gives_the_same_figures_in_another_process() -> None:
+    def figures(seed: str) -> object:
+        done = stallscope("run", "d2d", "spin", "--sim", "--sim-seed", seed, "--seconds", "0.5", "--json")
+        return json.loads(done.stdout)["results"]
+
+    assert figures("3") == figures("3")
+    assert figures("3") != figures("4")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("run", "all", "--sim", "h300"), "there is no profile 'h300', did you mean h200?"),
+        (("run", "all", "--sim", "--sim-set", "timeslice_us=0"), "it must be above 0"),
+        (("run", "all", "--sim", "--sim-set", "nothing=0"), "the profile has no setting 'nothing'"),
+        (("run", "all", "--sim-seed", "3"), "--sim-seed is for the simulated GPU: say --sim too"),
+        (("run", "all", "--sim-set", "a=3"), "--sim-set is for the simulated GPU: say --sim too"),
+        (("run", "all", "--sim", "--gpu", "0"), "say one of them"),
+        (("run", "--sim"), "Missing argument"),
+        (("run", "all", "--sim", "/nowhere.toml"), "/nowhere.toml cannot be read"),
+    ],
+)
+def test_wrong_use_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...], sentence: str) -> None:
+    done = stallscope(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_list_names_the_profiles() -> None:
+    done = stallscope("list")
+    for name in ("h200", "v100", "rtx3090x2"):
+        assert f"\n{name} " in done.stdout
+
+
+def test_every_pattern_in_less_time_than_half_of_it_measures() -> None:
+    began = time.monotonic()
+    done = stallscope("run", "all", "--sim", "--seconds", "1.5", "--json")
+    seconds = time.monotonic() - began
+    results = json.loads(done.stdout)["results"]
+    assert done.returncode == 0, done.stderr
+    assert {result["status"] for result in results} == {"ok"}
+    assert seconds < 0.5 * sum(result["quiet_s"] + result["window_s"] for result in results)

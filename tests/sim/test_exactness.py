@@ -1,0 +1,163 @@
+"""The same seed, the same samples; virtual time; nothing loaded that belongs to a real GPU or a screen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from stallprobes.board import CLOCK_NS, State
+from stallprobes.catalog import Place, entries
+from stallprobes.model import MS, SECONDARY, Lane, Phase, Probe
+from stallprobes.sim.dice import FACES, UNIT_BITS, Cost, dice, spread
+
+if TYPE_CHECKING:
+    from sim.conftest import Bench, Helpers, MakeBench
+
+PROBES = Path(__file__).parents[2] / "probes"
+
+
+def probes() -> list[Probe]:
+    names = ("launch", "d2d", "event", "spin", "stream-churn", "d2h-pageable-warm")
+    return [entries()[name].probe(Place(SECONDARY) if name == "d2d" else None) for name in names]
+
+
+def rings(made: Bench) -> dict[str, list[list[int]]]:
+    return {name: part.ring.tolist() for name, part in made.board.snapshot().probes.items()}
+
+
+def run(made: Bench, *steps_ns: int) -> dict[str, list[list[int]]]:
+    made.switch(True)
+    for ns in steps_ns:
+        made.advance(ns)
+    return rings(made)
+
+
+def test_the_same_seed_gives_the_same_samples(bench: MakeBench) -> None:
+    first = run(bench(*probes(), seed=7), 200 * MS)
+    assert first == run(bench(*probes(), seed=7), 200 * MS)
+    assert all(first.values())
+
+
+def test_samples_do_not_depend_on_how_the_time_is_cut(bench: MakeBench) -> None:
+    whole = run(bench(*probes()), 60 * MS)
+    assert whole == run(bench(*probes()), *[1_234_567] * 48, 60 * MS - 48 * 1_234_567)
+
+
+def test_another_seed_gives_other_samples_of_the_same_spread(bench: MakeBench, us: type[Helpers]) -> None:
+    one = bench(entries()["launch"].probe(), seed=1)
+    other = bench(entries()["launch"].probe(), seed=2)
+    seen, seen_other = one.run(2_000 * MS).probes["launch"], other.run(2_000 * MS).probes["launch"]
+    assert rings(one) != rings(other)
+    for q in (50, 99):
+        assert 0.8 < us.at(seen, q) / us.at(seen_other, q) < 1.25
+
+
+def test_a_probe_rolls_its_own_dice_whoever_else_is_there(bench: MakeBench) -> None:
+    """Each far from the other, so that they never meet: what one probe sees is what it sees alone."""
+    alone = run(bench(entries()["host"].probe()), 50 * MS)
+    beside = run(bench(entries()["host"].probe(), entries()["launch"].probe()), 50 * MS)
+    assert alone["host"] == beside["host"]
+
+
+def test_a_known_seed_gives_known_samples() -> None:
+    """On every machine: nothing here may depend on how a processor rounds."""
+    rolls = dice(1, "launch")
+    cost = Cost(3_100, 8_000)
+    assert [cost.draw(rolls) for _ in range(8)] == EXPECTED
+    assert spread(407)[FACES // 2] in range((1 << UNIT_BITS), (1 << UNIT_BITS) + 20)
+
+
+EXPECTED = [2106, 2675, 4461, 5016, 3406, 4477, 4768, 3682]
+
+
+def test_costs_have_the_median_and_the_tail_they_were_given() -> None:
+    rolls = dice(3, "x")
+    values = np.array([Cost(3_000, 9_000).draw(rolls) for _ in range(20_000)])
+    assert 0.98 < float(np.percentile(values, 50)) / 3_000 < 1.02
+    assert 0.93 < float(np.percentile(values, 99)) / 9_000 < 1.07
+    with pytest.raises(ValueError, match="median"):
+        Cost(10, 5)
+
+
+def test_the_boards_clock_is_the_virtual_time(bench: MakeBench) -> None:
+    made = bench(entries()["launch"].probe())
+    before = made.board.now()
+    made.advance(5_000 * MS)
+    assert made.board.now() - before == 5_000 * MS
+    assert made.board.header[CLOCK_NS] == made.board.now()
+
+
+def test_a_probe_keeps_its_pace_and_hears_of_changes(bench: MakeBench) -> None:
+    made = bench(entries()["launch"].probe())
+    assert made.window(100 * MS).probes["launch"].state is State.PARKED
+    made.switch(True)
+    made.advance(50 * MS)
+    assert made.window(1_000 * MS).probes["launch"].turns == 1_000
+    made.set_period("launch", 5 * MS)
+    made.advance(20 * MS)
+    assert made.window(1_000 * MS).probes["launch"].turns == 200
+    made.switch(False)
+    made.advance(20 * MS)
+    last = made.window(100 * MS).probes["launch"]
+    assert (last.turns, last.state) == (0, State.PARKED)
+
+
+def test_the_first_turn_is_kept_apart_and_slow(bench: MakeBench, us: type[Helpers]) -> None:
+    made = bench(entries()["launch"].probe())
+    made.switch(True)
+    made.advance(1_000 * MS)
+    seen = made.board.snapshot().probes["launch"]
+    first = seen.first_ns[us.call]
+    assert first is not None
+    assert first / 1000 > 3 * us.p50(seen)
+    assert seen.lanes[us.call].count == seen.turns - 1
+
+
+def test_a_call_in_flight_shows_its_age_and_counts(bench: MakeBench) -> None:
+    made = bench(entries()["launch"].probe(), entries()["free-beside-kernel"].probe(), sim_set={"wake_us": "30"})
+    seen = made.run(500 * MS)
+    intended = seen.probes["launch"].lanes[Lane(Phase.INTENDED)]
+    assert intended.count >= 450
+    assert intended.percentile(50) or 5 * MS < 0
+
+
+def test_a_wrong_code_stops_the_probe_alone(bench: MakeBench) -> None:
+    from stallprobes.model import Load, Op, Word
+
+    bad = Probe(
+        "bad", "bad", entries()["launch"].role, entries()["launch"].probe().program.__class__(
+            ops=(Op("cuMemFree", (Load(Word("nothing")),), label="free"),)
+        ), MS, entry="bad",
+    )  # fmt: skip
+    made = bench(bad, entries()["launch"].probe())
+    seen = made.run(200 * MS)
+    assert [trouble.sentence for trouble in made.troubles] == [
+        "bad: cuMemFree (free) returned 1 (CUDA_ERROR_INVALID_VALUE)"
+    ]
+    assert seen.probes["launch"].turns == 200
+    assert made.board.snapshot().probes["bad"].state is State.ERROR
+
+
+def test_stopping_ends_every_thread_and_runs_its_teardown(bench: MakeBench) -> None:
+    made = bench(*probes())
+    made.run(100 * MS)
+    assert made.backend.stop(10.0)
+    assert {part.state for part in made.board.snapshot().probes.values()} == {State.ENDED}
+
+
+def test_the_simulated_gpu_loads_nothing_of_a_real_one_or_of_a_screen() -> None:
+    script = (
+        "import sys, stallprobes.sim.backend\n"
+        "print(*{name.split('.')[0] for name in sys.modules}, *(n for n in sys.modules if n.startswith('stallprobes')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={"PYTHONPATH": str(PROBES)}, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "simpy" in loaded
+    assert not loaded & {"cuda", "numba", "llvmlite", "textual", "rich", "click", "pynvml", "stallprobes.cuda"}
