@@ -13,7 +13,8 @@ import pytest
 from stallprobes.board import CLOCK_NS, State
 from stallprobes.catalog import Place, entries
 from stallprobes.model import MS, SECONDARY, Lane, Phase, Probe
-from stallprobes.sim.dice import FACES, UNIT_BITS, Cost, dice, spread
+from stallprobes.sim.bulk import Bulk
+from stallprobes.sim.dice import FACES, UNIT_BITS, Cost, Dice, spread
 
 if TYPE_CHECKING:
     from sim.conftest import Bench, Helpers, MakeBench
@@ -48,6 +49,26 @@ def test_samples_do_not_depend_on_how_the_time_is_cut(bench: MakeBench) -> None:
     assert whole == run(bench(*probes()), *[1_234_567] * 48, 60 * MS - 48 * 1_234_567)
 
 
+@pytest.mark.parametrize("name", ["nvml-poll", "context-sync", "alloc-async", "host"])
+def test_many_turns_at_once_are_the_same_as_one_by_one(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Beside a victim that takes the same locks, and aggressors that drag."""
+
+    def everything() -> list[object]:
+        others = [entries()[other].probe() for other in ("launch", "h2d-pinned-large")]
+        made = bench(entries()[name].probe(period_ns=0), *others)
+        found = run(made, 3 * MS, 20 * MS)
+        parts = made.board.snapshot().probes
+        return [found, [(part.turns, part.heartbeat_ns, part.in_flight, part.lanes) for part in parts.values()]]
+
+    at_once = everything()
+    taken = []
+    monkeypatch.setattr(Bulk, "turns", lambda *_: taken.append(1))
+    assert at_once == everything()
+    assert taken
+
+
 def test_another_seed_gives_other_samples_of_the_same_spread(bench: MakeBench, us: type[Helpers]) -> None:
     one = bench(entries()["launch"].probe(), seed=1)
     other = bench(entries()["launch"].probe(), seed=2)
@@ -66,7 +87,7 @@ def test_a_probe_rolls_its_own_dice_whoever_else_is_there(bench: MakeBench) -> N
 
 def test_a_known_seed_gives_known_samples() -> None:
     """On every machine: nothing here may depend on how a processor rounds."""
-    rolls = dice(1, "launch")
+    rolls = Dice(1, "launch")
     cost = Cost(3_100, 8_000)
     assert [cost.draw(rolls) for _ in range(8)] == EXPECTED
     assert spread(407)[FACES // 2] in range((1 << UNIT_BITS), (1 << UNIT_BITS) + 20)
@@ -76,7 +97,7 @@ EXPECTED = [2106, 2675, 4461, 5016, 3406, 4477, 4768, 3682]
 
 
 def test_costs_have_the_median_and_the_tail_they_were_given() -> None:
-    rolls = dice(3, "x")
+    rolls = Dice(3, "x")
     values = np.array([Cost(3_000, 9_000).draw(rolls) for _ in range(20_000)])
     assert 0.98 < float(np.percentile(values, 50)) / 3_000 < 1.02
     assert 0.93 < float(np.percentile(values, 99)) / 9_000 < 1.07

@@ -9,7 +9,7 @@ import pytest
 from stallprobes.catalog import Place, entries
 from stallprobes.model import MS, SECONDARY, Lane, Phase, Probe
 from stallprobes.sim.clock import Clock, Wait
-from stallprobes.sim.dice import Cost, dice
+from stallprobes.sim.dice import Cost, Dice
 from stallprobes.sim.locks import BargingLock, FairLock, Lock, Reaction
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Thread:
     """Takes a lock, holds it, lets it go, pauses, and so on; counts how often."""
 
     def __init__(self, clock: Clock, lock: Lock, name: str, hold_ns: int, pause_ns: int) -> None:
-        self.dice = dice(1, name)
+        self.dice = Dice(1, name)
         self.turns = 0
         self.longest = 0
         clock.process(self._live(clock, lock, hold_ns, pause_ns))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from stallprobes.model import Space
 from stallprobes.sim.clock import Call, Wait
 from stallprobes.sim.device import Cell, Storage, us
-from stallprobes.sim.host import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Host, call
+from stallprobes.sim.dice import Cost
+from stallprobes.sim.host import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Host, call, plain
 from stallprobes.sim.jobs import Stream
 
 _MIB = 1 << 20
@@ -119,3 +120,15 @@ def free_async(host: Host, storage: Storage, stream: Stream) -> Call:
     yield from host.under(host.took("cuMemFreeAsync"), stream.lock)
     storage.live = False
     return SUCCESS
+
+
+@plain("cuMemAllocAsync")
+def plain_alloc_async(host: Host, _into: Cell, _nbytes: int, stream: Stream) -> Cost | None:
+    """While nobody has the stream's lock."""
+    return host.undisturbed("cuMemAllocAsync", stream.lock)
+
+
+@plain("cuMemFreeAsync")
+def plain_free_async(host: Host, _storage: object, stream: Stream) -> Cost | None:
+    """While nobody has the stream's lock; that the memory is live was seen in the turns before."""
+    return host.undisturbed("cuMemFreeAsync", stream.lock)

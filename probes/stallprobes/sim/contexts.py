@@ -6,6 +6,7 @@ from itertools import count
 
 from stallprobes.sim.clock import Call, Wait
 from stallprobes.sim.device import Cell, GpuContext, us
+from stallprobes.sim.dice import Cost
 from stallprobes.sim.host import (
     INVALID_CONTEXT,
     INVALID_VALUE,
@@ -14,6 +15,7 @@ from stallprobes.sim.host import (
     SUCCESS,
     Host,
     call,
+    plain,
 )
 from stallprobes.sim.jobs import Job
 
@@ -109,3 +111,12 @@ def enable_peer_access(host: Host, peer: GpuContext, _flags: int) -> Call:
         return PEER_ACCESS_ALREADY_ENABLED
     context.peers.add(peer)
     return SUCCESS
+
+
+@plain("cuCtxSynchronize")
+def plain_synchronize(host: Host) -> Cost | None:
+    """While the context has nothing to do."""
+    context = host.context
+    if context is None or context.unfinished():
+        return None
+    return host.undisturbed("cuCtxSynchronize", context.lock)

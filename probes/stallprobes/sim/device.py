@@ -153,13 +153,17 @@ class Gpu:
         self._drags.append(drag)
         return drag
 
+    @property
+    def drags(self) -> bool:
+        """Whether something makes calls take longer now."""
+        if self._drags:
+            now = self._clock.now
+            self._drags = [drag for drag in self._drags if drag.until > now]
+        return bool(self._drags)
+
     def dragged(self, ns: int) -> int:
         """What a call of ``ns`` takes now."""
-        if not self._drags:
-            return ns
-        now = self._clock.now
-        self._drags = [drag for drag in self._drags if drag.until > now]
-        return round(ns * max((drag.factor for drag in self._drags), default=1.0))
+        return round(ns * max(drag.factor for drag in self._drags)) if self.drags else ns
 
 
 class GpuContext:

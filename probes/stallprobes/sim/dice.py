@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator
 from functools import cache
-from itertools import chain
 from statistics import NormalDist
 
 FACES = 4096
@@ -22,9 +20,51 @@ _Z99 = NormalDist().inv_cdf(0.99)
 @cache
 def spread(sigma_milli: int) -> tuple[int, ...]:
     """FACES equally likely factors (in 1/65536) of a lognormal with sigma ``sigma_milli`` / 1000, ascending."""
+    return tuple(round(math.exp(sigma_milli / 1000 * quantile) * (1 << UNIT_BITS)) for quantile in _quantiles())
+
+
+@cache
+def _quantiles() -> tuple[float, ...]:
+    """FACES equally likely values of the normal distribution, ascending."""
     normal = NormalDist()
-    faces = ((face + 0.5) / FACES for face in range(FACES))
-    return tuple(round(math.exp(sigma_milli / 1000 * normal.inv_cdf(face)) * (1 << UNIT_BITS)) for face in faces)
+    return tuple(normal.inv_cdf((face + 0.5) / FACES) for face in range(FACES))
+
+
+class Dice:
+    """An endless row of numbers from 0 to FACES - 1 that belongs to ``name`` alone, whoever else rolls.
+
+    ``faces`` is a part of it, the next number last, since taking from there is what costs least.
+    """
+
+    __slots__ = ("_numbers", "faces")
+
+    def __init__(self, seed: int, name: str) -> None:
+        # Here, since whoever only wants to know the profiles need not load it.
+        import numpy as np
+
+        self._numbers = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, zlib.crc32(name.encode())])))
+        self.faces: list[int] = []
+
+    def roll(self) -> int:
+        """The next number."""
+        self.have(1)
+        return self.faces.pop()
+
+    def have(self, count: int) -> None:
+        """See to it that ``faces`` holds at least ``count`` numbers."""
+        while len(self.faces) < count:
+            block: list[int] = self._numbers.integers(0, FACES, _BLOCK).tolist()
+            block.reverse()
+            self.faces[:0] = block
+
+    def ahead(self, count: int) -> list[int]:
+        """The next ``count`` numbers, which stay where they are until they are dropped."""
+        self.have(count)
+        return self.faces[: -count - 1 : -1]
+
+    def drop(self, count: int) -> None:
+        """Pass over the next ``count`` numbers."""
+        del self.faces[len(self.faces) - count :]
 
 
 class Cost:
@@ -40,15 +80,8 @@ class Cost:
         sigma = math.log(p99_ns / p50_ns) / _Z99 if p50_ns > 0 else 0.0
         self.factors = spread(round(1000 * sigma))
 
-    def draw(self, dice: Iterator[int]) -> int:
+    def draw(self, dice: Dice) -> int:
         """One such time in ns."""
-        return self.p50_ns * self.factors[next(dice)] >> UNIT_BITS
-
-
-def dice(seed: int, name: str) -> Iterator[int]:
-    """An endless row of numbers from 0 to FACES - 1 that belongs to ``name`` alone, whoever else rolls."""
-    # Here, since whoever only wants to know the profiles need not load it.
-    import numpy as np
-
-    numbers = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, zlib.crc32(name.encode())])))
-    return chain.from_iterable(iter(lambda: numbers.integers(0, FACES, _BLOCK).tolist(), None))
+        if not dice.faces:
+            dice.have(1)
+        return self.p50_ns * self.factors[dice.faces.pop()] >> UNIT_BITS

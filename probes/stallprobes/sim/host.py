@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from stallprobes.model import StreamKind
 from stallprobes.sim.clock import NEVER, Call, Wait
 from stallprobes.sim.device import GpuContext, World, us
-from stallprobes.sim.dice import Cost, dice
+from stallprobes.sim.dice import Cost, Dice
 from stallprobes.sim.jobs import Job, Stream
 from stallprobes.sim.locks import Lock
 
@@ -44,7 +44,7 @@ class Host:
         self.world = world
         self.clock = world.clock
         self.name = name
-        self.dice: Iterator[int] = dice(seed, name)
+        self.dice = Dice(seed, name)
         self.contexts: list[GpuContext] = []
         self.slept_ns = 0
         self._made: dict[Hashable, int] = {}
@@ -87,6 +87,17 @@ class Host:
         if ns > _SHORT_SLEEP_NS:
             self.slept_ns += ns - _SHORT_SLEEP_NS
             self._awake = False
+
+    def undisturbed(self, call: str, *locks: Lock) -> Cost | None:
+        """What ``call`` takes if that is nothing but a time that is drawn: the thread is warm, the ``locks`` are free,
+        and nothing drags. Else None."""
+        if self._made.get(call, _NEVER_MADE) != self.slept_ns or not self._awake:
+            return None
+        if any(lock.owner is not None for lock in locks):
+            return None
+        if self.context is not None and self.context.gpu.drags:
+            return None
+        return self.world.profile.cost(call)
 
     def draw(self, cost: Cost) -> int:
         """A time of its own luck."""
@@ -189,4 +200,19 @@ def call(name: str) -> Callable[[Function], Function]:
     return register
 
 
-__all__ = ["CALLS", "TEXTS", "Function", "Host", "call", "us"]
+Plain = Callable[..., Cost | None]
+
+PLAIN: dict[str, Plain] = {}
+
+
+def plain(name: str) -> Callable[[Plain], Plain]:
+    """Registers when a call of ``name``, with its arguments, is nothing but a time that is drawn: then its Cost."""
+
+    def register(function: Plain) -> Plain:
+        PLAIN[name] = function
+        return function
+
+    return register
+
+
+__all__ = ["CALLS", "PLAIN", "TEXTS", "Function", "Host", "Plain", "call", "plain", "us"]

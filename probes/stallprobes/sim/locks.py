@@ -7,18 +7,17 @@ management, are free for whoever comes first: a thread that returns for it at on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stallprobes.sim.clock import Clock, Wait
-from stallprobes.sim.dice import Cost
+from stallprobes.sim.dice import Cost, Dice
 
 
 class Waiter(Protocol):
     """A host thread as a lock sees it."""
 
-    dice: Iterator[int]
+    dice: Dice
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Reaction:
     spinning: Cost
     asleep: Cost
 
-    def draw(self, waited_ns: int, dice: Iterator[int]) -> int:
+    def draw(self, waited_ns: int, dice: Dice) -> int:
         """The time in ns until a thread that has waited so long reacts."""
         return (self.spinning if waited_ns < self.spin_ns else self.asleep).draw(dice)
 

@@ -35,8 +35,10 @@ from stallprobes.model import (
 from stallprobes.sim import allocations, contexts, copies, launches, outside, streams
 from stallprobes.sim.clock import Call
 from stallprobes.sim.device import Cell, EventHandle, Function, Gate, GpuContext, GraphHandle, Storage, World
-from stallprobes.sim.host import CALLS, Host
-from stallprobes.sim.turns import Step, Turns, step
+from stallprobes.sim.dice import Cost
+from stallprobes.sim.host import CALLS, PLAIN, Host
+from stallprobes.sim.steps import Step, step
+from stallprobes.sim.turns import Turns
 
 # Each of them has registered its calls.
 FAMILIES = (allocations, contexts, copies, launches, outside, streams)
@@ -67,7 +69,10 @@ class Machine:
         lanes = program.lanes()
 
         def steps(ops: Sequence[Op], lanes: Sequence[Lane]) -> tuple[Step, ...]:
-            return tuple(step(op, self._begin(op, host), partial(self._cell, probe.name), lanes) for op in ops)
+            return tuple(
+                step(op, self._begin(op, host), partial(self._cell, probe.name), lanes, self._plain(op, host))
+                for op in ops
+            )
 
         return Turns(
             probe,
@@ -106,6 +111,14 @@ class Machine:
             return call(host, *now)
 
         return begin
+
+    def _plain(self, op: Op, host: Host) -> Callable[[], Cost | None] | None:
+        """When the call is nothing but a time, if it ever is: arguments that are Loads do not matter then."""
+        if op.fn.startswith(_NVML):
+            return partial(outside.plain_nvml, host, op.fn[len(_NVML) :])
+        if op.fn not in PLAIN or op.into is not None:
+            return None
+        return partial(PLAIN[op.fn], host, *(self._value(host.name, arg) for arg in op.args))
 
     def _allowed(self, op: Op) -> None:
         machine = self.world.profile.machine

@@ -8,7 +8,7 @@ from stallprobes.model import Space
 from stallprobes.sim.clock import Call
 from stallprobes.sim.device import Cell, Storage, us
 from stallprobes.sim.dice import Cost
-from stallprobes.sim.host import SUCCESS, Host, call
+from stallprobes.sim.host import SUCCESS, Host, call, plain
 
 _MIB = 1 << 20
 _TIMED_OUT = 1
@@ -68,11 +68,21 @@ def sleep(host: Host, ns: int) -> Call:
     return SUCCESS
 
 
+@plain("native:work")
+def plain_work(host: Host, iterations: int) -> Cost:
+    """Always."""
+    return _work(host, iterations)
+
+
+def _work(host: Host, iterations: int) -> Cost:
+    locks = host.world.profile.locks
+    return _arithmetic(iterations, locks.work_ns, locks.work_spread)
+
+
 @call("native:work")
 def work(host: Host, iterations: int) -> Call:
     """(iterations)."""
-    locks = host.world.profile.locks
-    yield from host.clock.spend(host.draw(_arithmetic(iterations, locks.work_ns, locks.work_spread)))
+    yield from host.clock.spend(host.draw(_work(host, iterations)))
     return SUCCESS
 
 
@@ -91,7 +101,11 @@ def nothing(host: Host) -> Call:
 
 def nvml(host: Host, name: str) -> Call:
     """An NVML query: the GPU's management unit answers, and no lock of CUDA is in its way."""
-    full = _NVML + name
-    known = full in host.world.profile.calls
-    yield from host.clock.spend(host.plain(full if known else "nvml:other"))
+    yield from host.clock.spend(host.draw(plain_nvml(host, name)))
     return SUCCESS
+
+
+def plain_nvml(host: Host, name: str) -> Cost:
+    """Always."""
+    full = _NVML + name
+    return host.world.profile.cost(full if full in host.world.profile.calls else "nvml:other")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stallprobes.board import COUNT, FIRST_NS, MAX_NS, RING, RING_HEAD, SUM_NS, Slice
 from stallprobes.histogram import BUCKETS, SUB, SUB_BITS, index, lower
 
@@ -13,6 +16,7 @@ class Recorder:
     """Writes one probe's slice of the board. Single elements of a memoryview cost a third of numpy's."""
 
     def __init__(self, part: Slice) -> None:
+        self._part = part
         self.words = part.words.data
         self._hist = part.hist.reshape(-1).data
         self._stats = part.stats.reshape(-1).data
@@ -48,6 +52,24 @@ class Recorder:
         ring[at + 1] = lane
         ring[at + 2] = value
         words[RING_HEAD] = head + 1
+
+    def count_all(self, lane: int, values: NDArray[np.int64]) -> None:
+        """Add all ``values`` ns to a lane."""
+        at = lane * _STATS
+        self._stats[at + MAX_NS] = max(self._stats[at + MAX_NS], int(values.max()))
+        self._stats[at + COUNT] += len(values)
+        self._stats[at + SUM_NS] += int(values.sum())
+        exponents = np.maximum(np.frexp(values)[1] - SUB_BITS - 1, 0)
+        places = np.minimum(exponents * SUB + (values >> exponents), _LAST)
+        self._part.hist[lane] += np.bincount(np.maximum(places, 0), minlength=BUCKETS).astype(np.uint64)
+
+    def push_all(self, ends: NDArray[np.int64], lanes: NDArray[np.int64], values: NDArray[np.int64]) -> None:
+        """Entries of the ring, of which it keeps the last."""
+        head = self.words[RING_HEAD]
+        kept = min(len(ends), RING)
+        places = (head + np.arange(len(ends) - kept, len(ends))) % RING
+        self._part.ring[places] = np.stack((ends[-kept:], lanes[-kept:], values[-kept:]), axis=1)
+        self.words[RING_HEAD] = head + len(ends)
 
     def passed(self, lane: int, value: int, period: int) -> None:
         """Count value - period, value - 2 period and so on while above 0, at most one step for each bucket."""

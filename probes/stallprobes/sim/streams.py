@@ -5,8 +5,9 @@ from __future__ import annotations
 from stallprobes.model import StreamKind
 from stallprobes.sim.clock import Call, Wait
 from stallprobes.sim.device import Cell, EventHandle, Gate, us
+from stallprobes.sim.dice import Cost
 from stallprobes.sim.engines import HostEngine
-from stallprobes.sim.host import INVALID_HANDLE, NOT_READY, SUCCESS, Host, call
+from stallprobes.sim.host import INVALID_HANDLE, NOT_READY, SUCCESS, Host, call, plain
 from stallprobes.sim.jobs import Job, Stream
 
 _NON_BLOCKING = 1
@@ -22,6 +23,12 @@ def synchronize(host: Host, stream: Stream) -> Call:
     else:
         yield from host.clock.spend(host.took("cuStreamSynchronize"))
     return SUCCESS
+
+
+@plain("cuStreamSynchronize")
+def plain_synchronize(host: Host, stream: Stream) -> Cost | None:
+    """While the stream has nothing to do."""
+    return None if stream.unfinished() else host.undisturbed("cuStreamSynchronize")
 
 
 @call("cuStreamQuery")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from stallprobes.board import (
@@ -26,12 +25,14 @@ from stallprobes.board import (
     Slice,
     State,
 )
-from stallprobes.model import Lane, Op, Probe
+from stallprobes.model import Probe
+from stallprobes.sim.bulk import Bulk
 from stallprobes.sim.clock import Call, Wait
 from stallprobes.sim.device import Cell
 from stallprobes.sim.dice import FACES
 from stallprobes.sim.host import Host
 from stallprobes.sim.recorder import Recorder
+from stallprobes.sim.steps import Step
 
 PARKED_STEP_NS = 1_000_000
 GUARD_STEP_NS = 100_000
@@ -42,33 +43,6 @@ _RUNNING = int(State.RUNNING)
 _PARKED = int(State.PARKED)
 _ENDED = int(State.ENDED)
 _ERROR = int(State.ERROR)
-
-
-@dataclass(frozen=True)
-class Step:
-    """An op, ready to be called: ``begin`` makes the call, ``lane`` and ``label`` are its histograms or -1."""
-
-    begin: Callable[[], Call]
-    lane: int
-    label: int
-    into: Cell | None
-    value: Cell | None
-    ok: tuple[int, ...]
-    repeat: int
-
-
-def step(op: Op, begin: Callable[[], Call], cells: Callable[[Any], Cell], lanes: Sequence[Lane]) -> Step:
-    """The step for ``op``; with no ``lanes`` it is not measured."""
-    measured = op.phase is not None and bool(lanes)
-    return Step(
-        begin=begin,
-        lane=lanes.index(Lane(op.phase)) if measured and op.phase is not None else -1,
-        label=lanes.index(Lane(op.phase, op.label)) if measured and op.label and op.phase is not None else -1,
-        into=None if op.into is None else cells(op.into),
-        value=None if op.value is None else cells(op.value),
-        ok=(0, *op.ok),
-        repeat=op.repeat,
-    )
 
 
 class Turns:
@@ -91,11 +65,12 @@ class Turns:
         self._setup, self._ops, self._teardown = steps
         self._guard = guard
         self._proof = proof
+        self._bulk = Bulk(host, self._recorder, self._ops) if guard is None else None
         self._poke: Any = None
         self._last_on = False
         self.settled: Any = host.clock.event()
         # Each parked thread looks for its RUN word at moments of its own.
-        self._late = next(host.dice) * PARKED_STEP_NS // FACES
+        self._late = host.dice.roll() * PARKED_STEP_NS // FACES
         self._drift = 0
 
     @property
@@ -114,6 +89,8 @@ class Turns:
 
     def report(self) -> None:
         """Copy the proof to the board, and show a thread that only waits for its turn as alive."""
+        if self._bulk is not None:
+            self._bulk.flush()
         if self._proof is not None:
             self.words[PROOF] = self._proof.value
         if self._poke is not None:
@@ -219,6 +196,9 @@ class Turns:
                 continue
             if period == 0:
                 due = now
+                if self._bulk is not None and words[TURNS] > 0 and self._bulk.turns(gap):
+                    last = words[INTENDED_NS]
+                    continue
             words[INTENDED_NS] = due
             first = words[TURNS] == 0
             measured = False
