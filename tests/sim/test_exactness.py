@@ -49,7 +49,7 @@ def test_samples_do_not_depend_on_how_the_time_is_cut(bench: MakeBench) -> None:
     assert whole == run(bench(*probes()), *[1_234_567] * 48, 60 * MS - 48 * 1_234_567)
 
 
-@pytest.mark.parametrize("name", ["nvml-poll", "context-sync", "alloc-async", "host"])
+@pytest.mark.parametrize("name", ["nvml-poll", "context-sync", "alloc-async", "stream-churn", "host"])
 def test_many_turns_at_once_are_the_same_as_one_by_one(
     bench: MakeBench, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -60,6 +60,20 @@ def destroy(host: Host, stream: Stream) -> Call:
     return SUCCESS
 
 
+@plain("cuStreamCreate")
+def plain_create(host: Host, _into: Cell, _flags: int) -> Cost | None:
+    """While nobody has a lock: the stream of such a turn is made and ended before anyone could look."""
+    context = host.context
+    return None if context is None else host.undisturbed("cuStreamCreate", context.gpu.memory_lock, context.lock)
+
+
+@plain("cuStreamDestroy")
+def plain_destroy(host: Host, _stream: object) -> Cost | None:
+    """The same."""
+    context = host.context
+    return None if context is None else host.undisturbed("cuStreamDestroy", context.gpu.memory_lock, context.lock)
+
+
 @call("cuEventRecord")
 def record(host: Host, event: EventHandle, stream: Stream) -> Call:
     """(event, stream)."""
