@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from stallprobes import fingerprint, gpus, verdict
 from stallprobes.backend import EXIT_NO_GPU, EXIT_USAGE, Options, Unsupported
 from stallprobes.board import ProbeSnapshot, Snapshot
-from stallprobes.catalog import Place, entries
+from stallprobes.catalog import Place, entries, on_null_stream, on_shared_stream
 from stallprobes.histogram import Histogram
 from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Kind, Lane, Needs, Probe, Role, Variant, op_name
 from stallprobes.patterns import patterns
@@ -32,6 +32,7 @@ _START_S = 1.5
 _STEP_S = 0.1
 _SHORTEST_QUIET_S = 1.0
 _CONTEXTS = {context.name: context for context in (PRIMARY, SECONDARY, THIRD, GREEN)}
+_STREAMS = {"own": Place, "null": on_null_stream, "shared": on_shared_stream}
 _STATES = {
     "quiet": "quiet",
     "unsure": "unsure",
@@ -117,7 +118,8 @@ Selection = Sequence[tuple[str, Variant]]
 
 def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[str, Variant]]:
     """The variants that ``names`` stand for: patterns (``all`` for every one), and probes, which make a variant of
-    their own together. A probe may be placed by ``NAME@CONTEXT``. ``variants`` keeps only those of the patterns.
+    their own together. A probe may be placed by ``NAME@CONTEXT``, by ``NAME/STREAM`` or by both, in this order.
+    ``variants`` keeps only those of the patterns.
 
     Raises UnknownName.
     """
@@ -141,16 +143,16 @@ def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[
 def _together(names: Iterable[str]) -> Variant:
     probes: dict[str, Probe] = {}
     for name in names:
-        entry, _, context = name.partition("@")
+        placed, _, stream = name.partition("/")
+        entry, _, context = placed.partition("@")
         if entry not in entries():
             raise UnknownName(_unknown("pattern or probe", entry, [*patterns(), *entries(), ALL]))
         if context and context not in _CONTEXTS:
             raise UnknownName(_unknown("context", context, _CONTEXTS))
-        place = Place(_CONTEXTS[context]) if context else Place()
-        try:
-            probes[name] = entries()[entry].probe(place, name=name)
-        except ValueError as error:
-            raise UnknownName(str(error)) from error
+        if stream and stream not in _STREAMS:
+            raise UnknownName(_unknown("stream", stream, _STREAMS))
+        place = _STREAMS[stream or "own"](_CONTEXTS[context or PRIMARY.name])
+        probes[name] = entries()[entry].probe(place, name=name)
     if not any(probe.role is Role.HOST for probe in probes.values()):
         probes["host"] = entries()["host"].probe()
     two = any(getattr(r, "device", 0) == 1 for probe in probes.values() for r in probe.program.resources())
