@@ -56,8 +56,12 @@ def cli(context: click.Context) -> None:
 
 
 @cli.command("list", short_help="What can be run: patterns and probes.")
-def list_() -> None:
+@simulation.profile_option("What a simulated GPU is like, with every figure that run --sim-set can change.")
+def list_(sim: str | None) -> None:
     """What can be run: patterns with their variants, and single probes."""
+    if sim is not None:
+        simulation.show_profile(Output(), sim)
+        return
     from stallprobes.catalog import entries
     from stallprobes.patterns import patterns
     from stallscope import tables

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from stallscope.diagnostics import Exit, Problem
+from stallscope.output import Column, Output
 
 if TYPE_CHECKING:
     from stallprobes.backend import Options
@@ -17,14 +18,16 @@ DEFAULT_SEED = 1
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+
+def profile_option(help_: str) -> Callable[[_Command], _Command]:
+    """The option --sim alone, as ``sim``: None without it, the default profile where it has no value."""
+    return click.option("--sim", is_flag=False, flag_value=DEFAULT_PROFILE, metavar="[PROFILE]", help=help_)
+
+
 _OPTIONS = (
-    click.option(
-        "--sim",
-        is_flag=False,
-        flag_value=DEFAULT_PROFILE,
-        metavar="[PROFILE]",
-        help=f"On a simulated GPU, by default {DEFAULT_PROFILE}; `stallscope list` names the profiles. A path of a "
-        ".toml file is one too.",
+    profile_option(
+        f"On a simulated GPU, by default {DEFAULT_PROFILE}; `stallscope list` names the profiles. A path of a .toml "
+        "file is one too."
     ),
     click.option(
         "--sim-seed",
@@ -36,7 +39,8 @@ _OPTIONS = (
         "--sim-set",
         multiple=True,
         metavar="KEY=VALUE",
-        help="One figure of the profile otherwise, such as timeslice_us=4000; can be given repeatedly.",
+        help="One figure of the profile otherwise, such as timeslice_us=4000; can be given repeatedly. "
+        "`stallscope list --sim` shows them all.",
     ),
 )
 
@@ -86,3 +90,19 @@ def profiles() -> list[tuple[str, str]]:
     from stallprobes.sim import profile
 
     return [(name, profile.load(name).title) for name in profile.names()]
+
+
+def show_profile(out: Output, sim: str) -> None:
+    """A profile's machine, where its figures come from, and all of them. Raises Problem (exit code 2)."""
+    from stallprobes.sim import profile
+
+    try:
+        loaded, settings = profile.load(sim), profile.settable(sim)
+    except profile.ProfileError as error:
+        raise Problem(Exit.USAGE, str(error)) from error
+    out.line(f"SIMULATED {loaded.title}, profile {loaded.name}", "strong")
+    out.paragraph(f"Source: {loaded.source}")
+    out.line()
+    rows = [(setting.key, setting.value, setting.what) for setting in settings]
+    out.table((Column("setting"), Column("value", right=True), Column("what it is")), rows)
+    out.flush()

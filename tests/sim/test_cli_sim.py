@@ -80,6 +80,15 @@ def test_the_list_names_the_profiles() -> None:
         assert f"\n{name} " in done.stdout
 
 
+def test_the_list_shows_every_figure_that_can_be_set() -> None:
+    done = stallscope("list", "--sim", "v100")
+    assert done.returncode == 0, done.stderr
+    assert "SIMULATED Tesla V100-PCIE-32GB, profile v100" in done.stdout
+    assert "engine.timeslice_us" in done.stdout
+    assert stallscope("list", "--sim").stdout.startswith("SIMULATED 2 × NVIDIA H200, profile h200")
+    assert stallscope("list", "--sim", "h300").returncode == 2
+
+
 def test_every_pattern_in_less_time_than_half_of_it_measures() -> None:
     began = time.monotonic()
     done = stallscope("run", "all", "--sim", "--seconds", "1.5", "--json")

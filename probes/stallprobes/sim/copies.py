@@ -181,8 +181,11 @@ def _peer(host: Host, target: Storage, source: Storage, nbytes: int, stream: Str
         ns = us(figures.peer_base_us) + transfer_ns(nbytes, figures.peer_gbps)
         stream.submit(Job(host.clock, source.gpu.to_peer, ns, lead, gap, what="peer"))
         return SUCCESS
-    extra = us(figures.relay_call_us_per_mib * nbytes / _MIB)
-    yield from host.pointers(host.took("cuMemcpyPeerAsync") + extra, stream)
+    extra = figures.relay_call_us_per_mib * nbytes / _MIB
+    before = world.channel.tail
+    if stream.unfinished() or (before is not None and before.end > host.clock.now):
+        extra += figures.relay_behind_us
+    yield from host.pointers(host.took("cuMemcpyPeerAsync") + us(extra), stream)
     ns = us(figures.relay_base_us) + transfer_ns(nbytes, figures.relay_gbps)
     half = transfer_ns(nbytes, figures.d2h_gbps)
     job = Job(host.clock, RelayEngine(source.gpu.to_host, half), ns, lead, gap, what="staged peer")

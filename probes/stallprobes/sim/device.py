@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stallprobes.model import Space, StreamKind
-from stallprobes.sim.clock import NEVER, Clock
+from stallprobes.sim.clock import Clock
 from stallprobes.sim.dice import Cost
 from stallprobes.sim.engines import CopyEngine, GraphicsEngine, Lanes, Residents, Slices, Staging
 from stallprobes.sim.jobs import Job, Stream
@@ -241,22 +241,3 @@ class World:
         reaction = Reaction(us(locks.spin_us), profile.react, profile.wake)
         gpus = [Gpu(clock, profile, index, reaction) for index in range(profile.machine.gpus)]
         return cls(clock, profile, reaction, gpus)
-
-
-__all__ = [
-    "NEVER",
-    "US",
-    "Cell",
-    "Channel",
-    "EventHandle",
-    "Function",
-    "Gate",
-    "Gpu",
-    "GpuContext",
-    "GraphHandle",
-    "Module",
-    "Storage",
-    "World",
-    "transfer_ns",
-    "us",
-]

@@ -213,6 +213,3 @@ def plain(name: str) -> Callable[[Plain], Plain]:
         return function
 
     return register
-
-
-__all__ = ["CALLS", "PLAIN", "TEXTS", "Function", "Host", "Plain", "call", "plain", "us"]

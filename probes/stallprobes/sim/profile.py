@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import resources
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stallprobes.sim.dice import Cost
+from stallprobes.sim.figures import SECTIONS, Copy, Drag, Engine, Locks, Machine, Memory
 
 DEFAULT = "h200"
 _MOST = 1e9
@@ -24,136 +25,6 @@ _MOST = 1e9
 
 class ProfileError(Exception):
     """A profile or a setting that cannot be used; the message is one sentence for the user (exit code 2)."""
-
-
-def _number(what: str, *, above: float | None = None, default: Any = MISSING) -> Any:
-    """A field that is a number: at least 0, or above ``above``."""
-    return field(default=default, metadata={"what": what, "above": above})
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What the machine has. Bandwidths are in GB/s."""
-
-    title: str
-    gpus: int = _number("GPUs", above=0)
-    sms: int = _number("streaming multiprocessors of a GPU", above=0)
-    threads_per_sm: int = _number("threads that an SM holds at once", above=0)
-    memory_gib: float = _number("GPU memory", above=0)
-    peer_access: bool = True
-    green_contexts: bool = True
-    batch_copies: bool = True
-    staged_copies_block: bool = False
-    driver: str = ""
-    cuda: str = ""
-
-
-@dataclass(frozen=True)
-class Engine:
-    """The graphics engine: what a kernel needs to start, and what changing the context takes."""
-
-    timeslice_us: float = _number("how long a context keeps the engine while others want it", above=0)
-    save_us: float = _number("taking a context off the engine in the middle of its kernels")
-    save_ns_per_thread: float = _number("the same, for each of their threads")
-    restore_us: float = _number("putting a context back")
-    yield_us: float = _number("changing from a context that has nothing to do")
-    start_us: float = _number("from the end of the call to the start of the kernel")
-    gap_us: float = _number("from the end of an op to the start of the next one of its stream")
-    marker_us: float = _number("the same where the next one is an event")
-    marker_start_us: float = _number("from the end of the call to an event with nothing before it")
-    empty_us: float = _number("an empty kernel on the GPU")
-    node_us: float = _number("each further kernel of a graph")
-    spin_extra_us: float = _number("what a spin kernel takes beyond its time")
-    new_context_us: float = _number("work on the engine for a context that is made or ended")
-    queue: int = _number("launches that may be pending in a stream", above=0)
-
-
-@dataclass(frozen=True)
-class Copy:
-    """Transfers. The base is what one takes without its bytes."""
-
-    d2d_gbps: float = _number("within the GPU", above=0)
-    d2d_base_us: float = _number("base of a copy within the GPU")
-    d2d_threads: int = _number("threads of the kernel that makes it", above=0)
-    d2h_gbps: float = _number("GPU to pinned memory", above=0)
-    h2d_gbps: float = _number("pinned memory to GPU", above=0)
-    base_us: float = _number("base of a transfer by a copy engine")
-    start_us: float = _number("from the end of the call to the start of a transfer")
-    gap_us: float = _number("from the end of an op to the start of a transfer behind it")
-    warm_gbps: float = _number("staging to pageable memory that was touched", above=0)
-    fresh_gbps: float = _number("staging to pageable memory that was not", above=0)
-    upload_gbps: float = _number("staging from pageable memory", above=0)
-    staging_base_us: float = _number("base of a staged copy")
-    staging_chunk: int = _number("bytes of a staging buffer", above=0)
-    staging_hold_us: float = _number("for how long of each chunk no thread of the context sees the GPU's progress")
-    staging_write_us: float = _number("how much longer where the pages are there")
-    inline_bytes: int = _number("the largest upload from pageable memory that needs no staging")
-    peer_gbps: float = _number("direct copy to the other GPU", above=0)
-    peer_base_us: float = _number("its base")
-    relay_gbps: float = _number("staged copy to the other GPU", above=0)
-    relay_base_us: float = _number("its base")
-    relay_call_us_per_mib: float = _number("time in the call of a staged copy, for each MiB")
-
-
-@dataclass(frozen=True)
-class Locks:
-    """The driver's locks and the host's threads."""
-
-    spin_us: float = _number("how long a thread spins for a lock before it sleeps", above=0)
-    spin_react_us: float = _number("how soon a spinning thread sees a free lock")
-    spin_react_p99_us: float = _number("99th percentile of that")
-    wake_us: float = _number("how long a sleeping thread takes to wake")
-    wake_p99_us: float = _number("99th percentile of that")
-    timer_us: float = _number("how late a sleep until a given time ends")
-    timer_p99_us: float = _number("99th percentile of that")
-    poll_us: float = _number("from the end of work on the GPU to the host's seeing it")
-    poll_p99_us: float = _number("99th percentile of that")
-    loop_ns: float = _number("between two calls of a probe")
-    work_ns: float = _number("one step of the host control's arithmetic")
-    work_spread: float = _number("99th percentile of that, as a multiple", above=0)
-    cold_us: float = _number("what the first call after a long sleep of its thread costs more")
-    cold_more_us: float = _number("the same for the first one of each other kind")
-    cold_ms: float = _number("how long such a sleep is; shorter ones cost less", above=0)
-    cold_first_us: float = _number("what a call costs more that its thread never made before")
-    switch_drift: float = _number("how much longer than counted a pause before a switch is, as a part of it")
-    switch_most_us: float = _number("the most of that")
-    callback_us: float = _number("from the end of the work before it to the begin of a host function")
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What allocation costs beyond the call itself, for each MiB."""
-
-    alloc_us_per_mib: float = _number("cuMemAlloc")
-    free_us_per_mib: float = _number("cuMemFree")
-    pin_us_per_mib: float = _number("cuMemHostAlloc")
-    unpin_us_per_mib: float = _number("cuMemFreeHost")
-    register_us_per_mib: float = _number("cuMemHostRegister")
-    unregister_us_per_mib: float = _number("cuMemHostUnregister")
-    register_tail_us: float = _number("the end of both, after the locks are given back")
-    unmap_us_per_mib: float = _number("munmap of touched pages")
-
-
-@dataclass(frozen=True)
-class Drag:
-    """By what factor calls take longer while something else keeps the bus and the caches busy."""
-
-    d2h: float = _number("a transfer to the host", above=0)
-    h2d: float = _number("a transfer to the GPU", above=0)
-    warm: float = _number("staging to touched memory", above=0)
-    fresh: float = _number("staging to fresh memory", above=0)
-    upload: float = _number("staging from memory", above=0)
-    unmap: float = _number("giving touched pages back", above=0)
-
-
-_SECTIONS: dict[str, type[Any]] = {
-    "machine": Machine,
-    "engine": Engine,
-    "copy": Copy,
-    "locks": Locks,
-    "memory": Memory,
-    "drag": Drag,
-}
 
 
 @dataclass(frozen=True)
@@ -245,13 +116,28 @@ def parse_setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def settable() -> dict[str, str]:
-    """Every key that can be set, in the file's order, and what it is."""
-    found = {}
-    for section, kind in _SECTIONS.items():
+@dataclass(frozen=True)
+class Setting:
+    """One figure that can be set: its full key, its value as text, and what it is."""
+
+    key: str
+    value: str
+    what: str
+
+
+def settable(name: str | None = None) -> list[Setting]:
+    """Every figure of the profile ``name`` that can be set, in the order of the sections. Raises ProfileError."""
+    loaded = load(name)
+    found = []
+    for section, kind in SECTIONS.items():
         for item in fields(kind):
-            if item.type not in ("str",):
-                found[f"{section}.{item.name}"] = str(item.metadata.get("what", item.name.replace("_", " ")))
+            if item.type != "str":
+                value = getattr(getattr(loaded, section), item.name)
+                text = str(value).lower() if isinstance(value, bool) else f"{value:g}"
+                what = str(item.metadata.get("what", item.name.replace("_", " ")))
+                found.append(Setting(f"{section}.{item.name}", text, what))
+    for call, (median, p99) in loaded.calls.items():
+        found.append(Setting(f"calls.{call}", f"{median:g}/{p99:g}", "median and 99th percentile of the call, us"))
     return found
 
 
@@ -293,14 +179,14 @@ def _over(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
 
 def _build(name: str, data: dict[str, Any], settings: Mapping[str, str]) -> Profile:
     where = f"profile {name}"
-    known = {*_SECTIONS, "source", "calls"}
+    known = {*SECTIONS, "source", "calls"}
     for key in data:
         if key not in known:
             raise ProfileError(f"{where} is damaged: nobody knows {key!r}{_nearest(key, known)}")
     source = data.get("source")
     if not isinstance(source, str):
         raise ProfileError(f"{where} is damaged: it does not say its source")
-    sections = {key: _section(where, key, kind, data.get(key)) for key, kind in _SECTIONS.items()}
+    sections = {key: _section(where, key, kind, data.get(key)) for key, kind in SECTIONS.items()}
     calls = _calls(where, data.get("calls"))
     return Profile(name=name, source=source, settings=settings, calls=calls, **sections)
 
@@ -354,7 +240,8 @@ def _calls(where: str, data: object) -> dict[str, tuple[float, float]]:
 
 
 def _keys(data: Mapping[str, Any]) -> list[str]:
-    return [*settable(), *(f"calls.{call}" for call in data.get("calls", {}))]
+    figures = [f"{section}.{item.name}" for section, kind in SECTIONS.items() for item in fields(kind)]
+    return [*figures, *(f"calls.{call}" for call in data.get("calls", {}))]
 
 
 def _place(key: str, known: Iterable[str]) -> tuple[str, str]:
@@ -375,8 +262,8 @@ def _set(data: dict[str, Any], key: str, text: str) -> None:
     if section == "calls":
         data["calls"][name] = _pair(key, text, data["calls"][name])
         return
-    kind = next(str(item.type) for item in fields(_SECTIONS[section]) if item.name == name)
-    above = next(item.metadata.get("above") for item in fields(_SECTIONS[section]) if item.name == name)
+    kind = next(str(item.type) for item in fields(SECTIONS[section]) if item.name == name)
+    above = next(item.metadata.get("above") for item in fields(SECTIONS[section]) if item.name == name)
     value: object = text
     if kind == "bool":
         value = {"true": True, "false": False}.get(text.lower(), text)
