@@ -111,8 +111,8 @@ class GraphicsEngine:
         self._free -= job.need
         # A kernel that looks at the GPU's clock ends when its time has come, on the engine or not.
         job.ends(max(start, job.start + job.ns) if job.by_clock else start + job.rest_ns)
-        if self.log is not None and self._current is not None:
-            self.log.append(Segment(self._current.name, job, start, job.end))
+        if self.log is not None and job.context is not None:
+            self.log.append(Segment(job.context.residents.name, job, start, job.end))
 
     def _fill(self) -> None:
         """Start what has room, in order."""
