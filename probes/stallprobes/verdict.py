@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stallprobes.catalog import cause
+from stallprobes.catalog import beside, cause
 from stallprobes.histogram import Histogram
 from stallprobes.model import MS, Lane, Phase, Probe, Role
 from stallprobes.words import duration, times
@@ -104,6 +104,15 @@ class Seen:
         return self.calls < STARVED_CALLS * half_seconds and due > 2 * STARVED_CALLS
 
 
+@dataclass(frozen=True)
+class Scene:
+    """All that ran together, by its part."""
+
+    aggressors: Sequence[Seen]
+    victims: Sequence[Seen]
+    host: Seen | None
+
+
 def severity(verdict: Verdict) -> int:
     """How bad a verdict is: 0 for quiet, more for worse."""
     return _SEVERITY.index(verdict.kind)
@@ -114,8 +123,11 @@ def judge(seen: Sequence[Seen]) -> tuple[Verdict, ...]:
 
     A victim that is quiet gets one verdict that says so.
     """
-    host = next((one for one in seen if one.probe.role is Role.HOST), None)
-    aggressors = [one for one in seen if one.probe.role is Role.AGGRESSOR]
+    scene = Scene(
+        aggressors=[one for one in seen if one.probe.role is Role.AGGRESSOR],
+        victims=[one for one in seen if one.probe.role is Role.VICTIM],
+        host=next((one for one in seen if one.probe.role is Role.HOST), None),
+    )
     found: list[Verdict] = []
     for one in seen:
         if one.error is not None:
@@ -123,7 +135,7 @@ def judge(seen: Sequence[Seen]) -> tuple[Verdict, ...]:
         elif one.probe.role is Role.AGGRESSOR:
             found.extend(_hidden(one))
         else:
-            found.extend(_victim(one, aggressors, None if one is host else host))
+            found.extend(_victim(one, scene))
     return tuple(sorted(found, key=severity, reverse=True))
 
 
@@ -131,10 +143,10 @@ def _failed(one: Seen) -> Verdict:
     return Verdict(one.probe.name, None, "p50", None, None, None, "failed", "", f"{one.probe.title}: {one.error}", "")
 
 
-def _victim(one: Seen, aggressors: Sequence[Seen], host: Seen | None) -> list[Verdict]:
-    found = [_starved(one, aggressors)] if one.starved or (one.in_flight_ns or 0) >= IN_FLIGHT_NS else []
+def _victim(one: Seen, scene: Scene) -> list[Verdict]:
+    found = [_starved(one, scene)] if one.starved or (one.in_flight_ns or 0) >= IN_FLIGHT_NS else []
     for lane in _judged(one):
-        verdict = _lane(one, lane, aggressors, host)
+        verdict = _lane(one, lane, scene)
         if verdict is not None:
             found.append(verdict)
     return found or [_quiet(one)]
@@ -150,8 +162,8 @@ def _judged(one: Seen) -> list[Lane]:
     return found
 
 
-def _starved(one: Seen, aggressors: Sequence[Seen]) -> Verdict:
-    why, helps = _because(one, aggressors)
+def _starved(one: Seen, scene: Scene) -> Verdict:
+    why, helps = _because(one, scene)
     quiet_ns = one.quiet_ns(Lane(Phase.CALL), 50)
     age = one.in_flight_ns
     seconds = one.window_ns / 1e9
@@ -169,17 +181,17 @@ def _starved(one: Seen, aggressors: Sequence[Seen]) -> Verdict:
         ratio=None if age is None or not quiet_ns else age / quiet_ns,
         kind=kind,
         cause=why,
-        sentence=_sentence(f"{head}{_while(aggressors)}.", why),
+        sentence=_sentence(f"{head}{_while(scene.aggressors)}.", why),
         helps=helps,
     )
 
 
-def _lane(one: Seen, lane: Lane, aggressors: Sequence[Seen], host: Seen | None) -> Verdict | None:
+def _lane(one: Seen, lane: Lane, scene: Scene) -> Verdict | None:
     """The verdict on one lane when it is not quiet."""
-    found = _against(one, lane, aggressors, host)
+    found = _against(one, lane, scene)
     if found is not None or len(one.quiet) < 2:
         return found
-    early = _against(replace(one, quiet=one.quiet[:1]), lane, aggressors, host)
+    early = _against(replace(one, quiet=one.quiet[:1]), lane, scene)
     if early is None or early.kind == "host":
         return early
     why = "It was as slow when the aggressors were off again: this is drift, or something of theirs that lasts."
@@ -187,7 +199,7 @@ def _lane(one: Seen, lane: Lane, aggressors: Sequence[Seen], host: Seen | None) 
     return replace(early, kind="unsure", cause=why, sentence=f"{head} {why}", helps="Measure again, for longer.")
 
 
-def _against(one: Seen, lane: Lane, aggressors: Sequence[Seen], host: Seen | None) -> Verdict | None:
+def _against(one: Seen, lane: Lane, scene: Scene) -> Verdict | None:
     """The verdict on one lane against the slower window of quiet: by its middle, or by its tail where that is worse.
 
     A middle within the quiet tail is never more than slower: a slow mode that quiet has too has become the usual one.
@@ -198,13 +210,13 @@ def _against(one: Seen, lane: Lane, aggressors: Sequence[Seen], host: Seen | Non
     middle, before = now.percentile(50) or 0.0, max(quiet_middle, 1.0)
     slower = now.count >= TAIL_CALLS and middle >= SLOWER * before and middle - before >= SLOWER_NS
     if slower and middle >= STALLED * before and middle - before >= STALLED_NS and middle > quiet_tail:
-        return _compare(one, lane, "p50", before, middle, "stalled", aggressors, host)
+        return _compare(one, lane, "p50", before, middle, "stalled", scene)
     tail, tail_before = now.percentile(99) or 0.0, max(quiet_tail, 1.0)
     border = max(STALLED * tail_before, tail_before + TAIL_NS)
     share = now.share_above(int(border))
     if share >= TAIL_SHARE and share * now.count >= TAIL_CALLS:
-        return _compare(one, lane, "p99", tail_before, tail, "stalled", aggressors, host)
-    return _compare(one, lane, "p50", before, middle, "slower", aggressors, host) if slower else None
+        return _compare(one, lane, "p99", tail_before, tail, "stalled", scene)
+    return _compare(one, lane, "p50", before, middle, "slower", scene) if slower else None
 
 
 def _compare(
@@ -214,8 +226,7 @@ def _compare(
     quiet_ns: float,
     now_ns: float,
     kind: str,
-    aggressors: Sequence[Seen],
-    host: Seen | None,
+    scene: Scene,
 ) -> Verdict:
     ratio = now_ns / quiet_ns
     change = f"{duration(quiet_ns / 1000)} → {duration(now_ns / 1000)} ({times(ratio)})"
@@ -223,12 +234,12 @@ def _compare(
     if one.probe.role is Role.HOST:
         kind, why = "host", "It makes no CUDA call: the machine itself was slower, not the driver."
         helps = "Look for other load on this machine, or measure again."
-    elif host is not None and _host_did_it(host, quantile, now_ns - quiet_ns):
+    elif scene.host is not None and _host_did_it(scene.host, quantile, now_ns - quiet_ns):
         kind, why = "host", "The host control, which makes no CUDA call, slowed down at the same time."
         helps = "Look for other load on this machine, or measure again."
     else:
-        why, helps = _because(one, aggressors)
-        head += _while(aggressors)
+        why, helps = _because(one, scene)
+        head += _while(scene.aggressors)
     return Verdict(
         probe=one.probe.name,
         phase=lane.phase,
@@ -317,12 +328,15 @@ def _hidden(one: Seen) -> list[Verdict]:
     return found
 
 
-def _because(one: Seen, aggressors: Sequence[Seen]) -> tuple[str, str]:
-    for aggressor in aggressors:
+def _because(one: Seen, scene: Scene) -> tuple[str, str]:
+    for aggressor in scene.aggressors:
         known = cause(one.probe, aggressor.probe)
         if known is not None:
             return known.why, known.helps
-    if aggressors:
+    known = beside(one.probe, [other.probe for other in scene.victims]) if scene.aggressors else None
+    if known is not None:
+        return known.why, known.helps
+    if scene.aggressors:
         return "The catalogue knows no reason for this pair.", "Compare with another driver, and tell its maker."
     return "No aggressor was on.", "Measure quiet again."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 
@@ -10,13 +10,22 @@ from stallprobes.catalog import contexts, copies, host, kernels, memory, nvml, p
 from stallprobes.catalog.entry import Cause, Entry, Place, on_null_stream, on_shared_stream
 from stallprobes.model import Probe
 
-__all__ = ["Cause", "Entry", "Place", "cause", "entries", "on_null_stream", "on_shared_stream"]
+__all__ = ["Cause", "Entry", "Place", "beside", "cause", "entries", "on_null_stream", "on_shared_stream"]
 
 
 _IN_ORDER = Cause(
     why="Both use one stream, and a stream's work is done in order: what comes later waits for what was there first.",
     helps="A stream for each thread.",
 )
+
+
+_TURNS = Cause(
+    why="Another probe works in another context meanwhile, and while this one's context keeps the GPU busy, each of "
+    "the other's turns on the graphics engine takes a switch of contexts, during which this one waits.",
+    helps="One context for all work.",
+)
+# A green context is a part of the primary one and has its turns with it.
+_ONE_TURN = frozenset({"primary", "green"})
 
 
 @cache
@@ -43,3 +52,14 @@ def cause(victim: Probe, aggressor: Probe) -> Cause | None:
             continue
         return candidate
     return _IN_ORDER if same_stream == "same" else None
+
+
+def beside(victim: Probe, others: Sequence[Probe]) -> Cause | None:
+    """Why ``victim`` waits because of other victims, where no aggressor explains it: their contexts take turns."""
+    if victim.entry not in kernels.ON_THE_ENGINE or victim.program.context is None:
+        return None
+    for other in others:
+        apart = other.program.context is not None and other.context != victim.context
+        if apart and other.entry in kernels.ON_THE_ENGINE and not {other.context, victim.context} <= _ONE_TURN:
+            return _TURNS
+    return None

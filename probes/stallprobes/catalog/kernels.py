@@ -25,9 +25,12 @@ THREADS = 256
 SPIN_NS = 50 * MS
 QUEUE_DEPTH = 1_100
 
+# What the graphics engine does: kernels, and copies that are kernels.
+ON_THE_ENGINE = ("launch", "d2d", "d2d-batch", "graph-launch", "spin", "scalar-readback")
+
 _TIME_SLICE = Cause(
     context="other",
-    victims=("launch", "d2d", "d2d-batch", "graph-launch", "spin", "scalar-readback"),
+    victims=ON_THE_ENGINE,
     why="The GPU's graphics engine runs one context at a time, and a device-to-device copy is a kernel too: it waits "
     "one time-slice (about 2 ms) for each other context that is busy.",
     helps="Do the work in the context whose kernels run, or move the data with a copy engine (pinned D2H and H2D).",
