@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from stallprobes.histogram import Histogram
     from stallprobes.measure import ProbeResult, RunResult, VariantResult
 
-_MARKS = {"STALLED": "bad", "STARVED": "bad", "failed": "bad", "slower": "warn", "unsure": "warn", "quiet": "good", "off": "dim"}
+_MARKS = {
+    "STALLED": "bad",
+    "STARVED": "bad",
+    "failed": "bad",
+    "slower": "warn",
+    "unsure": "warn",
+    "quiet": "good",
+    "off": "dim",
+}
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
