@@ -49,11 +49,15 @@ class Column:
 class Output:
     """Writes results to ``stream``, by default stdout.
 
-    Colour needs a terminal, no NO_COLOR and another TERM than dumb. A locale that is not UTF-8 gets ASCII.
+    Colour needs a terminal, no NO_COLOR and another TERM than dumb. A locale that is not UTF-8 gets ASCII. Raises
+    Problem when there is no stdout.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream if stream is not None else sys.stdout
+        chosen = stream if stream is not None else sys.stdout
+        if chosen is None:
+            raise Problem(Exit.USAGE, "the result could not be written: stdout is closed")
+        self._stream = chosen
         terminal = is_terminal(self._stream)
         self.colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         self.ascii = not _speaks_utf8(self._stream)

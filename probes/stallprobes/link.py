@@ -7,6 +7,7 @@ before the process does, whichever thread asks for them.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import queue
 import signal
@@ -24,6 +25,7 @@ from stallprobes.messages import FromEngine, Start, ToEngine
 
 _LAST_WORDS = 4096
 _REAP_S = 0.4
+_FIRST_FREE_FD = 3
 
 
 class _Spawner:
@@ -91,13 +93,17 @@ class Link:
         self.gone = threading.Event()
         self._words_fd = os.memfd_create("stallscope-stderr", os.MFD_CLOEXEC)
         ours, theirs = socket.socketpair()
+        passed: list[int] = []
         try:
+            # In a process without stdin, stdout or stderr these could be 0, 1 or 2, which are the engine's own.
+            for fd in (board_fd, theirs.fileno()):
+                passed.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD))
             self.process = subprocess.Popen(
-                _command(board_fd, theirs.fileno()),
+                _command(*passed),
                 stdin=subprocess.DEVNULL,
                 stdout=self._words_fd,
                 stderr=self._words_fd,
-                pass_fds=(board_fd, theirs.fileno()),
+                pass_fds=passed,
                 start_new_session=True,
                 env=_environment(),
             )
@@ -107,6 +113,8 @@ class Link:
             raise
         finally:
             theirs.close()
+            for fd in passed:
+                os.close(fd)
         self._connection = Connection(ours.detach())
 
     @staticmethod
@@ -205,6 +213,8 @@ def _command(board_fd: int, control_fd: int) -> Sequence[str]:
 def _environment() -> dict[str, str]:
     """This process's environment, in which the engine finds the package where this process found it."""
     environment = dict(os.environ)
+    # Without compiled code there is no loop.
+    environment.pop("NUMBA_DISABLE_JIT", None)
     root = Path(__file__).resolve().parent.parent
     # An installed package is found anyway, and site-packages must not come before the standard library.
     if root.name not in ("site-packages", "dist-packages"):

@@ -137,3 +137,22 @@ def test_the_progress_bar_is_for_terminals_and_leaves_nothing_behind() -> None:
     assert "\x1b" not in out
     _, _, seen = in_a_terminal("all-kinds", "", TERM="dumb")
     assert "\x1b" not in seen
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 2>&-", "0<&- 1>&- 2>&-"])
+def test_a_run_without_standard_files_reaches_its_engine(closed: str) -> None:
+    """A closed 0, 1 or 2 is the next file that is opened: the board, or the engine's socket."""
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command(None, "run", "launch", "--sim", "--seconds", "0.5")],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    if "1>" in closed:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr in ("", "stallscope: the result could not be written: stdout is closed\n")
+    else:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "SIMULATED" in done.stdout
