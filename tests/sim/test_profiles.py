@@ -77,6 +77,11 @@ def test_settings_of_every_kind(text: str, read: object) -> None:
         ("timeslice_us=nan", "--sim-set: engine.timeslice_us is nan, it must be a number up to 1000000000"),
         ("gpus=1.5", "--sim-set: machine.gpus is 1.5, it must be a whole number"),
         ("peer_access=maybe", "--sim-set: machine.peer_access is 'maybe', it must be true or false"),
+        ("sms=" + "9" * 400, "--sim-set: machine.sms is too large, it must be a whole number up to 1000000000"),
+        ("cuLaunchKernel=" + "9" * 400, "--sim-set: cuLaunchKernel is too large, it must be a number up to 1000000000"),
+        ("cuLaunchKernel=1e-300/1", "profile h200: calls.cuLaunchKernel is 1e-300, too far below its 99th percentile"),
+        ("wake_us=100", "profile h200: locks.wake_us is 100, it must not be above its 99th percentile, 90"),
+        ("title=\x1b[31m", "--sim-set: machine.title is '\\x1b[31m', it must be a text"),
         ("cuLaunchKernel=x", "--sim-set: cuLaunchKernel is 'x', it must be MEDIAN or MEDIAN/P99 in us"),
         (
             "cuLaunchKernel=9/5",
@@ -108,6 +113,14 @@ def test_an_unknown_profile_is_one_sentence_with_the_nearest() -> None:
         ('base = "h200"\n[engine]\nslice = 3', "nobody knows engine.slice"),
         ('base = "h200"\n[engine]\ntimeslice_us = "long"', "engine.timeslice_us is 'long', it must be a number"),
         ('base = "h200"\n[calls]\ncuLaunchKernel = 3', "calls.cuLaunchKernel is 3, it must be [median"),
+        (
+            'base = "h200"\n[calls]\ncuLunchKernel = [1, 2]',
+            "nobody knows calls.cuLunchKernel, did you mean cuLaunchKernel?",
+        ),
+        ('base = "h200"\nsource = "\\u001b[2J"', "source is '\\x1b[2J', it must be a text"),
+        ('base = "h200"\n[machine]\nsms = ' + "9" * 5000, "is damaged: Exceeds the limit"),
+        ('base = "h200"\n[machine]\nsms = 0x' + "f" * 5000, "machine.sms is too large"),
+        ('base = "h200"\nx = ' + "[" * 100_000, "it is nested too deeply"),
         ('base = "h200"\nengine = 3', "it has no section engine"),
         ("\ufffd\x00", "is damaged"),
     ],
@@ -119,6 +132,24 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, text: str, words: str) -
         profile.load(str(file))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["calls = 3", "locks = 3", "[calls]\ncuLaunchKernel = [1]"])
+def test_a_damaged_file_is_one_whatever_is_set(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(f'base = "h200"\n{text}\n')
+    for key, value in (("cuLaunchKernel", "3"), ("wake_us", "3")):
+        with pytest.raises(ProfileError, match="profile mine"):
+            profile.load(str(file), {key: value})
+
+
+def test_a_profile_says_what_every_call_takes(tmp_path: Path) -> None:
+    whole = Path(profile.__file__).with_name("profiles") / "h200.toml"
+    lines = whole.read_text().splitlines()
+    file = tmp_path / "mine.toml"
+    file.write_text("\n".join(line for line in lines if not line.startswith("cuLaunchKernel")))
+    with pytest.raises(ProfileError, match=r"calls\.cuLaunchKernel is missing"):
+        profile.load(str(file))
 
 
 def test_a_file_of_ones_own_is_a_profile(tmp_path: Path) -> None:

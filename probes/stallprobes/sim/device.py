@@ -131,7 +131,7 @@ class Gpu:
         self.graphics = GraphicsEngine(
             clock,
             Slices(
-                timeslice_ns=us(figures.timeslice_us),
+                timeslice_ns=max(us(figures.timeslice_us), 1),
                 save_ns=us(figures.save_us),
                 save_ns_per_thread=figures.save_ns_per_thread,
                 restore_ns=us(figures.restore_us),

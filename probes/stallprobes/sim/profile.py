@@ -6,7 +6,6 @@ data sheets give them, and in nanoseconds everywhere else.
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -21,6 +20,10 @@ from stallprobes.sim.figures import SECTIONS, Copy, Drag, Engine, Locks, Machine
 
 DEFAULT = "h200"
 _MOST = 1e9
+# How far a 99th percentile may lie above its median; the tables of quantiles end somewhere.
+_WIDEST = 1e6
+# Figures of the section locks that are a median and a 99th percentile.
+_PAIRS = tuple((f"{name}_us", f"{name}_p99_us") for name in ("spin_react", "wake", "timer", "poll"))
 
 
 class ProfileError(Exception):
@@ -97,11 +100,13 @@ def load(name: str | None = None, settings: Mapping[str, str] | None = None) -> 
     """
     name = DEFAULT if name is None else name
     data = _read(name)
-    settings = dict(settings or {})
+    label = Path(name).stem if name.endswith(".toml") else name
+    plain = _build(label, data, {})
+    if not settings:
+        return plain
     for key, value in settings.items():
         _set(data, key, value)
-    label = Path(name).stem if name.endswith(".toml") else name
-    return _build(label, data, settings)
+    return _build(label, data, dict(settings))
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -158,7 +163,10 @@ def _read(name: str) -> dict[str, Any]:
         data = tomllib.loads(place.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProfileError(f"{where} cannot be read: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise ProfileError(f"{where} is damaged: it is nested too deeply") from error
+    except ValueError as error:
+        # What TOML and UTF-8 do not allow, and integers of thousands of digits.
         raise ProfileError(f"{where} is damaged: {error}") from error
     base = data.pop("base", None)
     if base is None:
@@ -186,7 +194,10 @@ def _build(name: str, data: dict[str, Any], settings: Mapping[str, str]) -> Prof
     source = data.get("source")
     if not isinstance(source, str):
         raise ProfileError(f"{where} is damaged: it does not say its source")
+    _check(where, "source", "str", None, source)
     sections = {key: _section(where, key, kind, data.get(key)) for key, kind in SECTIONS.items()}
+    for median, p99 in _PAIRS:
+        _check_pair(where, f"locks.{median}", getattr(sections["locks"], median), getattr(sections["locks"], p99))
     calls = _calls(where, data.get("calls"))
     return Profile(name=name, source=source, settings=settings, calls=calls, **sections)
 
@@ -214,10 +225,13 @@ def _check(where: str, key: str, kind: str, above: float | None, value: object) 
         "int": isinstance(value, int) and not isinstance(value, bool),
         "float": isinstance(value, (int, float)) and not isinstance(value, bool),
     }[kind]
-    if not fine:
+    if not fine or (isinstance(value, str) and not value.isprintable()):
         raise ProfileError(f"{where}: {key} is {value!r}, it must be {wanted}")
     if isinstance(value, (int, float)) and kind in ("int", "float"):
-        if not math.isfinite(value) or value > _MOST:
+        if isinstance(value, int) and value > _MOST:
+            # An integer may have more digits than Python writes.
+            raise ProfileError(f"{where}: {key} is too large, it must be {wanted} up to {_MOST:.0f}")
+        if not value <= _MOST:
             raise ProfileError(f"{where}: {key} is {value}, it must be {wanted} up to {_MOST:.0f}")
         if above is not None and value <= above:
             raise ProfileError(f"{where}: {key} is {value}, it must be above {above:g}")
@@ -235,8 +249,23 @@ def _calls(where: str, data: object) -> dict[str, tuple[float, float]]:
             _check(where, f"calls.{call}", "float", None, number)
         if len(numbers) != 2 or numbers[0] > numbers[1] or (numbers[0] == 0 and numbers[1] > 0):
             raise ProfileError(f"{where}: calls.{call} is {pair!r}, it must be [median, 99th percentile] in us")
+        _check_pair(where, f"calls.{call}", *numbers)
         found[call] = (float(numbers[0]), float(numbers[1]))
+    known = _read(DEFAULT)["calls"]
+    for call in found:
+        if call not in known:
+            raise ProfileError(f"{where} is damaged: nobody knows calls.{call}{_nearest(call, known)}")
+    for call in known:
+        if call not in found:
+            raise ProfileError(f"{where} is damaged: calls.{call} is missing")
     return found
+
+
+def _check_pair(where: str, key: str, median: float, p99: float) -> None:
+    if not median <= p99:
+        raise ProfileError(f"{where}: {key} is {median:g}, it must not be above its 99th percentile, {p99:g}")
+    if p99 > median * _WIDEST > 0:
+        raise ProfileError(f"{where}: {key} is {median:g}, too far below its 99th percentile, {p99:g}")
 
 
 def _keys(data: Mapping[str, Any]) -> list[str]:
@@ -287,6 +316,8 @@ def _pair(key: str, text: str, old: list[float]) -> list[float]:
     parts = [_parsed(part) for part in text.split("/")]
     if len(parts) not in (1, 2) or not all(isinstance(part, (int, float)) for part in parts):
         raise ProfileError(f"--sim-set: {key} is {text!r}, it must be MEDIAN or MEDIAN/P99 in us")
+    for part in parts:
+        _check("--sim-set", key, "float", None, part)
     median = float(parts[0])
     if len(parts) == 2:
         return [median, float(parts[1])]
