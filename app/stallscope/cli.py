@@ -306,6 +306,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = Exit.INTERRUPTED
     except (ReaderGone, BrokenPipeError):
         _end_as_a_broken_pipe()
+    except ModuleNotFoundError as error:
+        diagnostics.say(f"the Python package {error.name} is missing: install stallscope again")
+        code = Exit.FAILED
     except Exception:  # a mistake in the program
         # Python's own answer would be exit code 1, which here means a regression.
         traceback.print_exc()

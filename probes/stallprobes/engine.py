@@ -159,7 +159,11 @@ class Engine:
 def _backend(name: str) -> Backend:
     if name not in BACKENDS:
         raise BackendError(EXIT_USAGE, f"there is no backend {name!r}, only {', '.join(BACKENDS)}")
-    backend: Backend = importlib.import_module(BACKENDS[name]).create()
+    try:
+        backend: Backend = importlib.import_module(BACKENDS[name]).create()
+    except ModuleNotFoundError as error:
+        what = f"the Python package {error.name} is missing"
+        raise BackendError(EXIT_ENGINE, f"{what}: install stallscope again (stallscope doctor)") from error
     return backend
 
 

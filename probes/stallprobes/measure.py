@@ -31,6 +31,7 @@ _PROOF_S = 5.0
 _START_S = 1.5
 _STEP_S = 0.1
 _SHORTEST_QUIET_S = 1.0
+_MOST_NAMES = 20
 _CONTEXTS = {context.name: context for context in (PRIMARY, SECONDARY, THIRD, GREEN)}
 _STREAMS = {"own": Place, "null": on_null_stream, "shared": on_shared_stream}
 _STATES = {
@@ -169,10 +170,14 @@ def _together(names: Iterable[str]) -> Variant:
 
 def _unknown(what: str, name: str, there: Iterable[str]) -> str:
     names = list(there)
+    if not names:
+        return f'there is no {what} "{name}": only patterns have any'
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f'there is no {what} "{name}"; ' + (
-        f'did you mean "{near[0]}"?' if near else f"there are: {', '.join(names)}"
-    )
+    return f'there is no {what} "{name}"; ' + (f'did you mean "{near[0]}"?' if near else _known(names))
+
+
+def _known(names: Sequence[str]) -> str:
+    return f"there are: {', '.join(names)}" if len(names) <= _MOST_NAMES else "see: stallscope list"
 
 
 def run(
@@ -191,8 +196,8 @@ def run(
     ``gpu``: UUIDs of the GPUs to use, by commas. ``stop`` is asked every 0.1 s; once it says True, or at a
     KeyboardInterrupt, what was measured is returned. ``survey`` saves asking the driver once more.
 
-    Raises EngineFailed when there is no usable GPU or the options are wrong; any later failure makes its variant
-    invalid and the run goes on.
+    Raises EngineFailed when there is no usable GPU or the options are wrong before anything was measured; any later
+    failure makes its variant invalid and the run goes on.
     """
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     settings = options or Options()
@@ -207,7 +212,7 @@ def run(
             break
         meter.begin(f"{pattern} · {variant.name}")
         try:
-            result, told = _variant(pattern, variant, backend, settings, meter)
+            result, told = _variant(pattern, variant, backend, settings, meter, first=not results)
         except KeyboardInterrupt:
             # While an engine starts nobody asks ``stop``; what the variants before it found is kept all the same.
             meter.stopped = True
@@ -282,7 +287,7 @@ class _Meter:
 
 
 def _variant(
-    pattern: str, variant: Variant, backend: str, options: Options, meter: _Meter
+    pattern: str, variant: Variant, backend: str, options: Options, meter: _Meter, first: bool
 ) -> tuple[VariantResult | None, Mapping[str, object]]:
     def without(status: str, reason: str) -> VariantResult:
         return VariantResult(pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
@@ -297,7 +302,7 @@ def _variant(
     except _Stopped:
         return None, session.info
     except EngineFailed as error:
-        if error.exit_code in (EXIT_NO_GPU, EXIT_USAGE):
+        if first and error.exit_code in (EXIT_NO_GPU, EXIT_USAGE):
             raise
         return without("invalid", error.sentence), session.info
     finally:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jsonschema
@@ -214,3 +216,16 @@ def test_beside_other_processes_run_refuses_unless_told(stallscope_command: Comm
     assert "1 other process (pid 1: train)" in refused.stderr
     assert "--allow-shared" in refused.stderr
     assert stallscope_command("run", "secondary-context-d2d", "--allow-shared", mode="shared").returncode == 0
+
+
+@pytest.mark.parametrize("package", ["simpy", "numpy"])
+def test_a_missing_package_is_one_sentence_with_its_name(
+    stallscope_command: Command, package: str, tmp_path: Path
+) -> None:
+    hook = tmp_path / "sitecustomize.py"
+    hook.write_text(f"import sys\nsys.modules[{package!r}] = None\n")
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    done = stallscope_command("run", "launch", "--sim", "--seconds", "0.5", env={"PYTHONPATH": path})
+    assert done.returncode == 4
+    assert f"the Python package {package} is missing: install stallscope again" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -145,8 +145,7 @@ def test_a_run_without_standard_files_reaches_its_engine(closed: str) -> None:
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", *command(None, "run", "launch", "--sim", "--seconds", "0.5")],
         env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=60,
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from stallprobes import measure
+from stallprobes.backend import EXIT_NO_GPU
 from stallprobes.measure import UnknownName, selection
 from stallprobes.model import SECONDARY, Role
 from stallprobes.patterns import patterns
+from stallprobes.session import EngineFailed, Session
 
 
 def test_a_pattern_stands_for_its_variants_and_all_for_every_pattern() -> None:
@@ -47,7 +51,9 @@ def test_probes_over_two_gpus_need_two() -> None:
         (["d2d@secundary"], [], 'did you mean "secondary"?'),
         (["launch/nul"], [], 'did you mean "null"?'),
         (["scalar-readback"], ["pined"], 'did you mean "pinned"?'),
-        (["launch"], ["pinned"], 'no variant "pinned"'),
+        (["launch"], ["pinned"], 'there is no variant "pinned": only patterns have any'),
+        ([""], [], 'there is no pattern or probe ""; see: stallscope list'),
+        (["launch/x"], [], 'there is no stream "x"; there are: own, null, shared'),
     ],
 )
 def test_an_unknown_name_is_said_with_the_nearest(names: list[str], variants: list[str], words: str) -> None:
@@ -65,6 +71,30 @@ def test_a_run_on_the_host_alone_measures_quiet_and_window() -> None:
     assert 0.4 < host.calls / (0.5 * 1000) < 1.2
     assert variant.quiet_s > 0.9
     assert variant.verdicts
+
+
+def test_a_gpu_that_is_lost_on_the_way_costs_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = iter([True, False, True])
+    start = Session.start
+
+    def losing(session: Session) -> Mapping[str, object]:
+        if next(starts):
+            return start(session)
+        raise EngineFailed(EXIT_NO_GPU, "no usable GPU: cuInit returned 999")
+
+    monkeypatch.setattr(Session, "start", losing)
+    result = measure.run(selection(["host"]) * 3, backend="host", seconds=0.5)
+    assert [variant.status for variant in result.variants] == ["ok", "invalid", "ok"]
+    assert result.variants[1].reason == "no usable GPU: cuInit returned 999"
+
+
+def test_without_a_gpu_from_the_start_there_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_gpu(_session: Session) -> Mapping[str, object]:
+        raise EngineFailed(EXIT_NO_GPU, "no usable GPU")
+
+    monkeypatch.setattr(Session, "start", no_gpu)
+    with pytest.raises(EngineFailed):
+        measure.run(selection(["host"]), backend="host", seconds=0.5)
 
 
 def test_a_run_that_is_stopped_keeps_what_it_has() -> None:
