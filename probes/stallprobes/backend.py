@@ -12,7 +12,7 @@ from stallprobes.model import Probe
 MS = 1_000_000
 GIB = 1 << 30
 
-# DESIGN.md 7 names them; 1 (a regression) and 130 (interrupted) are the command line's own.
+# Exit codes of the process. 1 (a regression) and 130 (interrupted) are the command line's own.
 EXIT_USAGE = 2
 EXIT_NO_GPU = 3
 EXIT_ENGINE = 4
@@ -46,7 +46,7 @@ class Unsupported(Exception):
 
 
 class BackendError(Exception):
-    """The backend cannot go on: the exit code of DESIGN.md 7 and one sentence for the user."""
+    """The backend cannot go on: the exit code of the process and one sentence for the user."""
 
     def __init__(self, exit_code: int, sentence: str) -> None:
         super().__init__(exit_code, sentence)

@@ -26,7 +26,7 @@ _SILENCE_S = 30.0
 
 
 class EngineFailed(Exception):
-    """The engine could not start or could not go on: an exit code of DESIGN.md 7 and one sentence for the user."""
+    """The engine could not start or could not go on: the exit code of the process and one sentence for the user."""
 
     def __init__(self, exit_code: int, sentence: str) -> None:
         super().__init__(exit_code, sentence)
@@ -200,7 +200,7 @@ class Session:
     def stop(self) -> None:
         """End the engine, by force if it has not ended in a second, and give everything back. Again does nothing.
 
-        Takes at most 1.5 s, also while a call hangs in the driver or the engine is stopped by a signal. In a forked
+        Takes at most 2 s, also while a call hangs in the driver or the engine is stopped by a signal. In a forked
         child it does nothing: the engine is its parent's.
         """
         if os.getpid() != self._owner:

@@ -29,7 +29,7 @@ TAIL_CALLS = 3
 HOST_SHARE = 0.5
 HIDDEN_NS = 100_000
 HIDDEN_SHARE = 0.7
-# FACTS: starved is fewer than 3 calls returned in half a second or more.
+# Starved: fewer than 3 calls returned in half a second or more.
 STARVED_CALLS = 3
 STARVED_WINDOW_NS = 500 * MS
 IN_FLIGHT_NS = 100 * MS

@@ -51,7 +51,7 @@ def make_probe() -> MakeProbe:
 
 @pytest.fixture
 def gone() -> Gone:
-    """Whether a process ends within the 2 s that the design allows."""
+    """Whether a process ends within 2 s."""
     return _gone_within
 
 

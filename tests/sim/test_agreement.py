@@ -24,7 +24,7 @@ RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 FILES = ("h200.json", "h200x2.json")
 SECONDS = 1.5
 PHASES = ("call", "wait")
-# What issue 3 allows: where the recording is within 3 times its quiet, and where it is more.
+# By what factors the two may differ: where the recording is within 3 times its quiet, and where it is more.
 NEAR, FAR, STALL = 1.5, 2.0, 3.0
 FEWEST = 3
 

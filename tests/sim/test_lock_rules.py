@@ -1,4 +1,4 @@
-"""The driver's locks: who waits, who starves, and who needs none. FACTS.md 2.3 and 3."""
+"""The driver's locks: who waits, who starves, and who needs none. The relations are those measured on an H200."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def quiet() -> dict[str, float]:
 
 
 def test_what_stalls_and_what_does_not(bench: MakeBench, us: type[Helpers]) -> None:
-    """The table of FACTS.md 3 as relations: times quiet of launch, D2D, pinned D2H; an event query needs no lock."""
+    """As measured on an H200, as relations: times quiet of launch, D2D, pinned D2H; an event query needs no lock."""
     quiet = medians(bench, us, None)
     none, some, much, starved = (0.5, 2.2), (2, 40), (100, 3_000), (1_000, float("inf"))
     expected = {

@@ -93,7 +93,7 @@ def test_a_pinned_copy_slips_between_the_chunks_of_a_staged_one(bench: MakeBench
 
 
 def test_a_staged_copy_keeps_its_stream_and_on_the_null_stream_its_context(bench: MakeBench, us: type[Helpers]) -> None:
-    """FACTS.md 2.3, the whole table: which launch starves, which waits for a copy, which is little disturbed."""
+    """As measured on an H200: which launch starves, which waits for a copy, which is little disturbed."""
     victim = entries()["launch"]
     places = {"other": Place(), "X": on_shared_stream(), "NULL": on_null_stream()}
     starved = {("warm", "X", "X"), ("warm", "X", "NULL"), ("warm", "NULL", "NULL")}
