@@ -159,6 +159,13 @@ def test_a_file_of_ones_own_is_a_profile(tmp_path: Path) -> None:
     assert (loaded.name, loaded.engine.timeslice_us, loaded.source) == ("mine", 1000, "a guess")
 
 
+def test_a_file_of_ones_own_does_not_pass_for_a_fitted_one(tmp_path: Path) -> None:
+    file = tmp_path / "h200.toml"
+    file.write_text('base = "h200"\n[engine]\ntimeslice_us = 1000\n')
+    loaded = profile.load(str(file))
+    assert (loaded.name, loaded.source) == (str(file), "not given; what it does not say is as in h200")
+
+
 def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="cannot be read: No such file"):
         profile.load(str(tmp_path / "none.toml"))

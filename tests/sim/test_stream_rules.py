@@ -145,7 +145,7 @@ def test_stopping_opens_every_gate(bench: MakeBench) -> None:
 
 
 def test_probes_on_one_shared_null_stream_share_it(bench: MakeBench, us: type[Helpers]) -> None:
-    """What the NULL stream of report 3 stands on: two probes that name it mean the same stream."""
+    """What the NULL stream of pageable-d2h-vs-launch stands on: two probes that name it mean the same stream."""
     place = on_null_stream()
     victim = entries()["launch"].probe(place)
     other: Probe = entries()["d2h-pinned-large"].probe(place)

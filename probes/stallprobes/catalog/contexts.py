@@ -31,7 +31,7 @@ ENTRIES = (
         role=Role.AGGRESSOR,
         program=_context_churn,
         what="cuCtxCreate and cuCtxDestroy, again and again. Each context takes about 0.5 GiB of GPU memory.",
-        source="report 1, the expert's advice: create contexts beforehand, not in the critical part",
+        source="the report of secondary-context-d2d, its advice: create contexts beforehand, not in the critical part",
         causes=(
             Cause(
                 why="Making and ending a context takes the device's memory management and work on the GPU itself.",

@@ -224,7 +224,7 @@ ENTRIES = (
         period_ns=VICTIM_PERIOD_NS,
         size=1 * MIB,
         what="cuMemcpyDtoDAsync within the GPU, then a wait for it. The GPU does it with a kernel.",
-        source="report 1: copies of 1 MiB on a non-blocking stream",
+        source="the report of secondary-context-d2d: copies of 1 MiB on a non-blocking stream",
     ),
     Entry(
         name="d2d-batch",
@@ -234,7 +234,7 @@ ENTRIES = (
         period_ns=VICTIM_PERIOD_NS,
         size=1 * MIB,
         what="cuMemcpyBatchAsync of one copy with PREFER_OVERLAP_WITH_COMPUTE, then a wait for it.",
-        source="the flag that promises what the user of report 1 wanted; needs CUDA 12.8",
+        source="the flag that promises what the reporter of secondary-context-d2d wanted; needs CUDA 12.8",
     ),
     Entry(
         name="d2d-by-host",
@@ -244,7 +244,7 @@ ENTRIES = (
         period_ns=VICTIM_PERIOD_NS,
         size=1 * MIB,
         what="The same move by copy engines: D2H into pinned memory, H2D out of it, then a wait.",
-        source="report 1: a copy engine does not wait for the graphics engine",
+        source="the report of secondary-context-d2d: a copy engine does not wait for the graphics engine",
     ),
     Entry(
         name="d2h-pinned",
@@ -274,7 +274,7 @@ ENTRIES = (
         period_ns=VICTIM_PERIOD_NS,
         size=4 * KIB,
         what="cuMemcpyDtoHAsync into pageable memory: the call itself waits for the copy.",
-        source="reports 3, 4 and 5",
+        source="the reports of pageable-d2h-vs-launch, scalar-readback and default-stream-gate",
     ),
     Entry(
         name="scalar-readback",
@@ -283,7 +283,7 @@ ENTRIES = (
         program=lambda place, size: _scalar_readback(Space.PAGEABLE, place, size),
         period_ns=10 * MS,
         what="A 5 ms reduction, then its 4-byte result read back to pageable memory.",
-        source="report 4: norm in CUDA.jl, a reduction that ends in a scalar",
+        source="the report of scalar-readback: norm in CUDA.jl, a reduction that ends in a scalar",
     ),
     Entry(
         name="scalar-readback-pinned",
@@ -292,7 +292,7 @@ ENTRIES = (
         program=lambda place, size: _scalar_readback(Space.PINNED, place, size),
         period_ns=10 * MS,
         what="A 5 ms reduction, then its 4-byte result read back to pinned memory.",
-        source="report 4, with pinned memory",
+        source="the report of scalar-readback, with pinned memory",
     ),
     Entry(
         name="scalar-on-device",
@@ -301,7 +301,7 @@ ENTRIES = (
         program=lambda place, size: _scalar_readback(None, place, size),
         period_ns=10 * MS,
         what="A 5 ms reduction whose result stays on the GPU; nothing in the loop waits.",
-        source="report 4, what helps: keep the scalar on the device",
+        source="the report of scalar-readback, what helps: keep the scalar on the device",
     ),
     Entry(
         name="scalar-first-call",
@@ -310,7 +310,7 @@ ENTRIES = (
         program=_first_readback,
         period_ns=20 * MS,
         what="A small kernel and its read-back with every call made for the first time: code just loaded, new memory.",
-        source="report 4: the first calls are slow, measure the second iteration",
+        source="the report of scalar-readback: the first calls are slow, measure the second iteration",
     ),
     Entry(
         name="d2h-pageable-warm",
@@ -319,7 +319,7 @@ ENTRIES = (
         program=lambda place, size: _d2h(Space.PAGEABLE, place, size),
         size=256 * MIB,
         what="Large D2H copies into one pageable buffer, again and again.",
-        source="report 3, with a buffer that was in use before",
+        source="the report of pageable-d2h-vs-launch, with a buffer that was in use before",
         causes=(_STAGING_NULL, _D2H_ENGINE, _SHARED_BUS, _STAGING),
     ),
     Entry(
@@ -329,7 +329,7 @@ ENTRIES = (
         program=_d2h_fresh,
         size=256 * MIB,
         what="Large D2H copies, each into pageable memory just mapped, which the copy must fault in page by page.",
-        source="report 3: each copy into a new CPU tensor",
+        source="the report of pageable-d2h-vs-launch: each copy into a new CPU tensor",
         causes=(_STAGING_NULL, _D2H_ENGINE, _SHARED_BUS, _STAGING),
     ),
     Entry(
@@ -339,7 +339,7 @@ ENTRIES = (
         program=lambda place, size: _d2h(Space.PINNED, place, size),
         size=256 * MIB,
         what="Large D2H copies into pinned memory, again and again.",
-        source="report 3: pinned memory cures it",
+        source="the report of pageable-d2h-vs-launch: pinned memory cures it",
         causes=(_D2H_ENGINE, _SHARED_BUS),
     ),
     Entry(

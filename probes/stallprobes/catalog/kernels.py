@@ -138,7 +138,7 @@ ENTRIES = (
         program=_launch,
         period_ns=VICTIM_PERIOD_NS,
         what="cuLaunchKernel of an empty kernel, then a wait for it.",
-        source="report 3: launches of a small kernel in one thread while another copies",
+        source="the report of pageable-d2h-vs-launch: launches of a small kernel in one thread while another copies",
     ),
     Entry(
         name="graph-launch",
@@ -156,7 +156,7 @@ ENTRIES = (
         program=lambda place, _: _spin(place, FEW_BLOCKS),
         period_ns=2 * MS,
         what="Kernels of 50 ms, 16 blocks of 256 threads, queued back to back so that one always runs.",
-        source="report 1: a long kernel of 16 × 256 threads in the primary context",
+        source="the report of secondary-context-d2d: a long kernel of 16 × 256 threads in the primary context",
         causes=(_TIME_SLICE,),
     ),
     Entry(
@@ -166,7 +166,7 @@ ENTRIES = (
         program=lambda place, _: _spin(place, FILL_GPU),
         period_ns=2 * MS,
         what="Kernels of 50 ms that hold every SM, queued back to back.",
-        source="report 1, with a kernel that leaves no SM free",
+        source="the report of secondary-context-d2d, with a kernel that leaves no SM free",
         causes=(_TIME_SLICE, _NO_ROOM),
     ),
     Entry(

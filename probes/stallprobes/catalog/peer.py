@@ -122,7 +122,7 @@ _PEER_COPY = Entry(
     period_ns=PERIOD_NS,
     size=1 * MIB,
     what="cuMemcpyPeerAsync to the second GPU, peer access off, then a wait for it: the driver stages it in the host.",
-    source="report 2, stream B",
+    source="the report of peer-copy-behind-kernel, stream B",
 )
 _BEHIND = Entry(
     name="peer-copy-behind-kernel",
@@ -131,7 +131,7 @@ _BEHIND = Entry(
     program=_behind_kernel(_peer),
     size=1 * MIB,
     what="A kernel of 96 ms and a peer copy behind it on the same stream, peer access off.",
-    source="report 2, stream A",
+    source="the report of peer-copy-behind-kernel, stream A",
     causes=(_QUEUED,),
 )
 
@@ -143,7 +143,7 @@ ENTRIES = (
         title="peer copy · direct",
         program=_alone(_peer, direct=True),
         what="cuMemcpyPeerAsync to the second GPU, peer access on, then a wait for it.",
-        source="report 2, the remedy that did not work on that machine",
+        source="the report of peer-copy-behind-kernel, the remedy that did not work on that machine",
     ),
     replace(
         _PEER_COPY,
@@ -151,7 +151,7 @@ ENTRIES = (
         title="relay · one stream",
         program=_alone(_relay_naive),
         what="D2H into pinned memory, then H2D straight to the other GPU, both on the source GPU's stream.",
-        source="report 2, the obvious reading of the advice",
+        source="the report of peer-copy-behind-kernel, the obvious reading of the advice",
     ),
     replace(
         _PEER_COPY,
@@ -159,7 +159,7 @@ ENTRIES = (
         title="relay · two streams",
         program=_alone(_relay),
         what="D2H into pinned memory, then H2D on a stream of the destination GPU, in 4 MiB chunks tied by events.",
-        source="report 2, the advice done well",
+        source="the report of peer-copy-behind-kernel, the advice done well",
     ),
     _BEHIND,
     replace(
@@ -192,7 +192,7 @@ ENTRIES = (
         program=_behind_kernel(None),
         size=1 * MIB,
         what="A kernel of 96 ms on a stream, again and again, and nothing behind it.",
-        source="report 2: submitting copies only to streams with no pending work avoids the stall",
+        source="the report of peer-copy-behind-kernel: copies only to streams with no pending work avoid the stall",
         causes=(_QUEUED,),
     ),
 )

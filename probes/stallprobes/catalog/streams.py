@@ -110,7 +110,7 @@ ENTRIES = (
         program=_launch_then_open,
         period_ns=20 * MS,
         what="A launch on an unrelated stream; only after it returned is the gate opened that a copy waits for.",
-        source="report 5, thread 2",
+        source="the report of default-stream-gate, thread 2",
     ),
     Entry(
         name="gated-copy",
@@ -120,7 +120,7 @@ ENTRIES = (
         period_ns=10 * MS,
         what="A 4-byte pageable D2H that waits for an event behind a host function. A watchdog opens the gate after "
         "250 ms.",
-        source="report 5, thread 1",
+        source="the report of default-stream-gate, thread 1",
         causes=(_DEADLOCK,),
     ),
     Entry(
@@ -130,7 +130,7 @@ ENTRIES = (
         program=lambda place, size: _gated_copy(Space.PINNED, place, size),
         period_ns=10 * MS,
         what="The same with pinned memory: the copy's call returns at once.",
-        source="report 5, the first remedy",
+        source="the report of default-stream-gate, the first remedy",
         causes=(_DEADLOCK,),
     ),
     Entry(

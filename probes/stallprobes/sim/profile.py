@@ -100,13 +100,19 @@ def load(name: str | None = None, settings: Mapping[str, str] | None = None) -> 
     """
     name = DEFAULT if name is None else name
     data = _read(name)
-    label = Path(name).stem if name.endswith(".toml") else name
+    label = _label(name)
     plain = _build(label, data, {})
     if not settings:
         return plain
     for key, value in settings.items():
         _set(data, key, value)
     return _build(label, data, dict(settings))
+
+
+def _label(name: str) -> str:
+    """What results are marked with; a file must not pass for a profile of the package."""
+    stem = Path(name).stem
+    return stem if name.endswith(".toml") and stem not in names() else name
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -173,6 +179,7 @@ def _read(name: str) -> dict[str, Any]:
         return data
     if base == name or base not in names():
         raise ProfileError(f"{where} is damaged: its base {base!r} is not one of {', '.join(names())}")
+    data.setdefault("source", f"not given; what it does not say is as in {base}")
     return _over(_read(base), data)
 
 
