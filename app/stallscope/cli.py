@@ -245,7 +245,7 @@ class _Interrupt:
     """While it lasts, the first SIGINT, SIGTERM or SIGHUP asks the run to end with what it has.
 
     If nobody has looked at ``stop`` within GRACE_S after it, because the engine still starts, or at a second signal,
-    KeyboardInterrupt is raised where the main thread is.
+    KeyboardInterrupt is raised where the main thread is. A signal that is ignored (nohup) stays so.
     """
 
     GRACE_S = 0.3
@@ -257,7 +257,8 @@ class _Interrupt:
 
     def __enter__(self) -> _Interrupt:
         for number in (*self.SIGNALS, signal.SIGALRM):
-            self._before[number] = signal.signal(number, self._handle)
+            if number == signal.SIGALRM or signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -154,7 +154,7 @@ def bare_uuid(uuid: str) -> str:
 
 
 def _named(name: str, gpus: Sequence[Gpu]) -> Gpu:
-    if name.isdecimal():
+    if name.isdecimal() and len(name) < 10:
         for gpu in gpus:
             if (gpu.nvml_index if gpu.nvml_index is not None else gpu.cuda_index) == int(name):
                 return gpu
@@ -232,7 +232,8 @@ def processes_on(module: Any, handle: Any) -> tuple[GpuProcess, ...]:
 def _process_name(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
+            # Its owner chose it, and a terminal would obey what is not printable.
+            return "".join(letter if letter.isprintable() else "?" for letter in file.read().strip())
     except OSError:
         return "?"  # of another user's or container's
 

@@ -40,6 +40,20 @@ def test_an_interrupted_run_shows_what_it_has_and_exits_130(number: signal.Signa
     assert err == "stallscope: interrupted; what was measured until then is shown\n"
 
 
+def test_a_closed_terminal_does_not_end_a_run_under_nohup() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = started("until-stopped")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=1)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+
+
 def test_interrupted_json_is_still_json() -> None:
     process = started("until-stopped", "--json")
     process.send_signal(signal.SIGINT)

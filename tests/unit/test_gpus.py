@@ -21,6 +21,16 @@ HIDDEN = Gpu("GPU-cccc3333-0000-0000-0000-000000000003", "0000:5e:00.0", "NVIDIA
 MACHINE = Survey((ONE, TWO, HIDDEN), DriverReport(cuda_version=13000))
 
 
+def test_another_users_process_cannot_talk_to_the_terminal() -> None:
+    own = Path("/proc/self/comm")
+    before = own.read_text()
+    own.write_text("a\x1b[2Jb")
+    try:
+        assert gpus._process_name(os.getpid()) == "a?[2Jb"
+    finally:
+        own.write_text(before.strip())
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -54,7 +64,7 @@ def test_where_only_one_can_be_used_two_are_not_made_up() -> None:
     assert choose(None, Survey((ONE, HIDDEN), DriverReport()), count=2) == (ONE,)
 
 
-@pytest.mark.parametrize("spec", ["7", "GPU-dddd", "nonsense", "ff:00.0", "", ","])
+@pytest.mark.parametrize("spec", ["7", "GPU-dddd", "nonsense", "ff:00.0", "", ",", "9" * 5000])
 def test_a_gpu_that_is_not_there_is_said_in_a_sentence(spec: str) -> None:
     with pytest.raises(NoGpu):
         choose(spec, MACHINE)
