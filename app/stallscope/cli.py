@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -44,15 +45,62 @@ class _Group(click.Group):
     epilog=_EXIT_CODES,
 )
 @click.version_option(package_name="stallscope", message="%(prog)s %(version)s")
+@click.option("--gpu", metavar="GPU", help="The screen's GPU: index as in nvidia-smi, UUID, or PCI address.")
+@click.option("--sim", metavar="PROFILE", help="Open the screen on a simulated GPU (h200).")
+@click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Record what the screen shows.")
+@click.option("--allow-shared", is_flag=True, help="Disturb other processes on the GPU without asking.")
+@click.option("--ascii", "ascii_only", is_flag=True, help="Draw the screen with ASCII letters only.")
 @click.pass_context
-def cli(context: click.Context) -> None:
+def cli(
+    context: click.Context,
+    gpu: str | None,
+    sim: str | None,
+    record: Path | None,
+    allow_shared: bool,
+    ascii_only: bool,
+) -> None:
     """An oscilloscope for CUDA concurrency stalls.
 
-    Probes run live against the GPU, each call's latency goes into a histogram, and the verdict says which call
-    stalls, by how much against quiet, and because of what.
+    Without a command it opens the screen: probes run live against the GPU, each call's latency goes into a
+    histogram, and the verdict says which call stalls, by how much against quiet, and because of what. Without a
+    usable GPU the screen runs on a simulated one and says so.
     """
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+    if context.invoked_subcommand is not None:
+        given = [name for name, value in context.params.items() if value]
+        if given:
+            name = "--" + given[0].removesuffix("_only").replace("_", "-")
+            raise Problem(
+                Exit.USAGE, f"{name} before a command is for the screen; give it after the command if it has it"
+            )
+        return
+    if gpu is not None and sim is not None:
+        raise Problem(Exit.USAGE, "--gpu and --sim exclude each other")
+    from stallscope import screenrun
+    from stallscope.source import Wish
+
+    wish = Wish(gpu=gpu, sim=sim, allow_shared=allow_shared)
+    diagnostics.leave(screenrun.live(wish, record, ascii_only))
+
+
+@cli.command(short_help="Show a recording on the screen.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII letters only.")
+def replay(file: Path, ascii_only: bool) -> None:
+    """Show a recording FILE (of stallscope --record) on the screen, with pause and seek. No GPU is needed."""
+    from stallscope import screenrun
+
+    diagnostics.leave(screenrun.replay(file, ascii_only))
+
+
+@cli.command(short_help="The screen's settings file, with every default.")
+def settings() -> None:
+    """Write the documented settings file with every default; the file says where it belongs."""
+    from stallscope.settings import document
+
+    out = Output()
+    for line in document().splitlines():
+        out.line(line)
+    out.flush()
 
 
 @cli.command("list", short_help="What can be run: patterns and probes.")

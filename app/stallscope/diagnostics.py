@@ -68,6 +68,20 @@ def is_terminal(stream: object) -> bool:
         return False
 
 
+def why_no_screen() -> str | None:
+    """Why no screen can be drawn here, in a sentence; None where it can."""
+    if os.environ.get("TERM", "") in ("", "dumb", "unknown"):
+        term = os.environ.get("TERM", "")
+        return (
+            f"the screen needs a terminal that can place the cursor, and TERM={term} is none; for tables and JSON see: "
+            "stallscope --help"
+        )
+    # The screen is drawn on stderr, so that stdout may well be a file.
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        return "the screen needs a terminal for input and output; for tables and JSON see: stallscope --help"
+    return None
+
+
 def leave(code: int) -> NoReturn:
     """End the process with ``code`` without another word, also when stdout can take no more."""
     for stream in (sys.stdout, sys.stderr):

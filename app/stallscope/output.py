@@ -60,7 +60,7 @@ class Output:
         self._stream = chosen
         terminal = is_terminal(self._stream)
         self.colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        self.ascii = not _speaks_utf8(self._stream)
+        self.ascii = not speaks_utf8(self._stream)
         self.width = max(NARROWEST, shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if terminal else _pipe_width())
 
     def line(self, text: str = "", mark: str = "") -> None:
@@ -170,7 +170,9 @@ def _pipe_width() -> int:
     return int(columns) if columns.isdecimal() and int(columns) > 0 else 10_000
 
 
-def _speaks_utf8(stream: TextIO) -> bool:
+def speaks_utf8(stream: TextIO | None = None) -> bool:
+    """Whether ``stream``, by default stdout, and the locale can show more than ASCII."""
+    stream = sys.stdout if stream is None else stream
     spoken = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "")
     # In the C locale Python makes its streams UTF-8 all the same, and says so in LC_CTYPE.
     coerced = os.environ.get("LC_CTYPE") == "C.UTF-8" and not os.environ.get("LC_ALL")

@@ -62,7 +62,7 @@ class Recorder:
         self._thread.start()
 
     def put(self, frame: Frame, quiet: Mapping[str, Quiet]) -> None:
-        """Record a frame and the quiet bases known with it. Never waits: what does not fit is counted in ``dropped``."""
+        """Record a frame and the quiet bases known with it. Never waits; ``dropped`` counts what did not fit."""
         try:
             self._queue.put_nowait((frame, dict(quiet)))
         except queue.Full:

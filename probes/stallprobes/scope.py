@@ -162,16 +162,17 @@ class Scope:
         return loud[0].probe if loud else None
 
     def slowest_ns(self) -> int:
-        """The longest that a victim's call took, or has been in flight for, in the last tenths of a second (ns)."""
+        """The longest that a victim's call took in the window, or has been in flight for (ns); 0 where the host
+        control saw half as much, since that is the machine's own doing."""
         if self._window is None:
             return 0
-        found = 0
+        longest = {Role.VICTIM: 0, Role.HOST: 0, Role.AGGRESSOR: 0}
         for probe in self.bench.probes:
             part = self._window.probes[probe.name]
-            if probe.role is Role.VICTIM and part.on:
-                found = max(found, *(part.lanes[Lane(p)].max_ns for p in _MEASURED if Lane(p) in part.lanes), 0)
-                found = max(found, part.in_flight.age_ns if part.in_flight is not None else 0)
-        return found
+            seen = [part.lanes[Lane(phase)].max_ns for phase in _MEASURED if Lane(phase) in part.lanes]
+            seen.append(part.in_flight.age_ns if part.in_flight is not None else 0)
+            longest[probe.role] = max(longest[probe.role], *seen)
+        return longest[Role.VICTIM] if longest[Role.HOST] * 2 < longest[Role.VICTIM] else 0
 
     def picture(self, focus: str | None, *, columns: int = 60, span_s: float = 60.0, strip: int = 20) -> Picture:
         """What to draw: ``columns`` of heat map over about ``span_s`` seconds, strips of ``strip`` columns over a
@@ -320,9 +321,10 @@ class Scope:
         quiet = self.quiet.get(probe.name)
         flight = part.in_flight
         return Seen(
-            probe=probe,
+            # Its pace may have been changed since the bench was made.
+            probe=probe if probe.period_ns == part.period_ns else replace(probe, period_ns=part.period_ns),
             lanes=part.lanes,
-            quiet={} if quiet is None else quiet.lanes,
+            quiet=() if quiet is None else (quiet.lanes,),
             calls=part.turns,
             # Switched on a moment ago, it had no whole window yet.
             window_ns=min(part.window_ns or 0, max(part.at_ns - part.on_since_ns, 0)) if part.on_since_ns else 0,

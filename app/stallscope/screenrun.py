@@ -1,0 +1,72 @@
+"""From the command line to the screen and back: what has to be right before it opens, and what is left to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stallscope import diagnostics, settings
+from stallscope.diagnostics import Exit, Problem
+from stallscope.output import speaks_utf8
+
+if TYPE_CHECKING:
+    from stallprobes.recording import Recorder
+    from stallscope.replay import Replay
+    from stallscope.source import Live, Wish
+
+
+def live(wish: Wish, record: Path | None, ascii_only: bool) -> int:
+    """The monitor on an engine; the exit code. Raises Problem."""
+    known = _prepared(ascii_only)
+    from stallprobes.recording import Recorder, RecordingError
+    from stallscope.source import Live
+
+    recorder: Recorder | None = None
+    if record is not None:
+        try:
+            recorder = Recorder(record)
+        except RecordingError as error:
+            raise Problem(Exit.USAGE, str(error)) from error
+    code = _show(Live(wish), known, recorder)
+    if recorder is not None:
+        recorder.close()
+        diagnostics.say(recorder.problem or f"recorded to {recorder.path}")
+    return code
+
+
+def replay(file: Path, ascii_only: bool) -> int:
+    """The monitor on a recording; the exit code. Raises Problem."""
+    known = _prepared(ascii_only)
+    from stallprobes.recording import Recording, RecordingError
+    from stallscope.replay import Replay
+
+    try:
+        recording = Recording(file)
+    except RecordingError as error:
+        raise Problem(Exit.USAGE, str(error)) from error
+    code = _show(Replay(recording), known, None)
+    if recording.cut_off:
+        diagnostics.say(f"{file} ends in the middle; all that came before was shown")
+    return code
+
+
+def _prepared(ascii_only: bool) -> settings.Settings:
+    why = diagnostics.why_no_screen()
+    if why is not None:
+        raise Problem(Exit.USAGE, why)
+    try:
+        known = settings.load()
+    except settings.SettingsError as error:
+        raise Problem(Exit.USAGE, str(error)) from error
+    return settings.with_ascii(known, ascii_only or known.ascii or not speaks_utf8())
+
+
+def _show(source: Live | Replay, known: settings.Settings, recorder: Recorder | None) -> int:
+    from stallscope.app import StallscopeApp
+
+    app = StallscopeApp(source, known, recorder)
+    try:
+        app.run()
+    finally:
+        source.close()
+    return app.return_code or 0

@@ -1,0 +1,1 @@
+"""The screens: the monitor, and what lies over it for a moment."""

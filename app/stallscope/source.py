@@ -1,0 +1,289 @@
+"""Where frames come from: the live engine. Nothing here draws, and nothing that a screen calls here waits.
+
+Starting and stopping an engine, and asking the driver, may take seconds or hang; a worker thread does them, one after
+the other. The screen only takes what there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from stallprobes import gpus
+from stallprobes.backend import Options, Unsupported
+from stallprobes.frame import CUDA, LOST, READY, REFUSED, SILENT, SIM, STARTING, Bench, EngineStatus, Frame
+from stallprobes.model import Role
+from stallprobes.session import EngineFailed, Session
+from stallprobes.telemetry import Telemetry
+from stallscope import benches
+
+SILENT_AFTER_S = 0.5
+_LEAVE_S = 0.5
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user asked for: ``gpu`` by index, UUID or PCI address, or ``sim``, a profile of the simulated GPU."""
+
+    gpu: str | None = None
+    sim: str | None = None
+    seed: int = 1
+    sim_set: Mapping[str, str] = field(default_factory=dict)
+    allow_shared: bool = False
+
+
+class Live:
+    """The engine as a source of frames. ``start`` begins; ``frame`` is what is known now; ``close`` ends it."""
+
+    replayed = False
+
+    def __init__(self, wish: Wish, *, survey: Callable[[], gpus.Survey] = gpus.survey) -> None:
+        self.wish = wish
+        self.allowed = wish.allow_shared
+        self.fatal: str | None = None
+        self._ask = survey
+        self._survey: gpus.Survey | None = None
+        # Bench and session change together, so that nobody reads the board of one by the names of another.
+        self._on: tuple[Bench, Session | None] = (Bench("starting", (), SIM if wish.sim else CUDA), None)
+        self._telemetry: Telemetry | None = None
+        self._chosen: tuple[gpus.Gpu, ...] = ()
+        self._status = (STARTING, time.monotonic(), "asking the driver which GPUs there are")
+        self._wanted: dict[str, bool] = {}
+        self._applied: dict[str, bool] = {}
+        self._held: frozenset[str] = frozenset()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._worker = threading.Thread(target=self._work, name="conductor", daemon=True)
+
+    # What the screen calls. Nothing here waits.
+
+    def start(self) -> None:
+        """Begin to look for a GPU, and put the first bench on it."""
+        self._worker.start()
+        self._jobs.put(lambda: self._begin(self.wish.gpu))
+
+    def frame(self) -> Frame:
+        """What is known now."""
+        bench, session = self._on
+        state, since, sentence = self._status
+        now = time.monotonic()
+        age, snapshot = now - since, None
+        if session is not None and state in (READY, LOST):
+            with contextlib.suppress(RuntimeError):
+                snapshot = session.snapshot()
+        if state == READY and session is not None and snapshot is not None:
+            silent_s = now - snapshot.engine_heartbeat_ns / 1e9
+            if not session.alive:
+                state, age, sentence = LOST, 0.0, "the engine ended"
+                self._lost(session)
+            elif silent_s > SILENT_AFTER_S:
+                state, age, sentence = (
+                    SILENT,
+                    silent_s,
+                    "the engine does not answer: stopped, or the machine is very busy",
+                )
+        return Frame(
+            wall_s=time.time(),
+            bench=bench,
+            engine=EngineStatus(state, age, sentence),
+            snapshot=snapshot,
+            telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
+            troubles=() if session is None else session.troubles(),
+            held=self._held,
+            others=self._others(session),
+        )
+
+    def take(self) -> list[Frame]:
+        """What is known now, as the frames that are due."""
+        return [self.frame()]
+
+    def switch(self, name: str, on: bool) -> None:
+        """Say whether a probe shall run. An aggressor waits until quiet is measured."""
+        self._wanted[name] = on
+
+    def wanted(self, name: str) -> bool:
+        """Whether a probe shall run."""
+        probe = self._on[0].probe(name)
+        return self._wanted.get(name, probe is not None and probe.role is not Role.AGGRESSOR)
+
+    def all_off(self) -> None:
+        """Switch every aggressor off."""
+        for name in benches.aggressors(self._on[0]):
+            self._wanted[name] = False
+
+    def apply(self, quiet_missing: bool) -> None:
+        """Switch what has to be switched, now that quiet is there or still ``quiet_missing``."""
+        bench, session = self._on
+        if session is None or self._status[0] != READY:
+            return
+        aims, held = {}, set()
+        for probe in bench.probes:
+            aim = self._wanted.get(probe.name, probe.role is not Role.AGGRESSOR)
+            if aim and probe.role is Role.AGGRESSOR and quiet_missing:
+                held.add(probe.name)
+                aim = False
+            aims[probe.name] = aim
+        self._held = frozenset(held)
+        changed = {name: on for name, on in aims.items() if self._applied.get(name) != on}
+        if changed:
+            with contextlib.suppress(KeyError):
+                session.set_running(changed)
+                self._applied.update(changed)
+
+    def set_period(self, name: str, period_ns: int) -> None:
+        """Change the pace of a probe."""
+        session = self._on[1]
+        if session is not None:
+            session.set_period(name, period_ns)
+
+    def open(self, bench: Bench, wanted: Mapping[str, bool]) -> None:
+        """Stop the engine and start one for ``bench``. ``wanted`` says what shall run where that is not the usual:
+        victims on, aggressors off. Those that are on wait until quiet is measured."""
+        self._jobs.put(lambda: self._put_on(bench, dict(wanted)))
+
+    def restart(self) -> None:
+        """Start a new engine for the same bench, with everything that disturbs switched off."""
+        bench = self._on[0]
+        if bench.probes:
+            self.open(replace(bench), {})
+        else:
+            self._jobs.put(lambda: self._begin(self.wish.gpu))
+
+    def choose(self, gpu: str) -> None:
+        """Go to another GPU with the bench that is on."""
+        self._jobs.put(lambda: self._begin(gpu))
+
+    @property
+    def gpus(self) -> tuple[gpus.Gpu, ...]:
+        """The GPUs that CUDA sees; none while that is not known."""
+        found = () if self._survey is None else self._survey.gpus
+        return tuple(gpu for gpu in found if gpu.cuda_index is not None)
+
+    @property
+    def engine_pid(self) -> int | None:
+        """The engine's process, None without one."""
+        session = self._on[1]
+        return None if session is None else session.engine_pid
+
+    def close(self) -> None:
+        """End the engine. Waits half a second at most; whatever hangs then is killed with this process's end."""
+        if self._telemetry is not None:
+            self._telemetry.stop()
+        self._jobs.put(None)
+        if self._worker.ident is not None:
+            self._worker.join(_LEAVE_S)
+        if self._worker.is_alive():
+            pid = self.engine_pid
+            if pid is not None:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, 9)
+
+    # What the worker does. It may wait.
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+        session = self._on[1]
+        if session is not None:
+            session.stop()
+
+    def _say(self, state: str, sentence: str = "") -> None:
+        self._status = (state, time.monotonic(), sentence)
+
+    def _begin(self, gpu: str | None) -> None:
+        """Find out what there is to run on, and put a bench there."""
+        base = self._on[0] if self._on[0].probes else Bench("first look", benches.first(), CUDA)
+        if self.wish.sim is not None:
+            self._put_on(_simulated(base, None), {})
+            return
+        self._say(STARTING, "asking the driver which GPUs there are")
+        self._survey = self._ask()
+        try:
+            self._chosen = gpus.choose(gpu, self._survey, benches.gpus_needed(base))
+        except gpus.NoGpu as error:
+            if gpu is not None:
+                self.fatal = str(error)
+                return
+            self._put_on(_simulated(base, str(error)), {})
+            return
+        one = self._chosen[0]
+        facts = [f"driver {self._survey.driver_version or 'n/a'}", f"CUDA {self._survey.driver.cuda_version_text}"]
+        if self._telemetry is None or self._telemetry.uuid != one.uuid:
+            if self._telemetry is not None:
+                self._telemetry.stop()
+            self._telemetry = Telemetry(one.uuid)
+            self._telemetry.start()
+        self._put_on(replace(base, backend=CUDA, gpu=one.label, facts=tuple(facts), why_simulated=None), {})
+
+    def _put_on(self, bench: Bench, wanted: dict[str, bool]) -> None:
+        before = self._on[1]
+        self._say(STARTING, "ending the engine before" if before is not None else "the engine starts")
+        if before is not None:
+            before.stop()
+        self._on, self._held = (bench, None), frozenset()
+        self._wanted, self._applied = wanted, {}
+        self._say(STARTING, "the engine makes contexts, streams and buffers")
+        if bench.backend == CUDA and self._survey is not None:
+            try:
+                self._chosen = gpus.choose(
+                    ",".join(one.uuid for one in self._chosen) or None, self._survey, benches.gpus_needed(bench)
+                )
+            except gpus.NoGpu as error:
+                self._say(REFUSED, str(error))
+                return
+        session = Session(bench.probes, backend=bench.backend, options=self._options(bench))
+        try:
+            info = session.start()
+        except Unsupported as error:
+            self._say(REFUSED, error.reason)
+        except EngineFailed as error:
+            self._say(LOST, error.sentence)
+        else:
+            self._on = (_told(bench, info), session)
+            self._say(READY)
+
+    def _options(self, bench: Bench) -> Options:
+        if bench.backend == SIM:
+            return Options(profile=self.wish.sim, seed=self.wish.seed, sim_set=self.wish.sim_set, paced=True)
+        return Options(gpu=",".join(one.cuda_uuid or one.uuid for one in self._chosen) or None)
+
+    def _lost(self, session: Session) -> None:
+        self._say(LOST, "the engine ended")
+        # Its last words may take a moment to be had.
+        self._jobs.put(lambda: self._last_words(session))
+
+    def _last_words(self, session: Session) -> None:
+        failure = session.failure()
+        # The board stays as it is, to be looked at; only the process is taken off the table.
+        session.stop()
+        if session is self._on[1] and failure is not None:
+            self._say(LOST, failure.sentence)
+
+    def _others(self, session: Session | None) -> tuple[str, ...]:
+        if self._telemetry is None:
+            return ()
+        known = self._telemetry.snapshot().processes
+        ours = {os.getpid(), None if session is None else session.engine_pid}
+        strangers = [one for one in known if one.pid not in ours]
+        # Inside a container NVML's process ids are not ours: our engine is then one of the nameless.
+        if session is not None and session.engine_pid is not None and not any(one.pid in ours for one in known):
+            nameless = next((one for one in strangers if one.name == "?"), None)
+            if nameless is not None:
+                strangers.remove(nameless)
+        return tuple(f"{one.name} (pid {one.pid})" for one in strangers)
+
+
+def _told(bench: Bench, info: Mapping[str, object]) -> Bench:
+    """``bench`` with what the engine said of its GPU, where that is not known from elsewhere."""
+    if bench.backend != SIM:
+        return bench
+    facts = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
+    return replace(bench, gpu=str(info.get("gpu", bench.gpu)).removesuffix(" (SIMULATED)"), facts=facts)
+
+
+def _simulated(bench: Bench, why: str | None) -> Bench:
+    return replace(bench, backend=SIM, gpu="simulated GPU", facts=(), why_simulated=why)

@@ -1,0 +1,110 @@
+"""Time against latency for the focused probe, with a mark wherever something was switched."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stallprobes.history import BINS, DECADES, LOW_NS, PER_DECADE, position
+from stallprobes.model import Phase
+from stallprobes.picture import FocusView
+from stallprobes.verdict import STALLED
+from stallprobes.words import duration
+from stallscope.widgets.paint import SHADES, Drawn, Line, cut, rule, runs
+
+LABEL = 8
+
+
+class HeatMap(Drawn):
+    """Draws ``view``: the focused probe's last minute, the newest at the right."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view: FocusView | None = None
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """A title, a line for the marks, and the map."""
+        if self.view is None or height < 3:
+            return []
+        return heat_lines(self.view, width, height)
+
+    @property
+    def columns(self) -> int:
+        """How many columns of time there is room for."""
+        return max(1, self.size.width - LABEL - 1)
+
+
+def heat_lines(view: FocusView, width: int, height: int) -> list[Line]:
+    """The map in ``height`` lines. Cells above three times the quiet p99 are of another colour and letter."""
+    columns = len(view.heat)
+    span = columns * view.column_s
+    # What the title says holds for every panel width.
+    title = f"time × latency of {cut(view.row.title, max(10, width - 60))}"
+    out: list[Line] = [rule(title, width, f"last {span:.0f} s, {view.column_s:g} s a column")]
+    rows = height - 2
+    border = _border(view)
+    out.append([(" " * LABEL + "│", "faint"), *_marks(view, columns)])
+    # The axis has BINS steps; each line takes a stretch of them, the slowest calls at the top.
+    bounds = [round(i * BINS / rows) for i in range(rows + 1)]
+    labels = _labels(rows, bounds)
+    marked = dict(view.marks)
+    for number in range(rows):
+        low, high = bounds[rows - 1 - number], bounds[rows - number]
+        counts = view.heat[:, low:high].sum(axis=1, dtype=np.int64)
+        level = np.where(counts > 0, np.clip(1 + np.log10(np.maximum(counts, 1)) * 1.3, 1, 4), 0).astype(np.int64)
+        aged = (view.ages_ns > 0) & (_positions(view) >= low) & (_positions(view) < high)
+        letters = [
+            "◆" if old else SHADES[shade] if shade else ("▏" if column in marked else " ")
+            for column, (old, shade) in enumerate(zip(aged.tolist(), level.tolist(), strict=True))
+        ]
+        loud = border is not None and high > border
+        styles = [
+            "bad" if old else "hot" if loud and shade else "heat" if shade else "faint"
+            for old, shade in zip(aged.tolist(), level.tolist(), strict=True)
+        ]
+        out.append([(f"{labels[number]:>{LABEL - 1}} │", "dim"), *runs(letters, styles)])
+    return out
+
+
+def _positions(view: FocusView) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return np.array([position(float(age), BINS) for age in view.ages_ns], dtype=np.int64)
+
+
+def _border(view: FocusView) -> int | None:
+    """The step above which a call is a slow one: three times the quiet p99 of its slowest phase."""
+    quiet = [
+        lane.quiet.percentile(99)
+        for lane in view.lanes
+        if lane.quiet is not None and not lane.label and lane.phase is not Phase.INTENDED
+    ]
+    known = [ns for ns in quiet if ns is not None]
+    return position(STALLED * max(known), BINS) if known else None
+
+
+def _labels(rows: int, bounds: list[int]) -> list[str]:
+    labels = [""] * rows
+    for decade in range(DECADES):
+        for number in range(rows):
+            low, high = bounds[rows - 1 - number], bounds[rows - number]
+            if low <= decade * PER_DECADE < high and not labels[number]:
+                labels[number] = duration(LOW_NS * 10**decade / 1000).replace(".00", "").replace(".0", "")
+    # A label for every line is too many when there are few lines a decade.
+    last = None
+    for number in range(rows):
+        if labels[number] and last is not None and number - last < 2:
+            labels[number] = ""
+        elif labels[number]:
+            last = number
+    return labels
+
+
+def _marks(view: FocusView, columns: int) -> Line:
+    letters = [" "] * columns
+    for column, words in view.marks:
+        if 0 <= column < columns:
+            text = "▏" + words
+            # A mark at the right edge is written to its left, so that it can be read at once.
+            start = column if column + len(text) <= columns else max(0, column - len(text) + 1)
+            if start < column:
+                text = words + "▕"
+            letters[start : start + len(text)] = list(text)[: columns - start]
+    return [("".join(letters), "accent")]

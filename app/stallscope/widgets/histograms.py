@@ -1,0 +1,138 @@
+"""The focused probe's histograms: one for each phase, quiet behind live, all on one fixed axis of time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.history import DECADES, LOW_NS, binned, position
+from stallprobes.model import Phase
+from stallprobes.picture import FocusView, LaneView
+from stallprobes.words import duration, times
+from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, length, runs, spread
+
+LABEL = 6
+FIGURES = 22
+TAIL_CALLS = 1000
+_NAMES = {Phase.INTENDED: "due"}
+_LETTERS = np.array(list(BLOCKS))
+
+
+class Histograms(Drawn):
+    """Draws ``view``: the focused probe."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view: FocusView | None = None
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """A title, for each phase a few lines, the axis, a legend where there is room."""
+        if self.view is None:
+            return []
+        return histogram_lines(self.view, width, height)
+
+
+def histogram_lines(view: FocusView, width: int, height: int) -> list[Line]:
+    """The panel for one probe."""
+    row = view.row
+    state = row.state + (f" {times(row.ratio)}" if row.ratio is not None and row.mark in ("bad", "warn") else "")
+    out: list[Line] = [
+        spread([(f" {cut(row.title, width - len(state) - 3)}", "strong")], [(f"{state} ", row.mark)], width)
+    ]
+    phases = [lane for lane in view.lanes if not lane.label]
+    labelled = [lane for lane in view.lanes if lane.label]
+    table = _host_and_device(labelled, width) if labelled else []
+    if not phases or height < 4:
+        return out
+    figures = FIGURES if width >= 64 else 0
+    plot = max(10, width - LABEL - 1 - figures - 1)
+    room = height - 2 - len(table)
+    if room < len(phases):
+        table, room = [], height - 2
+    phases = phases[: max(room, 1)]
+    legend = room - len(phases) >= 2
+    each = min(8, max(1, (room - legend) // len(phases)))
+    for lane in phases:
+        out += _lane(lane, row.in_flight_us if lane.phase is Phase.CALL else None, plot, each, figures)
+    out.append([(" " * (LABEL + 1), ""), (axis_letters(plot), "dim")])
+    out += table
+    if legend:
+        out.append(
+            [(" " * (LABEL + 1), ""), ("░", "quiet"), (" quiet   ", "dim"), ("█", "live"), (" last second", "dim")]
+        )
+    return out
+
+
+def axis_letters(columns: int) -> str:
+    """Times under the axis at every decade, or every other where they would touch."""
+    letters = [" "] * (columns + 8)
+    step = 1 if columns >= DECADES * 6 else 2
+    for decade in range(0, DECADES, step):
+        text = duration(LOW_NS * 10**decade / 1000).replace(".00", "").replace(".0", "").replace(" ", "")
+        at = round(decade * columns / DECADES)
+        letters[at : at + len(text) + 1] = list("╵" + text)
+    return "".join(letters)[:columns]
+
+
+def _lane(lane: LaneView, in_flight_us: float | None, plot: int, rows: int, figures: int) -> list[Line]:
+    live = _heights(binned(lane.live.counts, plot), rows)
+    quiet = (
+        _heights(binned(lane.quiet.counts, plot), rows) if lane.quiet is not None else np.zeros(plot, dtype=np.int64)
+    )
+    flight = None if in_flight_us is None else position(in_flight_us * 1000, plot)
+    texts = _texts(lane) if figures else []
+    out: list[Line] = []
+    for number in range(rows):
+        base = (rows - 1 - number) * 8
+        now = np.clip(live - base, 0, 8)
+        before = np.clip(quiet - base, 0, 8)
+        letters = _LETTERS[now]
+        letters = np.where((now == 0) & (before > 0), "░", letters).tolist()
+        styles = np.where(now == 0, np.where(before > 0, "quiet", ""), np.where(before > now, "both", "live")).tolist()
+        if flight is not None and number == rows - 1:
+            letters[flight], styles[flight] = "◆", "bad"
+        name = _NAMES.get(lane.phase, str(lane.phase)) if number == rows - 1 else ""
+        line: Line = [(f" {name:<{LABEL}}", "dim"), *runs(letters, styles)]
+        text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
+        if figures:
+            line.append((f" {text:<{figures}}", "" if number == rows - 1 else "dim"))
+        out.append(line)
+    return out
+
+
+def _heights(counts: NDArray[np.uint64], rows: int) -> NDArray[np.int64]:
+    """Heights in eighths of a line. Square roots, and at least one eighth: a single late call must be seen."""
+    most = int(counts.max()) if len(counts) else 0
+    if most == 0:
+        return np.zeros(len(counts), dtype=np.int64)
+    heights = np.ceil(np.sqrt(counts / most) * rows * 8).astype(np.int64)
+    return np.where(counts > 0, np.maximum(heights, 1), 0)
+
+
+def _texts(lane: LaneView) -> list[str]:
+    """Figures for the right end, the most wanted one last, since a low panel shows the last one only."""
+    p50, p99 = lane.live.percentile(50), lane.live.percentile(99)
+    short = [duration(None if ns is None else ns / 1000).replace(" ", "") for ns in (p50, p99)]
+    out = [f"p50 {short[0]} p99 {short[1]}"]
+    tail = lane.live.percentile_or_none(99.9, TAIL_CALLS)
+    highest = duration(lane.live.max_ns / 1000).replace(" ", "") if lane.live.count else "–"
+    out.insert(0, (f"p99.9 {duration(tail / 1000).replace(' ', '')} " if tail is not None else "") + f"max {highest}")
+    if lane.quiet is not None:
+        before = lane.quiet.percentile(50)
+        out.insert(0, f"quiet p50 {duration(None if before is None else before / 1000).replace(' ', '')}")
+    return out
+
+
+def _host_and_device(lanes: list[LaneView], width: int) -> list[Line]:
+    """The host's time and the GPU's for each call that has both, side by side."""
+    labels = dict.fromkeys(lane.label for lane in lanes)
+    found = {(lane.label, lane.phase): lane.live.percentile(50) for lane in lanes}
+    if not any(lane.phase is Phase.GPU for lane in lanes):
+        return []
+    out: list[Line] = [[(f" {'p50 of each call':<28}{'host':>10}{'GPU':>10}", "dim")]]
+    for label in labels:
+        host, device = found.get((label, Phase.CALL)), found.get((label, Phase.GPU))
+        times_ = [duration(None if ns is None else ns / 1000) for ns in (host, device)]
+        hidden = host is not None and device is not None and host > 3 * device and host > 100_000
+        out.append([(f" {cut(label, 27):<28}{times_[0]:>10}", "warn" if hidden else ""), (f"{times_[1]:>10}", "")])
+    return [fit(line, width) for line in out if length(line)]

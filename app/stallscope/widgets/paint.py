@@ -1,0 +1,179 @@
+"""How all widgets draw: lines of (text, style name), turned into strips only where they changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.color import Color
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+Run = tuple[str, str]
+Line = list[Run]
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+SHADES = " ░▒▓█"
+
+
+def palette(variables: Mapping[str, str]) -> dict[str, Style]:
+    """The styles by name, from a theme's variables. Whatever a colour means is said in words or by shape as well."""
+    ground = Color.parse(variables["background"])
+    ink = Color.parse(variables["foreground"])
+
+    def of(name: str) -> Color:
+        return Color.parse(variables[name])
+
+    def style(colour: Color, back: Color = ground, *, bold: bool = False) -> Style:
+        return Style.from_color(colour.rich_color, back.rich_color) + Style(bold=bold)
+
+    behind = ground.blend(of("primary"), 0.35)
+    return {
+        "": style(ink),
+        "dim": style(ground.blend(ink, 0.6)),
+        "faint": style(ground.blend(ink, 0.3)),
+        "strong": style(ink, bold=True),
+        "good": style(of("success")),
+        "warn": style(of("warning"), bold=True),
+        "bad": style(of("error"), bold=True),
+        "accent": style(of("accent"), bold=True),
+        "key": style(of("primary"), bold=True),
+        "live": style(of("accent")),
+        "quiet": style(ground.blend(of("primary"), 0.7)),
+        "both": style(of("accent"), behind),
+        "heat": style(of("primary")),
+        "hot": style(of("error")),
+        "focus": style(ink, ground.blend(ink, 0.15), bold=True),
+        "focus-good": style(of("success"), ground.blend(ink, 0.15)),
+        "focus-warn": style(of("warning"), ground.blend(ink, 0.15), bold=True),
+        "focus-bad": style(of("error"), ground.blend(ink, 0.15), bold=True),
+        "focus-dim": style(ground.blend(ink, 0.6), ground.blend(ink, 0.15)),
+        "alarm": style(ground, of("error"), bold=True),
+        "notice": style(ground, of("warning"), bold=True),
+    }
+
+
+def length(line: Sequence[Run]) -> int:
+    """How many columns a line takes. All letters used are one column wide."""
+    return sum(len(text) for text, _ in line)
+
+
+def cut(text: str, width: int) -> str:
+    """``text`` in at most ``width`` columns, with an ellipsis where something is missing."""
+    if len(text) <= width:
+        return text
+    return text[: width - 1] + "…" if width > 0 else ""
+
+
+def fit(line: Line, width: int, style: str = "") -> Line:
+    """``line`` in exactly ``width`` columns: cut, or filled with spaces."""
+    out: Line = []
+    left = width
+    for text, name in line:
+        if left <= 0:
+            break
+        if len(text) > left:
+            text = cut(text, left)
+        out.append((text, name))
+        left -= len(text)
+    if left > 0:
+        out.append((" " * left, style))
+    return out
+
+
+def spread(left: Line, right: Line, width: int) -> Line:
+    """``left`` and ``right`` at the two ends; where there is no room for both, the right end is left out."""
+    room = width - length(left) - length(right)
+    if room < 1:
+        return fit(left, width)
+    return [*left, (" " * room, ""), *right]
+
+
+def rule(title: str, width: int, note: str = "") -> Line:
+    """A line across, with a title in it."""
+    head: Line = [("── ", "faint"), (title, "strong"), (" ", "")] if title else []
+    tail: Line = [(f" {note} ", "dim")] if note and length(head) + len(note) + 4 < width else []
+    bar = width - length(head) - length(tail)
+    return fit([*head, ("─" * max(bar, 0), "faint"), *tail], width)
+
+
+def runs(letters: Sequence[str], styles: Sequence[str]) -> Line:
+    """One run for each stretch of equal style."""
+    out: Line = []
+    begun = 0
+    for at in range(1, len(letters) + 1):
+        if at == len(letters) or styles[at] != styles[begun]:
+            out.append(("".join(letters[begun:at]), styles[begun]))
+            begun = at
+    return out
+
+
+class Drawn(Widget, can_focus=False):
+    """A widget of lines. Subclasses say in ``lines`` what to draw; ``redraw`` sends on only what changed."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._lines: list[Line] = []
+        self._strips: list[Strip] = []
+        self._styles: dict[str, Style] = {}
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """What to draw in ``width`` columns and at most ``height`` lines."""
+        raise NotImplementedError
+
+    def redraw(self) -> None:
+        """Draw again, as far as something changed."""
+        width, height = self.size
+        if width <= 0 or height <= 0 or not self.is_attached:
+            return
+        if not self._styles:
+            self._styles = palette(self.app.get_css_variables())
+        new = [fit(line, width) for line in self.lines(width, height)[:height]]
+        new += [[(" " * width, "")]] * (height - len(new))
+        old, self._lines = self._lines, new
+        if len(old) != len(new) or len(self._strips) != len(new) or length(old[0]) != width:
+            self._strips = [self._strip(line, width) for line in new]
+            self.refresh()
+            return
+        changed = []
+        for y, (before, after) in enumerate(zip(old, new, strict=True)):
+            if before != after:
+                self._strips[y] = self._strip(after, width)
+                changed.append(_region(before, after, y, width))
+        if changed:
+            self.refresh(*changed)
+
+    def repaint(self) -> None:
+        """Draw everything again: another theme, another size."""
+        self._styles, self._strips = {}, []
+        self.redraw()
+
+    def render_line(self, y: int) -> Strip:
+        """The cached strip of line ``y``."""
+        if y < len(self._strips):
+            return self._strips[y]
+        return Strip.blank(self.size.width, self._styles.get(""))
+
+    def on_resize(self) -> None:
+        """Fill the new size."""
+        self.repaint()
+
+    def _strip(self, line: Line, width: int) -> Strip:
+        styles = self._styles
+        return Strip([Segment(text, styles[name]) for text, name in line], width)
+
+
+def _region(before: Line, after: Line, y: int, width: int) -> Region:
+    """What of a line changed: all but the runs that are equal at both ends."""
+    start = end = 0
+    for one, other in zip(before, after, strict=False):
+        if one != other:
+            break
+        start += len(one[0])
+    for one, other in zip(reversed(before), reversed(after), strict=False):
+        if one != other:
+            break
+        end += len(one[0])
+    return Region(start, y, max(1, width - start - end), 1)
