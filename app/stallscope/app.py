@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
@@ -31,6 +32,8 @@ class StallscopeApp(App[None]):
     """One screen over one source of frames."""
 
     TITLE = "stallscope"
+    # The styles of all screens: those of a default screen are not looked for.
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["screens/monitor.tcss", "screens/dialog.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c,ctrl+q", "quit", "quit", show=False, priority=True)]
 
     def __init__(self, source: Live | Replay, settings: Settings, recorder: Recorder | None = None) -> None:

@@ -20,8 +20,9 @@ class Row:
     """One probe in the list.
 
     ``state`` is in words; ``mark`` is how bad that is: "good", "warn", "bad", "dim" or "". ``phase`` is the one the
-    figures are of: the worst where one is not quiet. ``ratio`` is p50 now against quiet. ``strip`` holds the bin of
-    each column of the last minute, -1 for none. Times are microseconds, None where there is none.
+    figures are of: the worst where one is not quiet. ``ratio`` is now against quiet, by the percentile ``quantile``
+    ("p50", or "p99" where only the tail is slow). ``strip`` holds the bin of each column of the last minute, -1 for
+    none. Times are microseconds, None where there is none.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Row:
     p50_us: float | None = None
     p99_us: float | None = None
     ratio: float | None = None
+    quantile: str = "p50"
     in_flight_us: float | None = None
     in_flight_op: str | None = None
     period_ns: int = 0
@@ -74,7 +76,7 @@ class LaneView:
 class FocusView:
     """The focused probe. ``heat`` is uint32[columns][BINS] with the oldest column first; ``ages_ns`` the oldest call
     in flight in each column (0 for none); ``marks`` the column and the words of each switch; ``column_s`` the width
-    of a column in seconds."""
+    of a column in seconds, ``first`` the running number of the first one."""
 
     row: Row
     lanes: tuple[LaneView, ...] = ()
@@ -82,6 +84,7 @@ class FocusView:
     ages_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     marks: tuple[tuple[int, str], ...] = ()
     column_s: float = 0.5
+    first: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -92,6 +92,7 @@ class Scope:
         self._log: deque[LogEntry] = deque(log, maxlen=_LOG)
         self._told = max((entry.number for entry in log), default=0)
         self._held: frozenset[str] = frozenset()
+        self._strips: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {}
         self._errors: dict[str, str] = {}
 
     def copy(self) -> Scope:
@@ -101,6 +102,7 @@ class Scope:
         other._marks = deque(self._marks, _MARKS)
         other._log = deque(self._log, _LOG)
         other.quiet = dict(self.quiet)
+        other._strips = {}
         return other
 
     def feed(self, frame: Frame) -> None:
@@ -180,7 +182,7 @@ class Scope:
         at_ns = self._history.last * SLOT_NS
         strip_slots = max(1, round(60e9 / max(strip, 1)) // SLOT_NS)
         rows = tuple(
-            replace(self._row(probe), strip=self._history.strip(number, strip, strip_slots) if strip else ())
+            replace(self._row(probe), strip=self._strip(number, strip, strip_slots) if strip else ())
             for number, probe in enumerate(self.bench.probes)
         )
         names = [probe.name for probe in self.bench.probes]
@@ -198,6 +200,15 @@ class Scope:
             age = max(0.0, max(at_ns - quiet.at_ns for quiet in self.quiet.values()) / 1e9)
         window = next((p.window_ns for p in self._window.probes.values()), 0) if self._window is not None else 0
         return Picture(rows, view, tuple(reversed(self._log)), age, min(max(share, 0.0), 1.0), (window or 0) / 1e9)
+
+    def _strip(self, number: int, columns: int, slots: int) -> tuple[int, ...]:
+        """A probe's last minute, made anew once a second."""
+        second = self._history.last // 10
+        known = self._strips.get(number)
+        if known is None or known[0] != (second, columns):
+            known = ((second, columns), self._history.strip(number, columns, slots))
+            self._strips[number] = known
+        return known[1]
 
     def _role(self, name: str) -> Role | None:
         probe = self.bench.probe(name)
@@ -367,13 +378,15 @@ class Scope:
         quiet = self.quiet.get(probe.name)
         if quiet is None:
             return replace(row, state="baseline", mark="dim")
-        before = quiet.lanes.get(Lane(phase), Histogram.empty()).percentile(50)
-        now_ns = live.percentile(50)
-        if row.in_flight_us is not None and not live.count:
-            now_ns = row.in_flight_us * 1000
+        loud = own is not None and own.kind != "quiet" and own.quantile != "in-flight"
+        quantile = own.quantile if own is not None and loud else "p50"
+        q = 99.0 if quantile == "p99" else 50.0
+        before, now_ns = quiet.lanes.get(Lane(phase), Histogram.empty()).percentile(q), live.percentile(q)
+        if row.in_flight_us is not None:
+            now_ns = max(now_ns or 0.0, row.in_flight_us * 1000)
         ratio = now_ns / max(before, 1.0) if now_ns is not None and before is not None else None
         state, mark = _STATES.get(own.kind, ("n/a", "dim")) if own is not None else ("n/a", "dim")
-        return replace(row, ratio=ratio, state=state, mark=mark)
+        return replace(row, ratio=ratio, quantile=quantile, state=state, mark=mark)
 
     def _focus(self, number: int, row: Row, columns: int, span_s: float) -> FocusView:
         probe = self.bench.probes[number]
@@ -392,7 +405,7 @@ class Scope:
                 for lane in shown
                 if lane in part.lanes
             )
-        return FocusView(row, lanes, heat, ages, marks, slots * SLOT_NS / 1e9)
+        return FocusView(row, lanes, heat, ages, marks, slots * SLOT_NS / 1e9, first)
 
 
 def _worse(found: Verdict, told: Verdict) -> bool:

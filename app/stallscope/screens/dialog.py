@@ -17,7 +17,6 @@ Answer = TypeVar("Answer")
 class Dialog(ModalScreen[Answer]):
     """A box over the monitor; closed without an answer by escape or q."""
 
-    CSS_PATH = "dialog.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "close")]
 
     def on_mount(self) -> None:

@@ -64,13 +64,21 @@ class Doing(Screen[None]):
         return self.last.bench if self.last is not None else None
 
     def action_probe(self, key: str) -> None:
-        """A probe's key: focus it and, live, switch it."""
+        """A probe's key: an aggressor's switches it; a victim's brings it into focus, and there switches it."""
         name = next((name for name, known in self.keys_of_probes.items() if known == key), None)
         if name is None:
             return
-        self.focus_name = name
-        if self._live() is not None:
+        live, bench = self._live(), self._bench()
+        probe = bench.probe(name) if bench is not None else None
+        if live is None or probe is None:
+            self.focus_name = name
+        elif probe.role is Role.AGGRESSOR:
+            # The focus stays on the victim, where the effect is to be seen.
             self._switch(name)
+        else:
+            if self.focus_name == name or not live.wanted(name):
+                self._switch(name)
+            self.focus_name = name
         self.draw()
 
     def action_switch(self) -> None:

@@ -58,8 +58,8 @@ class Help(Reading[None]):
         text.append("Keys\n", "bold")
         switches = "switch one that disturbs" if not self.replayed else "focus one that disturbs"
         rows = [(f"{AGGRESSOR_KEYS[0]} … {AGGRESSOR_KEYS[-1]}", f"{switches[0].upper()}{switches[1:]}.")]
-        verb = "Focus" if self.replayed else "Switch and focus"
-        rows.append((f"{VICTIM_KEYS[0]} {VICTIM_KEYS[1]} … {HOST_KEY}", f"{verb} one that is measured."))
+        again = "" if self.replayed else "; once more, or when it is off, switch it"
+        rows.append((f"{VICTIM_KEYS[0]} {VICTIM_KEYS[1]} … {HOST_KEY}", f"Focus one that is measured{again}."))
         for action in known(self.replayed):
             rows.append((" ".join(shown(key) for key in keys(action, self.changed).split(",")), action.what))
         rows.append(("ctrl+p", "The command palette: all of this by name."))

@@ -41,7 +41,6 @@ _STATES = {LOST: "engine lost", SILENT: "engine silent"}
 class Monitor(Doing, Screen[None]):
     """The main screen."""
 
-    CSS_PATH = "monitor.tcss"
     AUTO_FOCUS = None
     BINDINGS: ClassVar[list[BindingType]] = [
         *(

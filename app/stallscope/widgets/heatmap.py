@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from stallprobes.history import BINS, DECADES, LOW_NS, PER_DECADE, position
+from stallprobes.history import BINS, DECADES, PER_DECADE, position
 from stallprobes.model import Phase
 from stallprobes.picture import FocusView
 from stallprobes.verdict import STALLED
-from stallprobes.words import duration
+from stallscope.widgets.histograms import decade_words
 from stallscope.widgets.paint import SHADES, Drawn, Line, cut, rule, runs
 
 LABEL = 8
@@ -20,6 +20,15 @@ class HeatMap(Drawn):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view: FocusView | None = None
+        self._drawn: object = None
+
+    def redraw(self) -> None:
+        """Draw again when a column is complete, or when it is another map."""
+        view = self.view
+        key = (self.size, view and (view.row.name, view.first, view.marks, view.lanes and view.lanes[0].quiet is None))
+        if key != self._drawn or not self._strips:
+            self._drawn = key
+            super().redraw()
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title, a line for the marks, and the map."""
@@ -47,11 +56,12 @@ def heat_lines(view: FocusView, width: int, height: int) -> list[Line]:
     bounds = [round(i * BINS / rows) for i in range(rows + 1)]
     labels = _labels(rows, bounds)
     marked = dict(view.marks)
+    where = _positions(view)
     for number in range(rows):
         low, high = bounds[rows - 1 - number], bounds[rows - number]
         counts = view.heat[:, low:high].sum(axis=1, dtype=np.int64)
         level = np.where(counts > 0, np.clip(1 + np.log10(np.maximum(counts, 1)) * 1.3, 1, 4), 0).astype(np.int64)
-        aged = (view.ages_ns > 0) & (_positions(view) >= low) & (_positions(view) < high)
+        aged = (where >= low) & (where < high)
         letters = [
             "◆" if old else SHADES[shade] if shade else ("▏" if column in marked else " ")
             for column, (old, shade) in enumerate(zip(aged.tolist(), level.tolist(), strict=True))
@@ -66,7 +76,11 @@ def heat_lines(view: FocusView, width: int, height: int) -> list[Line]:
 
 
 def _positions(view: FocusView) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    return np.array([position(float(age), BINS) for age in view.ages_ns], dtype=np.int64)
+    """The step of each column's oldest call in flight, -1 where there is none."""
+    where = np.full(len(view.ages_ns), -1, dtype=np.int64)
+    for column in np.flatnonzero(view.ages_ns):
+        where[column] = position(float(view.ages_ns[column]), BINS)
+    return where
 
 
 def _border(view: FocusView) -> int | None:
@@ -86,7 +100,7 @@ def _labels(rows: int, bounds: list[int]) -> list[str]:
         for number in range(rows):
             low, high = bounds[rows - 1 - number], bounds[rows - number]
             if low <= decade * PER_DECADE < high and not labels[number]:
-                labels[number] = duration(LOW_NS * 10**decade / 1000).replace(".00", "").replace(".0", "")
+                labels[number] = decade_words(decade)
     # A label for every line is too many when there are few lines a decade.
     last = None
     for number in range(rows):

@@ -63,12 +63,20 @@ def histogram_lines(view: FocusView, width: int, height: int) -> list[Line]:
     return out
 
 
+def decade_words(decade: int) -> str:
+    """The time at which a decade of the axis begins: ``100 ns``, ``1 µs``, ``10 ms``."""
+    value, unit = LOW_NS * 10**decade, 0
+    while value >= 1000 and unit < 3:
+        value, unit = value // 1000, unit + 1
+    return f"{value} {('ns', 'µs', 'ms', 's')[unit]}"
+
+
 def axis_letters(columns: int) -> str:
     """Times under the axis at every decade, or every other where they would touch."""
     letters = [" "] * (columns + 8)
     step = 1 if columns >= DECADES * 6 else 2
     for decade in range(0, DECADES, step):
-        text = duration(LOW_NS * 10**decade / 1000).replace(".00", "").replace(".0", "").replace(" ", "")
+        text = decade_words(decade).replace(" ", "")
         at = round(decade * columns / DECADES)
         letters[at : at + len(text) + 1] = list("╵" + text)
     return "".join(letters)[:columns]

@@ -83,15 +83,20 @@ class Lists(Drawn):
         strip = len(row.strip) if width >= 100 else 0
         figures = _figures(row)
         room = width - length(line) - _STATE - 1 - sum(size for _, size in columns) - (strip + 1 if strip else 0)
-        line.append((f"{cut(row.title, room):<{max(room, 1)}} ", plain))
+        line.append((f"{cut(_title(row), room):<{max(room, 1)}} ", plain))
         line.append((f"{cut(row.state, _STATE):<{_STATE}}", mark))
         for number, (text, (_, size)) in enumerate(zip(figures, columns, strict=True)):
-            worst = number == 4 and row.mark in ("bad", "warn")
+            worst = row.mark in ("bad", "warn") and number in (4, 3 if row.quantile == "p99" else 2)
             line.append((f"{cut(text, size - 1):>{size}}", mark if worst else plain if row.on else dim))
         if strip:
             line.append((" ", plain))
             line.append((strip_letters(row.strip), mark if row.mark == "bad" else "heat"))
         return fit(line, width, plain)
+
+
+def _title(row: Row) -> str:
+    """A stream of its own is the usual case, and needs no room."""
+    return row.title.removesuffix(" · own stream").removesuffix(" stream")
 
 
 def strip_letters(strip: tuple[int, ...]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
+from functools import lru_cache
 
 from textual import events
 from textual.message import Message
@@ -57,6 +58,7 @@ class Log(Drawn):
             self.post_message(self.Picked(entry))
 
 
+@lru_cache(256)
 def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     """One entry folded to ``width``: when, for how long, what, why, and what helps."""
     kind = entry.verdict.kind
