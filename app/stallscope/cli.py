@@ -217,6 +217,30 @@ def run(
     _judge(result)
 
 
+@cli.command(short_help="Record a pattern's variant without a screen.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("pattern")
+@click.option("--variant", required=True, metavar="V", help="Which variant of the pattern.")
+@click.option(
+    "--seconds", default=10.0, show_default=True, callback=_seconds, metavar="S", help="Time with the aggressors on."
+)
+@click.option("--gpu", metavar="GPU", help="Index as in nvidia-smi, UUID, or PCI address; two of them by a comma.")
+@click.option("--sim", metavar="PROFILE", help="Record a simulated GPU (h200).")
+@click.option("--allow-shared", is_flag=True, help="Also when other processes compute on the GPU; this disturbs them.")
+def record(
+    file: Path, pattern: str, variant: str, seconds: float, gpu: str | None, sim: str | None, allow_shared: bool
+) -> None:
+    """Record a PATTERN's variant to FILE, for "stallscope replay": quiet, the aggressors for S seconds, quiet again."""
+    from stallscope import recorded
+
+    with _Interrupt() as interrupt:
+        chosen = recorded.chosen(pattern, variant, gpu, sim)
+        if not allow_shared:
+            _ask_if_shared(chosen.gpus)
+        recorded.record(chosen, file, seconds, interrupt.stop)
+    diagnostics.say(f"recorded to {file}")
+
+
 def _measure(
     names: Sequence[str],
     variants: Sequence[str],

@@ -69,8 +69,8 @@ class Replay:
         return found
 
     def quiet(self) -> Mapping[str, Quiet]:
-        """The quiet bases that were known where the next frames come from."""
-        return self.recording.quiet(min(self._next, len(self.recording) - 1))
+        """The quiet bases that were known at the last frame taken."""
+        return self.recording.quiet(max(self._next - 1, 0))
 
     def close(self) -> None:
         """Nothing is held."""

@@ -68,6 +68,10 @@ class Recorder:
         except queue.Full:
             self.dropped += 1
 
+    def put_patiently(self, frame: Frame, quiet: Mapping[str, Quiet]) -> None:
+        """Record a frame, and wait where the disk is slower."""
+        self._queue.put((frame, dict(quiet)))
+
     def close(self, seconds: float = 1.0) -> None:
         """Write what is still queued, for at most ``seconds``."""
         try:
@@ -149,6 +153,7 @@ class Recording:
         self._lines = text.split(b"\n")[:-1]
         self._places = list(self._index())
         self._benches: dict[int, Bench] = {}
+        self._quiets: dict[int, dict[str, Quiet]] = {}
         if not self._places:
             raise RecordingError(f"{path} holds no frame")
 
@@ -179,6 +184,11 @@ class Recording:
         line = self._places[number].quiet
         if line is None:
             return {}
+        if line not in self._quiets:
+            self._quiets[line] = self._quiet_of(line)
+        return self._quiets[line]
+
+    def _quiet_of(self, line: int) -> dict[str, Quiet]:
         return {
             name: Quiet({lane: hist for lane, hist, _ in _lanes_in(lanes)}, at_ns)
             for name, (at_ns, lanes) in json.loads(self._lines[line])["quiet"].items()

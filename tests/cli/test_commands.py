@@ -19,6 +19,8 @@ from stallprobes.catalog import entries
 from stallprobes.patterns import patterns
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cli.conftest import Command
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -52,12 +54,38 @@ def test_commands_that_only_tell_load_no_screen_no_compiler_and_no_cuda(argument
     assert not loaded & {"textual", "rich", "numba", "llvmlite", "numpy", "cuda", "simpy", "pynvml"}
 
 
-def test_without_a_command_there_is_the_help(stallscope_command: Command) -> None:
+def test_without_a_terminal_the_screen_says_where_the_figures_are_to_be_had(stallscope_command: Command) -> None:
     done = stallscope_command()
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == stallscope_command("--help").stdout
-    for name in ("list", "explain", "doctor", "run"):
-        assert name in done.stdout
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "terminal" in done.stderr
+    assert "stallscope --help" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_on_a_dumb_terminal_the_screen_says_what_is_missing(stallscope_command: Command) -> None:
+    done = stallscope_command(env={"TERM": "dumb"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "TERM=dumb" in done.stderr
+
+
+def test_options_of_the_screen_before_a_command_are_refused_not_lost(stallscope_command: Command) -> None:
+    done = stallscope_command("--gpu", "0", "list")
+    assert done.returncode == 2
+    assert "--gpu" in done.stderr
+
+
+def test_help_names_every_command(stallscope_command: Command) -> None:
+    text = stallscope_command("--help").stdout
+    for name in ("list", "explain", "doctor", "run", "replay", "settings"):
+        assert f"  {name}" in text
+
+
+def test_the_settings_file_that_is_printed_is_one_that_can_be_read(stallscope_command: Command, tmp_path: Path) -> None:
+    from stallscope.settings import Settings, load
+
+    file = tmp_path / "settings.toml"
+    file.write_text(stallscope_command("settings").stdout, encoding="utf-8")
+    assert load(file) == Settings()
 
 
 def test_every_exit_code_is_in_the_help(stallscope_command: Command) -> None:

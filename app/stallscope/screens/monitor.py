@@ -134,9 +134,13 @@ class Monitor(Doing, Screen[None]):
         self._hand_out()
 
     def _feed(self, frame: Frame) -> None:
-        if self.scope is None or frame.bench is not self.scope.bench or self._restarted():
+        restarted = self._restarted()
+        if self.scope is None or restarted or frame.bench is not self.scope.bench:
             self._new_scope(frame)
         assert self.scope is not None
+        if isinstance(self.source, Replay):
+            # What was the yardstick then is the yardstick now.
+            self.scope.quiet = dict(self.source.quiet())
         self.scope.feed(frame)
         if self.last is None or (frame.engine.state == READY and self.last.engine.state != READY):
             self._ready_at = frame.wall_s
@@ -155,12 +159,10 @@ class Monitor(Doing, Screen[None]):
 
     def _new_scope(self, frame: Frame) -> None:
         told = self.scope.told(frame.wall_s) if self.scope is not None and isinstance(self.source, Live) else ()
-        quiet = dict(self.source.quiet()) if isinstance(self.source, Replay) else None
         self.scope = Scope(
             frame.bench,
             quiet_s=self.settings.quiet_seconds,
             keep_s=2 * self.settings.history_seconds,
-            quiet=quiet,
             log=told,
         )
         self.keys_of_probes = assign_keys(frame)
@@ -238,9 +240,15 @@ class Monitor(Doing, Screen[None]):
         lists = self.query_one(Lists)
         wanted = max(lists.height_wanted(), 9)
         rest = height - 3
-        log = max(3, min(12, rest // 5))
-        heat = max(0, min(18, rest // 4)) if height >= 28 else 0
-        upper = rest - log - heat
+        if wide:
+            upper = max(min(wanted, rest - 6), min(20, rest // 2))
+            log = max(3, min(14, (rest - upper) * 2 // 5))
+            heat = min(24, rest - upper - log)
+            upper = rest - heat - log
+        else:
+            log = max(3, min(12, rest // 5))
+            heat = max(0, min(18, rest // 4)) if height >= 28 else 0
+            upper = rest - log - heat
         self.query_one("#upper").styles.height = upper
         if not wide:
             least = 6 if height < 30 else 9

@@ -66,7 +66,7 @@ def heat_lines(view: FocusView, width: int, height: int) -> list[Line]:
             "◆" if old else SHADES[shade] if shade else ("▏" if column in marked else " ")
             for column, (old, shade) in enumerate(zip(aged.tolist(), level.tolist(), strict=True))
         ]
-        loud = border is not None and high > border
+        loud = border is not None and low >= border
         styles = [
             "bad" if old else "hot" if loud and shade else "heat" if shade else "faint"
             for old, shade in zip(aged.tolist(), level.tolist(), strict=True)
@@ -112,13 +112,15 @@ def _labels(rows: int, bounds: list[int]) -> list[str]:
 
 
 def _marks(view: FocusView, columns: int) -> Line:
+    """The switches in words, the newest first; where words would overlap, only the stroke is left."""
     letters = [" "] * columns
-    for column, words in view.marks:
-        if 0 <= column < columns:
-            text = "▏" + words
-            # A mark at the right edge is written to its left, so that it can be read at once.
-            start = column if column + len(text) <= columns else max(0, column - len(text) + 1)
-            if start < column:
-                text = words + "▕"
-            letters[start : start + len(text)] = list(text)[: columns - start]
+    for column, words in reversed(view.marks):
+        if not 0 <= column < columns:
+            continue
+        # A mark at the right edge is written to its left, so that it can be read at once.
+        left = column + len(words) + 1 > columns
+        text, start = (words + "▕", column - len(words)) if left else ("▏" + words, column)
+        if start < 0 or any(letter != " " for letter in letters[start : start + len(text) + 1]):
+            text, start = "▏" if letters[column] == " " else letters[column], column
+        letters[start : start + len(text)] = list(text)
     return [("".join(letters), "accent")]
