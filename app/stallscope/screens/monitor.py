@@ -21,7 +21,7 @@ from stallscope.replay import Replay
 from stallscope.screens.doing import Doing
 from stallscope.settings import Settings
 from stallscope.source import Live
-from stallscope.widgets.header import Header
+from stallscope.widgets.header import SMALLEST, Header
 from stallscope.widgets.heatmap import HeatMap
 from stallscope.widgets.histograms import Histograms
 from stallscope.widgets.keys import Keys
@@ -32,7 +32,6 @@ from stallscope.widgets.paint import Drawn
 if TYPE_CHECKING:
     from stallprobes.recording import Recorder
 
-SMALLEST = (60, 18)
 SIDE_BY_SIDE = 150
 _FREEZE_AFTER_S = 1.5
 _STATES = {LOST: "engine lost", SILENT: "engine silent"}

@@ -7,6 +7,7 @@ from stallprobes.picture import Picture
 from stallprobes.telemetry import UTILISATION_WINDOW_S, Reading, TelemetrySnapshot
 from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, length, spread
 
+SMALLEST = (60, 18)
 STALE_S = 3.0
 _WINDOW = f"{UTILISATION_WINDOW_S[0]:.2g}–{UTILISATION_WINDOW_S[1]:.0f} s window"
 _CALM = ("idle", "application clocks", "display clocks", "sync boost")
@@ -27,6 +28,9 @@ class Header(Drawn):
     def lines(self, width: int, height: int) -> list[Line]:
         """Two lines."""
         frame = self.frame
+        if height > 2:
+            # The whole screen is this panel's where there is no room for the others.
+            return [[(" too small", "warn")], [(f" {SMALLEST[0]}×{SMALLEST[1]} at least", "")], [(" q quits", "dim")]]
         if frame is None:
             return [[(" stallscope", "strong")], []]
         bench = frame.bench
