@@ -161,7 +161,8 @@ class Scope:
     def worst(self) -> str | None:
         """The victim with the worst verdict now, None while all is quiet."""
         loud = [found for found in self._verdicts if found.kind in _TOLD and self._role(found.probe) is Role.VICTIM]
-        return loud[0].probe if loud else None
+        worst = max(loud, key=lambda found: (verdict.severity(found), found.ratio or 0), default=None)
+        return None if worst is None else worst.probe
 
     def slowest_ns(self) -> int:
         """The longest that a victim's call took in the window, or has been in flight for (ns); 0 where the host

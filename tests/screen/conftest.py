@@ -66,7 +66,8 @@ def stall(stall_file: Path) -> Recording:
 class Terminal:
     """A program in a pseudo-terminal. ``seen`` is all it wrote, without escape sequences."""
 
-    def __init__(self, arguments: list[str], columns: int, rows: int, **environment: str) -> None:
+    def __init__(self, arguments: list[str], size: tuple[int, int], environment: dict[str, str]) -> None:
+        columns, rows = size
         env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "LC_ALL", "LC_CTYPE", "COLUMNS", "LINES")}
         env |= {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": os.pathsep.join(ROOTS), **environment}
         self.raw = b""
@@ -157,7 +158,7 @@ def terminal() -> Iterator[OpenTerminal]:
     opened: list[Terminal] = []
 
     def start(*arguments: str, size: tuple[int, int] = (120, 36), **environment: str) -> Terminal:
-        opened.append(Terminal(list(arguments), *size, **environment))
+        opened.append(Terminal(list(arguments), size, environment))
         return opened[-1]
 
     yield start

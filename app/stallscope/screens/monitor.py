@@ -178,10 +178,10 @@ class Monitor(Doing, Screen[None]):
         if self._trap_at is None:
             if self.scope.slowest_ns() >= self.settings.freeze_above_ms * MS:
                 self._trap_at = time.monotonic() + _FREEZE_AFTER_S
-                self.focus_name = self.scope.worst or self.focus_name
         elif time.monotonic() >= self._trap_at:
             self.trap, self._trap_at = False, None
             self.frozen = self.scope.copy()
+            self.focus_name = self.scope.worst or self.focus_name
             self.frozen_why = f"FROZEN on a stall at {time.strftime('%H:%M:%S')}"
 
     def _hand_out(self) -> None:

@@ -1,0 +1,386 @@
+"""Every action of the table, by its key, on a live simulated GPU or in a replay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import OptionList
+
+from stallprobes.frame import READY
+from stallprobes.recording import Recording
+from stallscope import benches
+from stallscope.actions import ACTIONS, known
+from stallscope.app import StallscopeApp
+from stallscope.replay import Replay
+from stallscope.screens.ask import Ask
+from stallscope.screens.choose import Choose
+from stallscope.screens.explain import Explain
+from stallscope.screens.help import Help
+from stallscope.screens.monitor import Monitor
+from stallscope.screens.picker import Picker
+from stallscope.settings import Settings
+from stallscope.source import Live, Wish
+
+QUICK = Settings(quiet_seconds=0.5)
+
+
+def monitor(pilot: Pilot[None]) -> Monitor:
+    screen = pilot.app.screen_stack[0]
+    assert isinstance(screen, Monitor)
+    return screen
+
+
+async def until(pilot: Pilot[None], what: Callable[[], object], seconds: float = 15.0) -> None:
+    for _ in range(round(seconds / 0.05)):
+        if what():
+            return
+        await pilot.pause(0.05)
+    raise AssertionError("it did not come about in time")
+
+
+def quiet_is_known(screen: Monitor) -> bool:
+    return screen.scope is not None and bool(screen.scope.quiet) and not screen.scope.quiet_missing
+
+
+@asynccontextmanager
+async def live(settings: Settings = QUICK, wait: bool = True) -> AsyncIterator[Pilot[None]]:
+    source = Live(Wish(sim="h200"))
+    app = StallscopeApp(source, settings)
+    try:
+        async with app.run_test(size=(160, 48)) as pilot:
+            if wait:
+                await until(pilot, lambda: quiet_is_known(monitor(pilot)))
+            yield pilot
+    finally:
+        source.close()
+
+
+def running(pilot: Pilot[None]) -> set[str]:
+    last = monitor(pilot).last
+    if last is None or last.snapshot is None:
+        return set()
+    return {name for name, probe in last.snapshot.probes.items() if probe.on}
+
+
+def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
+    for action in ACTIONS:
+        assert callable(getattr(Monitor, f"action_{action.name}"))
+
+
+async def test_keys_of_aggressors_switch_them_and_one_key_switches_all_off() -> None:
+    async with live() as pilot:
+        await pilot.press("1", "2")
+        await until(pilot, lambda: {"spin", "d2h-pageable-fresh"} <= running(pilot))
+        await pilot.press("x")
+        await until(pilot, lambda: not running(pilot) & {"spin", "d2h-pageable-fresh"})
+        assert {"launch", "host"} <= running(pilot)
+
+
+async def test_a_victims_key_brings_it_into_focus_and_then_switches_it() -> None:
+    async with live() as pilot:
+        await pilot.press("b")
+        assert monitor(pilot).focus_name == "d2d-secondary"
+        assert "d2d-secondary" in running(pilot)
+        await pilot.press("b")
+        await until(pilot, lambda: "d2d-secondary" not in running(pilot))
+        await pilot.press("b")
+        await until(pilot, lambda: "d2d-secondary" in running(pilot))
+
+
+async def test_the_focus_moves_and_space_switches_it() -> None:
+    async with live() as pilot:
+        assert monitor(pilot).focus_name == "launch"
+        await pilot.press("up")
+        assert monitor(pilot).focus_name == "host-alloc-free"
+        await pilot.press("space")
+        await until(pilot, lambda: "host-alloc-free" in running(pilot))
+        await pilot.press("down", "down")
+        assert monitor(pilot).focus_name == "d2d-secondary"
+
+
+async def test_the_worst_victim_is_found() -> None:
+    async with live() as pilot:
+        await pilot.press("1")
+        scope = monitor(pilot).scope
+        assert scope is not None
+        await until(pilot, lambda: scope.worst == "d2d-secondary")
+        await pilot.press("w")
+        assert monitor(pilot).focus_name == "d2d-secondary"
+
+
+async def test_an_aggressor_waits_until_quiet_is_measured() -> None:
+    async with live(Settings(quiet_seconds=2.0), wait=False) as pilot:
+        await until(pilot, lambda: monitor(pilot).last and monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
+        await pilot.press("1")
+        await until(pilot, lambda: monitor(pilot).last.held == {"spin"})  # type: ignore[union-attr]
+        assert "spin" not in running(pilot)
+        await until(pilot, lambda: "spin" in running(pilot))
+
+
+async def test_quiet_is_measured_again_with_what_disturbs_off_and_then_on_again() -> None:
+    async with live() as pilot:
+        await pilot.press("1")
+        await until(pilot, lambda: "spin" in running(pilot))
+        scope = monitor(pilot).scope
+        assert scope is not None
+        old = scope.quiet["launch"]
+        await pilot.press("n")
+        await until(pilot, lambda: "spin" not in running(pilot))
+        await until(pilot, lambda: "spin" in running(pilot))
+        assert scope.quiet["launch"] is not old
+
+
+async def test_the_picker_sets_the_probes_and_remedies_follow_one_after_the_other() -> None:
+    async with live() as pilot:
+        await pilot.press("o")
+        assert isinstance(pilot.app.screen, Picker)
+        choices = pilot.app.screen.query_one(OptionList)
+        choices.highlighted = choices.get_option_index("secondary-context-d2d/kernel-other-context")
+        await pilot.press("enter")
+        await until(pilot, lambda: "spin-primary" in running(pilot))
+        last = monitor(pilot).last
+        assert last is not None
+        assert last.bench.variant == "kernel-other-context"
+        assert "2 ms" in last.bench.watch
+        await pilot.press("v")
+        await until(pilot, lambda: monitor(pilot).last.bench.variant == "kernel-same-context")  # type: ignore[union-attr]
+
+
+async def test_one_more_probe_can_be_added_to_those_that_are_on() -> None:
+    async with live() as pilot:
+        await pilot.press("o")
+        choices = pilot.app.screen.query_one(OptionList)
+        choices.highlighted = choices.get_option_index("probe/event@primary")
+        await pilot.press("enter")
+        await until(pilot, lambda: {"event", "launch"} <= running(pilot))
+        assert monitor(pilot).focus_name == "event"
+
+
+async def test_escape_closes_what_lies_over_the_monitor() -> None:
+    async with live() as pilot:
+        for key, screen in (("o", Picker), ("e", Explain), ("question_mark", Help)):
+            await pilot.press(key)
+            assert isinstance(pilot.app.screen, screen)
+            await pilot.press("escape")
+            assert isinstance(pilot.app.screen, Monitor)
+
+
+async def test_explain_tells_why_and_what_helps_and_where_it_is_known_from() -> None:
+    async with live() as pilot:
+        await pilot.press("b", "e")
+        assert isinstance(pilot.app.screen, Explain)
+        text = str(pilot.app.screen.text())
+        for words in ("What it does", "time-slice", "What helps", "Source", "secondary-context-d2d"):
+            assert words in text
+
+
+async def test_help_has_every_action() -> None:
+    async with live(wait=False) as pilot:
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, Help)
+        text = str(pilot.app.screen.text())
+        for action in known(False):
+            assert action.what in text
+
+
+async def test_the_view_stands_still_and_the_probes_go_on() -> None:
+    async with live() as pilot:
+        await pilot.press("p")
+        picture = monitor(pilot).picture
+        assert picture is not None
+        assert monitor(pilot).last is not None
+        before = monitor(pilot).last.snapshot  # type: ignore[union-attr]
+        await pilot.pause(0.5)
+        now = monitor(pilot).picture
+        assert now is not None
+        assert now.rows == picture.rows
+        after = monitor(pilot).last.snapshot  # type: ignore[union-attr]
+        assert after is not None
+        assert before is not None
+        assert after.probes["launch"].turns > before.probes["launch"].turns
+        assert "PAUSED" in monitor(pilot).frozen_why
+        await pilot.press("p")
+        assert monitor(pilot).frozen is None
+
+
+async def test_the_view_freezes_on_a_stall() -> None:
+    async with live() as pilot:
+        await pilot.press("t")
+        await pilot.pause(0.5)
+        assert monitor(pilot).frozen is None
+        await pilot.press("1")
+        await until(pilot, lambda: monitor(pilot).frozen is not None)
+        assert "FROZEN" in monitor(pilot).frozen_why
+        assert monitor(pilot).focus_name == "d2d-secondary"
+
+
+async def test_clear_begins_anew_and_keeps_quiet() -> None:
+    async with live() as pilot:
+        await pilot.press("1")
+        scope = monitor(pilot).scope
+        assert scope is not None
+        await until(pilot, lambda: scope.picture(None).log)
+        await pilot.press("x")
+        await until(pilot, lambda: "spin" not in running(pilot))
+        await pilot.pause(1.5)
+        await pilot.press("l")
+        assert scope.picture(None).log == ()
+        assert scope.quiet
+
+
+async def test_the_pace_of_a_victim_changes_and_its_quiet_is_measured_again() -> None:
+    async with live() as pilot:
+        await pilot.press("minus")
+        scope = monitor(pilot).scope
+        assert scope is not None
+        assert "launch" not in scope.quiet
+        await until(pilot, lambda: (row := monitor(pilot).picture.row("launch")) and row.period_ns == 2_000_000)  # type: ignore[union-attr]
+        await until(pilot, lambda: "launch" in scope.quiet)
+        await pilot.press("plus")
+        await until(pilot, lambda: (row := monitor(pilot).picture.row("launch")) and row.period_ns == 1_000_000)  # type: ignore[union-attr]
+
+
+async def test_the_size_of_a_copy_changes() -> None:
+    async with live() as pilot:
+        await pilot.press("b", "right_square_bracket")
+
+        def size() -> int | None:
+            last = monitor(pilot).last
+            probe = last.bench.probe("d2d-secondary") if last is not None else None
+            return None if probe is None else benches.size_of(probe)
+
+        await until(pilot, lambda: size() == 4 << 20)
+        await until(pilot, lambda: "d2d-secondary" in running(pilot))
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: size() == 1 << 20)
+
+
+async def test_restart_makes_another_engine() -> None:
+    async with live() as pilot:
+        source = monitor(pilot).source
+        assert isinstance(source, Live)
+        engine = source.engine_pid
+        await pilot.press("r")
+        await until(pilot, lambda: source.engine_pid not in (None, engine))
+        await until(pilot, lambda: "launch" in running(pilot))
+
+
+async def test_the_report_goes_to_the_clipboard_and_the_screen_to_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with live() as pilot:
+        await pilot.press("y")
+        assert "SIMULATED" in pilot.app.clipboard
+        assert "launch · primary" in pilot.app.clipboard
+        await pilot.press("s")
+        (file,) = tmp_path.glob("stallscope-*.svg")
+        assert "SIMULATED" in file.read_text(encoding="utf-8")
+
+
+async def test_themes_change_light_and_dark() -> None:
+    async with live() as pilot:
+        before = pilot.app.theme
+        await pilot.press("m")
+        assert pilot.app.theme != before
+        await pilot.pause(0.2)
+
+
+async def test_there_is_no_gpu_to_choose_on_a_simulated_one() -> None:
+    async with live() as pilot:
+        await pilot.press("u")
+        assert isinstance(pilot.app.screen, Monitor)
+
+
+async def test_a_gpu_is_chosen_from_a_list() -> None:
+    app = StallscopeApp(Live(Wish(sim="h200")), QUICK)
+    answers: list[str | None] = []
+    async with app.run_test() as pilot:
+        app.push_screen(Choose("Which GPU?", [("GPU-a", "one"), ("GPU-b", "two")]), answers.append)
+        await pilot.pause()
+        await pilot.press("down", "enter")
+        assert answers == ["GPU-b"]
+    app.source.close()
+
+
+@pytest.mark.parametrize(("key", "answer"), [("y", True), ("n", False), ("enter", False), ("escape", None)])
+async def test_only_yes_is_yes_to_disturbing_others(key: str, answer: bool | None) -> None:
+    app = StallscopeApp(Live(Wish(sim="h200")), QUICK)
+    answers: list[bool | None] = []
+    async with app.run_test() as pilot:
+        app.push_screen(Ask("Disturb them?"), answers.append)
+        await pilot.pause()
+        await pilot.press(key)
+        assert answers == [answer]
+    app.source.close()
+
+
+async def test_an_aggressor_asks_first_where_others_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with live() as pilot:
+        monkeypatch.setattr(monitor(pilot), "shared_with", lambda: ("python (pid 77)",))
+        await pilot.press("1")
+        assert isinstance(pilot.app.screen, Ask)
+        await pilot.press("n")
+        await pilot.pause(0.3)
+        assert "spin" not in running(pilot)
+        await pilot.press("1", "y")
+        await until(pilot, lambda: "spin" in running(pilot))
+        source = monitor(pilot).source
+        assert isinstance(source, Live)
+        assert source.allowed
+
+
+async def test_a_click_focuses_and_on_the_box_switches() -> None:
+    async with live() as pilot:
+        await pilot.click("#lists", offset=(20, 7))
+        assert monitor(pilot).focus_name == "d2d-secondary"
+        await pilot.click("#lists", offset=(2, 1))
+        await until(pilot, lambda: "spin" in running(pilot))
+
+
+async def test_the_palette_offers_the_actions_by_name() -> None:
+    async with live(wait=False) as pilot:
+        titles = [command.title for command in pilot.app.get_system_commands(monitor(pilot))]
+        for action in known(False):
+            assert any(title.startswith(action.title) for title in titles)
+
+
+async def test_other_keys_from_the_settings_hold_and_the_usual_ones_do_not() -> None:
+    async with live(Settings(quiet_seconds=0.5, keys={"pause": "z"})) as pilot:
+        await pilot.press("p")
+        assert monitor(pilot).frozen is None
+        await pilot.press("z")
+        assert monitor(pilot).frozen is not None
+
+
+async def test_leaving() -> None:
+    async with live(wait=False) as pilot:
+        await pilot.press("q")
+        await asyncio.sleep(0.1)
+        assert not pilot.app.is_running
+
+
+async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_nothing(stall: Recording) -> None:
+    source = Replay(stall)
+    app = StallscopeApp(source, QUICK)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await until(pilot, lambda: monitor(pilot).picture is not None)
+        for key in ("x", "n", "r", "o", "space", "plus", "right_square_bracket", "u", "v"):
+            await pilot.press(key)
+            assert isinstance(pilot.app.screen, Monitor)
+        await pilot.press("p")
+        assert source.paused
+        await pilot.press("right")
+        assert source.at_s > 4.9
+        await until(pilot, lambda: (row := monitor(pilot).picture.row("d2d")) and row.state == "STALLED")  # type: ignore[union-attr]
+        await pilot.press("left")
+        assert source.at_s < 1
+        await pilot.press("1")
+        assert monitor(pilot).focus_name == "spin-primary"
+        await pilot.press("e")
+        assert isinstance(pilot.app.screen, Explain)
