@@ -6,16 +6,16 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.widgets import Static
 
 from stallscope.letters import AsciiOnly, Colourless
-from stallscope.screens.monitor import Monitor
 from stallscope.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,24 +23,37 @@ if TYPE_CHECKING:
 
     from stallprobes.recording import Recorder
     from stallscope.replay import Replay
+    from stallscope.screens.monitor import Monitor
     from stallscope.source import Live
 
 LEAVE_S = 0.9
 
 
+class Opening(Screen[None]):
+    """What stands there until the monitor's modules are loaded: the first frame comes before they do."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "app.quit", "quit")]
+
+    def compose(self) -> ComposeResult:
+        """One line."""
+        yield Static(" stallscope", id="opening")
+
+
 class StallscopeApp(App[None]):
-    """One screen over one source of frames."""
+    """One screen over one source of frames, which ``make`` makes once the first frame is drawn."""
 
     TITLE = "stallscope"
     # The styles of all screens: those of a default screen are not looked for.
     CSS_PATH: ClassVar[list[str | PurePath]] = ["screens/monitor.tcss", "screens/dialog.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c,ctrl+q", "quit", "quit", show=False, priority=True)]
 
-    def __init__(self, source: Live | Replay, settings: Settings, recorder: Recorder | None = None) -> None:
+    def __init__(self, make: Callable[[], Live | Replay], settings: Settings, recorder: Recorder | None = None) -> None:
         super().__init__()
-        self.source = source
+        self.source: Live | Replay | None = None
         self.settings = settings
-        self._monitor = Monitor(source, settings, recorder)
+        self._make = make
+        self._recorder = recorder
+        self._monitor: Monitor | None = None
         self._plain: list[LineFilter] = []
         if self.no_color:
             self._plain.append(Colourless())
@@ -48,8 +61,8 @@ class StallscopeApp(App[None]):
             self._plain.append(AsciiOnly())
 
     def get_default_screen(self) -> Screen[None]:
-        """The monitor is the ground on which all else lies."""
-        return self._monitor
+        """A line, at once."""
+        return Opening()
 
     def on_mount(self) -> None:
         """Settings, and signals that end the program as ``q`` does."""
@@ -62,6 +75,20 @@ class StallscopeApp(App[None]):
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 loop.add_signal_handler(number, self._signalled, number)
 
+        self.call_after_refresh(lambda: self.run_worker(self._open()))
+
+    def close(self) -> None:
+        """End what was begun."""
+        if self.source is not None:
+            self.source.close()
+
+    async def _open(self) -> None:
+        """Load the monitor beside the running screen, and go there."""
+        kind = await asyncio.to_thread(_load)
+        self.source = self._make()
+        self._monitor = kind(self.source, self.settings, self._recorder)
+        await self.push_screen(self._monitor)
+
     def get_line_filters(self) -> list[LineFilter]:
         """Textual's own filters, but for greys in place of colours, and ours."""
         usual = [known for known in super().get_line_filters() if type(known).__name__ != "Monochrome"]
@@ -69,7 +96,7 @@ class StallscopeApp(App[None]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The table of actions, and Textual's choice of a theme."""
-        if screen is self._monitor:
+        if self._monitor is not None and screen is self._monitor:
             yield from self._monitor.commands()
         yield SystemCommand("choose a theme", "One of all themes, light or dark.", self.action_change_theme)
 
@@ -80,3 +107,9 @@ class StallscopeApp(App[None]):
             timer.daemon = True
             timer.start()
         self.exit(return_code=130 if number == signal.SIGINT else 128 + number)
+
+
+def _load() -> type[Monitor]:
+    from stallscope.screens.monitor import Monitor
+
+    return Monitor

@@ -76,10 +76,8 @@ def cli(
     if gpu is not None and sim is not None:
         raise Problem(Exit.USAGE, "--gpu and --sim exclude each other")
     from stallscope import screenrun
-    from stallscope.source import Wish
 
-    wish = Wish(gpu=gpu, sim=sim, allow_shared=allow_shared)
-    diagnostics.leave(screenrun.live(wish, record, ascii_only))
+    diagnostics.leave(screenrun.live(gpu, sim, allow_shared, record, ascii_only))
 
 
 @cli.command(short_help="Show a recording on the screen.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,26 +13,33 @@ from stallscope.output import speaks_utf8
 if TYPE_CHECKING:
     from stallprobes.recording import Recorder
     from stallscope.replay import Replay
-    from stallscope.source import Live, Wish
-
-
-def live(wish: Wish, record: Path | None, ascii_only: bool) -> int:
-    """The monitor on an engine; the exit code. Raises Problem."""
-    known = _prepared(ascii_only)
-    from stallprobes.recording import Recorder, RecordingError
     from stallscope.source import Live
 
-    recorder: Recorder | None = None
-    if record is not None:
-        try:
-            recorder = Recorder(record)
-        except RecordingError as error:
-            raise Problem(Exit.USAGE, str(error)) from error
-    code = _show(Live(wish), known, recorder)
+
+def live(gpu: str | None, sim: str | None, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
+    """The monitor on an engine; the exit code. Raises Problem."""
+    known = _prepared(ascii_only)
+    recorder = None if record is None else _recorder(record)
+
+    def make() -> Live:
+        from stallscope.source import Live, Wish
+
+        return Live(Wish(gpu=gpu, sim=sim, allow_shared=allow_shared))
+
+    code = _show(make, known, recorder)
     if recorder is not None:
         recorder.close()
         diagnostics.say(recorder.problem or f"recorded to {recorder.path}")
     return code
+
+
+def _recorder(path: Path) -> Recorder:
+    from stallprobes.recording import Recorder, RecordingError
+
+    try:
+        return Recorder(path)
+    except RecordingError as error:
+        raise Problem(Exit.USAGE, str(error)) from error
 
 
 def replay(file: Path, ascii_only: bool) -> int:
@@ -44,7 +52,7 @@ def replay(file: Path, ascii_only: bool) -> int:
         recording = Recording(file)
     except RecordingError as error:
         raise Problem(Exit.USAGE, str(error)) from error
-    code = _show(Replay(recording), known, None)
+    code = _show(lambda: Replay(recording), known, None)
     if recording.cut_off:
         diagnostics.say(f"{file} ends in the middle; all that came before was shown")
     return code
@@ -61,12 +69,12 @@ def _prepared(ascii_only: bool) -> settings.Settings:
     return settings.with_ascii(known, ascii_only or known.ascii or not speaks_utf8())
 
 
-def _show(source: Live | Replay, known: settings.Settings, recorder: Recorder | None) -> int:
+def _show(make: Callable[[], Live | Replay], known: settings.Settings, recorder: Recorder | None) -> int:
     from stallscope.app import StallscopeApp
 
-    app = StallscopeApp(source, known, recorder)
+    app = StallscopeApp(make, known, recorder)
     try:
         app.run()
     finally:
-        source.close()
+        app.close()
     return app.return_code or 0

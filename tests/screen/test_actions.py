@@ -30,7 +30,7 @@ QUICK = Settings(quiet_seconds=0.5)
 
 
 def monitor(pilot: Pilot[None]) -> Monitor:
-    screen = pilot.app.screen_stack[0]
+    screen = pilot.app.screen_stack[1]
     assert isinstance(screen, Monitor)
     return screen
 
@@ -50,9 +50,10 @@ def quiet_is_known(screen: Monitor) -> bool:
 @asynccontextmanager
 async def live(settings: Settings = QUICK, wait: bool = True) -> AsyncIterator[Pilot[None]]:
     source = Live(Wish(sim="h200"))
-    app = StallscopeApp(source, settings)
+    app = StallscopeApp(lambda: source, settings)
     try:
         async with app.run_test(size=(160, 48)) as pilot:
+            await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
             if wait:
                 await until(pilot, lambda: quiet_is_known(monitor(pilot)))
             yield pilot
@@ -298,26 +299,28 @@ async def test_there_is_no_gpu_to_choose_on_a_simulated_one() -> None:
 
 
 async def test_a_gpu_is_chosen_from_a_list() -> None:
-    app = StallscopeApp(Live(Wish(sim="h200")), QUICK)
+    app = StallscopeApp(lambda: Live(Wish(sim="h200")), QUICK)
     answers: list[str | None] = []
     async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
         app.push_screen(Choose("Which GPU?", [("GPU-a", "one"), ("GPU-b", "two")]), answers.append)
         await pilot.pause()
         await pilot.press("down", "enter")
         assert answers == ["GPU-b"]
-    app.source.close()
+    app.close()
 
 
 @pytest.mark.parametrize(("key", "answer"), [("y", True), ("n", False), ("enter", False), ("escape", None)])
 async def test_only_yes_is_yes_to_disturbing_others(key: str, answer: bool | None) -> None:
-    app = StallscopeApp(Live(Wish(sim="h200")), QUICK)
+    app = StallscopeApp(lambda: Live(Wish(sim="h200")), QUICK)
     answers: list[bool | None] = []
     async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
         app.push_screen(Ask("Disturb them?"), answers.append)
         await pilot.pause()
         await pilot.press(key)
         assert answers == [answer]
-    app.source.close()
+    app.close()
 
 
 async def test_an_aggressor_asks_first_where_others_compute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,9 +370,9 @@ async def test_leaving() -> None:
 
 async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_nothing(stall: Recording) -> None:
     source = Replay(stall)
-    app = StallscopeApp(source, QUICK)
+    app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(120, 36)) as pilot:
-        await until(pilot, lambda: monitor(pilot).picture is not None)
+        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).picture is not None)
         for key in ("x", "n", "r", "o", "space", "plus", "right_square_bracket", "u", "v"):
             await pilot.press(key)
             assert isinstance(pilot.app.screen, Monitor)

@@ -35,7 +35,11 @@ class Histograms(Drawn):
 def histogram_lines(view: FocusView, width: int, height: int) -> list[Line]:
     """The panel for one probe."""
     row = view.row
-    state = row.state + (f" {times(row.ratio)}" if row.ratio is not None and row.mark in ("bad", "warn") else "")
+    state = row.state + (
+        f" {times(row.ratio)}"
+        if row.ratio is not None and row.in_flight_us is None and row.mark in ("bad", "warn")
+        else ""
+    )
     out: list[Line] = [
         spread([(f" {cut(row.title, width - len(state) - 3)}", "strong")], [(f"{state} ", row.mark)], width)
     ]

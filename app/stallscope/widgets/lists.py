@@ -14,8 +14,8 @@ from stallprobes.words import duration, times
 from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, length
 
 _STATE = 11
-_FIGURES = (("calls/s", 8), ("phase", 9), ("p50", 9), ("p99", 9), ("× quiet", 8))
-_NARROW = (("calls/s", 7), ("phase", 6), ("p50", 8), ("p99", 8), ("×", 6))
+_FIGURES = (("calls/s", 8), ("phase", 10), ("p50", 9), ("p99", 9), ("× quiet", 8))
+_NARROW = (("calls/s", 7), ("phase", 7), ("p50", 8), ("p99", 8), ("×", 6))
 
 
 class Lists(Drawn):
@@ -87,6 +87,8 @@ class Lists(Drawn):
         line.append((f"{cut(row.state, _STATE):<{_STATE}}", mark))
         for number, (text, (_, size)) in enumerate(zip(figures, columns, strict=True)):
             worst = row.mark in ("bad", "warn") and number in (4, 3 if row.quantile == "p99" else 2)
+            if len(text) >= size:
+                text = text.removeprefix("in ")
             line.append((f"{cut(text, size - 1):>{size}}", mark if worst else plain if row.on else dim))
         if strip:
             line.append((" ", plain))
@@ -126,11 +128,17 @@ STRIP = 20
 
 def _figures(row: Row) -> tuple[str, str, str, str, str]:
     rate = "–" if row.calls_per_s is None else f"{row.calls_per_s:.0f}"
+    ratio = "–" if row.ratio is None else _ratio(row.ratio)
     if row.in_flight_us is not None:
         # The age of a call that has not come back says more than figures of those that have.
-        return rate, "in flight", duration(row.in_flight_us), "–", "–" if row.ratio is None else times(row.ratio)[1:]
-    ratio = "–" if row.ratio is None else times(row.ratio)[1:]
+        return rate, "in flight", _short(row.in_flight_us), "–", ratio
     return rate, str(row.phase or "–"), _short(row.p50_us), _short(row.p99_us), ratio
+
+
+def _ratio(ratio: float) -> str:
+    if ratio >= 99_950:
+        return f"{ratio / 1e6:.1f}M" if ratio >= 999_500 else f"{ratio / 1e3:.0f}k"
+    return times(ratio)[1:]
 
 
 def _short(us: float | None) -> str:

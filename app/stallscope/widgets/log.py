@@ -76,5 +76,5 @@ def entry_lines(entry: LogEntry, width: int) -> list[Line]:
         if number == 0:
             out.append([(f" {clock} ", "dim"), (f"{word:<8} ", mark), (part, "" if entry.ended_s is None else "dim")])
         else:
-            out.append([(" " * len(head), ""), (part, "dim" if entry.ended_s is not None or number > 1 else "")])
+            out.append([(" " * len(head), ""), (part, "dim" if entry.ended_s is not None else "")])
     return out
