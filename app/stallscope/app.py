@@ -82,6 +82,12 @@ class StallscopeApp(App[None]):
         if self.source is not None:
             self.source.close()
 
+    @property
+    def last_words(self) -> str | None:
+        """Why it ended by itself, None where it did not."""
+        fatal = getattr(self.source, "fatal", None)
+        return fatal[1] if fatal is not None else None
+
     async def _open(self) -> None:
         """Load the monitor beside the running screen, and go there."""
         kind = await asyncio.to_thread(_load)

@@ -77,4 +77,6 @@ def _show(make: Callable[[], Live | Replay], known: settings.Settings, recorder:
         app.run()
     finally:
         app.close()
+    if app.last_words is not None:
+        diagnostics.say(app.last_words)
     return app.return_code or 0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from stallprobes import gpus
-from stallprobes.backend import Options, Unsupported
+from stallprobes.backend import EXIT_NO_GPU, EXIT_USAGE, Options, Unsupported
 from stallprobes.frame import CUDA, LOST, READY, REFUSED, SILENT, SIM, STARTING, Bench, EngineStatus, Frame
 from stallprobes.model import Role
 from stallprobes.session import EngineFailed, Session
@@ -38,14 +38,17 @@ class Wish:
 
 
 class Live:
-    """The engine as a source of frames. ``start`` begins; ``frame`` is what is known now; ``close`` ends it."""
+    """The engine as a source of frames. ``start`` begins; ``frame`` is what is known now; ``close`` ends it.
+
+    ``fatal`` is an exit code and a sentence once it is clear that there will never be an engine.
+    """
 
     replayed = False
 
     def __init__(self, wish: Wish, *, survey: Callable[[], gpus.Survey] = gpus.survey) -> None:
         self.wish = wish
         self.allowed = wish.allow_shared
-        self.fatal: str | None = None
+        self.fatal: tuple[int, str] | None = None
         self._ask = survey
         self._survey: gpus.Survey | None = None
         # Bench and session change together, so that nobody reads the board of one by the names of another.
@@ -55,6 +58,7 @@ class Live:
         self._status = (STARTING, time.monotonic(), "asking the driver which GPUs there are")
         self._wanted: dict[str, bool] = {}
         self._applied: dict[str, bool] = {}
+        self._engines: set[int] = set()
         self._held: frozenset[str] = frozenset()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._worker = threading.Thread(target=self._work, name="conductor", daemon=True)
@@ -206,7 +210,7 @@ class Live:
             self._chosen = gpus.choose(gpu, self._survey, benches.gpus_needed(base))
         except gpus.NoGpu as error:
             if gpu is not None:
-                self.fatal = str(error)
+                self.fatal = (EXIT_NO_GPU, str(error))
                 return
             self._put_on(_simulated(base, str(error)), {})
             return
@@ -242,7 +246,11 @@ class Live:
             self._say(REFUSED, error.reason)
         except EngineFailed as error:
             self._say(LOST, error.sentence)
+            if error.exit_code == EXIT_USAGE:
+                # What was asked for does not exist (a profile), so no key can mend it.
+                self.fatal = (error.exit_code, error.sentence)
         else:
+            self._engines.add(session.engine_pid or 0)
             self._on = (_told(bench, info), session)
             self._say(READY)
 
@@ -267,7 +275,8 @@ class Live:
         if self._telemetry is None:
             return ()
         known = self._telemetry.snapshot().processes
-        ours = {os.getpid(), None if session is None else session.engine_pid}
+        # NVML's list is seconds old: an engine that has just ended may still be in it.
+        ours = {os.getpid(), *self._engines}
         strangers = [one for one in known if one.pid not in ours]
         # Inside a container NVML's process ids are not ours: our engine is then one of the nameless.
         if session is not None and session.engine_pid is not None and not any(one.pid in ours for one in known):

@@ -57,6 +57,14 @@ def test_a_gpu_that_was_asked_for_and_is_not_there_ends_it_with_3(terminal: Open
     screen = terminal("--gpu", "7", CUDA_VISIBLE_DEVICES="")
     screen.left_within(30)
     assert screen.status == 3
+    assert "stallscope: " in screen.seen
+
+
+def test_a_profile_that_is_not_there_ends_it_with_2_and_the_names_of_those_that_are(terminal: OpenTerminal) -> None:
+    screen = terminal("--sim", "h2000")
+    screen.left_within(30)
+    assert screen.status == 2
+    assert "h200" in screen.seen.rpartition("stallscope: ")[2]
 
 
 def test_a_stall_that_is_switched_on_is_told(terminal: OpenTerminal) -> None:
@@ -105,7 +113,7 @@ def test_while_the_engine_is_stopped_keys_answer_and_leaving_takes_no_longer(ter
     screen.press("\x1b")
     screen.read(0.3)
     screen.press(key)
-    assert screen.left_within(3.0) < 1.3
+    assert screen.left_within(3.0) < 1.0
     assert gone(engine)
     given_back(screen)
 
@@ -128,7 +136,7 @@ def test_signals_end_it_as_a_key_does(terminal: OpenTerminal, number: signal.Sig
     screen = terminal("--sim", "h200")
     engine = ready(screen)
     os.kill(screen.pid, number)
-    assert screen.left_within(3.0) < 1.3
+    assert screen.left_within(3.0) < 1.0
     assert screen.status == (130 if number is signal.SIGINT else 128 + number)
     assert gone(engine)
 

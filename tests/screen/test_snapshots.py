@@ -32,13 +32,10 @@ async def drawn(
     source = Replay(Recording(RECORDING), clock=lambda: now[0])
     app = StallscopeApp(lambda: source, settings or Settings())
     async with app.run_test(size=size) as pilot:
-        for _ in range(200):
-            if isinstance(app.screen, Monitor):
-                break
+        monitor: Monitor | None = None
+        while monitor is None or monitor.picture is None:
             await pilot.pause(0.02)
-        monitor = app.screen
-        assert isinstance(monitor, Monitor)
-        await pilot.pause(0.1)
+            monitor = app.screen if isinstance(app.screen, Monitor) else None
         now[0] = at_s
         monitor.tick()
         await pilot.press(*keys)

@@ -105,7 +105,7 @@ class Monitor(Doing, Screen[None]):
     def tick(self) -> None:
         """Take what there is, and draw."""
         if isinstance(self.source, Live) and self.source.fatal is not None:
-            self.app.exit(return_code=3, message=self.source.fatal)
+            self.app.exit(return_code=self.source.fatal[0])
             return
         for frame in self.source.take():
             self._feed(frame)

@@ -12,7 +12,7 @@ from stallprobes.words import duration, times
 from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, length, runs, spread
 
 LABEL = 6
-FIGURES = 22
+FIGURES = 24
 TAIL_CALLS = 1000
 _NAMES = {Phase.INTENDED: "due"}
 _LETTERS = np.array(list(BLOCKS))
