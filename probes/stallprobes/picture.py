@@ -64,12 +64,14 @@ class LogEntry:
 
 @dataclass(frozen=True)
 class LaneView:
-    """One histogram of the focused probe, and the same in quiet; ``label`` is one op's share of the phase."""
+    """One histogram of the focused probe, and the same in quiet; ``label`` is one op's share of the phase. ``first_ns``
+    is the value of the very first call, which no histogram holds."""
 
     phase: Phase
     label: str
     live: Histogram
     quiet: Histogram | None
+    first_ns: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

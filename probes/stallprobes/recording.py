@@ -1,8 +1,8 @@
 """Record and replay: what the board and NVML said, frame by frame, in a file that survives a cut-off tail.
 
 The file is one line of JSON (format and version), then a zlib stream of lines of JSON that is flushed after each
-line: whatever was written last is lost at most, never what stood before it. Lines hold a bench, quiet bases, or a
-frame whose histograms are the differences from the frame before it, so that a reader can begin anywhere.
+line: whatever was written last is lost at most, never what stood before it. Each line begins with its checksum and
+holds a bench, quiet bases, or a frame whose histograms are the differences from the frame before it, so that a reader can begin anywhere.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ class _Writer:
         self._file.write(self._zlib.flush(zlib.Z_FINISH))
 
     def _line(self, value: Mapping[str, Any]) -> None:
-        text = json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+        text = f"{zlib.crc32(text):08x} ".encode() + text + b"\n"
         self._file.write(self._zlib.compress(text) + self._zlib.flush(zlib.Z_SYNC_FLUSH))
         self._file.flush()
 
@@ -150,7 +151,8 @@ class Recording:
         text = _all_that_can_be_had(decompressor, body)
         self.cut_off = not decompressor.eof
         # What follows the last newline was being written when it stopped.
-        self._lines = text.split(b"\n")[:-1]
+        self._lines = list(_sound(text.split(b"\n")[:-1]))
+        self.cut_off |= len(self._lines) < text.count(b"\n")
         self._places = list(self._index())
         self._benches: dict[int, Bench] = {}
         self._quiets: dict[int, dict[str, Quiet]] = {}
@@ -241,6 +243,15 @@ def _all_that_can_be_had(decompressor: Any, body: bytes) -> bytes:
         except zlib.error:
             break
     return b"".join(parts)
+
+
+def _sound(lines: list[bytes]) -> Iterator[bytes]:
+    """The lines without their checksums, up to the first one that is spoiled: zlib notices that much later."""
+    for line in lines:
+        told, _, text = line.partition(b" ")
+        if told != f"{zlib.crc32(text):08x}".encode():
+            return
+        yield text
 
 
 def _bench_out(bench: Bench) -> dict[str, Any]:
@@ -369,6 +380,7 @@ def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]
             None if flight is None else [flight.op, flight.since_ns, flight.age_ns, flight.intended_ns],
             None if error is None else [error.code, error.op, error.at_ns],
             _lanes_out(part.lanes, None if before is None else before.probes[name].lanes),
+            [part.first_ns.get(lane) for lane in part.lanes],
         ]
     return {
         "at": snapshot.at_ns,
@@ -380,7 +392,7 @@ def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]
 
 def _snapshot_in(told: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
     probes = {}
-    for name, (words, period_ns, flight, error, lanes) in told["p"].items():
+    for name, (words, period_ns, flight, error, lanes, first) in told["p"].items():
         state, on, turns, on_since_ns, heartbeat_ns, missed, proof = words
         seen: dict[Lane, Histogram] = {}
         for lane, hist, max_ns in _lanes_in(lanes):
@@ -401,7 +413,7 @@ def _snapshot_in(told: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
             proof=proof,
             period_ns=period_ns,
             lanes=seen,
-            first_ns=dict.fromkeys(seen),
+            first_ns=dict(zip(seen, first, strict=True)),
             ring=_NO_RING,
             ring_head=0,
         )

@@ -401,8 +401,9 @@ class Scope:
             part = self._window.probes[probe.name]
             quiet = self.quiet.get(probe.name)
             shown = [Lane(phase) for phase in _SHOWN] + [lane for lane in part.lanes if lane.label]
+            base = {} if quiet is None else quiet.lanes
             lanes = tuple(
-                LaneView(lane.phase, lane.label, part.lanes[lane], None if quiet is None else quiet.lanes.get(lane))
+                LaneView(lane.phase, lane.label, part.lanes[lane], base.get(lane), part.first_ns.get(lane))
                 for lane in shown
                 if lane in part.lanes
             )

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from screen.conftest import bench_of
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from stallprobes.frame import READY
+from stallprobes.backend import Options
+from stallprobes.capture import capture
+from stallprobes.driver import DriverReport
+from stallprobes.frame import READY, STARTING
+from stallprobes.gpus import Survey
 from stallprobes.recording import Recording
 from stallscope import benches
 from stallscope.actions import ACTIONS, known
@@ -387,3 +393,38 @@ async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_not
         assert monitor(pilot).focus_name == "spin-primary"
         await pilot.press("e")
         assert isinstance(pilot.app.screen, Explain)
+
+
+async def test_while_the_driver_does_not_answer_the_screen_says_so_and_keys_work() -> None:
+    hung = threading.Event()
+
+    def survey() -> Survey:
+        hung.wait(20)
+        return Survey((), DriverReport(problem="made up"))
+
+    source = Live(Wish(), survey=survey)
+    app = StallscopeApp(lambda: source, QUICK)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).last is not None)
+        await pilot.pause(0.5)
+        last = monitor(pilot).last
+        assert last is not None
+        assert last.engine.state == STARTING
+        assert "driver" in last.engine.sentence
+        assert last.engine.age_s > 0.3
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, Help)
+        await pilot.press("escape")
+        hung.set()
+        await until(pilot, lambda: monitor(pilot).last.bench.why_simulated == "made up")  # type: ignore[union-attr]
+    app.close()
+
+
+async def test_the_first_call_stands_beside_the_later_ones_in_the_table_of_host_and_gpu(tmp_path: Path) -> None:
+    file = tmp_path / "a.rec"
+    capture(bench_of("scalar-readback", "pageable"), file, options=Options(profile="h200"), seconds=2.0)
+    *_, last = Recording(file).play()
+    assert last.snapshot is not None
+    probe = last.snapshot.probes["scalar-readback"]
+    lane = next(lane for lane in probe.lanes if lane.label)
+    assert probe.first_ns[lane] is not None

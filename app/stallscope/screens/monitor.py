@@ -165,6 +165,7 @@ class Monitor(Doing, Screen[None]):
             log=told,
         )
         self.keys_of_probes = assign_keys(frame)
+        self.rearrange()
         if self.focus_name not in self.keys_of_probes:
             victims = [probe.name for probe in frame.bench.probes if probe.role is Role.VICTIM]
             # Patterns without a victim are about the aggressor's own calls.
@@ -237,7 +238,7 @@ class Monitor(Doing, Screen[None]):
         wide = width >= SIDE_BY_SIDE
         self.set_class(wide, "wide")
         lists = self.query_one(Lists)
-        wanted = max(lists.height_wanted(), 9)
+        wanted = max(lists.height_wanted(self.scope.bench if self.scope is not None else None), 5)
         rest = height - 3
         if wide:
             upper = max(min(wanted, rest - 6), min(20, rest // 2))

@@ -9,7 +9,7 @@ from stallprobes.history import DECADES, LOW_NS, binned, position
 from stallprobes.model import Phase
 from stallprobes.picture import FocusView, LaneView
 from stallprobes.words import duration, times
-from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, length, runs, spread
+from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, runs, spread
 
 LABEL = 6
 FIGURES = 24
@@ -136,15 +136,24 @@ def _texts(lane: LaneView) -> list[str]:
 
 
 def _host_and_device(lanes: list[LaneView], width: int) -> list[Line]:
-    """The host's time and the GPU's for each call that has both, side by side."""
-    labels = dict.fromkeys(lane.label for lane in lanes)
-    found = {(lane.label, lane.phase): lane.live.percentile(50) for lane in lanes}
+    """The host's time and the GPU's for each call that has both, side by side, and those of its very first call."""
+    known = {(lane.label, lane.phase): lane for lane in lanes}
     if not any(lane.phase is Phase.GPU for lane in lanes):
         return []
-    out: list[Line] = [[(f" {'p50 of each call':<28}{'host':>10}{'GPU':>10}", "dim")]]
-    for label in labels:
-        host, device = found.get((label, Phase.CALL)), found.get((label, Phase.GPU))
-        times_ = [duration(None if ns is None else ns / 1000) for ns in (host, device)]
-        hidden = host is not None and device is not None and host > 3 * device and host > 100_000
-        out.append([(f" {cut(label, 27):<28}{times_[0]:>10}", "warn" if hidden else ""), (f"{times_[1]:>10}", "")])
-    return [fit(line, width) for line in out if length(line)]
+    out: list[Line] = [
+        [(f" {'p50 of each call':<22}{'host':>10}{'GPU':>10}{'first host':>12}{'first GPU':>11}", "dim")]
+    ]
+    for label in dict.fromkeys(lane.label for lane in lanes):
+        host, device = known.get((label, Phase.CALL)), known.get((label, Phase.GPU))
+        now = [None if lane is None else lane.live.percentile(50) for lane in (host, device)]
+        first = [None if lane is None else lane.first_ns for lane in (host, device)]
+        hidden = now[0] is not None and now[1] is not None and now[0] > max(3 * now[1], 100_000)
+        texts = [duration(None if ns is None else ns / 1000) for ns in (*now, *first)]
+        out.append(
+            [
+                (f" {cut(label, 21):<22}{texts[0]:>10}", "warn" if hidden else ""),
+                (f"{texts[1]:>10}", ""),
+                (f"{texts[2]:>12}{texts[3]:>11}", "dim"),
+            ]
+        )
+    return [fit(line, width) for line in out]

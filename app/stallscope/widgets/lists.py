@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from textual import events
 from textual.message import Message
 
+from stallprobes.frame import Bench
 from stallprobes.history import BINS
 from stallprobes.model import Role
 from stallprobes.picture import Picture, Row
@@ -60,12 +61,12 @@ class Lists(Drawn):
         self._names = [name for name, _ in out]
         return [line for _, line in out]
 
-    def height_wanted(self) -> int:
-        """How many lines all rows need."""
-        if self.picture is None:
+    def height_wanted(self, bench: Bench | None) -> int:
+        """How many lines all probes of ``bench`` need."""
+        if bench is None:
             return 3
-        both = {row.role is Role.AGGRESSOR for row in self.picture.rows}
-        return len(self.picture.rows) + len(both) + (1 if len(both) == 2 else 0)
+        both = {probe.role is Role.AGGRESSOR for probe in bench.probes}
+        return len(bench.probes) + len(both) + (1 if len(both) == 2 else 0)
 
     def on_click(self, event: events.Click) -> None:
         """A click on the box toggles, one elsewhere moves the focus."""
