@@ -2,7 +2,8 @@
 
 The file is one line of JSON (format and version), then a zlib stream of lines of JSON that is flushed after each
 line: whatever was written last is lost at most, never what stood before it. Each line begins with its checksum and
-holds a bench, quiet bases, or a frame whose histograms are the differences from the frame before it, so that a reader can begin anywhere.
+holds a bench, quiet bases, or a frame whose histograms are the differences from the frame before it, so that a reader
+can begin anywhere.
 """
 
 from __future__ import annotations

@@ -54,7 +54,10 @@ def test_what_only_tells_loads_nothing_that_measures(module: str) -> None:
     assert not loaded_by(f"import {module}") & (HEAVY | {"numpy"})
 
 
-@pytest.mark.parametrize("module", ["stallprobes.session", "stallprobes.measure", "stallprobes.report"])
+@pytest.mark.parametrize(
+    "module",
+    ["stallprobes.session", "stallprobes.measure", "stallprobes.report", "stallprobes.recording", "stallprobes.scope"],
+)
 def test_who_only_reads_figures_needs_neither_a_compiler_nor_cuda(module: str) -> None:
     assert not loaded_by(f"import {module}") & HEAVY
 
