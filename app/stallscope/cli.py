@@ -46,7 +46,7 @@ class _Group(click.Group):
 )
 @click.version_option(package_name="stallscope", message="%(prog)s %(version)s")
 @click.option("--gpu", metavar="GPU", help="The screen's GPU: index as in nvidia-smi, UUID, or PCI address.")
-@click.option("--sim", metavar="PROFILE", help="Open the screen on a simulated GPU (h200).")
+@click.option("--sim", metavar="PROFILE", help="Open the screen on a simulated GPU, such as h200.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Record what the screen shows.")
 @click.option("--allow-shared", is_flag=True, help="Disturb other processes on the GPU without asking.")
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw the screen with ASCII letters only.")
@@ -223,7 +223,7 @@ def run(
     "--seconds", default=10.0, show_default=True, callback=_seconds, metavar="S", help="Time with the aggressors on."
 )
 @click.option("--gpu", metavar="GPU", help="Index as in nvidia-smi, UUID, or PCI address; two of them by a comma.")
-@click.option("--sim", metavar="PROFILE", help="Record a simulated GPU (h200).")
+@click.option("--sim", metavar="PROFILE", help="Record a simulated GPU, such as h200.")
 @click.option("--allow-shared", is_flag=True, help="Also when other processes compute on the GPU; this disturbs them.")
 def record(
     file: Path, pattern: str, variant: str, seconds: float, gpu: str | None, sim: str | None, allow_shared: bool

@@ -25,7 +25,7 @@ from stallscope.widgets.header import SMALLEST, Header
 from stallscope.widgets.heatmap import HeatMap
 from stallscope.widgets.histograms import Histograms
 from stallscope.widgets.keys import Keys
-from stallscope.widgets.lists import STRIP, Lists
+from stallscope.widgets.lists import STRIP, STRIP_FROM, Lists
 from stallscope.widgets.log import Log
 from stallscope.widgets.paint import Drawn
 
@@ -126,7 +126,7 @@ class Monitor(Doing, Screen[None]):
                 self.focus_name,
                 columns=heat.columns,
                 span_s=self.settings.history_seconds,
-                strip=STRIP if self.size.width >= 100 else 0,
+                strip=STRIP if self.size.width >= STRIP_FROM else 0,
             )
             state = _STATES.get(self.last.engine.state)
             self.picture = stale(picture, state) if state is not None and self.frozen is None else picture
@@ -251,8 +251,7 @@ class Monitor(Doing, Screen[None]):
             upper = rest - log - heat
         self.query_one("#upper").styles.height = upper
         if not wide:
-            least = 6 if height < 30 else 9
-            lists.styles.height = max(3, min(wanted, upper - least))
+            lists.styles.height = max(3, min(wanted, upper - 6))
         else:
             lists.styles.height = "100%"
         self.query_one(HeatMap).styles.height = heat

@@ -14,6 +14,8 @@ from stallprobes.picture import Picture, Row
 from stallprobes.words import duration, times
 from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, length
 
+STRIP = 20
+STRIP_FROM = 108
 _STATE = 11
 _FIGURES = (("calls/s", 8), ("phase", 10), ("p50", 9), ("p99", 9), ("× quiet", 8))
 _NARROW = (("calls/s", 7), ("phase", 7), ("p50", 8), ("p99", 8), ("×", 6))
@@ -81,7 +83,7 @@ class Lists(Drawn):
         key = self.keys_of.get(row.name, " ")
         line: Line = [("▸" if focused else " ", "accent"), (key, "key"), (" ■ " if row.on else " □ ", mark)]
         columns = _columns(width)
-        strip = len(row.strip) if width >= 100 else 0
+        strip = len(row.strip) if width >= STRIP_FROM else 0
         figures = _figures(row)
         room = width - length(line) - _STATE - 1 - sum(size for _, size in columns) - (strip + 1 if strip else 0)
         line.append((f"{cut(_title(row), room):<{max(room, 1)}} ", plain))
@@ -113,7 +115,7 @@ def _columns(width: int) -> tuple[tuple[str, int], ...]:
 
 def _head(title: str, width: int, window_s: float) -> Line:
     columns = _columns(width)
-    strip = STRIP + 1 if width >= 100 else 0
+    strip = STRIP + 1 if width >= STRIP_FROM else 0
     figures = sum(size for _, size in columns)
     room = width - _STATE - figures - strip
     line: Line = [(f" {title:<{max(room - 1, len(title))}}", "strong"), (f"{'state':<{_STATE}}", "dim")]
@@ -122,9 +124,6 @@ def _head(title: str, width: int, window_s: float) -> Line:
         line.append((f" {cut('last minute', STRIP)}", "dim"))
     del window_s
     return line
-
-
-STRIP = 20
 
 
 def _figures(row: Row) -> tuple[str, str, str, str, str]:
