@@ -46,7 +46,7 @@ class _Group(click.Group):
 )
 @click.version_option(package_name="stallscope", message="%(prog)s %(version)s")
 @click.option("--gpu", metavar="GPU", help="The screen's GPU: index as in nvidia-smi, UUID, or PCI address.")
-@click.option("--sim", metavar="PROFILE", help="Open the screen on a simulated GPU, such as h200.")
+@simulation.simulated
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Record what the screen shows.")
 @click.option("--allow-shared", is_flag=True, help="Disturb other processes on the GPU without asking.")
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw the screen with ASCII letters only.")
@@ -55,6 +55,8 @@ def cli(
     context: click.Context,
     gpu: str | None,
     sim: str | None,
+    sim_seed: int | None,
+    sim_set: tuple[str, ...],
     record: Path | None,
     allow_shared: bool,
     ascii_only: bool,
@@ -75,9 +77,10 @@ def cli(
         return
     if gpu is not None and sim is not None:
         raise Problem(Exit.USAGE, "--gpu and --sim exclude each other")
+    options = simulation.options(sim, sim_seed, sim_set)
     from stallscope import screenrun
 
-    diagnostics.leave(screenrun.live(gpu, sim, allow_shared, record, ascii_only))
+    diagnostics.leave(screenrun.live(gpu, options, allow_shared, record, ascii_only))
 
 
 @cli.command(short_help="Show a recording on the screen.")

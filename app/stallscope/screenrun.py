@@ -11,20 +11,29 @@ from stallscope.diagnostics import Exit, Problem
 from stallscope.output import speaks_utf8
 
 if TYPE_CHECKING:
+    from stallprobes.backend import Options
     from stallprobes.recording import Recorder
     from stallscope.replay import Replay
     from stallscope.source import Live
 
 
-def live(gpu: str | None, sim: str | None, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
-    """The monitor on an engine; the exit code. Raises Problem."""
+def live(gpu: str | None, simulated: Options, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
+    """The monitor on an engine; the exit code. ``simulated`` names a profile where no GPU is wanted. Raises Problem."""
     known = _prepared(ascii_only)
     recorder = None if record is None else _recorder(record)
 
     def make() -> Live:
         from stallscope.source import Live, Wish
 
-        return Live(Wish(gpu=gpu, sim=sim, allow_shared=allow_shared))
+        return Live(
+            Wish(
+                gpu=gpu,
+                sim=simulated.profile,
+                seed=simulated.seed,
+                sim_set=simulated.sim_set,
+                allow_shared=allow_shared,
+            )
+        )
 
     code = _show(make, known, recorder)
     if recorder is not None:

@@ -57,6 +57,9 @@ def test_the_same_seed_gives_the_same_figures_in_another_process() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        (("--sim", "h300"), "there is no profile 'h300', did you mean h200?"),
+        (("--sim", "--sim-set", "timeslice_us=0"), "it must be above 0"),
+        (("--sim-seed", "3"), "say --sim too"),
         (("run", "all", "--sim", "h300"), "there is no profile 'h300', did you mean h200?"),
         (("run", "all", "--sim", "--sim-set", "timeslice_us=0"), "it must be above 0"),
         (("run", "all", "--sim", "--sim-set", "nothing=0"), "the profile has no setting 'nothing'"),
