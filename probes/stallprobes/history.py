@@ -56,17 +56,23 @@ class History:
         self._counts: Bins = np.zeros((probes, slots, BINS), dtype=np.uint32)
         self._ages: NDArray[np.int16] = np.full((probes, slots), _NO_AGE, dtype=np.int16)
         self._first = -1
+        self._late = False
 
     def copy(self) -> History:
         """The same, to be kept while this one goes on."""
         other = History(0, self.slots)
-        other.last, other._first = self.last, self._first
+        other.last, other._first, other._late = self.last, self._first, self._late
         other._counts, other._ages = self._counts.copy(), self._ages.copy()
         return other
 
     def move_to(self, at_ns: int) -> int:
-        """Make ``at_ns`` (ns) the present and return its slot number. Slots that were passed over are empty."""
+        """Make ``at_ns`` (ns) the present and return its slot number.
+
+        Slots that were passed over are empty, but for a single one: who looks ten times a second is a little late now
+        and then, and what is added next is of that slot too.
+        """
         now = at_ns // SLOT_NS
+        self._late = self.last >= 0 and now == self.last + 2
         if self.last < 0:
             self._first = now
         elif now > self.last:
@@ -79,7 +85,14 @@ class History:
     def add(self, probe: int, counts: NDArray[np.uint64], age_ns: int | None) -> None:
         """Put bucket ``counts``, and the age of a call in flight, into the present slot of ``probe``."""
         slot = self.last % self.slots
-        self._counts[probe, slot] += binned(counts, BINS).astype(np.uint32)
+        new = binned(counts, BINS).astype(np.uint32)
+        if self._late:
+            before = (self.last - 1) % self.slots
+            self._counts[probe, before] += new // 2
+            new -= new // 2
+            if age_ns is not None and age_ns > SLOT_NS:
+                self._ages[probe, before] = index(age_ns - SLOT_NS)
+        self._counts[probe, slot] += new
         if age_ns is not None:
             self._ages[probe, slot] = max(int(self._ages[probe, slot]), index(age_ns))
 

@@ -54,6 +54,17 @@ def test_time_that_was_passed_over_is_empty_and_old_time_is_forgotten() -> None:
     assert not ages.any()
 
 
+def test_a_look_that_comes_late_leaves_no_hole() -> None:
+    history = History(1, 20)
+    for at in (0, 1, 3, 4):
+        history.move_to(at * SLOT_NS)
+        history.add(0, Histogram.of([1000] * 11).counts, 150_000_000)
+    counts, ages, _ = history.columns(0, 5, 1)
+    assert counts.sum(axis=1).tolist() == [11, 11, 5, 6, 11]
+    assert (ages > 0).all()
+    assert 40_000_000 < ages[2] < 60_000_000
+
+
 def test_a_strip_shows_the_tail_and_the_call_in_flight() -> None:
     history = History(1, 20)
     history.move_to(0)
