@@ -1,28 +1,244 @@
-"""Draw screenshots from recordings: python screenshots/make.py RECORDING… [--out DIR] [--size 160x48] [--theme NAME]
+"""Draw the screenshots from the recordings of real GPUs: python screenshots/make.py [--out DIR] [--png]
 
-For each recording: NAME.svg in the middle of the stall, NAME-explain.svg with the explanation over it, and with
---sequence the frames NAME-000.svg and so on of the stall appearing, one every half a second.
+Replays each file of ``screenshots/recordings`` on the screen, without a terminal, and writes
+
+    PATTERN.svg          the monitor just before the stall ends, the victim in focus
+    explain.svg          the explanation, over the first recording
+    picker.svg           the patterns to pick from, over the first recording
+    stall-appears.svg    the same recording from before the pattern goes on, animated by CSS
+
+The SVG files need nothing but the package, load nothing from the network, and are the same bytes each time.
+``--png`` draws a PNG beside each of them; that needs ``pip install cairosvg pillow``, the cairo library (Debian:
+libcairo2) and the font DejaVu Sans Mono (Debian: fonts-dejavu-core).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import re
 import sys
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "app"), str(ROOT / "probes")]
 
+from rich.style import Style  # noqa: E402
+from textual.widgets import OptionList  # noqa: E402
+
 from stallprobes.model import Role  # noqa: E402
 from stallprobes.recording import Recording  # noqa: E402
+from stallprobes.scope import Scope  # noqa: E402
 from stallscope.app import StallscopeApp  # noqa: E402
 from stallscope.replay import Replay  # noqa: E402
 from stallscope.screens.monitor import Monitor  # noqa: E402
+from stallscope.screens.picker import Picker  # noqa: E402
 from stallscope.settings import Settings  # noqa: E402
 
-AFTER_ON_S = 6.0
-STEP_S = 0.5
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from textual.strip import Strip
+
+RECORDINGS = ROOT / "screenshots" / "recordings"
+SIZE = (140, 44)
+# The recordings are 11 s long: a heat map of 60 s would be empty for the most part.
+SETTINGS = Settings(history_seconds=14)
+BEFORE_OFF_S = 0.3
+BEFORE_ON_S, AFTER_ON_S, STEP_S, LAST_S = 1.2, 4.2, 0.3, 3.0
+
+CELL_W, CELL_H, MARGIN = 10, 20, 10
+FONT_SIZE = 16.6  # DejaVu Sans Mono is 0.602 em wide
+BASELINE = 15
+# Dots that cover a quarter of a cell are as light as this much of even colour, since sRGB is not linear.
+_SHADES = {"░": 0.45, "▒": 0.7, "▓": 0.87}
+_LOWER = "▁▂▃▄▅▆▇█"
+# Where strokes begin and end, in half cells from the left and from the top.
+_STROKES = {
+    "─": ((0, 1, 2, 1),),
+    "│": ((1, 0, 1, 2),),
+    "╭": ((1, 1, 2, 1), (1, 1, 1, 2)),
+    "╮": ((0, 1, 1, 1), (1, 1, 1, 2)),
+    "╰": ((1, 1, 2, 1), (1, 0, 1, 1)),
+    "╯": ((0, 1, 1, 1), (1, 0, 1, 1)),
+    "╵": ((1, 0, 1, 1),),
+    "▏": ((0, 0, 0, 2),),
+}
+_DRAWN = f"[▁-█░▒▓{''.join(_STROKES)}]"
+_GRAPHIC = re.compile(f"({_DRAWN})\\1*|(?:(?!{_DRAWN}).)+")
+_WORDS = re.compile(r"\S+(?: \S+)*")
+
+
+class Shape(NamedTuple):
+    """A piece of a picture: what lies below is drawn first."""
+
+    above: bool
+    svg: str
+
+
+class Palette:
+    """Colours and kinds of text as short names of CSS classes, in the order of their first use."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def name(self, rules: str) -> str:
+        """The class with these rules."""
+        return self._names.setdefault(rules, f"s{len(self._names)}")
+
+    @property
+    def css(self) -> str:
+        """All classes."""
+        return "".join(f".{name}{{{rules}}}" for rules, name in self._names.items())
+
+
+def shapes(strips: Sequence[Strip], ground: str, palette: Palette) -> list[Shape]:
+    """The shapes of a screen: words as text, blocks and rules as rectangles, so that no font can tear them."""
+    found: list[Shape] = []
+    for row, strip in enumerate(strips):
+        column = 0
+        for segment in strip:
+            style = segment.style or Style()
+            ink, paper = _colours(style, ground)
+            if paper != ground:
+                found.append(Shape(False, _box(palette, paper, column, row, segment.cell_length)))
+            # What is not as wide as long would shift the rest.
+            assert segment.cell_length == len(segment.text), segment.text
+            for piece in _GRAPHIC.finditer(segment.text):
+                at, text = column + piece.start(), piece.group()
+                if piece.group(1):
+                    found.append(Shape(True, _graphic(palette, ink, at, row, text)))
+                else:
+                    found += [
+                        Shape(True, _words(palette, style, ink, at + words.start(), row, words.group()))
+                        for words in _WORDS.finditer(text)
+                    ]
+            column += segment.cell_length
+    return found
+
+
+def _colours(style: Style, ground: str) -> tuple[str, str]:
+    ink = style.color.get_truecolor().hex if style.color is not None else "#e0e0e0"
+    paper = style.bgcolor.get_truecolor().hex if style.bgcolor is not None else ground
+    if style.reverse:
+        ink, paper = paper, ink
+    if style.dim:
+        pairs = [(int(ink[i : i + 2], 16), int(paper[i : i + 2], 16)) for i in (1, 3, 5)]
+        ink = "#" + "".join(f"{round(0.6 * a + 0.4 * b):02x}" for a, b in pairs)
+    return ink.lower(), paper.lower()
+
+
+def _box(palette: Palette, colour: str, column: int, row: int, cells: int) -> str:
+    return _rect(palette, f"fill:{colour}", column * CELL_W, row * CELL_H, cells * CELL_W, CELL_H)
+
+
+def _rect(palette: Palette, rules: str, x: float, y: float, width: float, height: float) -> str:
+    return f'<rect class="{palette.name(rules)}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"/>'
+
+
+def _graphic(palette: Palette, ink: str, column: int, row: int, text: str) -> str:
+    x, y, width, kind = column * CELL_W, row * CELL_H, len(text) * CELL_W, text[0]
+    fill = f"fill:{ink}"
+    if kind in _SHADES:
+        return _rect(palette, f"{fill};fill-opacity:{_SHADES[kind]}", x, y, width, CELL_H)
+    if kind in _LOWER:
+        height = CELL_H * (_LOWER.index(kind) + 1) / 8
+        return _rect(palette, fill, x, y + CELL_H - height, width, height)
+    strokes = []
+    for number in range(len(text) if kind != "─" else 1):
+        for x1, y1, x2, y2 in _STROKES[kind]:
+            left, top = x + number * CELL_W + x1 * CELL_W / 2, y + y1 * CELL_H / 2
+            size = ((x2 - x1) * CELL_W / 2 or 1, (y2 - y1) * CELL_H / 2 or 1)
+            strokes.append(_rect(palette, fill, left, top, width if kind == "─" else size[0], size[1]))
+    return "".join(strokes)
+
+
+def _words(palette: Palette, style: Style, ink: str, column: int, row: int, text: str) -> str:
+    rules = f"fill:{ink}"
+    if style.bold:
+        rules += ";font-weight:bold"
+    if style.italic:
+        rules += ";font-style:italic"
+    if style.underline:
+        rules += ";text-decoration:underline"
+    place = f'x="{column * CELL_W}" y="{row * CELL_H + BASELINE}" textLength="{len(text) * CELL_W}"'
+    return f'<text class="{palette.name(rules)}" {place}>{escape(text, quote=False)}</text>'
+
+
+def document(ground: str, palette: Palette, title: str, body: Iterable[str], css: str = "") -> str:
+    """A whole SVG file."""
+    width, height = SIZE[0] * CELL_W + 2 * MARGIN, SIZE[1] * CELL_H + 2 * MARGIN
+    text = f"text{{font:{FONT_SIZE}px 'DejaVu Sans Mono',Menlo,Consolas,'Liberation Mono',monospace}}"
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
+            f"<title>{escape(title, quote=False)}</title>",
+            f"<style>{text}rect{{shape-rendering:crispEdges}}{palette.css}{css}</style>",
+            f'<rect width="{width}" height="{height}" rx="8" style="fill:{ground};shape-rendering:auto"/>',
+            f'<g transform="translate({MARGIN} {MARGIN})">',
+            *body,
+            "</g>",
+            "</svg>",
+            "",
+        )
+    )
+
+
+def still(strips: Sequence[Strip], ground: str, title: str) -> str:
+    """A screen as SVG."""
+    palette = Palette()
+    drawn = sorted(shapes(strips, ground, palette), key=lambda shape: shape.above)
+    return document(ground, palette, title, [shape.svg for shape in drawn])
+
+
+def animated(screens: Sequence[Sequence[Strip]], ground: str, title: str) -> str:
+    """Screens one after the other, each for STEP_S and the last for LAST_S; a shape that stays is there once.
+
+    Where nothing moves, as with reduced motion, the last screen is seen.
+    """
+    palette = Palette()
+    frames = [dict.fromkeys(shapes(strips, ground, palette)) for strips in screens]
+    spans: dict[tuple[int, int], list[Shape]] = defaultdict(list)
+    for first, frame in enumerate(frames):
+        for shape in frame:
+            if first == 0 or shape not in frames[first - 1]:
+                stays = (number for number in range(first, len(frames)) if shape not in frames[number])
+                spans[first, next(stays, len(frames))].append(shape)
+    whole = (len(frames) - 1) * STEP_S + LAST_S
+    css, body = [], []
+    for above in (False, True):
+        for (first, end), found in sorted(spans.items()):
+            inside = [shape.svg for shape in found if shape.above is above]
+            if inside and (first, end) == (0, len(frames)):
+                body += inside
+            elif inside:
+                body += [f'<g class="f f{first}-{end}">', *inside, "</g>"]
+    for first, end in sorted(spans):
+        if (first, end) == (0, len(frames)):
+            continue
+        steps = [(0.0, first == 0), (first, True)] if first else [(0.0, True)]
+        if end < len(frames):
+            steps.append((end, False))
+        keys = "".join(
+            f"{100 * number * STEP_S / whole:.2f}%{{visibility:{'visible' if seen else 'hidden'}}}"
+            for number, seen in steps
+        )
+        rest = "visible" if end == len(frames) else "hidden"
+        css.append(
+            f".f{first}-{end}{{visibility:{rest};animation-name:k{first}-{end}}}@keyframes k{first}-{end}{{{keys}}}"
+        )
+    css.append(
+        f".f{{animation-duration:{whole:g}s;animation-timing-function:step-end;animation-iteration-count:infinite}}"
+    )
+    css.append("@media (prefers-reduced-motion:reduce){.f{animation:none}}")
+    return document(ground, palette, title, body, "".join(css))
 
 
 def disturbed_s(recording: Recording) -> tuple[float, float]:
@@ -36,54 +252,159 @@ def disturbed_s(recording: Recording) -> tuple[float, float]:
     return (found[0], found[-1]) if found else (recording.seconds, recording.seconds)
 
 
-async def draw(file: Path, out: Path, size: tuple[int, int], theme: str, sequence: bool) -> list[Path]:
-    """All pictures of one recording; returns their paths."""
-    recording, now, made = Recording(file), [0.0], []
-    app = StallscopeApp(lambda: Replay(recording, clock=lambda: now[0]), Settings(theme=theme))
+def telling_s(recording: Recording) -> float:
+    """The last moment of the stall at which its verdict is the newest in the log and the row says as much.
 
-    def save(name: str) -> None:
-        made.append(out / f"{file.stem}{name}.svg")
-        made[-1].write_text(app.export_screenshot(title="stallscope"), encoding="utf-8")
-
+    Its verdict is the one with the largest ratio. While the machine itself makes noise is no good moment.
+    """
     on_s, off_s = disturbed_s(recording)
-    async with app.run_test(size=size) as pilot:
-        monitor: Monitor | None = None
-        while monitor is None or monitor.picture is None:
-            await pilot.pause(0.02)
-            monitor = app.screen if isinstance(app.screen, Monitor) else None
-        monitor.rearrange()
+    last_s = found_s = off_s - BEFORE_OFF_S
+    scope: Scope | None = None
+    for number, frame in enumerate(recording.play()):
+        if scope is None:
+            scope = Scope(frame.bench, quiet_s=SETTINGS.quiet_seconds, keep_s=2 * SETTINGS.history_seconds)
+        scope.quiet = recording.quiet(number)
+        scope.feed(frame)
+        picture = scope.picture(None, columns=10, span_s=10, strip=0)
+        if not on_s < recording.at_s(number) <= last_s or not picture.log:
+            continue
+        newest = picture.log[0].verdict
+        largest = max(entry.verdict.ratio or 0.0 for entry in picture.log)
+        row = picture.row(newest.probe)
+        calm = all(row.state == "quiet" for row in picture.rows if row.role is Role.HOST)
+        if calm and newest.ratio == largest and row is not None and (row.ratio is None or row.ratio > largest / 2):
+            found_s = recording.at_s(number)
+    return found_s
 
-        async def go_to(seconds: float) -> None:
-            now[0] = seconds
-            monitor.tick()
-            await pilot.pause(0.05)
 
-        if sequence:
-            steps = round((AFTER_ON_S + 1.0) / STEP_S)
-            for number in range(steps):
-                await go_to(max(0.0, on_s - 1.0) + number * STEP_S)
-                save(f"-{number:03}")
-        await go_to(min(on_s + AFTER_ON_S, off_s))
-        save("")
-        await pilot.press("e")
-        await pilot.pause(0.2)
-        save("-explain")
+class Stage:
+    """A recording on the screen, at a time of our choice."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.now = 0.0
+        self.recording = recording
+        self.app = StallscopeApp(lambda: Replay(recording, clock=lambda: self.now), SETTINGS)
+        self.app.animation_level = "none"
+        self._monitor: Monitor | None = None
+        self.settle: Callable[[], Awaitable[None]]
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Open the screen, without a terminal."""
+        async with self.app.run_test(size=SIZE) as pilot:
+
+            async def settle() -> None:
+                await pilot.pause(0.05)
+
+            self.settle = settle
+            while not isinstance(self.app.screen, Monitor) or self.app.screen.picture is None:
+                await settle()
+            self._monitor = self.app.screen
+            self._monitor.rearrange()
+            await settle()
+            yield
+
+    @property
+    def monitor(self) -> Monitor:
+        """The monitor."""
+        assert self._monitor is not None
+        return self._monitor
+
+    async def go_to(self, seconds: float) -> None:
+        """Play up to ``seconds``."""
+        self.now = seconds
+        self.monitor.tick()
+        await self.settle()
+
+    def strips(self) -> list[Strip]:
+        """What is on the screen."""
+        return self.app.screen._compositor.render_strips(self.app.screen.size)
+
+    @property
+    def ground(self) -> str:
+        """The colour behind it all."""
+        return self.monitor.background_colors[1].hex6.lower()
+
+    @property
+    def title(self) -> str:
+        """Where it was seen, and when."""
+        assert self.monitor.last is not None
+        bench = self.monitor.last.bench
+        when = time.strftime("%Y-%m-%d", time.gmtime(self.recording.begun_s))
+        return " · ".join((bench.title, bench.gpu, *bench.facts, when))
+
+
+async def draw(file: Path, first: bool) -> dict[str, str]:
+    """The pictures of one recording by their names; of the first one more than of the others."""
+    recording = Recording(file)
+    stage = Stage(recording)
+    on_s, _ = disturbed_s(recording)
+    made: dict[str, str] = {}
+    async with stage.open():
+        if first:
+            screens = []
+            for number in range(round((BEFORE_ON_S + AFTER_ON_S) / STEP_S) + 1):
+                await stage.go_to(on_s - BEFORE_ON_S + number * STEP_S)
+                screens.append(stage.strips())
+            made["stall-appears"] = animated(screens, stage.ground, stage.title)
+        await stage.go_to(telling_s(recording))
+        if stage.monitor.scope is not None and stage.monitor.scope.worst is not None:
+            stage.monitor.action_focus_worst()
+            await stage.settle()
+        assert stage.monitor.last is not None
+        made[stage.monitor.last.bench.pattern] = still(stage.strips(), stage.ground, stage.title)
+        if first:
+            stage.monitor.action_explain()
+            await stage.settle()
+            await stage.settle()
+            made["explain"] = still(stage.strips(), stage.ground, f"explain · {stage.title}")
+            stage.app.pop_screen()
+            await stage.app.push_screen(Picker())
+            for _ in range(2):
+                stage.app.screen.query_one(OptionList).action_cursor_down()
+            await stage.settle()
+            await stage.settle()
+            made["picker"] = still(stage.strips(), stage.ground, f"patterns · {stage.title}")
     return made
+
+
+def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
+    """Draw all pictures into ``out``; returns the files."""
+    # The clock on the screen shows UTC, and colours are not to depend on who draws.
+    os.environ["TZ"] = "UTC"
+    os.environ.pop("NO_COLOR", None)
+    time.tzset()
+    made = []
+    for number, file in enumerate(sorted(recordings.glob("*.rec"))):
+        for name, svg in asyncio.run(draw(file, number == 0)).items():
+            made.append(out / f"{name}.svg")
+            made[-1].write_text(svg, encoding="utf-8")
+    return made
+
+
+def to_png(svg: Path) -> Path:
+    """The PNG of an SVG file, beside it. Of an animation it is the last screen."""
+    import io
+
+    import cairosvg
+    from PIL import Image
+
+    drawn = cairosvg.svg2png(bytestring=svg.read_bytes(), output_width=SIZE[0] * CELL_W + 2 * MARGIN)
+    file = svg.with_suffix(".png")
+    Image.open(io.BytesIO(drawn)).quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
+    return file
 
 
 def main() -> None:
     """Draw them all and print their names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recordings", nargs="+", type=Path)
-    parser.add_argument("--out", type=Path, default=ROOT / "screenshots")
-    parser.add_argument("--size", default="160x48")
-    parser.add_argument("--theme", default="textual-dark")
-    parser.add_argument("--sequence", action="store_true")
+    parser.add_argument("--out", type=Path, default=ROOT / "screenshots", help="where to (%(default)s)")
+    parser.add_argument("--png", action="store_true", help="PNG files too")
     asked = parser.parse_args()
-    columns, rows = (int(part) for part in asked.size.split("x"))
-    for file in asked.recordings:
-        for made in asyncio.run(draw(file, asked.out, (columns, rows), asked.theme, asked.sequence)):
-            print(made)
+    for svg in make(asked.out):
+        print(svg)
+        if asked.png and svg.stem != "stall-appears":
+            print(to_png(svg))
 
 
 if __name__ == "__main__":

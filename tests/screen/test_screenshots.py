@@ -1,0 +1,104 @@
+"""The screenshots in the tree show what the screen shows now: they are drawn anew and compared."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+HERE = Path(__file__).parents[2] / "screenshots"
+SVG = "{http://www.w3.org/2000/svg}"
+LARGEST = 300_000
+VERDICTS = {
+    "secondary-context-d2d": "STALLED D2D · secondary · own stream: wait p50 5.54 µs → 1.73 ms (×312)",
+    "peer-copy-behind-kernel": "STALLED peer copy · primary · own stream: wait p50 52.0 µs → 92.8 ms (×1786)",
+    "pageable-d2h-vs-launch": "STALLED launch · primary · NULL stream: call p99 16.5 µs → 139 ms (×8446)",
+    "scalar-readback": "GPU time scalar read-back · pageable · primary · own stream: D2H 4 bytes takes 5.01 ms",
+    "default-stream-gate": "launch, then open the gate · primary · own stream: call p50 20.1 µs → 236 ms (×11740)",
+    "explain": "D2D · secondary · own stream: wait p50 5.54 µs → 1.73 ms (×312)",
+    "picker": "kernel-other-context (stall)",
+}
+
+
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
+    """screenshots/make.py."""
+    spec = importlib.util.spec_from_file_location("make_screenshots", HERE / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def drawn(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """All screenshots, made now."""
+    return {file.stem: file for file in maker.make(tmp_path_factory.mktemp("screenshots"))}
+
+
+def texts(parent: ET.Element) -> Iterator[tuple[float, float, str]]:
+    for one in parent.findall(f"{SVG}text"):
+        yield float(one.get("y", "")), float(one.get("x", "")), one.text or ""
+
+
+def words(file: Path, number: int | None = None) -> str:
+    """What can be read from top to bottom, of an animation on screen ``number``."""
+    (canvas,) = ET.parse(file).getroot().findall(f"{SVG}g")
+    found = list(texts(canvas))
+    for group in canvas.findall(f"{SVG}g"):
+        first, _, end = group.get("class", "").removeprefix("f f").partition("-")
+        if number is None or int(first) <= number < int(end):
+            found += texts(group)
+    return " ".join(text for _, _, text in sorted(found))
+
+
+def test_those_in_the_tree_are_up_to_date(drawn: dict[str, Path]) -> None:
+    assert {file.stem for file in HERE.glob("*.svg")} == set(drawn)
+    for name, file in drawn.items():
+        # Colours are Textual's, and may change with it.
+        assert words(HERE / file.name) == words(file), f"{name} is old: python screenshots/make.py --png"
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_each_says_its_verdict(drawn: dict[str, Path], name: str) -> None:
+    assert VERDICTS[name] in words(drawn[name])
+    if name != "picker":
+        assert "NVIDIA H200 (GPU 0) · driver 580.159.04 · CUDA 13.0" in words(drawn[name])
+
+
+def test_the_stall_appears(drawn: dict[str, Path], maker: ModuleType) -> None:
+    file = drawn["stall-appears"]
+    last = round((maker.BEFORE_ON_S + maker.AFTER_ON_S) / maker.STEP_S)
+    assert "STALLED" not in words(file, 0)
+    assert "Quiet is being measured" in words(file, 0)
+    assert VERDICTS["secondary-context-d2d"] in words(file, last)
+    assert "Quiet is being measured" not in words(file, last)
+
+
+def test_they_are_the_same_bytes_each_time(drawn: dict[str, Path], maker: ModuleType) -> None:
+    for name, svg in asyncio.run(maker.draw(sorted(maker.RECORDINGS.glob("*.rec"))[0], True)).items():
+        assert drawn[name].read_text(encoding="utf-8") == svg
+
+
+def test_they_are_small_and_need_no_network(drawn: dict[str, Path]) -> None:
+    for file in drawn.values():
+        text = file.read_text(encoding="utf-8").replace('xmlns="http://www.w3.org/2000/svg"', "", 1)
+        assert "://" not in text
+        assert "url(" not in text
+        assert "@import" not in text
+        assert file.stat().st_size < LARGEST
+    for name in VERDICTS:
+        assert (HERE / f"{name}.png").stat().st_size < LARGEST
+
+
+def test_the_readme_shows_them_all() -> None:
+    readme = (HERE.parent / "README.md").read_text(encoding="utf-8")
+    for name in VERDICTS:
+        assert f"(screenshots/{name}.png)" in readme
+    assert "(screenshots/stall-appears.svg)" in readme
