@@ -72,6 +72,7 @@ def test_settings_of_every_kind(text: str, read: object) -> None:
         ("start_us=3", "the setting 'start_us' could be engine.start_us or copy.start_us: write one of them"),
         ("timeslice_us=long", "--sim-set: engine.timeslice_us is 'long', it must be a number"),
         ("timeslice_us=0", "--sim-set: engine.timeslice_us is 0, it must be above 0"),
+        ("loop_ns=0", "--sim-set: locks.loop_ns is 0, it must be above 9"),
         ("save_us=-1", "--sim-set: engine.save_us is -1, it must not be below 0"),
         ("timeslice_us=inf", "--sim-set: engine.timeslice_us is inf, it must be a number up to 1000000000"),
         ("timeslice_us=nan", "--sim-set: engine.timeslice_us is nan, it must be a number up to 1000000000"),

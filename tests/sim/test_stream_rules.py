@@ -8,6 +8,9 @@ from stallprobes.catalog import Place, entries, on_null_stream
 from stallprobes.catalog.streams import gated_copy_place
 from stallprobes.model import (
     MS,
+    PRIMARY,
+    SECONDARY,
+    THIRD,
     Event,
     Kernel,
     KernelArgs,
@@ -92,6 +95,17 @@ def test_an_event_that_has_not_come_is_not_ready(bench: MakeBench, us: type[Help
     made.run()
     (trouble,) = made.troubles
     assert (trouble.code, trouble.text, trouble.fatal) == (600, "CUDA_ERROR_NOT_READY", False)
+
+
+def test_a_scalar_left_on_a_busy_gpu_is_read_later_and_no_failure(bench: MakeBench) -> None:
+    """Two other contexts' kernels of 96 ms: a turn begins while the events of the one before are still to come."""
+    scalar = entries()["scalar-on-device"].probe(Place(SECONDARY))
+    busy = [entries()["long-kernel"].probe(Place(context), name=context.name) for context in (PRIMARY, THIRD)]
+    made = bench(scalar, *busy)
+    seen = made.run().probes[scalar.name]
+    assert made.troubles == []
+    assert seen.turns > 10
+    assert seen.lanes[Lane(Phase.GPU)].count < seen.lanes[Lane(Phase.CALL)].count
 
 
 def test_a_full_launch_queue_blocks_its_own_thread_and_no_other_stream(bench: MakeBench, us: type[Helpers]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallprobes.catalog.copies import SCALAR
+from stallprobes.catalog.copies import ERROR_NOT_READY, SCALAR
 from stallprobes.catalog.entry import VICTIM_PERIOD_NS, Cause, Entry, Place, then_wait
 from stallprobes.catalog.kernels import launch_op
 from stallprobes.model import (
@@ -21,7 +21,6 @@ from stallprobes.model import (
     null_stream,
 )
 
-ERROR_NOT_READY = 600
 STREAM_NON_BLOCKING = 1
 WATCHDOG_NS = 250 * MS
 

@@ -92,7 +92,7 @@ class Locks:
     timer_p99_us: float = number("99th percentile of that")
     poll_us: float = number("from the end of work on the GPU to the host's seeing it")
     poll_p99_us: float = number("99th percentile of that")
-    loop_ns: float = number("between two calls of a probe")
+    loop_ns: float = number("between two calls of a probe, which read the clock", above=9)
     work_ns: float = number("one step of the host control's arithmetic")
     work_spread: float = number("99th percentile of that, as a multiple", above=0)
     cold_us: float = number("what the first call after a long sleep of its thread costs more")
