@@ -379,13 +379,16 @@ class Scope:
         quiet = self.quiet.get(probe.name)
         if quiet is None:
             return replace(row, state="baseline", mark="dim")
-        loud = own is not None and own.kind != "quiet" and own.quantile != "in-flight"
-        quantile = own.quantile if own is not None and loud else "p50"
+        loud = own is not None and own.kind != "quiet"
+        quantile = own.quantile if own is not None and loud and own.quantile != "in-flight" else "p50"
         q = 99.0 if quantile == "p99" else 50.0
         before, now_ns = quiet.lanes.get(Lane(phase), Histogram.empty()).percentile(q), live.percentile(q)
         if row.in_flight_us is not None:
             now_ns = max(now_ns or 0.0, row.in_flight_us * 1000)
         ratio = now_ns / max(before, 1.0) if now_ns is not None and before is not None else None
+        if own is not None and loud and own.ratio is not None:
+            # What the verdict compared, so that row and sentence never say two things.
+            ratio = own.ratio
         state, mark = _STATES.get(own.kind, ("n/a", "dim")) if own is not None else ("n/a", "dim")
         return replace(row, ratio=ratio, quantile=quantile, state=state, mark=mark)
 

@@ -218,6 +218,8 @@ class Monitor(Doing, Screen[None]):
             return frame.engine.sentence
         if self.scope is not None and self.scope.quiet_missing:
             return "Quiet is being measured; then switch something on that disturbs (1, 2, 3 …), or pick a pattern (o)."
+        if self.scope is not None and self.scope.worst is not None:
+            return "Something is slower than quiet; the sentence on it follows as soon as it has lasted a moment."
         return "All is quiet. Switch something on that disturbs (1, 2, 3 …), or pick a pattern (o)."
 
     def _warning(self) -> str:

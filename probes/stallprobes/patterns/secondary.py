@@ -24,7 +24,7 @@ def _spin(context: Context) -> Probe:
 PATTERN = Pattern(
     name="secondary-context-d2d",
     title="A D2D copy in a second context starts milliseconds late",
-    see="A 1 MiB copy that takes 6 µs alone takes more than 2 ms while a kernel runs in another context of the same "
+    see="A 1 MiB copy that takes 6 µs alone takes about 2 ms while a kernel runs in another context of the same "
     "process. Its API call returns quickly; the time passes before the GPU starts it.",
     why=_SLICE,
     helps="Copy in the context whose kernels run, or let a copy engine move the data (pinned D2H, then H2D): neither "
@@ -54,7 +54,7 @@ PATTERN = Pattern(
             Kind.STALL,
             "kernel in the primary context, copy in the secondary",
             with_control(_d2d(SECONDARY), _spin(PRIMARY)),
-            expect="Each copy waits more than 2 ms.",
+            expect="Each copy waits for a time-slice to end: about 2 ms, where alone it takes microseconds.",
             why=_SLICE,
             helps="Copy in the primary context, or through a copy engine.",
         ),
@@ -63,7 +63,7 @@ PATTERN = Pattern(
             Kind.STALL,
             "kernels in two contexts, copy in a third",
             with_control(_d2d(THIRD), _spin(PRIMARY), _spin(SECONDARY)),
-            expect="Each copy waits two time-slices, more than 4 ms.",
+            expect="Each copy waits for two time-slices to end, about 4 ms.",
             why="The wait is one time-slice for each other context that is busy.",
             helps="Fewer contexts that compute at the same time.",
         ),
