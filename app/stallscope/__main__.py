@@ -1,5 +1,5 @@
 """``python -m stallscope`` is the command ``stallscope``."""
 
-from stallscope.cli import main
+from stallscope.start import main
 
 main()

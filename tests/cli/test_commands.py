@@ -257,3 +257,12 @@ def test_a_missing_package_is_one_sentence_with_its_name(
     assert done.returncode == 4
     assert f"the Python package {package} is missing: install stallscope again" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_interrupt_while_modules_load_is_an_interrupt(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-m", "stallscope", "list"], env={**os.environ, "PYTHONPATH": path}, capture_output=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"stallscope: interrupted\n")
