@@ -226,7 +226,7 @@ def run(
     "--seconds", default=10.0, show_default=True, callback=_seconds, metavar="S", help="Time with the aggressors on."
 )
 @click.option("--gpu", metavar="GPU", help="Index as in nvidia-smi, UUID, or PCI address; two of them by a comma.")
-@click.option("--sim", metavar="PROFILE", help="Record a simulated GPU, such as h200.")
+@simulation.profile_option("Record a simulated GPU, by default h200.")
 @click.option("--allow-shared", is_flag=True, help="Also when other processes compute on the GPU; this disturbs them.")
 def record(
     file: Path, pattern: str, variant: str, seconds: float, gpu: str | None, sim: str | None, allow_shared: bool

@@ -32,7 +32,7 @@ _TIME_SLICE = Cause(
     context="other",
     victims=ON_THE_ENGINE,
     why="The GPU's graphics engine runs one context at a time, and a device-to-device copy is a kernel too: it waits "
-    "one time-slice (about 2 ms) for each other context that is busy.",
+    "one time-slice (2048 µs unless set otherwise) for each other context that is busy.",
     helps="Do the work in the context whose kernels run, or move the data with a copy engine (pinned D2H and H2D).",
 )
 _NO_ROOM = Cause(
