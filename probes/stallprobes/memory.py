@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,10 +70,6 @@ class Memory:
         """Let everyone through who waits at one of this memory's gates, now and from now on."""
         for _, word in self._gates.values():
             write(word, 1)
-
-    def addresses(self) -> Iterator[tuple[Word, int]]:
-        """The words of this memory itself, with their addresses."""
-        return iter(self._words.items())
 
     def _line(self) -> int:
         """A cache line of zeros."""

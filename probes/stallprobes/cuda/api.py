@@ -18,7 +18,6 @@ CUDA_12_8 = 12_080
 _VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxCreate": 12_040}
 
 OUT_OF_MEMORY = 2
-NO_DEVICE = 100
 # Codes after which the context answers every call with the same error (CUDA driver API, CUresult).
 SPOILING = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 
