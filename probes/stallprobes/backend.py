@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -38,11 +39,24 @@ class Options:
 
 
 class Unsupported(Exception):
-    """This machine, GPU or driver cannot do what the probes need; ``reason`` says why in words."""
+    """This machine, GPU or driver cannot do what the probes need; ``reason`` says why in words.
 
-    def __init__(self, reason: str) -> None:
+    ``probe`` names the one that needs it, where that is known.
+    """
+
+    def __init__(self, reason: str, probe: str | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.probe = probe
+
+
+@contextmanager
+def on_behalf_of(probe: Probe) -> Iterator[None]:
+    """Whatever is unsupported within is so for ``probe``."""
+    try:
+        yield
+    except Unsupported as error:
+        raise Unsupported(error.reason, error.probe or probe.name) from error
 
 
 class BackendError(Exception):

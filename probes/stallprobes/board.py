@@ -237,6 +237,11 @@ class Board:
             # With views still held it lives as long as they do; it has a descriptor of its own.
             self.mm = None
 
+    def look(self, name: str) -> ProbeSnapshot:
+        """What the board says of one probe now. Raises KeyError for a name that is no probe's."""
+        probe = _read(self._by_name[name])
+        return probe._at(self.now())
+
     def snapshot(self, now_ns: int | None = None) -> Snapshot:
         """What the board says now. ``now_ns`` puts the snapshot at another time than ``now()``."""
         probes = {part.name: _read(part) for part in self._slices}

@@ -78,7 +78,7 @@ class Engine:
             self._say(Ready(info))
             self._serve(backend)
         except Unsupported as error:
-            return self._fail(Refused(error.reason), EXIT_ENGINE)
+            return self._fail(Refused(error.reason, error.probe), EXIT_ENGINE)
         except BackendError as error:
             running = self._board.header[ENGINE_STATE] == EngineState.READY
             kind = Fatal if running else Failed

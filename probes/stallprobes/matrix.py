@@ -6,12 +6,15 @@ after it. Figures follow from them and are never stored apart. Who measures it i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from stallprobes.histogram import Histogram
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.histogram import BUCKETS, Histogram
 from stallprobes.model import Lane, Phase
 from stallprobes.verdict import Verdict, severity
 
@@ -54,6 +57,32 @@ class Column:
     aggressors: tuple[str, ...]
 
 
+class Lanes(Mapping[Lane, Histogram]):
+    """Histograms by lane that take memory only for the buckets in use: a matrix holds some ten thousand of them."""
+
+    def __init__(self, lanes: Mapping[Lane, Histogram]) -> None:
+        self._packed: dict[Lane, tuple[NDArray[np.uint16], NDArray[np.uint64], int]] = {}
+        for lane, histogram in lanes.items():
+            places = np.flatnonzero(histogram.counts).astype(np.uint16)
+            self._packed[lane] = places, histogram.counts[places], histogram.max_ns
+
+    def __getitem__(self, lane: Lane) -> Histogram:
+        places, packed, max_ns = self._packed[lane]
+        counts = np.zeros(BUCKETS, dtype=np.uint64)
+        counts[places] = packed
+        counts.flags.writeable = False
+        return Histogram(counts, max_ns)
+
+    def __contains__(self, lane: object) -> bool:
+        return lane in self._packed
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+
 @dataclass(frozen=True, eq=False)
 class Repeat:
     """One measuring of a cell: the victim's histograms beside the aggressor, and its quiet before and after it.
@@ -68,6 +97,12 @@ class Repeat:
     calls: int
     window_s: float
     host: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("lanes", "before", "after"):
+            given = getattr(self, name)
+            if not isinstance(given, Lanes):
+                object.__setattr__(self, name, Lanes(given))
 
     @property
     def quiet(self) -> Mapping[Lane, Histogram]:

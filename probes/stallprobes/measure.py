@@ -7,22 +7,23 @@ made slow by the aggressors.
 from __future__ import annotations
 
 import datetime
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stallprobes import fingerprint, gpus, verdict
 from stallprobes.backend import EXIT_NO_GPU, EXIT_USAGE, Options, Unsupported
 from stallprobes.board import ProbeSnapshot, Snapshot
-from stallprobes.catalog import Place, entries, on_null_stream, on_shared_stream
+from stallprobes.catalog import entries
 from stallprobes.histogram import Histogram
-from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Kind, Lane, Needs, Probe, Role, Variant, op_name
+from stallprobes.model import Kind, Lane, Needs, Probe, Role, Variant, op_name
+from stallprobes.naming import ALL, UnknownName, named, unknown
 from stallprobes.patterns import patterns
 from stallprobes.session import EngineFailed, Session
 from stallprobes.verdict import Seen, Verdict, judge
 
+__all__ = ["ALL", "PROBES", "ProbeResult", "Progress", "RunResult", "UnknownName", "VariantResult", "run", "selection"]
+
 PROBES = "probes"
-ALL = "all"
 
 _WARM_S = 0.5
 _SETTLE_S = 0.3
@@ -31,9 +32,6 @@ _PROOF_S = 5.0
 _START_S = 1.5
 _STEP_S = 0.1
 _SHORTEST_QUIET_S = 1.0
-_MOST_NAMES = 20
-_CONTEXTS = {context.name: context for context in (PRIMARY, SECONDARY, THIRD, GREEN)}
-_STREAMS = {"own": Place, "null": on_null_stream, "shared": on_shared_stream}
 _STATES = {
     "quiet": "quiet",
     "unsure": "unsure",
@@ -42,10 +40,6 @@ _STATES = {
     "stalled": "STALLED",
     "starved": "STARVED",
 }
-
-
-class UnknownName(Exception):
-    """A name that is no pattern's, probe's or variant's; the text is a sentence with the nearest one."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +126,7 @@ def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[
     for name in variants:
         there = [variant.name for _, variant in found]
         if name not in there:
-            raise UnknownName(_unknown("variant", name, there))
+            raise UnknownName(unknown("variant", name, there))
     if variants:
         found = [(name, variant) for name, variant in found if variant.name in variants]
     probes = [name for name in wanted if name not in known]
@@ -144,16 +138,7 @@ def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[
 def _together(names: Iterable[str]) -> Variant:
     probes: dict[str, Probe] = {}
     for name in names:
-        placed, _, stream = name.partition("/")
-        entry, _, context = placed.partition("@")
-        if entry not in entries():
-            raise UnknownName(_unknown("pattern or probe", entry, [*patterns(), *entries(), ALL]))
-        if context and context not in _CONTEXTS:
-            raise UnknownName(_unknown("context", context, _CONTEXTS))
-        if stream and stream not in _STREAMS:
-            raise UnknownName(_unknown("stream", stream, _STREAMS))
-        place = _STREAMS[stream or "own"](_CONTEXTS[context or PRIMARY.name])
-        probes[name] = entries()[entry].probe(place, name=name)
+        probes[name] = named(name)
     if not any(probe.role is Role.HOST for probe in probes.values()):
         probes["host"] = entries()["host"].probe()
     two = any(getattr(r, "device", 0) == 1 for probe in probes.values() for r in probe.program.resources())
@@ -166,18 +151,6 @@ def _together(names: Iterable[str]) -> Variant:
         why="",
         needs=Needs(gpus=2 if two else 1),
     )
-
-
-def _unknown(what: str, name: str, there: Iterable[str]) -> str:
-    names = list(there)
-    if not names:
-        return f'there is no {what} "{name}": only patterns have any'
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f'there is no {what} "{name}"; ' + (f'did you mean "{near[0]}"?' if near else _known(names))
-
-
-def _known(names: Sequence[str]) -> str:
-    return f"there are: {', '.join(names)}" if len(names) <= _MOST_NAMES else "see: stallscope list"
 
 
 def run(

@@ -43,9 +43,10 @@ class Ready:
 
 @dataclass(frozen=True)
 class Refused:
-    """From the engine: this machine cannot do it, and why."""
+    """From the engine: this machine cannot do it, why, and which probe needs it, if that is known."""
 
     reason: str
+    probe: str | None = None
 
 
 @dataclass(frozen=True)

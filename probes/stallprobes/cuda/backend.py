@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stallprobes.backend import EXIT_ENGINE, BackendError, Options, Trouble, Unsupported, real_time_only
+from stallprobes.backend import EXIT_ENGINE, BackendError, Options, Trouble, Unsupported, on_behalf_of, real_time_only
 from stallprobes.board import Board
 from stallprobes.cuda.api import SPOILING, Api, CudaError
 from stallprobes.cuda.devices import Contexts, choose, peer_access_problem
@@ -58,16 +58,22 @@ class CudaBackend:
     def _prepare(self, api: Api, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         contexts = Contexts(api, choose(api, options.gpu))
         shared = Shared(api, contexts, options)
-        self._check_peers(api, contexts, probes)
-        for context in _contexts(probes):
-            contexts.handle(context)
+        for probe in probes:
+            with on_behalf_of(probe):
+                self._check_peers(api, contexts, probe)
+        for probe in probes:
+            with on_behalf_of(probe):
+                for context in _contexts(probe):
+                    contexts.handle(context)
         for probe in probes:
             resolver = CudaResolver(shared)
             self._resolvers.append(resolver)
             current = probe.program.context
             if current is not None:
                 contexts.use(current)
-            self._crew.add(probe, compile_program(probe.program, resolver), board, _current(contexts, current))
+            with on_behalf_of(probe):
+                table = compile_program(probe.program, resolver)
+            self._crew.add(probe, table, board, _current(contexts, current))
         return {
             "devices": [
                 {"name": gpu.name, "uuid": f"GPU-{gpu.uuid}", "cuda_index": gpu.ordinal, "sms": gpu.sms}
@@ -77,10 +83,10 @@ class CudaBackend:
             "cuda_version": api.version,
         }
 
-    def _check_peers(self, api: Api, contexts: Contexts, probes: Sequence[Probe]) -> None:
-        for context in _contexts(probes):
+    def _check_peers(self, api: Api, contexts: Contexts, probe: Probe) -> None:
+        for context in _contexts(probe):
             contexts.device(context.device)
-        enabling = any(op.fn == "cuCtxEnablePeerAccess" for probe in probes for op in probe.program.setup)
+        enabling = any(op.fn == "cuCtxEnablePeerAccess" for op in probe.program.setup)
         problem = peer_access_problem(api, contexts.gpus) if enabling else None
         if problem is not None:
             raise Unsupported(f"no peer access: {problem}")
@@ -96,11 +102,8 @@ def create() -> CudaBackend:
     return CudaBackend()
 
 
-def _contexts(probes: Sequence[Probe]) -> list[Context]:
-    found = dict.fromkeys(
-        resource for probe in probes for resource in probe.program.resources() if isinstance(resource, Context)
-    )
-    return list(found)
+def _contexts(probe: Probe) -> list[Context]:
+    return [resource for resource in probe.program.resources() if isinstance(resource, Context)]
 
 
 def _current(contexts: Contexts, context: Context | None) -> Callable[[], None] | None:

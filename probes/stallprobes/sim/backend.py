@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from stallprobes.backend import EXIT_USAGE, BackendError, Options, Trouble
+from stallprobes.backend import EXIT_USAGE, BackendError, Options, Trouble, on_behalf_of
 from stallprobes.board import CLOCK_NS, ERROR_CODE, ERROR_OP, STATE, Board, State
 from stallprobes.model import Op, Probe, op_name
 from stallprobes.sim.clock import EPOCH_NS, NEVER
@@ -44,7 +44,9 @@ class SimBackend:
         self._world = world = World.of(profile)
         self._machine = Machine(world, options.watchdog_ns, options.max_memory)
         self._board = board
-        self._threads = [self._machine.turns(probe, board[probe.name], options.seed) for probe in probes]
+        for probe in probes:
+            with on_behalf_of(probe):
+                self._threads.append(self._machine.turns(probe, board[probe.name], options.seed))
         board.header[CLOCK_NS] = world.clock.now
         return {
             "backend": "simulated",

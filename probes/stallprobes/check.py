@@ -1,0 +1,389 @@
+"""The check: every victim of a plan beside every disturbance, each cell against its own quiet.
+
+A repeat goes through the disturbances in random order. Before each of them every victim is measured in quiet, which is
+also the quiet after the one before; then every victim beside it, one at a time. The first repeat only warms up and
+learns how long the aggressors' turns are. What the host control or the clocks spoilt is measured once more at the end.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib import metadata
+
+from stallprobes import fingerprint, gpus
+from stallprobes.backend import EXIT_NO_GPU, EXIT_USAGE, MS, Options, Unsupported
+from stallprobes.bench import PACE_NS, Bench, Lengths, Stopped
+from stallprobes.catalog import entries
+from stallprobes.cells import Tally, Window, quiet_cell
+from stallprobes.matrix import QUIET, Cell, Lanes, Matrix, Repeat, Status, merged
+from stallprobes.model import Lane, Phase
+from stallprobes.plan import HOST, Disturbance, Plan, Victim, enables_peer_access
+from stallprobes.session import EngineFailed
+
+REPEATS = 4
+QUICK_REPEATS = 3
+# What a check may take, of the 90 s and 15 s that are promised; starting and drawing take the rest.
+BUDGET_S = 78.0
+QUICK_BUDGET_S = 11.0
+
+_SHORTEST_S, _USUAL_S, _LONGEST_S = 0.006, 0.0125, 0.06
+# A window of quiet is this part of one beside the aggressor; it counts twice, before and after.
+_QUIET_PART = 0.5
+# The aggressor's turn may make a window so many times the usual length.
+_STRETCH = 10
+_WATCHDOG_NS = 60 * MS
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a check is: windows done of all, the seconds left (None while that is not known), and what it does.
+
+    ``cell`` is one just measured, as far as it is known by now.
+    """
+
+    done: int
+    total: int
+    left_s: float | None
+    text: str
+    cell: Cell | None = None
+
+
+def run(
+    plan: Plan,
+    *,
+    backend: str = "cuda",
+    gpu: str | None = None,
+    options: Options | None = None,
+    seed: int = 1,
+    progress: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    survey: gpus.Survey | None = None,
+) -> Matrix:
+    """Measure ``plan``. ``seed`` makes the order of the cells.
+
+    ``gpu``: UUIDs of the GPUs to use, by commas. ``stop`` is asked between any two windows and within long ones; once
+    it says True, or at a KeyboardInterrupt, what was measured is returned. ``survey`` saves asking the driver again.
+
+    Raises EngineFailed when nothing could be measured at all; a failure on the way makes its column invalid.
+    """
+    settings = options or Options()
+    if gpu is not None:
+        settings = replace(settings, gpu=gpu)
+    settings = replace(settings, watchdog_ns=min(settings.watchdog_ns, _WATCHDOG_NS))
+    return _Check(plan, backend, settings, seed, progress, stop).matrix(survey)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One disturbance with some victims, in one repeat (0 is the one that is thrown away)."""
+
+    repeat: int
+    disturbance: Disturbance
+    victims: tuple[Victim, ...]
+
+
+class _Check:
+    def __init__(
+        self,
+        plan: Plan,
+        backend: str,
+        options: Options,
+        seed: int,
+        progress: Callable[[Progress], None] | None,
+        stop: Callable[[], bool],
+    ) -> None:
+        self._plan = plan
+        self._backend = backend
+        self._options = options
+        self._seed = seed
+        self._progress = progress
+        self._stop = stop
+        self._repeats = QUICK_REPEATS if plan.quick else REPEATS
+        self._host = entries()[HOST].probe()
+        self._tallies = {
+            (row.name, one.column.name): Tally(victim, one)
+            for one in plan.disturbances
+            for row, victim in zip(plan.rows, (*plan.victims, None), strict=True)
+        }
+        self._quiets: dict[str, dict[int, list[Window]]] = {row.name: {} for row in plan.rows}
+        self._info: Mapping[str, object] = {}
+        self._interrupted = False
+        self._began = time.monotonic()
+        self._done = 0
+        self._total = 0
+        self._overhead_s = 0.1
+
+    def matrix(self, survey: gpus.Survey | None) -> Matrix:
+        """Measure, and put everything together."""
+        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        blocks = self._schedule()
+        self._total = sum(len(block.victims) for block in blocks)
+        try:
+            for enabling in (False, True):
+                self._measure([block for block in self._split(blocks, enabling) if block.victims])
+            self._measure([block for block in self._again() if block.victims])
+        except (Stopped, KeyboardInterrupt):
+            self._interrupted = True
+        simulated = self._backend == "sim"
+        info = self._info
+        return Matrix(
+            backend="simulated" if simulated else self._backend,
+            fingerprint=self._fingerprint(survey),
+            started_at=started,
+            seconds=round(time.monotonic() - self._began, 3),
+            rows=self._plan.rows,
+            columns=self._plan.columns,
+            cells=self._cells(),
+            seed=self._seed,
+            repeats=self._repeats,
+            pace_us=PACE_NS / 1000,
+            quick=self._plan.quick,
+            interrupted=self._interrupted,
+            profile=str(info.get("profile")) if simulated and info.get("profile") else None,
+            sim_seed=self._options.seed if simulated else None,
+            program=_version(),
+        )
+
+    def _schedule(self) -> list[_Block]:
+        blocks = []
+        for repeat in range(self._repeats + 1):
+            order = list(self._plan.disturbances)
+            random.Random(f"{self._seed} order {repeat}").shuffle(order)
+            blocks += [_Block(repeat, one, self._plan.victims) for one in order]
+        return blocks
+
+    def _split(self, blocks: Iterable[_Block], enabling: bool) -> list[_Block]:
+        """The part of the schedule whose cells need peer access on, or may have it off."""
+
+        def belongs(victim: Victim, one: Disturbance) -> bool:
+            return any(enables_peer_access(probe) for probe in (victim.probe, *one.probes)) is enabling
+
+        return [
+            replace(block, victims=tuple(victim for victim in block.victims if belongs(victim, block.disturbance)))
+            for block in blocks
+        ]
+
+    def _again(self) -> list[_Block]:
+        """The spoilt cells once more, where half of their repeats or more are spoilt."""
+        found = []
+        for one in self._plan.disturbances:
+            spoilt = tuple(
+                victim
+                for victim in self._plan.victims
+                if (tally := self._tallies[victim.row.name, one.column.name]).spoilt
+                and tally.status is None
+                and len(tally.repeats) <= self._repeats // 2
+            )
+            found += [_Block(self._repeats + 1 + extra, one, spoilt) for extra in range(LEAST_AGAIN)]
+        return [block for block in found if block.victims]
+
+    def _measure(self, blocks: list[_Block]) -> None:
+        """Go through the blocks, with a new engine whenever the old one is gone or cannot be had with all of them."""
+        while blocks:
+            victims = {victim.row.name: victim for block in blocks for victim in block.victims}
+            disturbances = {block.disturbance.column.name: block.disturbance for block in blocks}
+            bench = Bench(
+                tuple(victims.values()), tuple(disturbances.values()), self._backend, self._options, self._stop
+            )
+            left = list(blocks)
+            try:
+                with bench:
+                    self._info = bench.session.info or self._info
+                    self._go(bench, left)
+                return
+            except Unsupported as error:
+                blocks = self._without(left, error)
+            except EngineFailed as error:
+                started = bool(bench.session.info)
+                if not started and (error.exit_code in (EXIT_NO_GPU, EXIT_USAGE) or not self._anything()):
+                    raise
+                blocks = self._without_failed(left, error)
+
+    def _go(self, bench: Bench, left: list[_Block]) -> None:
+        """Measure the blocks of ``left``, taking each out once it is done."""
+        pending: tuple[_Block, dict[str, Window], dict[str, Window]] | None = None
+        while left:
+            block = left[0]
+            dice = random.Random(f"{self._seed} {block.repeat} {block.disturbance.column.name}")
+            lengths = self._lengths(left)
+            self._say(block, left)
+            began = time.monotonic()
+            try:
+                before = bench.quiet(block.victims, lengths, dice)
+                self._close(pending, before)
+                pending = None
+                beside = bench.beside(block.disturbance, block.victims, lengths, dice)
+            except (Stopped, KeyboardInterrupt, EngineFailed):
+                self._close(pending, {})
+                raise
+            self._note_troubles(bench, block)
+            pending = (block, before, beside)
+            spent = time.monotonic() - began
+            windows = len(block.victims) * lengths.window_s * (1 + _QUIET_PART)
+            self._overhead_s = 0.7 * self._overhead_s + 0.3 * max(spent - windows, 0.0)
+            self._done += len(block.victims)
+            left.pop(0)
+            if not left or left[0].repeat != block.repeat or left[0].victims != block.victims:
+                rest = bench.quiet(block.victims, lengths, dice)
+                self._close(pending, rest)
+                pending = None
+
+    def _close(
+        self, pending: tuple[_Block, dict[str, Window], dict[str, Window]] | None, after: Mapping[str, Window]
+    ) -> None:
+        """Count a block whose quiet afterwards is known by now."""
+        if pending is None:
+            return
+        block, before, beside = pending
+        if block.repeat == 0:
+            return
+        column = block.disturbance.column.name
+        for row, now in beside.items():
+            self._tallies[row, column].add(before[row], now, after.get(row))
+            self._quiets[row].setdefault(block.repeat, []).append(before[row])
+        self._add_host(block, before, beside, after)
+        self._tell(block)
+
+    def _add_host(
+        self,
+        block: _Block,
+        before: Mapping[str, Window],
+        beside: Mapping[str, Window],
+        after: Mapping[str, Window],
+    ) -> None:
+        together = _host_window(beside.values())
+        quiet, later = _host_window(before.values()), _host_window(after.values())
+        if together is None or quiet is None:
+            return
+        self._tallies[HOST, block.disturbance.column.name].add(quiet, together, later)
+        self._quiets[HOST].setdefault(block.repeat, []).append(quiet)
+
+    def _tell(self, block: _Block) -> None:
+        if self._progress is None:
+            return
+        for victim in block.victims:
+            row, column = victim.row.name, block.disturbance.column.name
+            cell = self._tallies[row, column].cell(row, column, self._repeats, self._host)
+            self._progress(Progress(self._done, self._total, None, "", cell))
+
+    def _note_troubles(self, bench: Bench, block: _Block) -> None:
+        """A probe that stopped by an error: its row or its column cannot be measured any more."""
+        for trouble in bench.session.troubles():
+            for (row, column), tally in self._tallies.items():
+                mine = tally.victim is not None and tally.victim.probe.name == trouble.probe
+                its = any(probe.name == trouble.probe for probe in tally.disturbance.probes)
+                if (mine or its) and tally.status is None:
+                    tally.status, tally.reason = Status.INVALID, trouble.sentence
+                    del row, column
+
+    def _without(self, blocks: list[_Block], error: Unsupported) -> list[_Block]:
+        """The blocks without the probe that this machine cannot run; all of them where that is not known."""
+
+        def needs(victim: Victim, one: Disturbance) -> bool:
+            return error.probe is None or error.probe in {victim.probe.name, *(probe.name for probe in one.probes)}
+
+        return self._dropped(blocks, needs, Status.UNSUPPORTED, error.reason)
+
+    def _without_failed(self, blocks: list[_Block], error: EngineFailed) -> list[_Block]:
+        """The blocks without the disturbance at which the engine was lost."""
+        column = blocks[0].disturbance.column.name if blocks else ""
+        return self._dropped(
+            blocks, lambda _, one: one.column.name == column, Status.INVALID, f"the engine was lost: {error.sentence}"
+        )
+
+    def _dropped(
+        self,
+        blocks: list[_Block],
+        out: Callable[[Victim, Disturbance], bool],
+        status: Status,
+        reason: str,
+    ) -> list[_Block]:
+        kept = []
+        for block in blocks:
+            stay = []
+            for victim in block.victims:
+                if out(victim, block.disturbance):
+                    tally = self._tallies[victim.row.name, block.disturbance.column.name]
+                    tally.status, tally.reason = status, reason
+                    self._total -= 1
+                else:
+                    stay.append(victim)
+            if stay:
+                kept.append(replace(block, victims=tuple(stay)))
+            elif status is not Status.UNSUPPORTED or not stay:
+                host = self._tallies[HOST, block.disturbance.column.name]
+                if not host.repeats:
+                    host.status, host.reason = status, reason
+        return kept
+
+    def _lengths(self, left: list[_Block]) -> Lengths:
+        """How long windows are: always the same in virtual time, else such that the check ends in time."""
+        block = left[0]
+        if self._backend == "sim":
+            window_s = _USUAL_S
+        else:
+            budget = QUICK_BUDGET_S if self._plan.quick else BUDGET_S
+            remaining = budget - (time.monotonic() - self._began)
+            each = remaining / len(left) - self._overhead_s
+            window_s = min(max(each / (len(block.victims) * (1 + _QUIET_PART)), _SHORTEST_S), _LONGEST_S)
+        if block.repeat == 0:
+            return Lengths(_SHORTEST_S, _SHORTEST_S * _QUIET_PART, _SHORTEST_S, False)
+        return Lengths(window_s, window_s * _QUIET_PART, window_s * _STRETCH, block.repeat == 1)
+
+    def _say(self, block: _Block, left: list[_Block]) -> None:
+        if self._progress is None:
+            return
+        spent = time.monotonic() - self._began
+        done = self._done / self._total if self._total else 0.0
+        left_s = None if block.repeat == 0 else spent * (1 - done) / max(done, 0.01)
+        what = "warming up" if block.repeat == 0 else f"repeat {min(block.repeat, self._repeats)} of {self._repeats}"
+        self._progress(Progress(self._done, self._total, left_s, f"{what} · {block.disturbance.column.title}"))
+
+    def _anything(self) -> bool:
+        return any(tally.repeats or tally.spoilt for tally in self._tallies.values())
+
+    def _cells(self) -> dict[tuple[str, str], Cell]:
+        cells = {}
+        for row in self._plan.rows:
+            repeats = [_quiet_repeat(windows) for _, windows in sorted(self._quiets[row.name].items())]
+            cells[row.name, QUIET] = quiet_cell(row.name, QUIET, repeats)
+            for one in self._plan.disturbances:
+                key = (row.name, one.column.name)
+                cells[key] = self._tallies[key].cell(*key, self._repeats, self._host)
+        return cells
+
+    def _fingerprint(self, survey: gpus.Survey | None) -> dict[str, object]:
+        if self._backend == "sim":
+            return fingerprint.fingerprint(None, self._info)
+        gpu = self._options.gpu
+        return fingerprint.fingerprint(gpu.split(",")[0] if gpu else None, self._info, survey)
+
+
+LEAST_AGAIN = 2
+
+
+def _host_window(windows: Iterable[Window]) -> Window | None:
+    """The host control in several windows together."""
+    parts = [one for one in windows if one.host]
+    if not parts:
+        return None
+    lanes = merged(one.host for one in parts)
+    calls = lanes[Lane(Phase.CALL)].count if Lane(Phase.CALL) in lanes else 0
+    return Window(lanes=lanes, host={}, calls=calls, window_ns=sum(one.window_ns for one in parts))
+
+
+def _quiet_repeat(windows: Iterable[Window]) -> Repeat:
+    parts = [one for one in windows if not one.spoilt]
+    lanes = Lanes(merged(one.lanes for one in parts))
+    return Repeat(lanes, {}, {}, sum(one.calls for one in parts), sum(one.window_ns for one in parts) / 1e9)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("stallscope")
+    except metadata.PackageNotFoundError:
+        return ""
