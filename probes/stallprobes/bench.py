@@ -26,6 +26,7 @@ _HOST_PACE_NS = 500_000
 _DRAIN_PACE_NS = 1_000_000
 # The first calls after a rest find cold caches and a sleeping core.
 _LEAD_IN_S = 0.002
+_LEAD_IN_VIRTUAL_S = 0.0005
 _PARK_S = 0.001
 _PARK_AT_MOST_S = 0.05
 _PROOF_S = 5.0
@@ -83,6 +84,7 @@ class Bench:
         ]
         self.session = Session([*probes, self._host, *self._drains], backend=backend, options=options)
         self._virtual = backend == "sim"
+        self._lead_in_s = _LEAD_IN_VIRTUAL_S if self._virtual else _LEAD_IN_S
         self._stop = stop
         self._watch: Telemetry | None = None
         self._turn_s: dict[str, float] = {}
@@ -96,7 +98,7 @@ class Bench:
             self.session.set_running([self._host.name])
             if not self._virtual:
                 self._watch = _watching(self.session.info)
-            self._pass(_LEAD_IN_S)
+            self._pass(self._lead_in_s)
         except BaseException:
             self.session.stop()
             raise
@@ -147,7 +149,7 @@ class Bench:
     def _window(self, victim: Victim, seconds: float, longest_s: float, starve: bool, watch: _Watch | None) -> Window:
         name, host = victim.probe.name, self._host.name
         self.session.set_running({name: True})
-        self._pass(_LEAD_IN_S)
+        self._pass(self._lead_in_s)
         aggressors = [] if watch is None else watch.names
         begin = self.session.look([name, host, *aggressors])
         if watch is not None:
@@ -217,7 +219,7 @@ class Bench:
             if all(now[name].turns > before[name].turns or now[name].error is not None for name in drains):
                 break
         self.session.set_running(dict.fromkeys(drains, False))
-        self._pass(_LEAD_IN_S)
+        self._pass(self._lead_in_s)
 
     def _throttled(self, since_ns: int) -> str | None:
         if self._watch is None:

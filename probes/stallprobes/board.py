@@ -93,6 +93,9 @@ class EngineState(IntEnum):
     FAILED = 3
 
 
+_NO_RING: Int64s = np.zeros((0, 3), dtype=np.int64)
+
+
 def _aligned(size: int) -> int:
     return -(-size // ALIGN) * ALIGN
 
@@ -238,8 +241,11 @@ class Board:
             self.mm = None
 
     def look(self, name: str) -> ProbeSnapshot:
-        """What the board says of one probe now. Raises KeyError for a name that is no probe's."""
-        probe = _read(self._by_name[name])
+        """What the board says of one probe now, its ring of recent calls left out.
+
+        Raises KeyError for a name that is no probe's.
+        """
+        probe = _read(self._by_name[name], with_ring=False)
         return probe._at(self.now())
 
     def snapshot(self, now_ns: int | None = None) -> Snapshot:
@@ -347,13 +353,13 @@ class Snapshot:
         return replace(self, probes={name: now.minus(earlier.probes[name]) for name, now in self.probes.items()})
 
 
-def _read(part: Slice) -> ProbeSnapshot:
+def _read(part: Slice, with_ring: bool = True) -> ProbeSnapshot:
     words = part.words
     turns = int(words[TURNS])
     # Counts before the maximum: a maximum may be ahead of its count, never behind it.
     counts = part.hist.copy()
     stats = part.stats.copy()
-    ring, head = _ring(part)
+    ring, head = _ring(part) if with_ring else (_NO_RING, 0)
     error = None
     if words[ERROR_OP] != 0:
         error = ProbeErrorCode(int(words[ERROR_CODE]), int(words[ERROR_OP]), int(words[ERROR_NS]))

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import datetime
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from importlib import metadata
 
@@ -30,12 +32,19 @@ QUICK_REPEATS = 3
 BUDGET_S = 78.0
 QUICK_BUDGET_S = 11.0
 
-_SHORTEST_S, _USUAL_S, _LONGEST_S = 0.006, 0.0125, 0.06
+_SHORTEST_S, _LONGEST_S = 0.006, 0.06
+# A simulated GPU's windows, in virtual time, and how many engines share its columns: each takes a core's time.
+_VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.008, 0.002
+_ENGINES = 4
 # A window of quiet is this part of one beside the aggressor; it counts twice, before and after.
 _QUIET_PART = 0.5
 # The aggressor's turn may make a window so many times the usual length.
 _STRETCH = 10
 _WATCHDOG_NS = 60 * MS
+# How often a cell is measured again that too many spoilt repeats left without enough.
+_AGAIN = 2
+# Between the seeds of two engines, so that no user's seeds meet.
+_FAR = 1_000_003
 
 
 @dataclass(frozen=True)
@@ -112,10 +121,13 @@ class _Check:
         self._quiets: dict[str, dict[int, list[Window]]] = {row.name: {} for row in plan.rows}
         self._info: Mapping[str, object] = {}
         self._interrupted = False
+        self._text = ""
         self._began = time.monotonic()
         self._done = 0
         self._total = 0
         self._overhead_s = 0.1
+        self._ending = threading.Event()
+        self._telling = threading.Lock()
 
     def matrix(self, survey: gpus.Survey | None) -> Matrix:
         """Measure, and put everything together."""
@@ -124,8 +136,8 @@ class _Check:
         self._total = sum(len(block.victims) for block in blocks)
         try:
             for enabling in (False, True):
-                self._measure([block for block in self._split(blocks, enabling) if block.victims])
-            self._measure([block for block in self._again() if block.victims])
+                self._share([block for block in self._split(blocks, enabling) if block.victims])
+            self._share(self._again())
         except (Stopped, KeyboardInterrupt):
             self._interrupted = True
         simulated = self._backend == "sim"
@@ -178,17 +190,43 @@ class _Check:
                 and tally.status is None
                 and len(tally.repeats) <= self._repeats // 2
             )
-            found += [_Block(self._repeats + 1 + extra, one, spoilt) for extra in range(LEAST_AGAIN)]
+            found += [_Block(self._repeats + 1 + extra, one, spoilt) for extra in range(_AGAIN)]
         return [block for block in found if block.victims]
 
-    def _measure(self, blocks: list[_Block]) -> None:
+    def _share(self, blocks: list[_Block]) -> None:
+        """Measure the blocks: in one engine, or on a simulated GPU in several side by side, each with its own columns.
+
+        Their number does not depend on the machine, so that the same seeds give the same matrix everywhere.
+        """
+        if self._backend != "sim":
+            self._measure(blocks, self._options)
+            return
+        names = list(dict.fromkeys(block.disturbance.column.name for block in blocks))
+        group_of = {name: number % _ENGINES for number, name in enumerate(names)}
+        groups = [
+            [block for block in blocks if group_of[block.disturbance.column.name] == number]
+            for number in range(_ENGINES)
+        ]
+        with ThreadPoolExecutor(_ENGINES) as pool:
+            # Dice of their own, or the engines would measure the same calls.
+            running = [
+                pool.submit(self._measure, group, replace(self._options, seed=self._options.seed + number * _FAR))
+                for number, group in enumerate(groups)
+                if group
+            ]
+            try:
+                for one in as_completed(running):
+                    one.result()
+            except BaseException:
+                self._ending.set()
+                raise
+
+    def _measure(self, blocks: list[_Block], options: Options) -> None:
         """Go through the blocks, with a new engine whenever the old one is gone or cannot be had with all of them."""
         while blocks:
             victims = {victim.row.name: victim for block in blocks for victim in block.victims}
             disturbances = {block.disturbance.column.name: block.disturbance for block in blocks}
-            bench = Bench(
-                tuple(victims.values()), tuple(disturbances.values()), self._backend, self._options, self._stop
-            )
+            bench = Bench(tuple(victims.values()), tuple(disturbances.values()), self._backend, options, self._stops)
             left = list(blocks)
             try:
                 with bench:
@@ -210,7 +248,7 @@ class _Check:
             block = left[0]
             dice = random.Random(f"{self._seed} {block.repeat} {block.disturbance.column.name}")
             lengths = self._lengths(left)
-            self._say(block, left)
+            self._say(block)
             began = time.monotonic()
             try:
                 before = bench.quiet(block.victims, lengths, dice)
@@ -225,7 +263,8 @@ class _Check:
             spent = time.monotonic() - began
             windows = len(block.victims) * lengths.window_s * (1 + _QUIET_PART)
             self._overhead_s = 0.7 * self._overhead_s + 0.3 * max(spent - windows, 0.0)
-            self._done += len(block.victims)
+            with self._telling:
+                self._done += len(block.victims)
             left.pop(0)
             if not left or left[0].repeat != block.repeat or left[0].victims != block.victims:
                 rest = bench.quiet(block.victims, lengths, dice)
@@ -268,7 +307,8 @@ class _Check:
         for victim in block.victims:
             row, column = victim.row.name, block.disturbance.column.name
             cell = self._tallies[row, column].cell(row, column, self._repeats, self._host)
-            self._progress(Progress(self._done, self._total, None, "", cell))
+            with self._telling:
+                self._progress(Progress(self._done, self._total, self._left_s(), self._text, cell))
 
     def _note_troubles(self, bench: Bench, block: _Block) -> None:
         """A probe that stopped by an error: its row or its column cannot be measured any more."""
@@ -324,24 +364,34 @@ class _Check:
         """How long windows are: always the same in virtual time, else such that the check ends in time."""
         block = left[0]
         if self._backend == "sim":
-            window_s = _USUAL_S
+            window_s, shortest_s = _VIRTUAL_S, _VIRTUAL_SHORTEST_S
         else:
+            shortest_s = _SHORTEST_S
             budget = QUICK_BUDGET_S if self._plan.quick else BUDGET_S
             remaining = budget - (time.monotonic() - self._began)
             each = remaining / len(left) - self._overhead_s
             window_s = min(max(each / (len(block.victims) * (1 + _QUIET_PART)), _SHORTEST_S), _LONGEST_S)
         if block.repeat == 0:
-            return Lengths(_SHORTEST_S, _SHORTEST_S * _QUIET_PART, _SHORTEST_S, False)
+            return Lengths(shortest_s, shortest_s * _QUIET_PART, shortest_s, False)
         return Lengths(window_s, window_s * _QUIET_PART, window_s * _STRETCH, block.repeat == 1)
 
-    def _say(self, block: _Block, left: list[_Block]) -> None:
+    def _say(self, block: _Block) -> None:
         if self._progress is None:
             return
-        spent = time.monotonic() - self._began
-        done = self._done / self._total if self._total else 0.0
-        left_s = None if block.repeat == 0 else spent * (1 - done) / max(done, 0.01)
         what = "warming up" if block.repeat == 0 else f"repeat {min(block.repeat, self._repeats)} of {self._repeats}"
-        self._progress(Progress(self._done, self._total, left_s, f"{what} · {block.disturbance.column.title}"))
+        with self._telling:
+            self._text = f"{what} · {block.disturbance.column.title}"
+            self._progress(Progress(self._done, self._total, self._left_s(), self._text))
+
+    def _left_s(self) -> float | None:
+        """Seconds left by the pace so far, None in the first part of it, which is not like the rest."""
+        done = self._done / max(self._total, 1)
+        if done < 1 / (self._repeats + 1):
+            return None
+        return (time.monotonic() - self._began) * (1 - done) / done
+
+    def _stops(self) -> bool:
+        return self._ending.is_set() or self._stop()
 
     def _anything(self) -> bool:
         return any(tally.repeats or tally.spoilt for tally in self._tallies.values())
@@ -361,9 +411,6 @@ class _Check:
             return fingerprint.fingerprint(None, self._info)
         gpu = self._options.gpu
         return fingerprint.fingerprint(gpu.split(",")[0] if gpu else None, self._info, survey)
-
-
-LEAST_AGAIN = 2
 
 
 def _host_window(windows: Iterable[Window]) -> Window | None:
