@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from stallprobes.board import Board
-from stallprobes.model import Probe
+from stallprobes.model import Phase, Probe
 
 MS = 1_000_000
 GIB = 1 << 30
@@ -20,11 +20,23 @@ EXIT_ENGINE = 4
 
 
 @dataclass(frozen=True)
+class Plant:
+    """A stall made up on the simulated GPU, for tests of what must find it: while ``aggressor`` is on, one call in
+    ``every`` of ``victim`` in ``phase`` lasts ``at_least_ns``. Both are probe names; the calls are drawn by chance."""
+
+    victim: str
+    aggressor: str
+    phase: Phase
+    at_least_ns: int
+    every: int = 25
+
+
+@dataclass(frozen=True)
 class Options:
     """How a session is to run; every field has a default that is fit for a shared server.
 
     ``gpu`` names the GPU by index, UUID or PCI address, two of them by a comma; None is the first. ``profile``,
-    ``seed`` and ``sim_set`` are for the simulated GPU, and ``paced`` makes its virtual time follow the clock on
+    ``seed``, ``sim_set`` and ``plant`` are for the simulated GPU, and ``paced`` makes its virtual time follow the clock on
     the wall. ``watchdog_ns`` is after how long a gate opens by itself. ``max_memory`` bounds the bytes of GPU
     memory that buffers take together.
     """
@@ -33,6 +45,7 @@ class Options:
     profile: str | None = None
     seed: int = 1
     sim_set: Mapping[str, str] = field(default_factory=dict)
+    plant: Plant | None = None
     paced: bool = False
     watchdog_ns: int = 250 * MS
     max_memory: int = GIB

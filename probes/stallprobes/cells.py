@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stallprobes.board import ProbeSnapshot
+from stallprobes.catalog import cause
 from stallprobes.histogram import Histogram
 from stallprobes.matrix import Cell, Repeat, Status, merged
 from stallprobes.model import Lane, Phase, Probe, Role, op_name
@@ -125,8 +126,11 @@ class Tally:
         return Seen(host, now, tuple(quiet for quiet in (before, after) if quiet), 1, window_ns)
 
 
-def quiet_cell(row: str, column: str, repeats: Sequence[Repeat]) -> Cell:
-    """The cell of a victim beside nothing."""
+def quiet_cell(row: str, column: str, repeats: Sequence[Repeat], others: Sequence[Cell]) -> Cell:
+    """The cell of a victim beside nothing; where the machine cannot run the victim, ``others`` of its row say why."""
+    refused = [cell for cell in others if cell.status is Status.UNSUPPORTED]
+    if not repeats and refused and len(refused) == len(others):
+        return Cell(row, column, Status.UNSUPPORTED, refused[0].reason)
     if not repeats:
         return Cell(row, column, Status.MISSING, "it was not reached")
     return Cell(row, column, Status.OK, None, tuple(repeats))
@@ -149,7 +153,7 @@ def _rare(one: Seen, repeats: Sequence[Repeat], disturbance: Disturbance) -> Ver
     showing = sum(part.lanes[_DUE].share_above(border) >= TAIL_SHARE for part in repeats if _DUE in part.lanes)
     if now <= border or showing < max(LEAST_REPEATS, len(repeats) - 1):
         return None
-    why = "Hardly any of the calls made is slow, but those few last so long that others which were due had to wait."
+    why, helps = _because(one.probe, disturbance)
     change = f"{duration(before / 1000)} → {duration(now / 1000)} ({times(now / before)})"
     return Verdict(
         probe=one.probe.name,
@@ -160,7 +164,14 @@ def _rare(one: Seen, repeats: Sequence[Repeat], disturbance: Disturbance) -> Ver
         ratio=now / before,
         kind="stalled",
         cause=why,
-        sentence=f"{one.probe.title}: of the calls due, the p99 of the time until done {change} "
-        f"while “{disturbance.column.title}” runs. {why}",
-        helps="Keep what disturbs out of the critical part.",
+        sentence=f"{one.probe.title}: few calls are slow, but for so long that of the calls due 1 in 100 or more had "
+        f"to wait: p99 of the time until done {change} while “{disturbance.column.title}” runs. {why}",
+        helps=helps,
     )
+
+
+def _because(victim: Probe, disturbance: Disturbance) -> tuple[str, str]:
+    known = [found for probe in disturbance.probes if (found := cause(victim, probe)) is not None]
+    if known:
+        return known[0].why, known[0].helps
+    return "The catalogue knows no reason for this pair.", "Compare with another driver, and tell its maker."

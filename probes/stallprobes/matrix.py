@@ -152,8 +152,16 @@ class Cell:
         return merged(repeat.quiet for repeat in self.repeats)
 
     def times(self, phase: Phase, q: int) -> Times | None:
-        """``phase`` at percentile ``q`` against quiet, None where either has no calls."""
-        lane = Lane(phase)
+        """``phase`` at percentile ``q`` against quiet, None where either has no calls.
+
+        Where a turn makes several calls of the phase it is the one that is most times quiet: their common histogram
+        has a hump for each, and its percentiles may fall on either.
+        """
+        labelled = [lane for lane in self.lanes if lane.phase is phase and lane.label]
+        found = [self._times(lane, q) for lane in labelled or [Lane(phase)]]
+        return max((one for one in found if one is not None), key=lambda one: one.ratio, default=None)
+
+    def _times(self, lane: Lane, q: int) -> Times | None:
         now = self.lanes[lane].percentile(q) if lane in self.lanes else None
         quiet = self.quiet[lane].percentile(q) if lane in self.quiet else None
         return None if now is None or quiet is None else Times(lane, q, quiet / 1000, now / 1000)

@@ -42,9 +42,10 @@ def entries() -> Mapping[str, Entry]:
 
 def cause(victim: Probe, aggressor: Probe) -> Cause | None:
     """Why ``aggressor`` stalls ``victim`` as they stand to each other, or None when the catalogue knows no reason."""
-    same_context = "same" if victim.context == aggressor.context else "other"
+    one = victim.context == aggressor.context
+    same_context = "same" if one or {victim.context, aggressor.context} <= _ONE_TURN else "other"
     together = victim.stream == aggressor.stream and victim.stream in ("NULL", "shared")
-    same_stream = "same" if together and same_context == "same" else "other"
+    same_stream = "same" if together and one else "other"
     for candidate in entries()[aggressor.entry].causes:
         if candidate.context not in (None, same_context) or candidate.stream not in (None, same_stream):
             continue

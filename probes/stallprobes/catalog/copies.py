@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stallprobes.catalog.entry import VICTIM_PERIOD_NS, Cause, Entry, Place, then_wait
-from stallprobes.catalog.kernels import spin_op
+from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
 from stallprobes.model import (
     KIB,
     MIB,
@@ -289,6 +289,7 @@ ENTRIES = (
         period_ns=10 * MS,
         what="A 5 ms reduction, then its 4-byte result read back to pageable memory.",
         source="the report of scalar-readback: norm in CUDA.jl, a reduction that ends in a scalar",
+        causes=(_STAGING_NULL, TIME_SLICE, INLINE, _STAGING),
     ),
     Entry(
         name="scalar-readback-pinned",
@@ -298,6 +299,7 @@ ENTRIES = (
         period_ns=10 * MS,
         what="A 5 ms reduction, then its 4-byte result read back to pinned memory.",
         source="the report of scalar-readback, with pinned memory",
+        causes=(TIME_SLICE, INLINE),
     ),
     Entry(
         name="scalar-on-device",
@@ -307,6 +309,7 @@ ENTRIES = (
         period_ns=10 * MS,
         what="A 5 ms reduction whose result stays on the GPU; nothing in the loop waits.",
         source="the report of scalar-readback, what helps: keep the scalar on the device",
+        causes=(TIME_SLICE, INLINE),
     ),
     Entry(
         name="scalar-first-call",

@@ -28,12 +28,26 @@ QUEUE_DEPTH = 1_100
 # What the graphics engine does: kernels, and copies that are kernels.
 ON_THE_ENGINE = ("launch", "d2d", "d2d-batch", "graph-launch", "spin", "scalar-readback")
 
-_TIME_SLICE = Cause(
+TIME_SLICE = Cause(
     context="other",
     victims=ON_THE_ENGINE,
     why="The GPU's graphics engine runs one context at a time, and a device-to-device copy is a kernel too: it waits "
     "one time-slice (2048 µs unless set otherwise) for each other context that is busy.",
     helps="Do the work in the context whose kernels run, or move the data with a copy engine (pinned D2H and H2D).",
+)
+INLINE = Cause(
+    context="other",
+    victims=("h2d-pinned",),
+    why="A small H2D copy travels in the command stream and is written by the graphics engine, so it waits for a "
+    "time-slice as a kernel does; a pinned D2H by a copy engine does not (4 KiB each, seen on an H200).",
+    helps="Copy in the context whose kernels run, or send much at once: 1 MiB goes by a copy engine.",
+)
+_LOADED = Cause(
+    context="other",
+    victims=ON_THE_ENGINE,
+    why="Loading code makes the GPU work in the loader's context, and its graphics engine runs one context at a time "
+    "(a D2D in another context waited 0.25 ms for each load on an H200).",
+    helps="Load every module before the critical part (CUDA_MODULE_LOADING=EAGER).",
 )
 _NO_ROOM = Cause(
     context="same",
@@ -157,7 +171,10 @@ ENTRIES = (
         period_ns=2 * MS,
         what="Kernels of 50 ms, 16 blocks of 256 threads, queued back to back so that one always runs.",
         source="the report of secondary-context-d2d: a long kernel of 16 × 256 threads in the primary context",
-        causes=(_TIME_SLICE,),
+        causes=(
+            TIME_SLICE,
+            INLINE,
+        ),
     ),
     Entry(
         name="spin-full",
@@ -167,7 +184,7 @@ ENTRIES = (
         period_ns=2 * MS,
         what="Kernels of 50 ms that hold every SM, queued back to back.",
         source="the report of secondary-context-d2d, with a kernel that leaves no SM free",
-        causes=(_TIME_SLICE, _NO_ROOM),
+        causes=(TIME_SLICE, INLINE, _NO_ROOM),
     ),
     Entry(
         name="graph-instantiate",
@@ -197,6 +214,7 @@ ENTRIES = (
                 why="Loading a module takes the context's lock in the driver.",
                 helps="Load every module before the critical part (CUDA_MODULE_LOADING=EAGER).",
             ),
+            _LOADED,
         ),
     ),
     Entry(
@@ -212,6 +230,7 @@ ENTRIES = (
                 why="With lazy loading the first launch of a kernel loads its code and holds the context's lock.",
                 helps="Launch each kernel once before the critical part, or set CUDA_MODULE_LOADING=EAGER.",
             ),
+            _LOADED,
         ),
     ),
     Entry(
@@ -228,6 +247,8 @@ ENTRIES = (
                 why="The stream's launch queue is full: a launch returns only when an earlier one is done.",
                 helps="Keep fewer than 1000 launches pending, or launch graphs.",
             ),
+            TIME_SLICE,
+            INLINE,
         ),
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallprobes.catalog.entry import Cause, Entry, Place, then_wait
-from stallprobes.catalog.kernels import spin_op
+from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
 from stallprobes.model import MIB, MS, Buffer, Load, Op, Program, Role, Space, Word
 
 FREE_BESIDE_KERNEL_NS = 20 * MS
@@ -102,6 +102,8 @@ ENTRIES = (
                 "no other thread can launch.",
                 helps="cuMemFreeAsync, or free after the critical part.",
             ),
+            TIME_SLICE,
+            INLINE,
         ),
     ),
     Entry(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from stallprobes.catalog.entry import Cause, Entry, Place, then_wait
-from stallprobes.catalog.kernels import spin_op
+from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
 from stallprobes.model import (
     MIB,
     MS,
@@ -108,6 +108,7 @@ def _behind_kernel(way: Way | None, direct: bool = False) -> Callable[[Place, in
 
 
 _QUEUED = Cause(
+    victims=("peer-copy", "peer-copy-direct", "host-relay-naive", "host-relay"),
     why="Another stream's transfer to the same GPU is queued behind a kernel, and the transfers of the two GPUs' pair "
     "share one channel in order: this one waits until that kernel ends.",
     helps="Submit such copies only to streams with nothing pending, enable peer access, or relay them through pinned "
@@ -132,7 +133,7 @@ _BEHIND = Entry(
     size=1 * MIB,
     what="A kernel of 96 ms and a peer copy behind it on the same stream, peer access off.",
     source="the report of peer-copy-behind-kernel, stream A",
-    causes=(_QUEUED,),
+    causes=(_QUEUED, TIME_SLICE, INLINE),
 )
 
 ENTRIES = (
@@ -168,7 +169,7 @@ ENTRIES = (
         title="kernel, then direct peer copy",
         program=_behind_kernel(_peer, direct=True),
         what="A kernel of 96 ms and a peer copy behind it on the same stream, peer access on.",
-        causes=(),
+        causes=(TIME_SLICE, INLINE),
     ),
     replace(
         _BEHIND,
@@ -183,7 +184,7 @@ ENTRIES = (
         title="kernel, then relay on two streams",
         program=_behind_kernel(_relay),
         what="A kernel of 96 ms, then D2H behind it and H2D on a stream of the destination GPU.",
-        causes=(),
+        causes=(TIME_SLICE, INLINE),
     ),
     Entry(
         name="long-kernel",
@@ -193,6 +194,6 @@ ENTRIES = (
         size=1 * MIB,
         what="A kernel of 96 ms on a stream, again and again, and nothing behind it.",
         source="the report of peer-copy-behind-kernel: copies only to streams with no pending work avoid the stall",
-        causes=(_QUEUED,),
+        causes=(_QUEUED, TIME_SLICE, INLINE),
     ),
 )

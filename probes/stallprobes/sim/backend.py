@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from stallprobes.backend import EXIT_USAGE, BackendError, Options, Trouble, on_behalf_of
+from stallprobes.backend import EXIT_USAGE, BackendError, Options, Plant, Trouble, on_behalf_of
 from stallprobes.board import CLOCK_NS, ERROR_CODE, ERROR_OP, STATE, Board, State
-from stallprobes.model import Op, Probe, op_name
+from stallprobes.model import Lane, Op, Probe, op_name
 from stallprobes.sim.clock import EPOCH_NS, NEVER
 from stallprobes.sim.device import World, us
 from stallprobes.sim.host import TEXTS
 from stallprobes.sim.machine import Machine
 from stallprobes.sim.profile import ProfileError, load
-from stallprobes.sim.turns import Turns
+from stallprobes.sim.turns import Planted, Turns
 
 _STEP_NS = 5_000_000
 
@@ -47,6 +47,8 @@ class SimBackend:
         for probe in probes:
             with on_behalf_of(probe):
                 self._threads.append(self._machine.turns(probe, board[probe.name], options.seed))
+        if options.plant is not None:
+            self._sow(options.plant, board)
         board.header[CLOCK_NS] = world.clock.now
         return {
             "backend": "simulated",
@@ -64,6 +66,15 @@ class SimBackend:
             ],
             "contexts": self._machine.contexts,
         }
+
+    def _sow(self, plant: Plant, board: Board) -> None:
+        for thread in self._threads:
+            if thread.probe.name == plant.victim and any(
+                plant.aggressor == other.probe.name for other in self._threads
+            ):
+                lane = thread.probe.program.lanes().index(Lane(plant.phase))
+                words = board[plant.aggressor].words
+                thread.plant(Planted(lane, words, plant.at_least_ns, plant.every))
 
     def start(self) -> None:
         """Run every setup, one after the other, until all threads are parked or have failed."""

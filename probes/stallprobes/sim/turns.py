@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from stallprobes.board import (
@@ -29,7 +30,7 @@ from stallprobes.model import Probe
 from stallprobes.sim.bulk import Bulk
 from stallprobes.sim.clock import Call, Wait
 from stallprobes.sim.device import Cell
-from stallprobes.sim.dice import FACES
+from stallprobes.sim.dice import FACES, Dice
 from stallprobes.sim.host import Host
 from stallprobes.sim.recorder import Recorder
 from stallprobes.sim.steps import Step
@@ -43,6 +44,20 @@ _RUNNING = int(State.RUNNING)
 _PARKED = int(State.PARKED)
 _ENDED = int(State.ENDED)
 _ERROR = int(State.ERROR)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A made-up stall as the thread meets it: ``lane`` is the phase's, ``aggressor`` the words of the other probe."""
+
+    lane: int
+    aggressor: Any
+    at_least_ns: int
+    every: int
+
+    def due(self, took_ns: int, dice: Dice) -> bool:
+        """Whether this call, which took ``took_ns``, is one of those to stall."""
+        return bool(self.aggressor[RUN]) and dice.roll() * self.every < FACES and took_ns < self.at_least_ns
 
 
 class Turns:
@@ -68,10 +83,15 @@ class Turns:
         self._bulk = Bulk(host, self._recorder, self._ops) if guard is None else None
         self._poke: Any = None
         self._last_on = False
+        self._plant: Planted | None = None
         self.settled: Any = host.clock.event()
         # Each parked thread looks for its RUN word at moments of its own.
         self._late = host.dice.roll() * PARKED_STEP_NS // FACES
         self._drift = 0
+
+    def plant(self, planted: Planted) -> None:
+        """Have some of its calls stall from now on."""
+        self._plant = planted
 
     @property
     def changed(self) -> bool:
@@ -163,7 +183,7 @@ class Turns:
         clock, world = host.clock, host.world
         intended_lane, lead = words[INTENDED_LANE], words[LEAD_NS]
         gap = round(world.profile.locks.loop_ns)
-        timer = world.timer
+        timer, plant = world.timer, self._plant
         period = due = last = 0
         on = False
         while not world.quit:
@@ -214,6 +234,9 @@ class Turns:
                     words[INFLIGHT_OP] = number
                     result = yield from each.begin()
                     end = clock.now
+                    if plant is not None and each.lane == plant.lane and plant.due(end - began, host.dice):
+                        yield clock.timeout(began + plant.at_least_ns - end)
+                        end = clock.now
                     words[INFLIGHT_OP] = 0
                     if result != 0 and self._wrong(each, result):
                         self._fail(result, number)
