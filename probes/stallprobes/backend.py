@@ -36,8 +36,8 @@ class Options:
     """How a session is to run; every field has a default that is fit for a shared server.
 
     ``gpu`` names the GPU by index, UUID or PCI address, two of them by a comma; None is the first. ``profile``,
-    ``seed``, ``sim_set`` and ``plant`` are for the simulated GPU, and ``paced`` makes its virtual time follow the clock on
-    the wall. ``watchdog_ns`` is after how long a gate opens by itself. ``max_memory`` bounds the bytes of GPU
+    ``seed``, ``sim_set`` and ``plant`` are for the simulated GPU, and ``paced`` makes its virtual time follow the
+    clock on the wall. ``watchdog_ns`` is after how long a gate opens by itself. ``max_memory`` bounds the bytes of GPU
     memory that buffers take together.
     """
 
