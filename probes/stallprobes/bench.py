@@ -26,12 +26,13 @@ _HOST_PACE_NS = 500_000
 _DRAIN_PACE_NS = 1_000_000
 # The first calls after a rest find cold caches and a sleeping core.
 _LEAD_IN_S = 0.002
-_LEAD_IN_VIRTUAL_S = 0.0005
 _PARK_S = 0.001
-_PARK_AT_MOST_S = 0.05
-_PROOF_S = 5.0
-_PROOF_STEP_S = 0.005
 _SETTLE_S = 0.005
+# A simulated core has no such state, but its threads too are told of a switch a little later.
+_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0005, 0.0002, 0.001
+_PARK_AT_MOST_S = 0.05
+_MORE_RARELY = 1.5
+_PROOF_S = 5.0
 _DRAIN_AT_MOST_S = 3.0
 # An aggressor that has done nothing for so long, and is in no call either, is not running.
 _PATIENCE_NS = 250_000_000
@@ -84,7 +85,12 @@ class Bench:
         ]
         self.session = Session([*probes, self._host, *self._drains], backend=backend, options=options)
         self._virtual = backend == "sim"
-        self._lead_in_s = _LEAD_IN_VIRTUAL_S if self._virtual else _LEAD_IN_S
+        rests = (
+            (_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S)
+            if self._virtual
+            else (_LEAD_IN_S, _PARK_S, _SETTLE_S)
+        )
+        self._lead_in_s, self._park_s, self._settle_s = rests
         self._stop = stop
         self._watch: Telemetry | None = None
         self._turn_s: dict[str, float] = {}
@@ -133,7 +139,7 @@ class Bench:
         began = self._await_proof(watch)
         found = {}
         try:
-            self._pass(_SETTLE_S)
+            self._pass(self._settle_s)
             turn_s = self._turn_s.get(disturbance.column.name, 0.0)
             # A slow aggressor's stalls come and go with its turns.
             wanted = 2 * turn_s if turn_s <= 0.04 else 1.2 * turn_s
@@ -174,20 +180,25 @@ class Bench:
         return found
 
     def _await_parked(self, name: str) -> None:
-        waited = 0.0
-        while waited < _PARK_AT_MOST_S:
-            self._pass(_PARK_S)
-            waited += _PARK_S
-            if self.session.look([name])[name].state != State.RUNNING:
+        self._until(lambda: self.session.look([name])[name].state != State.RUNNING, _PARK_AT_MOST_S)
+
+    def _until(self, done: Callable[[], bool], at_most_s: float) -> None:
+        """Let time pass until ``done``, looking ever more rarely."""
+        waited, step = 0.0, self._park_s
+        while waited < at_most_s:
+            self._pass(step)
+            if done():
                 return
+            waited += step
+            step *= _MORE_RARELY
 
     def _await_proof(self, watch: _Watch) -> float:
         waited = 0.0
         begin = self.session.look(watch.names)
         watch.see(begin)
         while waited < _PROOF_S:
-            self._pass(_PROOF_STEP_S)
-            waited += _PROOF_STEP_S
+            self._pass(self._settle_s)
+            waited += self._settle_s
             now = self.session.look(watch.names)
             watch.see(now)
             if all(watch.moved(name) or now[name].error is not None for name in watch.names):
@@ -202,22 +213,21 @@ class Bench:
 
     def _drain(self, names: Sequence[str]) -> None:
         """Wait until the aggressors' calls have returned and every context has nothing left to do."""
-        waited = 0.0
-        while waited < _DRAIN_AT_MOST_S:
+
+        def returned() -> bool:
             now = self.session.look(names)
-            if all(now[name].in_flight is None and now[name].state != State.RUNNING for name in names):
-                break
-            self._pass(_PARK_S)
-            waited += _PARK_S
+            return all(now[name].in_flight is None and now[name].state != State.RUNNING for name in names)
+
+        self._until(returned, _DRAIN_AT_MOST_S)
         drains = [probe.name for probe in self._drains]
         before = self.session.look(drains)
-        self.session.set_running(dict.fromkeys(drains, True))
-        while waited < _DRAIN_AT_MOST_S:
-            self._pass(_PARK_S)
-            waited += _PARK_S
+
+        def drained() -> bool:
             now = self.session.look(drains)
-            if all(now[name].turns > before[name].turns or now[name].error is not None for name in drains):
-                break
+            return all(now[name].turns > before[name].turns or now[name].error is not None for name in drains)
+
+        self.session.set_running(dict.fromkeys(drains, True))
+        self._until(drained, _DRAIN_AT_MOST_S)
         self.session.set_running(dict.fromkeys(drains, False))
         self._pass(self._lead_in_s)
 

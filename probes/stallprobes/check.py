@@ -34,12 +34,12 @@ QUICK_BUDGET_S = 9.0
 
 _SHORTEST_S, _LONGEST_S = 0.006, 0.06
 # A simulated GPU's windows, in virtual time, and how many engines share its columns: each takes a core's time.
-_VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.008, 0.002
+_VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.0065, 0.002
 _ENGINES = 4
 # A window of quiet is this part of one beside the aggressor; it counts twice, before and after.
 _QUIET_PART = 0.5
 # The aggressor's turn may make a window so many times the usual length.
-_STRETCH = 10
+_STRETCH, _VIRTUAL_STRETCH = 10, 5
 _WATCHDOG_NS = 60 * MS
 # How often a cell is measured again that too many spoilt repeats left without enough.
 _AGAIN = 2
@@ -364,16 +364,16 @@ class _Check:
         """How long windows are: always the same in virtual time, else such that the check ends in time."""
         block = left[0]
         if self._backend == "sim":
-            window_s, shortest_s = _VIRTUAL_S, _VIRTUAL_SHORTEST_S
+            window_s, shortest_s, stretch = _VIRTUAL_S, _VIRTUAL_SHORTEST_S, _VIRTUAL_STRETCH
         else:
-            shortest_s = _SHORTEST_S
+            shortest_s, stretch = _SHORTEST_S, _STRETCH
             budget = QUICK_BUDGET_S if self._plan.quick else BUDGET_S
             remaining = budget - (time.monotonic() - self._began)
             each = remaining / len(left) - self._overhead_s
             window_s = min(max(each / (len(block.victims) * (1 + _QUIET_PART)), _SHORTEST_S), _LONGEST_S)
         if block.repeat == 0:
             return Lengths(shortest_s, shortest_s * _QUIET_PART, shortest_s, False)
-        return Lengths(window_s, window_s * _QUIET_PART, window_s * _STRETCH, block.repeat == 1)
+        return Lengths(window_s, window_s * _QUIET_PART, window_s * stretch, block.repeat == 1)
 
     def _say(self, block: _Block) -> None:
         if self._progress is None:
