@@ -1,0 +1,153 @@
+"""The check on the simulated GPU: its cells, its seeds, and what it does when something goes wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from stallprobes import bench, check
+from stallprobes.backend import Options
+from stallprobes.check import Progress
+from stallprobes.matrix import QUIET, Matrix, Status
+from stallprobes.model import Lane, Phase
+from stallprobes.plan import plan
+from stallprobes.session import EngineFailed
+
+SMALL = plan(["launch", "launch/shared", "d2d@secondary"], ["spin", "d2h-pageable-warm", "alloc-async"])
+
+
+def measured(seed: int = 1, profile: str | None = None, **more: object) -> Matrix:
+    return check.run(SMALL, backend="sim", options=Options(seed=seed, profile=profile), seed=seed, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def matrix() -> Matrix:
+    return measured()
+
+
+def test_every_chosen_pair_has_a_cell_and_every_row_its_quiet(matrix: Matrix) -> None:
+    assert set(matrix.cells) == {(row.name, column.name) for row in matrix.rows for column in matrix.columns}
+    assert all(cell.status in (Status.OK, Status.STARVED) for cell in matrix.cells.values())
+    assert all(matrix.cells[row.name, QUIET].lanes[Lane(Phase.CALL)].count > 100 for row in matrix.rows)
+
+
+def test_the_stalls_are_there_and_only_they(matrix: Matrix) -> None:
+    assert matrix.cells["d2d@secondary", "spin"].kind == "stalled"
+    assert matrix.cells["d2d@secondary", "spin"].times(Phase.WAIT, 50).ratio > 100  # type: ignore[union-attr]
+    assert matrix.cells["launch/shared", "d2h-pageable-warm"].kind == "starved"
+    assert matrix.cells["launch", "spin"].kind == "quiet"
+    for row in matrix.rows:
+        assert matrix.cells[row.name, "alloc-async"].kind == "quiet"
+        assert matrix.cells["host", "spin"].kind == "quiet"
+
+
+def test_each_repeat_is_kept_with_the_quiet_on_both_sides_of_it(matrix: Matrix) -> None:
+    cell = matrix.cells["launch", "alloc-async"]
+    assert len(cell.repeats) == check.REPEATS
+    for repeat in cell.repeats:
+        assert all(part[Lane(Phase.CALL)].count for part in (repeat.lanes, repeat.before, repeat.after))
+
+
+def test_the_same_seeds_give_the_same_matrix_and_others_another(matrix: Matrix) -> None:
+    again, other = measured(), measured(seed=2)
+
+    def figures(one: Matrix) -> list[object]:
+        return [(key, lane, hist) for key, cell in one.cells.items() for lane, hist in cell.lanes.items()]
+
+    assert figures(matrix) == figures(again)
+    assert figures(matrix) != figures(other)
+
+
+def test_what_the_machine_cannot_do_is_unsupported_with_the_reason_and_the_rest_is_measured() -> None:
+    found = check.run(
+        plan(["launch", "launch@green", "peer-copy"], ["spin", "peer-copy-behind-kernel"]),
+        backend="sim",
+        options=Options(sim_set={"machine.gpus": "1", "machine.green_contexts": "false"}),
+    )
+    assert found.cells["launch", "spin"].status is Status.OK
+    for key in (("launch@green", "spin"), ("peer-copy", "spin"), ("launch", "peer-copy-behind-kernel")):
+        assert found.cells[key].status is Status.UNSUPPORTED
+        assert found.cells[key].reason
+    assert found.cells["launch@green", QUIET].status is Status.UNSUPPORTED
+    assert found.cells["host", "peer-copy-behind-kernel"].status is Status.UNSUPPORTED
+
+
+def test_peer_copies_with_and_without_peer_access_are_measured_apart() -> None:
+    found = check.run(
+        plan(["peer-copy", "peer-copy-direct"], ["peer-copy-behind-kernel", "peer-copy-direct-behind-kernel"]),
+        backend="sim",
+    )
+    staged = found.cells["peer-copy", "peer-copy-behind-kernel"]
+    direct = found.cells["peer-copy-direct", "peer-copy-direct-behind-kernel"]
+    assert staged.kind in ("stalled", "starved")
+    assert direct.kind == "quiet"
+
+
+def test_progress_counts_up_to_the_end_and_gives_cells() -> None:
+    seen: list[Progress] = []
+    measured(progress=seen.append)
+    assert [one.done for one in seen] == sorted(one.done for one in seen)
+    assert seen[-1].done == seen[-1].total
+    assert {(one.cell.row, one.cell.column) for one in seen if one.cell} >= {("launch", "spin")}
+    assert any(one.left_s is not None for one in seen)
+
+
+def _stopping_after(windows: int) -> Callable[[], bool]:
+    lock, count = threading.Lock(), 0
+
+    def stop() -> bool:
+        nonlocal count
+        with lock:
+            count += 1
+            return count > windows
+
+    return stop
+
+
+def test_stopped_it_keeps_what_it_has_and_says_what_is_missing() -> None:
+    found = measured(stop=_stopping_after(450))
+    assert found.interrupted
+    statuses = {cell.status for cell in found.cells.values()}
+    assert Status.MISSING in statuses or any(len(cell.repeats) < check.REPEATS for cell in found.cells.values())
+    assert any(cell.repeats for cell in found.cells.values())
+
+
+def test_stopped_at_once_it_has_nothing_and_no_traceback() -> None:
+    found = measured(stop=lambda: True)
+    assert found.interrupted
+    assert all(cell.status is Status.MISSING for cell in found.cells.values())
+
+
+def test_an_unknown_profile_is_wrong_use() -> None:
+    with pytest.raises(EngineFailed) as raised:
+        measured(profile="h2000")
+    assert raised.value.exit_code == 2
+
+
+def test_a_lost_engine_costs_its_column_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = bench.Bench.beside
+    lost = threading.Event()
+
+    def beside(self, disturbance, *rest):  # type: ignore[no-untyped-def]
+        if disturbance.column.name == "alloc-async" and not lost.is_set():
+            lost.set()
+            raise EngineFailed(4, "the engine ended (killed)")
+        return usual(self, disturbance, *rest)
+
+    monkeypatch.setattr(bench.Bench, "beside", beside)
+    found = measured()
+    assert found.cells["launch", "alloc-async"].status is Status.INVALID
+    assert "killed" in (found.cells["launch", "alloc-async"].reason or "")
+    assert found.cells["launch", "spin"].status is Status.OK
+
+
+def test_an_aggressor_that_does_not_run_makes_its_cells_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = bench._Watch.see
+    monkeypatch.setattr(
+        bench._Watch, "see", lambda self, look: usual(self, look) or ("it did not run" if len(look) > 1 else None)
+    )
+    found = measured()
+    assert found.cells["launch", "spin"].status is Status.INVALID
+    assert found.cells["launch", "spin"].reason == "it did not run"
