@@ -1,0 +1,51 @@
+"""The check on a real GPU: what every H200 showed is in it, and it ends in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from facts import broken
+from stallprobes import check, gpus
+from stallprobes.matrix import QUIET, Matrix, Status
+from stallprobes.model import Lane, Phase
+from stallprobes.plan import plan
+
+pytestmark = pytest.mark.gpu
+
+PROMISED_S, PROMISED_QUICK_S = 90.0, 15.0
+
+
+@pytest.fixture(scope="module")
+def matrix() -> Matrix:
+    return check.run(plan(quick=True))
+
+
+def test_a_quick_check_ends_in_time(matrix: Matrix) -> None:
+    assert matrix.seconds <= PROMISED_QUICK_S
+
+
+def test_every_cell_of_it_was_measured(matrix: Matrix) -> None:
+    assert {cell.status for cell in matrix.cells.values()} <= {Status.OK, Status.STARVED}
+    assert all(len(cell.repeats) == check.QUICK_REPEATS for cell in matrix.cells.values())
+
+
+def test_what_is_known_of_an_h200_is_in_it(matrix: Matrix) -> None:
+    name = str(matrix.fingerprint.get("gpu_name"))
+    if "H200" not in name:
+        pytest.skip(f"the figures are an H200's, this is {name}")
+    assert broken(matrix) == []
+
+
+def test_the_quiet_of_a_launch_has_one_hump(matrix: Matrix) -> None:
+    quiet = matrix.cells["launch", QUIET].lanes[Lane(Phase.CALL)]
+    assert quiet.count > 500
+    assert (quiet.percentile(90) or 0) < 3 * (quiet.percentile(10) or 0)
+
+
+def test_the_whole_check_ends_in_time_and_says_what_the_machine_cannot_do() -> None:
+    whole = check.run(plan(), seed=2)
+    assert whole.seconds <= PROMISED_S
+    unsupported = {cell.column for cell in whole.cells.values() if cell.status is Status.UNSUPPORTED}
+    assert len(gpus.survey().gpus) > 1 or "peer-copy-behind-kernel" in unsupported
+    if "H200" in str(whole.fingerprint.get("gpu_name")):
+        assert broken(whole) == []
