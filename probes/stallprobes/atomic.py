@@ -1,0 +1,109 @@
+"""Files that are there whole or not at all: written beside their place, forced to the disk, then put into it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+# File systems without hard links answer with one of these.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class NotWritten(Exception):
+    """The file could not be written and nothing has changed; the text is one sentence for the user."""
+
+
+def ready(path: Path, *, force: bool) -> None:
+    """Raise NotWritten when ``write`` would refuse ``path`` as things are: worth asking before work that takes long."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        _folder(path)
+        return
+    except (OSError, ValueError) as error:
+        raise _sentence(path, error) from error
+    if stat.S_ISDIR(found.st_mode):
+        raise NotWritten(f"{path} is a folder: name a file in it")
+    # Replacing /dev/null, say, would break the machine.
+    if not stat.S_ISREG(found.st_mode):
+        raise NotWritten(f"{path} is no ordinary file: name one, or a new one")
+    if not force:
+        raise NotWritten(f"{path} is there already: name another file, or overwrite it with --force")
+    _folder(path)
+
+
+def write(path: Path, chunks: Iterable[bytes], *, force: bool, mode: int | None = None) -> None:
+    """Write ``chunks`` one after another as the file ``path``, which other programs see whole or not at all.
+
+    With ``force`` a file that is there is replaced (through a symbolic link, the file it names). The permissions are
+    ``mode``, or what the user's umask leaves. Raises NotWritten; whatever ends it early, no other file is left behind.
+    """
+    ready(path, force=force)
+    target = Path(os.path.realpath(path)) if force else path
+    beside = target.parent / f".stallscope-{secrets.token_hex(8)}.tmp"
+    try:
+        try:
+            _fill(beside, chunks, mode)
+            _put(beside, target, force)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise _sentence(path, error) from error
+
+
+def _fill(beside: Path, chunks: Iterable[bytes], mode: int | None) -> None:
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        for chunk in chunks:
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _put(beside: Path, target: Path, force: bool) -> None:
+    if not force:
+        # A link, unlike a rename, never replaces a file that came to be in the meantime.
+        try:
+            os.link(beside, target)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            ready(target, force=False)
+        else:
+            beside.unlink()
+            return
+    os.replace(beside, target)
+
+
+def _sync_folder(folder: Path) -> None:
+    # Some file systems cannot sync a folder; the file itself is on the disk by now.
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _folder(path: Path) -> None:
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise NotWritten(f"{path} cannot be written: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise NotWritten(f"{path} cannot be written: no new file may be made in {folder}")
+
+
+def _sentence(path: Path, error: Exception) -> NotWritten:
+    if isinstance(error, FileExistsError):
+        return NotWritten(f"{path} is there already: name another file, or overwrite it with --force")
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return NotWritten(f"{path} cannot be written: {why}")
