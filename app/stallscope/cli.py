@@ -8,18 +8,19 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from stallscope import diagnostics, simulation
+from stallscope import checking, diagnostics, machine, simulation
 from stallscope.diagnostics import Exit, Problem
+from stallscope.interrupt import Interrupt
 from stallscope.output import Output, ReaderGone
 
 if TYPE_CHECKING:
-    from stallprobes.gpus import Gpu
+    from stallprobes.gpus import Gpu, Survey
     from stallprobes.measure import RunResult
 
 # "Starved" is fewer than 3 calls in half a second or more, so a shorter window cannot tell.
@@ -200,7 +201,7 @@ def run(
     Shows a row for each probe and variant, and says in a sentence who waits for what. Latencies are of the driver's
     calls: "call" is the time inside the call, "wait" the time until the host saw the work done.
     """
-    with _Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         result = _measure(names, variants, seconds, gpu, allow_shared, (sim, sim_seed, sim_set), interrupt)
         out = Output()
         if as_json:
@@ -234,12 +235,16 @@ def record(
     """Record a PATTERN's variant to FILE, for "stallscope replay": quiet, the aggressors for S seconds, quiet again."""
     from stallscope import recorded
 
-    with _Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         chosen = recorded.chosen(pattern, variant, gpu, sim)
         if not allow_shared:
-            _ask_if_shared(chosen.gpus)
+            machine.ask_if_shared(chosen.gpus)
         recorded.record(chosen, file, seconds, interrupt.stop)
     diagnostics.say(f"recorded to {file}")
+
+
+for _command in (checking.check, checking.compare, checking.merge, checking.show):
+    cli.add_command(_command)
 
 
 def _measure(
@@ -249,9 +254,9 @@ def _measure(
     gpu: str | None,
     allow_shared: bool,
     simulated: tuple[str | None, int | None, Sequence[str]],
-    interrupt: _Interrupt,
+    interrupt: Interrupt,
 ) -> RunResult:
-    from stallprobes import gpus, measure
+    from stallprobes import measure
     from stallprobes.session import EngineFailed
 
     sim, names = simulation.untangle(simulated[0], names)
@@ -262,17 +267,11 @@ def _measure(
         selection = measure.selection(names, variants)
     except measure.UnknownName as error:
         raise Problem(Exit.USAGE, str(error)) from error
-    survey: gpus.Survey | None = None
+    survey: Survey | None = None
     chosen: Sequence[Gpu] = ()
     if sim is None:
         wanted = max((variant.needs.gpus for _, variant in selection), default=1)
-        survey = gpus.survey()
-        try:
-            chosen = gpus.choose(gpu, survey, wanted)
-        except gpus.NoGpu as error:
-            raise Problem(Exit.NO_GPU, str(error)) from error
-        if not allow_shared:
-            _ask_if_shared(chosen)
+        chosen, survey = machine.choose(gpu, wanted, allow_shared)
     elif gpu is not None:
         raise Problem(Exit.USAGE, "--gpu chooses a real GPU and --sim a simulated one: say one of them")
     with diagnostics.Bar() as bar:
@@ -280,7 +279,7 @@ def _measure(
             return measure.run(
                 selection,
                 backend="cuda" if sim is None else "sim",
-                gpu=",".join(one.cuda_uuid or one.uuid for one in chosen) if chosen else None,
+                gpu=machine.uuids(chosen),
                 seconds=seconds,
                 options=options,
                 progress=lambda step: bar.show(step.done_s, step.total_s, step.text),
@@ -292,64 +291,12 @@ def _measure(
             raise Problem(error.exit_code, error.sentence) from error
 
 
-def _ask_if_shared(chosen: Iterable[Gpu]) -> None:
-    from stallprobes import gpus
-
-    for gpu in chosen:
-        others = gpus.others(gpu)
-        if not others:
-            continue
-        who = f"{len(others)} other process{'es' if len(others) > 1 else ''} (pid {others[0].pid}: {others[0].name})"
-        if not diagnostics.can_ask():
-            raise Problem(Exit.USAGE, f"{gpu.label} is in use by {who}: say --allow-shared to disturb them")
-        if not diagnostics.ask(f"{gpu.label} is in use by {who}. Disturb them?"):
-            raise Problem(Exit.USAGE, "nothing was run")
-
-
 def _judge(result: RunResult) -> None:
     """Exit 4 when a probe or a variant failed on the way; a stall is a result, not a failure."""
     failed = [f"{v.pattern} {v.variant}: {p.error}" for v in result.variants for p in v.probes if p.error]
     failed += [f"{v.pattern} {v.variant}: invalid: {v.reason}" for v in result.variants if v.status == "invalid"]
     if failed:
         raise Problem(Exit.FAILED, failed[0] + (f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""))
-
-
-class _Interrupt:
-    """While it lasts, the first SIGINT, SIGTERM or SIGHUP asks the run to end with what it has.
-
-    If nobody has looked at ``stop`` within GRACE_S after it, because the engine still starts, or at a second signal,
-    KeyboardInterrupt is raised where the main thread is. A signal that is ignored (nohup) stays so.
-    """
-
-    GRACE_S = 0.3
-    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def __init__(self) -> None:
-        self._asked = False
-        self._before: dict[int, Callable[..., object] | int | None] = {}
-
-    def __enter__(self) -> _Interrupt:
-        for number in (*self.SIGNALS, signal.SIGALRM):
-            if number == signal.SIGALRM or signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def stop(self) -> bool:
-        """Whether the run shall end."""
-        if self._asked:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        return self._asked
-
-    def _handle(self, _number: int, _frame: object) -> None:
-        if self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
-        signal.setitimer(signal.ITIMER_REAL, self.GRACE_S)
 
 
 def unknown(what: str, name: str, there: Iterable[str], see: str = "stallscope list") -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+import unicodedata
 from enum import IntEnum
 from typing import NoReturn
 
@@ -36,6 +38,14 @@ class Problem(Exception):
         super().__init__(sentence)
         self.exit_code = exit_code
         self.sentence = sentence
+
+
+def harmless(text: str) -> str:
+    """``text`` without what a terminal would obey: titles, host names and paths come from files and others too."""
+    if text.isprintable():
+        return text
+    letters = (" " if letter in "\n\t" else letter for letter in text)
+    return "".join("?" if unicodedata.category(letter) in ("Cc", "Cf", "Cs") else letter for letter in letters)
 
 
 def say(sentence: str) -> None:
@@ -95,13 +105,18 @@ def leave(code: int) -> NoReturn:
 
 
 class Bar:
-    """A progress bar on stderr: drawn on a terminal, silent elsewhere. Use as a context manager."""
+    """A progress bar on stderr: drawn on a terminal; elsewhere silent, or with ``every_s`` a line in so many seconds.
+
+    Use as a context manager.
+    """
 
     WIDTH = 24
 
-    def __init__(self) -> None:
+    def __init__(self, every_s: float | None = None) -> None:
         self._on = is_terminal(sys.stderr) and os.environ.get("TERM", "") != "dumb"
         self._shown = False
+        self._every_s = every_s
+        self._said: float | None = None
 
     def __enter__(self) -> Bar:
         return self
@@ -111,18 +126,28 @@ class Bar:
 
     def show(self, done_s: float, total_s: float, text: str) -> None:
         """Draw that ``done_s`` of ``total_s`` are done and ``text`` is on."""
+        self.draw(done_s / total_s if total_s > 0 else 0.0, f"{done_s:.0f}/{total_s:.0f} s  {text}")
+
+    def draw(self, share: float, text: str) -> None:
+        """Draw that ``share`` (0 to 1) is done, and ``text`` behind it."""
         if not self._on:
+            self._line(share, text)
             return
-        share = min(1.0, max(0.0, done_s / total_s)) if total_s > 0 else 0.0
-        filled = round(share * self.WIDTH)
-        line = f"[{'#' * filled}{'-' * (self.WIDTH - filled)}] {done_s:.0f}/{total_s:.0f} s  {text}"
+        filled = round(min(1.0, max(0.0, share)) * self.WIDTH)
+        line = f"[{'#' * filled}{'-' * (self.WIDTH - filled)}] {text}"
         try:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
             sys.stderr.write("\r\x1b[K" + _fit(line)[: columns - 1])
             sys.stderr.flush()
         except (OSError, ValueError):
-            self._on = False
+            self._on, self._every_s = False, None
         self._shown = self._on
+
+    def _line(self, share: float, text: str) -> None:
+        now = time.monotonic()
+        if self._every_s is not None and (self._said is None or now - self._said >= self._every_s):
+            self._said = now
+            say(f"{share:.0%}: {text}")
 
     def clear(self) -> None:
         """Take the bar off the screen again."""
@@ -137,4 +162,4 @@ class Bar:
 
 def _fit(text: str) -> str:
     encoding = getattr(sys.stderr, "encoding", None) or "ascii"
-    return text.encode(encoding, errors="replace").decode(encoding)
+    return harmless(text).encode(encoding, errors="replace").decode(encoding)

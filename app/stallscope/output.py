@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from stallscope.diagnostics import Exit, Problem, is_terminal
+from stallscope.diagnostics import Exit, Problem, harmless, is_terminal
 
 PIPE_WIDTH = 120
 NARROWEST = 40
@@ -134,6 +134,7 @@ class Output:
         return Cell(self._letters(cell.text), cell.mark)
 
     def _letters(self, text: str) -> str:
+        text = harmless(text)
         if not self.ascii:
             return text
         return text.translate(_ASCII).encode("ascii", errors="replace").decode("ascii")

@@ -5,20 +5,27 @@ MODE says what its GPU and the measurement do. Signals, pipes, files and exit co
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import every_kind
+import matrices
 import synthetic
 
-from stallprobes import gpus, measure
+from stallprobes import check, gpus, measure
 from stallprobes.driver import DriverReport
 from stallprobes.gpus import Gpu, GpuProcess, Survey
+from stallprobes.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.session import EngineFailed
 from stallscope.cli import main
 
 GPU = Gpu("GPU-aaaa1111-0000-0000-0000-000000000001", "0000:1b:00.0", "NVIDIA H200", nvml_index=0, cuda_index=0)
+ON_GPU = {**matrices.FINGERPRINT, "gpu": GPU.name}
 SHARED = Gpu(**{**GPU.__dict__, "processes": (GpuProcess(1, "train", None),)})
 
 
@@ -59,6 +66,51 @@ def large(*_: object, **__: object) -> measure.RunResult:
     return synthetic.run(*(synthetic.variant(f"variant-{number}", synthetic.stalled()) for number in range(2000)))
 
 
+def check_until_stopped(*_: object, stop: Callable[[], bool], **__: object) -> Matrix:
+    """A check that ends when it is asked to, with all but one of its cells measured."""
+    ready()
+    while not stop():
+        time.sleep(0.01)
+    made = checked()
+    key = ("launch", "alloc-async")
+    missing = Cell(*key, status=Status.MISSING)
+    return replace(made, cells={**made.cells, key: missing}, interrupted=True)
+
+
+def check_fine(*_: object, **__: object) -> Matrix:
+    return checked()
+
+
+def check_slower(*_: object, **__: object) -> Matrix:
+    """A newer driver, with which launches beside the spin kernel take twice as long."""
+    made = matrices.made_up(2, drift=0.02, times={("launch", "spin"): 2.0, ("d2d", "host-alloc-free"): 427.0})
+    return replace(made, fingerprint={**ON_GPU, "driver": "590.2"})
+
+
+def check_all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> Matrix:
+    progress(check.Progress(11, 44, 12.3, "repeat 1 of 4 · spin kernel"))
+    return every_kind.matrix()
+
+
+def check_nothing(*_: object, **__: object) -> Matrix:
+    made = checked()
+    cells = {
+        key: cell if cell.column == QUIET else replace(cell, status=Status.INVALID, reason="the spin did not run")
+        for key, cell in made.cells.items()
+    }
+    return replace(made, cells=cells)
+
+
+def check_spoilt(*_: object, **__: object) -> Matrix:
+    """A check during which somebody else makes the file that it is to be saved to."""
+    Path(os.environ["SPOILT"]).write_text("somebody else's", encoding="utf-8")
+    return checked()
+
+
+def checked() -> Matrix:
+    return replace(matrices.made_up(1, drift=0.02, times={("d2d", "host-alloc-free"): 427.0}), fingerprint=ON_GPU)
+
+
 def ready() -> None:
     print("ready", file=sys.stderr, flush=True)
 
@@ -74,9 +126,23 @@ MODES = {
     "large": large,
 }
 
+CHECKS: dict[str, Callable[..., Any]] = {
+    "until-stopped": check_until_stopped,
+    "deaf": deaf,
+    "failing": failing,
+    "broken": broken,
+    "all-kinds": check_all_kinds,
+    "slower": check_slower,
+    "nothing": check_nothing,
+    "spoilt": check_spoilt,
+    # What is refused must be refused before anything is measured.
+    "never": broken,
+}
+
 if __name__ == "__main__":
     mode = sys.argv[1]
     gpu = SHARED if mode == "shared" else GPU
     gpus.survey = lambda *_: Survey((gpu,), DriverReport(cuda_version=13000))
-    measure.run = MODES[mode]  # type: ignore[assignment]
+    measure.run = MODES.get(mode, broken)  # type: ignore[assignment]
+    check.run = CHECKS.get(mode, check_fine)
     main(sys.argv[2:])

@@ -1,0 +1,116 @@
+// Without this the page works too: a cell is a link to its section.
+(() => {
+  "use strict";
+  const body = document.body;
+  const sheet = document.querySelector(".cells");
+  const table = document.querySelector(".matrix");
+  if (!sheet || !table) return;
+  body.classList.add("js");
+  const links = [...table.querySelectorAll("td a")];
+  let open = null;
+
+  const linkTo = (id) => links.find((link) => link.hash === "#" + id);
+
+  function show(id) {
+    const section = id ? document.getElementById(id) : null;
+    if (open) open.classList.remove("open");
+    for (const link of links) link.removeAttribute("aria-current");
+    open = section && sheet.contains(section) ? section : null;
+    sheet.classList.toggle("shown", open !== null);
+    body.classList.toggle("sheet", open !== null);
+    if (!open) return;
+    open.classList.add("open");
+    sheet.scrollTop = 0;
+    const link = linkTo(id);
+    if (link) {
+      link.setAttribute("aria-current", "true");
+      rove(link);
+    }
+  }
+
+  // One stop for the tab key; arrows go from cell to cell.
+  function rove(to) {
+    for (const link of links) link.tabIndex = link === to ? 0 : -1;
+  }
+
+  function keep(id) {
+    try {
+      history.replaceState(null, "", id ? "#" + id : location.pathname);
+    } catch {
+      // Some browsers keep a local file's address as it is.
+    }
+  }
+
+  function neighbour(link, right, down) {
+    const cell = link.closest("td");
+    let row = cell.parentElement;
+    let at = cell.cellIndex;
+    for (;;) {
+      at += right;
+      row = down > 0 ? row.nextElementSibling : down < 0 ? row.previousElementSibling : row;
+      const next = row && row.cells[at];
+      if (!next || next.tagName !== "TD") return null;
+      const found = next.querySelector("a");
+      if (found) return found;
+    }
+  }
+
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[href^='#c']");
+    if (link) {
+      event.preventDefault();
+      const id = link.hash.slice(1);
+      show(id);
+      keep(id);
+      const cell = linkTo(id);
+      if (cell) cell.focus({ preventScroll: true });
+      reveal(cell);
+    } else if (event.target.closest(".close")) {
+      close();
+    }
+  });
+
+  function reveal(link) {
+    if (!link) return;
+    const box = link.getBoundingClientRect();
+    const edge = open ? sheet.getBoundingClientRect().top : window.innerHeight;
+    if (box.bottom > edge || box.top < 0) link.scrollIntoView({ block: "start", inline: "nearest" });
+  }
+
+  function close() {
+    const link = open && linkTo(open.id);
+    show(null);
+    keep("");
+    if (link) link.focus();
+  }
+
+  table.addEventListener("focusin", (event) => {
+    const link = event.target.closest("td a");
+    if (link && open && link.hash !== "#" + open.id) {
+      show(link.hash.slice(1));
+      keep(open.id);
+    }
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && open) return close();
+    const link = event.target.closest && event.target.closest(".matrix td a");
+    if (!link || event.ctrlKey || event.altKey || event.metaKey) return;
+    const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const next = neighbour(link, ...move);
+    if (!next) return;
+    show(next.hash.slice(1));
+    keep(open.id);
+    next.focus({ preventScroll: true });
+    reveal(next);
+  });
+
+  window.addEventListener("hashchange", () => show(location.hash.slice(1)));
+  if (links.length) rove(links[0]);
+  if (location.hash.startsWith("#c")) {
+    show(location.hash.slice(1));
+    reveal(open && linkTo(open.id));
+  }
+})();

@@ -1,0 +1,438 @@
+"""check, compare, merge and show: what they write where, their exit codes, and what they refuse before measuring."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import every_kind
+import jsonschema
+import matrices
+import pytest
+from cli.conftest import command, environment
+
+from stallprobes import baseline, report
+from stallprobes.matrix import Matrix
+
+if TYPE_CHECKING:
+    from cli.conftest import Command
+
+ON_H200: Mapping[str, object] = {**matrices.FINGERPRINT, "gpu": "NVIDIA H200"}
+
+
+def saved(path: Path, made: Matrix | None = None, **changed: object) -> str:
+    """A check in a file, by default what the made-up machine measures; its name."""
+    made = made or matrices.made_up(11, drift=0.02, times={("d2d", "host-alloc-free"): 427.0})
+    baseline.save(replace(made, **{"fingerprint": ON_H200, **changed}), path)  # type: ignore[arg-type]
+    return str(path)
+
+
+def valid(text: str, schema: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(text)
+    jsonschema.Draft202012Validator(report.schema(schema)).validate(document)
+    return document
+
+
+def test_a_check_is_a_table_with_findings_in_words(stallscope_command: Command) -> None:
+    done = stallscope_command("check", mode="fine")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 STALLED, 15 quiet" in done.stdout
+    assert "427/" in done.stdout
+    assert "What helps: Make it up otherwise." in done.stdout
+    assert "machine: hostname node-a" in done.stdout
+
+
+@pytest.mark.parametrize("width", ["40", "80", "120"])
+def test_every_kind_of_result_is_shown_at_every_width(stallscope_command: Command, width: str) -> None:
+    done = stallscope_command("check", mode="all-kinds", env={"COLUMNS": width})
+    assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= int(width)
+    text = " ".join(done.stdout.split())
+    for words in ("STARVED", "cuLaunchKernel in flight for 1.20 s", "it needs two GPUs", "the clocks were throttled"):
+        assert words in text
+
+
+def test_a_locale_without_utf8_gets_ascii(stallscope_command: Command) -> None:
+    done = stallscope_command("check", mode="all-kinds", env={"LC_ALL": "C"})
+    assert done.stdout.isascii()
+
+
+def test_json_is_the_check_by_its_schema_and_nothing_else(stallscope_command: Command) -> None:
+    done = stallscope_command("check", "--json", mode="fine")
+    assert (done.returncode, done.stderr) == (0, "")
+    document = valid(done.stdout, "stallscope.check/1")
+    assert len(document["cells"]) == 20
+
+
+def test_files_are_written_and_shown_again(stallscope_command: Command, tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("check.json", "check.html", "check.prom")]
+    done = stallscope_command("check", "--save", names[0], "--html", names[1], "--prometheus", names[2], mode="fine")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "<title>stallscope check · NVIDIA H200" in Path(names[1]).read_text(encoding="utf-8")
+    assert Path(names[2]).read_text(encoding="utf-8").startswith("# HELP stallscope_")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["check.html", "check.json", "check.prom"]
+    again = stallscope_command("show", names[0])
+    assert (again.returncode, again.stdout, again.stderr) == (0, done.stdout, "")
+    assert valid(stallscope_command("show", names[0], "--json").stdout, "stallscope.check/1")
+    assert stallscope_command("show", names[0], "--html", str(tmp_path / "again.html")).returncode == 0
+    assert (tmp_path / "again.html").read_bytes() == Path(names[1]).read_bytes()
+
+
+def test_what_became_slower_is_named_and_exits_1(stallscope_command: Command, tmp_path: Path) -> None:
+    old = saved(tmp_path / "old.json")
+    done = stallscope_command("check", "--compare", old, mode="slower")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "driver  580.1 → 590.2" in done.stdout
+    assert "SLOWER · 1 cell" in done.stdout
+    assert "launch beside spin: call p50 2." in done.stdout
+    assert "at most 1 such comparison in 100" in done.stdout
+    assert done.stdout.index("NEW  ") < done.stdout.index("driver  580.1") < done.stdout.index("SLOWER ·")
+
+
+def test_what_stayed_the_same_exits_0(stallscope_command: Command, tmp_path: Path) -> None:
+    done = stallscope_command("check", "--compare", saved(tmp_path / "old.json"), mode="fine")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "No difference in GPU, driver, settings and host" in done.stdout
+    assert "SAME · 20 cells" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "code"), [("none", 0), ("faster", 0), ("starved,faster", 0), ("slower", 1), (" Slower , unsure", 1)]
+)
+def test_what_fails_can_be_chosen(stallscope_command: Command, tmp_path: Path, fail_on: str, code: int) -> None:
+    old = saved(tmp_path / "old.json")
+    assert stallscope_command("check", "--compare", old, "--fail-on", fail_on, mode="slower").returncode == code
+
+
+@pytest.mark.parametrize("fail_on", ["", ",", "slow", "none,slower", "slower none"])
+def test_what_cannot_fail_is_wrong_use(stallscope_command: Command, tmp_path: Path, fail_on: str) -> None:
+    old = saved(tmp_path / "old.json")
+    done = stallscope_command("check", "--compare", old, "--fail-on", fail_on, mode="never")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "--fail-on" in done.stderr
+
+
+def test_a_comparison_is_json_by_its_schema_with_the_check_in_it(stallscope_command: Command, tmp_path: Path) -> None:
+    old = saved(tmp_path / "old.json")
+    done = stallscope_command("check", "--compare", old, "--json", mode="slower")
+    assert done.returncode == 1
+    document = valid(done.stdout, "stallscope.compare/1")
+    assert document["regressions"] == [{"row": "launch", "column": "spin"}]
+    assert document["differences"] == [{"key": "driver", "old": "580.1", "new": "590.2"}]
+    assert document["counts"]["slower"] == 1
+    jsonschema.Draft202012Validator(report.schema("stallscope.check/1")).validate(document["check"])
+
+
+def test_two_saved_checks_are_compared_without_a_gpu(stallscope_command: Command, tmp_path: Path) -> None:
+    old = saved(tmp_path / "old.json")
+    new = saved(tmp_path / "new.json", matrices.made_up(2, drift=0.02, times={("launch", "spin"): 2.0}))
+    done = stallscope_command("compare", old, new, "--html", str(tmp_path / "c.html"))
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "SLOWER · 1 cell" in done.stdout
+    assert "FASTER · 1 cell" in done.stdout
+    assert "<h2>What changed</h2>" in (tmp_path / "c.html").read_text(encoding="utf-8")
+    document = valid(stallscope_command("compare", old, new, "--json").stdout, "stallscope.compare/1")
+    assert document["check"] is None
+    assert stallscope_command("compare", old, old).returncode == 0
+
+
+def test_another_gpu_is_refused_unless_forced(stallscope_command: Command, tmp_path: Path) -> None:
+    old = saved(tmp_path / "old.json", fingerprint={**ON_H200, "gpu": "Tesla V100"})
+    new = saved(tmp_path / "new.json")
+    refused = stallscope_command("compare", old, new)
+    assert (refused.returncode, refused.stdout, len(refused.stderr.splitlines())) == (2, "", 1)
+    assert "Tesla V100" in refused.stderr
+    assert "--force" in refused.stderr
+    assert stallscope_command("compare", old, new, "--force").returncode == 0
+    assert stallscope_command("check", "--compare", old, mode="never").returncode == 2
+    assert stallscope_command("check", "--compare", old, "--force", mode="fine").returncode == 0
+
+
+def test_a_real_gpu_is_not_compared_with_a_simulated_one(stallscope_command: Command, tmp_path: Path) -> None:
+    old = saved(tmp_path / "old.json", every_kind.whole())
+    done = stallscope_command("check", "--compare", old, mode="never")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "simulated" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--save", "THERE"), "--force"),
+        (("--html", "THERE"), "--force"),
+        (("--prometheus", "THERE"), "--force"),
+        (("--save", "nowhere/check.json"), "nowhere"),
+        (("--html", "."), "folder"),
+        (("--save", "-"), "--json"),
+        (("--save", "/dev/null", "--force"), "/dev/null"),
+        (("--save", "a.json", "--html", "./a.json"), "same file"),
+        (("--compare", "nothing.json"), "nothing.json"),
+        (("--compare", "THERE"), "THERE"),
+        (("--victims", "lunch"), "launch"),
+        (("--victims", "launch,,d2d"), "--victims"),
+        (("--victims", ""), "--victims"),
+        (("--victims", "spin"), "spin"),
+        (("--aggressors", "launch"), "launch"),
+        (("--pattern", "secondary-contex-d2d"), "secondary-context-d2d"),
+        (("--gpu", "0", "--sim"), "--gpu"),
+        (("--sim", "h2000"), "h200"),
+        (("--sim-seed", "3"), "--sim"),
+        (("--seed", "-1"), "--seed"),
+        (("--fail-on", "slower"), "--compare"),
+        (("extra",), "extra"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_a_sentence_before_anything_is_measured(
+    stallscope_command: Command, tmp_path: Path, arguments: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("THERE").write_text("somebody's", encoding="utf-8")
+    done = stallscope_command("check", *arguments, mode="never")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert words in done.stderr
+    assert Path("THERE").read_text(encoding="utf-8") == "somebody's"
+    assert os.listdir() == ["THERE"]
+
+
+def test_with_force_files_are_replaced_and_the_old_one_is_read_first(
+    stallscope_command: Command, tmp_path: Path
+) -> None:
+    file = saved(tmp_path / "check.json")
+    done = stallscope_command("check", "--compare", file, "--save", file, "--force", mode="slower")
+    assert done.returncode == 1
+    assert baseline.load(file).fingerprint["driver"] == "590.2"
+
+
+def test_the_collector_s_file_is_replaced_by_the_next_one(stallscope_command: Command, tmp_path: Path) -> None:
+    file = str(tmp_path / "check.prom")
+    for _ in range(2):
+        done = stallscope_command("check", "--prometheus", file, mode="fine")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_file_that_cannot_be_written_any_more_loses_nothing_else(stallscope_command: Command, tmp_path: Path) -> None:
+    file, page = tmp_path / "check.json", tmp_path / "check.html"
+    done = stallscope_command(
+        "check", "--save", str(file), "--html", str(page), mode="spoilt", env={"SPOILT": str(file)}
+    )
+    assert done.returncode == 2
+    assert "427/" in done.stdout
+    assert len(done.stderr.splitlines()) == 1
+    assert "--save" in done.stderr
+    assert str(file) in done.stderr
+    assert file.read_text(encoding="utf-8") == "somebody else's"
+    assert page.exists()
+
+
+def test_when_nothing_could_be_measured_it_exits_4_and_says_why(stallscope_command: Command) -> None:
+    done = stallscope_command("check", mode="nothing")
+    assert done.returncode == 4
+    assert done.stderr == "stallscope: nothing could be measured: the spin did not run\n"
+    assert "Measured, and does not count" in done.stdout
+
+
+def test_an_engine_that_dies_is_one_sentence_and_exit_4(stallscope_command: Command) -> None:
+    done = stallscope_command("check", mode="failing")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == "stallscope: the engine ended (killed by signal 9)\n"
+
+
+def test_without_a_gpu_it_says_so_and_exits_3(stallscope_command: Command, tmp_path: Path) -> None:
+    done = stallscope_command("check", "--save", str(tmp_path / "c.json"), env={"CUDA_VISIBLE_DEVICES": ""})
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_beside_other_processes_it_refuses_unless_told(stallscope_command: Command) -> None:
+    refused = stallscope_command("check", mode="shared")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "1 other process (pid 1: train)" in refused.stderr
+    assert stallscope_command("check", "--allow-shared", mode="shared").returncode == 0
+
+
+def test_hosts_are_merged_and_the_one_that_stands_out_is_named(stallscope_command: Command, tmp_path: Path) -> None:
+    files = [
+        saved(
+            tmp_path / f"{n}.json",
+            matrices.made_up(n, drift=0.02, times={("launch", "spin"): 5.0} if n == 3 else {}),
+            fingerprint={**ON_H200, "hostname": f"node-{n}"},
+        )
+        for n in range(5)
+    ]
+    whole = str(tmp_path / "whole.json")
+    done = stallscope_command("merge", *files, "--save", whole, "--html", str(tmp_path / "whole.html"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "5 machines merged" in done.stdout
+    about = done.stdout[done.stdout.index("About the hosts") : done.stdout.index("Times quiet")]
+    assert "node-3 " in about
+    assert "node-1" not in about
+    assert "About the hosts" in (tmp_path / "whole.html").read_text(encoding="utf-8")
+    assert set(valid(Path(whole).read_text(encoding="utf-8"), "stallscope.check/1")["hosts"]) == {
+        f"node-{n}" for n in range(5)
+    }
+    assert about in stallscope_command("show", whole).stdout
+    again = stallscope_command("merge", *files, "--save", whole)
+    assert (again.returncode, again.stdout) == (2, "")
+
+
+def test_what_does_not_belong_together_is_not_merged(stallscope_command: Command, tmp_path: Path) -> None:
+    one = saved(tmp_path / "one.json")
+    other = saved(tmp_path / "other.json", fingerprint={**ON_H200, "gpu": "Tesla V100"})
+    done = stallscope_command("merge", one, other)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "Tesla V100" in done.stderr
+    assert stallscope_command("merge", one, other, "--force").returncode == 0
+
+
+@pytest.mark.parametrize("name", ["show", "merge", "compare"])
+def test_a_file_that_is_no_check_is_one_sentence(stallscope_command: Command, tmp_path: Path, name: str) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"schema": "stallscope.check/2"}', encoding="utf-8")
+    files = (str(bad), str(bad)) if name == "compare" else (str(bad),)
+    done = stallscope_command(name, *files)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "bad.json" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("show",), ("merge",), ("compare",), ("compare", "one"), ("show", "a", "b")])
+def test_too_few_or_too_many_files_are_wrong_use(stallscope_command: Command, arguments: tuple[str, ...]) -> None:
+    done = stallscope_command(*arguments)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+
+
+def test_a_hostile_file_moves_no_cursor(stallscope_command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "evil.json"
+    document = baseline.document(matrices.made_up(1, times={("launch", "spin"): 30.0}))
+    text = json.dumps(document).replace("spin kernel", "\\u001b[2J\\u0007spin").replace("It was made", "\\u001b[31mIt")
+    file.write_text(text, encoding="utf-8")
+    done = stallscope_command("show", str(file))
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "\x07" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["check", "compare", "merge", "show"])
+def test_help_loads_nothing_that_measures_and_names_the_options(name: str) -> None:
+    script = (
+        "import sys\nfrom stallscope.cli import main\n"
+        f"try:\n    main([{name!r}, '--help'])\n"
+        "except SystemExit:\n    print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
+    assert not set(done.stderr.split()) & {"textual", "rich", "numba", "numpy", "cuda", "simpy", "stallprobes"}
+    assert "--html FILE" in done.stdout
+
+
+def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        command(mode, "check", *arguments),
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_it_keeps_what_it_has_and_exits_130(number: signal.Signals, tmp_path: Path) -> None:
+    process = started("until-stopped", "--save", str(tmp_path / "c.json"), "--html", str(tmp_path / "c.html"))
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "1 STALLED, 14 quiet, 1 not reached (interrupted)" in out
+    assert err == "stallscope: interrupted; what was measured until then is shown\n"
+    assert baseline.load(tmp_path / "c.json").interrupted
+    assert "Interrupted" in (tmp_path / "c.html").read_text(encoding="utf-8")
+
+
+def test_interrupted_it_is_compared_all_the_same(tmp_path: Path) -> None:
+    process = started("until-stopped", "--compare", saved(tmp_path / "old.json"), "--json")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    document = valid(out, "stallscope.compare/1")
+    assert document["only_old"] == [{"row": "launch", "column": "alloc-async"}]
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_check_that_does_not_listen_is_interrupted_all_the_same(signals: int, tmp_path: Path) -> None:
+    process = started("deaf", "--save", str(tmp_path / "c.json"))
+    for _ in range(signals):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "stallscope: interrupted\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_said_and_the_files_are_there(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("fine", "check", "--save", str(tmp_path / "c.json")),
+            env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == b"stallscope: the result could not be written: No space left on device\n"
+    assert baseline.load(tmp_path / "c.json")
+
+
+def in_a_terminal(mode: str, **changed: str) -> str:
+    """What a check writes to a terminal of its own on stderr."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        command(mode, "check"), env=environment(**changed), stdin=follower, stdout=subprocess.DEVNULL, stderr=follower
+    )
+    os.close(follower)
+    seen = b""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if select.select([leader], [], [], 0.05)[0]:
+            try:
+                seen += os.read(leader, 4096)
+            except OSError:
+                break
+    os.close(leader)
+    assert process.wait(timeout=60) == 0
+    return seen.decode()
+
+
+def test_on_a_terminal_a_line_says_how_long_it_takes_and_goes_again() -> None:
+    seen = in_a_terminal("all-kinds", TERM="xterm")
+    assert "[######------------------] 11/44, 12 s left  repeat 1 of 4" in seen
+    assert seen.endswith("\r\x1b[K")
+
+
+def test_elsewhere_a_line_now_and_then_says_it(stallscope_command: Command) -> None:
+    words = "stallscope: 25%: 11/44, 12 s left  repeat 1 of 4 · spin kernel"
+    assert stallscope_command("check", mode="all-kinds").stderr.splitlines() == [words]
+    assert "\x1b" not in in_a_terminal("all-kinds", TERM="dumb")
+
+
+def test_a_simulated_check_measures_and_says_what_it_is(stallscope_command: Command, tmp_path: Path) -> None:
+    chosen = ("--victims", "launch", "--victims", "d2d@secondary", "--aggressors", "spin,alloc-async", "--quick")
+    first = str(tmp_path / "first.json")
+    done = stallscope_command("check", "--sim", *chosen, "--save", first)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("SIMULATED GPU, profile h200, seed 1 · 3 victims × 2 aggressors")
+    assert "STALLED: " in done.stdout
+    again = stallscope_command("check", "--sim", "--sim-seed", "2", *chosen, "--compare", first, "--json")
+    assert again.returncode == 0, again.stderr
+    document = valid(again.stdout, "stallscope.compare/1")
+    assert document["new"]["backend"] == "simulated"
+    other = stallscope_command("check", "--sim", "v100", *chosen, "--compare", first)
+    assert (other.returncode, other.stdout) == (2, "")
+    assert "v100" in other.stderr
