@@ -221,7 +221,7 @@ class Live:
                 self._telemetry.stop()
             self._telemetry = Telemetry(one.uuid)
             self._telemetry.start()
-        self._put_on(replace(base, backend=CUDA, gpu=one.label, facts=tuple(facts), why_simulated=None), {})
+        self._put_on(replace(base, backend=CUDA, facts=tuple(facts), why_simulated=None), {})
 
     def _put_on(self, bench: Bench, wanted: dict[str, bool]) -> None:
         before = self._on[1]
@@ -232,13 +232,15 @@ class Live:
         self._wanted, self._applied = wanted, {}
         self._say(STARTING, "the engine makes contexts, streams and buffers")
         if bench.backend == CUDA and self._survey is not None:
+            needed = benches.gpus_needed(bench)
             try:
-                self._chosen = gpus.choose(
-                    ",".join(one.uuid for one in self._chosen) or None, self._survey, benches.gpus_needed(bench)
-                )
+                self._chosen = gpus.choose(",".join(one.uuid for one in self._chosen) or None, self._survey, needed)
             except gpus.NoGpu as error:
                 self._say(REFUSED, str(error))
                 return
+            first, *others = self._chosen[:needed]
+            bench = replace(bench, gpu=first.label, more_gpus=tuple(one.label for one in others))
+            self._on = (bench, None)
         session = Session(bench.probes, backend=bench.backend, options=self._options(bench))
         try:
             info = session.start()
@@ -291,8 +293,9 @@ def _told(bench: Bench, info: Mapping[str, object]) -> Bench:
     if bench.backend != SIM:
         return bench
     facts = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
-    return replace(bench, gpu=str(info.get("gpu", bench.gpu)).removesuffix(" (SIMULATED)"), facts=facts)
+    gpu = str(info.get("gpu", bench.gpu)).removesuffix(" (SIMULATED)")
+    return replace(bench, gpu=gpu, more_gpus=(gpu,) * (benches.gpus_needed(bench) - 1), facts=facts)
 
 
 def _simulated(bench: Bench, why: str | None) -> Bench:
-    return replace(bench, backend=SIM, gpu="simulated GPU", facts=(), why_simulated=why)
+    return replace(bench, backend=SIM, gpu="simulated GPU", more_gpus=(), facts=(), why_simulated=why)

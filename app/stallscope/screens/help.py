@@ -33,7 +33,8 @@ _READ = (
     (
         "Pictures",
         "All axes are logarithmic and fixed, 100 ns to 10 s. ░ is quiet, full blocks are now, ◆ is a call in flight. "
-        "Heights are square roots, so that a single late call is seen.",
+        "Heights are square roots, so that a single late call is seen. In the map ░ is a few calls a second, █ a "
+        "thousand.",
     ),
     (
         "GPU %",

@@ -17,6 +17,7 @@ from stallprobes.model import MS, Role
 from stallprobes.picture import Picture, stale
 from stallprobes.scope import Scope
 from stallscope.actions import ACTIONS, AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS, hints, keys_of, known
+from stallscope.benches import gpu_words, gpus_needed
 from stallscope.replay import Replay
 from stallscope.screens.doing import Doing
 from stallscope.settings import Settings
@@ -165,6 +166,8 @@ class Monitor(Doing, Screen[None]):
             log=told,
         )
         self.keys_of_probes = assign_keys(frame)
+        header = self.query_one(Header)
+        header.gpus, header.gpu_count = gpu_words(frame.bench), gpus_needed(frame.bench)
         self.rearrange()
         if self.focus_name not in self.keys_of_probes:
             victims = [probe.name for probe in frame.bench.probes if probe.role is Role.VICTIM]
@@ -248,7 +251,7 @@ class Monitor(Doing, Screen[None]):
             heat = min(24, rest - upper - log)
             upper = rest - heat - log
         else:
-            log = max(3, min(12, rest // 5))
+            log = min(12, 3 + rest // 6)
             heat = max(0, min(18, rest // 4)) if height >= 28 else 0
             upper = rest - log - heat
         self.query_one("#upper").styles.height = upper

@@ -11,6 +11,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from stallprobes.words import times
+
 Run = tuple[str, str]
 Line = list[Run]
 
@@ -53,6 +55,13 @@ def palette(variables: Mapping[str, str]) -> dict[str, Style]:
         "alarm": style(ground, of("error"), bold=True),
         "notice": style(ground, of("warning"), bold=True),
     }
+
+
+def short_ratio(ratio: float) -> str:
+    """A ratio in at most five letters: ``1.3``, ``427``, ``350k``, ``1.2M``."""
+    if ratio >= 99_950:
+        return f"{ratio / 1e6:.1f}M" if ratio >= 999_500 else f"{ratio / 1e3:.0f}k"
+    return times(ratio)[1:]
 
 
 def length(line: Sequence[Run]) -> int:
