@@ -40,7 +40,7 @@ class Opening(Screen[None]):
 
 
 class StallscopeApp(App[None]):
-    """One screen over one source of frames, which ``make`` makes once the first frame is drawn."""
+    """One screen over one source of frames, which ``make`` makes, in a thread, once the first frame is drawn."""
 
     TITLE = "stallscope"
     # The styles of all screens: those of a default screen are not looked for.
@@ -90,8 +90,9 @@ class StallscopeApp(App[None]):
 
     async def _open(self) -> None:
         """Load the monitor beside the running screen, and go there."""
+        # The source first: while the monitor is loaded, the engine gets ready.
+        self.source = await asyncio.to_thread(self._make)
         kind = await asyncio.to_thread(_load)
-        self.source = self._make()
         self._monitor = kind(self.source, self.settings, self._recorder)
         await self.push_screen(self._monitor)
 
