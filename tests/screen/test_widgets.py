@@ -112,7 +112,7 @@ def test_of_a_long_list_the_worst_stays_in_view_and_the_rest_is_counted() -> Non
         "probe 9 ",
         "probe 14",
     ]
-    assert "MEASURE, 13 more" in shown[0]
+    assert "MEASURE +13 " in shown[0]
 
 
 def test_a_long_list_shows_the_part_around_the_focus() -> None:

@@ -16,7 +16,7 @@ from stallprobes.frame import CUDA, LOST, READY, SILENT, Frame
 from stallprobes.model import MS, Role
 from stallprobes.picture import Picture, stale
 from stallprobes.scope import Scope
-from stallscope.actions import ACTIONS, AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS, hints, keys_of, known
+from stallscope.actions import ACTIONS, AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS, hints, keys_of, known, shown
 from stallscope.benches import gpu_words, gpus_needed
 from stallscope.replay import Replay
 from stallscope.screens.doing import Doing
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 SIDE_BY_SIDE = 150
 _FREEZE_AFTER_S = 1.5
+_LEAST_HISTOGRAMS, _LEAST_HEAT = 6, 5
 _STATES = {LOST: "engine lost", SILENT: "engine silent"}
 
 
@@ -96,12 +97,18 @@ class Monitor(Doing, Screen[None]):
         mine = {one.name: one for one in ACTIONS}
         return mine[action] in known(self.source.replayed) if action in mine else True
 
+    async def on_keys_pressed(self, message: Keys.Pressed) -> None:
+        """A click on a hint of the last line."""
+        action = next((one for one in known(self.source.replayed) if one.title == message.words), None)
+        if action is not None:
+            await self.run_action(action.name)
+
     def commands(self) -> Iterable[SystemCommand]:
         """What the command palette offers."""
         for action in known(self.source.replayed):
-            keys = keys_of(action, self.settings.keys)
+            key = shown(keys_of(action, self.settings.keys))
             run = getattr(self, f"action_{action.name}")
-            yield SystemCommand(f"{action.title} ({keys.split(',')[0]})", action.what, run)
+            yield SystemCommand(f"{action.title} ({key})", action.what, run)
 
     def tick(self) -> None:
         """Take what there is, and draw."""
@@ -252,11 +259,13 @@ class Monitor(Doing, Screen[None]):
             upper = rest - heat - log
         else:
             log = min(12, 3 + rest // 6)
-            heat = max(0, min(18, rest // 4)) if height >= 28 else 0
+            # The map gives way before a probe does.
+            heat = min(18, rest // 4, rest - log - wanted - _LEAST_HISTOGRAMS) if height >= 28 else 0
+            heat = heat if heat >= _LEAST_HEAT else 0
             upper = rest - log - heat
         self.query_one("#upper").styles.height = upper
         if not wide:
-            lists.styles.height = max(3, min(wanted, upper - 6))
+            lists.styles.height = max(3, min(wanted, upper - _LEAST_HISTOGRAMS))
         else:
             lists.styles.height = "100%"
         self.query_one(HeatMap).styles.height = heat

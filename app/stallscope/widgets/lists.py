@@ -66,7 +66,7 @@ class Lists(Drawn):
     def _most_wanted(
         self, out: list[tuple[str | None, Line]], width: int, height: int
     ) -> list[tuple[str | None, Line]]:
-        """``height`` of the lines, in their order; the last title says how many probes are not shown."""
+        """``height`` of the lines, in their order; the last title says how many probes there are beside."""
         rows = {row.name: row for row in self.picture.rows} if self.picture is not None else {}
         at = next((i for i, (name, _) in enumerate(out) if name == self.focus_name), 0)
         title = max(i for i, (name, line) in enumerate(out) if name is None and line)
@@ -76,14 +76,14 @@ class Lists(Drawn):
             if number in (at, title):
                 return 0, 0.0
             if row is None:
-                return (1 if height >= _TITLES_FROM else 4), 0.0
-            return {"bad": 1, "warn": 2}.get(row.mark, 3), abs(number - at)
+                return (1 if height >= _TITLES_FROM else 5), 0.0
+            return {"bad": 1, "warn": 2}.get(row.mark, 3 if row.on else 4), abs(number - at)
 
         kept = sorted(sorted(range(len(out)), key=rank)[:height])
         hidden = sum(name is not None for i, (name, _) in enumerate(out) if i not in kept)
         found = [out[i] for i in kept]
         if title in kept:
-            found[kept.index(title)] = (None, _head(f"MEASURE, {hidden} more", width))
+            found[kept.index(title)] = (None, _head(f"MEASURE +{hidden}", width))
         return found
 
     def height_wanted(self, bench: Bench | None) -> int:

@@ -39,7 +39,8 @@ class Log(Drawn):
     def lines(self, width: int, height: int) -> list[Line]:
         """A title and as many entries as there is room for."""
         now = [entry for entry in self.entries if entry.ended_s is None]
-        out: list[Line] = [rule("verdicts", width, f"{len(now)} now, {len(self.entries) - len(now)} over")]
+        how_many = f"{len(now)} now, {len(self.entries) - len(now)} over" if self.entries else ""
+        out: list[Line] = [rule("verdicts", width, how_many)]
         self._owners = [None]
         # Where there is little room, what is there is told before what was to be expected.
         if self.expect and (height >= _ROOMY or not now):
@@ -64,8 +65,14 @@ class Log(Drawn):
 
 
 def worst_first(entries: Sequence[LogEntry]) -> list[LogEntry]:
-    """``entries``, given with the newest first: before them all the worst of those that hold now."""
-    return sorted(entries, key=lambda entry: 1 if entry.ended_s is not None else -severity(entry.verdict))
+    """``entries``, given with the newest first: before them all those that hold now, from the worst on."""
+
+    def rank(entry: LogEntry) -> tuple[bool, int, float]:
+        if entry.ended_s is not None:
+            return True, 0, 0.0
+        return False, -severity(entry.verdict), -(entry.verdict.ratio or 0.0)
+
+    return sorted(entries, key=rank)
 
 
 @lru_cache(256)
