@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.app import App
+from textual.color import Color
+from textual.theme import BUILTIN_THEMES
 
 from stallprobes.frame import CUDA, LOST, READY, REFUSED, SILENT, SIM, STARTING, Bench, EngineStatus, Frame
 from stallprobes.histogram import Histogram
@@ -24,7 +27,18 @@ from stallscope.widgets.heatmap import heat_lines
 from stallscope.widgets.histograms import axis_letters, histogram_lines
 from stallscope.widgets.lists import Lists
 from stallscope.widgets.log import Log, entry_lines, worst_first
-from stallscope.widgets.paint import Line, fit, length, runs, spread
+from stallscope.widgets.paint import (
+    DECENT,
+    READABLE,
+    VISIBLE,
+    Line,
+    contrast,
+    fit,
+    length,
+    palette,
+    runs,
+    spread,
+)
 
 NOW = 100 * NS
 VALUES = {
@@ -305,6 +319,17 @@ def test_ascii_letters_are_as_many_and_really_ascii(words: str) -> None:
 def test_lines_are_cut_or_filled_to_their_width(line: Line, width: int) -> None:
     assert length(fit(line, width)) == width
     assert length(fit(spread(line, [("end", "")], width), width)) == width
+
+
+@pytest.mark.parametrize("name", [name for name in BUILTIN_THEMES if not name.startswith("ansi")])
+def test_all_can_be_read_in_every_theme_light_and_dark(name: str) -> None:
+    app = App[None]()
+    app.theme = name
+    for use, style in palette(app.get_css_variables()).items():
+        assert style.color is not None
+        assert style.bgcolor is not None
+        least = DECENT if use == "faint" else VISIBLE if use in ("live", "quiet", "both", "heat", "hot") else READABLE
+        assert contrast(Color.from_rich_color(style.color), Color.from_rich_color(style.bgcolor)) >= least * 0.98, use
 
 
 def test_runs_join_what_has_one_style() -> None:

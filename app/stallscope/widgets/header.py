@@ -118,7 +118,7 @@ def nvml_line(
     if telemetry.state == "hanging":
         parts.append([(str(telemetry.why), "bad")])
     util = _value(telemetry, "utilisation_percent", now, lambda v: f"{v:3}%")
-    parts.append([(f"{name} ", "dim"), *util, (f" {steps}" if steps else "", "heat"), (f" ({_WINDOW})", "faint")])
+    parts.append([(f"{name} ", "dim"), *util, (f" {steps}" if steps else "", "heat"), (f" ({_WINDOW})", "dim")])
     parts.append([("mem ", "dim"), *_memory(telemetry, now)])
     parts.append([("SM ", "dim"), *_value(telemetry, "sm_clock_mhz", now, lambda v: f"{v} MHz")])
     parts.append(_value(telemetry, "power_w", now, lambda v: f"{v:.0f} W", "power "))
@@ -137,7 +137,7 @@ def nvml_line(
 def _value(telemetry: TelemetrySnapshot, name: str, now: int, words: object, label: str = "") -> Line:
     reading = telemetry[name]
     if reading.value is None:
-        return [(f"{label}n/a", "dim"), (f" ({cut(reading.why or '', 24)})" if reading.at_ns else "", "faint")]
+        return [(f"{label}n/a", "dim"), (f" ({cut(reading.why or '', 24)})" if reading.at_ns else "", "dim")]
     age = reading.age_s(now)
     text = words(reading.value)  # type: ignore[operator]
     late = age is not None and age > STALE_S
