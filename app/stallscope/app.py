@@ -43,6 +43,8 @@ class StallscopeApp(App[None]):
     """One screen over one source of frames, which ``make`` makes, in a thread, once the first frame is drawn."""
 
     TITLE = "stallscope"
+    # A notice lies over the verdicts.
+    NOTIFICATION_TIMEOUT = 3
     # The styles of all screens: those of a default screen are not looked for.
     CSS_PATH: ClassVar[list[str | PurePath]] = ["screens/monitor.tcss", "screens/dialog.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c,ctrl+q", "quit", "quit", show=False, priority=True)]

@@ -333,5 +333,5 @@ def test_all_can_be_read_in_every_theme_light_and_dark(name: str) -> None:
 
 
 def test_runs_join_what_has_one_style() -> None:
-    assert runs("aabb", ["x", "x", "x", "y"]) == [("aab", "x"), ("b", "y")]
-    assert runs("", []) == []
+    assert runs(np.array(list("aabb")), np.array([0, 0, 0, 1]), ("x", "y")) == [("aab", "x"), ("b", "y")]
+    assert runs(np.array([], dtype=str), np.array([], dtype=int), ()) == []

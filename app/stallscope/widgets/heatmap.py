@@ -13,6 +13,8 @@ from stallscope.widgets.histograms import decade_words
 from stallscope.widgets.paint import SHADES, Drawn, Line, cut, rule, runs
 
 LABEL = 8
+_LETTERS = np.array(list(SHADES))
+_STYLES = ("faint", "heat", "hot", "bad")
 
 
 class HeatMap(Drawn):
@@ -57,7 +59,7 @@ def heat_lines(view: FocusView, width: int, height: int) -> list[Line]:
     # The axis has BINS steps; each line takes a stretch of them, the slowest calls at the top.
     bounds = [round(i * BINS / rows) for i in range(rows + 1)]
     labels = _labels(rows, bounds)
-    marked = dict(view.marks)
+    marked = np.isin(np.arange(columns), [column for column, _ in view.marks])
     where = _positions(view)
     # Rates, not counts: a column that is not over yet, or was looked at late, is as full as its neighbours.
     looked = np.where(view.looked_s > 0, view.looked_s, view.column_s) if len(view.looked_s) else view.column_s
@@ -65,16 +67,10 @@ def heat_lines(view: FocusView, width: int, height: int) -> list[Line]:
         low, high = bounds[rows - 1 - number], bounds[rows - number]
         level = _shades(view.heat[:, low:high].sum(axis=1, dtype=np.int64) / looked)
         aged = (where >= low) & (where < high)
-        letters = [
-            "◆" if old else SHADES[shade] if shade else ("▏" if column in marked else " ")
-            for column, (old, shade) in enumerate(zip(aged.tolist(), level.tolist(), strict=True))
-        ]
+        letters = np.where(aged, "◆", np.where((level == 0) & marked, "▏", _LETTERS[level]))
         loud = border is not None and low >= border
-        styles = [
-            "bad" if old else "hot" if loud and shade else "heat" if shade else "faint"
-            for old, shade in zip(aged.tolist(), level.tolist(), strict=True)
-        ]
-        out.append([(f"{labels[number]:>{LABEL - 1}} │", "dim"), *runs(letters, styles)])
+        styles = np.where(aged, 3, np.where(level > 0, 2 if loud else 1, 0))
+        out.append([(f"{labels[number]:>{LABEL - 1}} │", "dim"), *runs(letters, styles, _STYLES)])
     return out
 
 

@@ -17,6 +17,7 @@ FIGURES_IN_A_LINE, FIGURES = 22, 30
 TAIL_CALLS = 1000
 _NAMES = {Phase.INTENDED: "due"}
 _QUIET = "quiet"
+_STYLES = ("", _QUIET, "live", "both", "bad")
 _LETTERS = np.array(list(BLOCKS))
 
 
@@ -101,12 +102,12 @@ def _lane(lane: LaneView, in_flight_us: float | None, plot: int, rows: int, figu
         now = np.clip(live - base, 0, 8)
         before = np.clip(quiet - base, 0, 8)
         letters = _LETTERS[now]
-        letters = np.where((now == 0) & (before > 0), "░", letters).tolist()
-        styles = np.where(now == 0, np.where(before > 0, "quiet", ""), np.where(before > now, "both", "live")).tolist()
+        letters = np.where((now == 0) & (before > 0), "░", letters)
+        styles = np.where(now == 0, np.where(before > 0, 1, 0), np.where(before > now, 3, 2))
         if flight is not None and number == rows - 1:
-            letters[flight], styles[flight] = "◆", "bad"
+            letters[flight], styles[flight] = "◆", 4
         name = _NAMES.get(lane.phase, str(lane.phase)) if number == rows - 1 else ""
-        line: Line = [(f" {name:<{LABEL}}", "dim"), *runs(letters, styles)]
+        line: Line = [(f" {name:<{LABEL}}", "dim"), *runs(letters, styles, _STYLES)]
         text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
         if figures:
             line.append((f" {text:<{figures}}", "dim" if text.startswith(_QUIET) else ""))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import BLACK, WHITE, Color
@@ -67,6 +70,9 @@ def palette(variables: Mapping[str, str]) -> dict[str, Style]:
 
 def apart(colour: Color, back: Color, least: float) -> Color:
     """``colour``, as far towards black or white as a contrast of ``least`` on ``back`` needs."""
+    if colour.ansi is not None or back.ansi is not None:
+        # What the terminal makes of it is the user's own choice.
+        return colour
     end = max(BLACK, WHITE, key=lambda pole: contrast(pole, back))
     share = 0.0
     found = colour
@@ -140,15 +146,11 @@ def rule(title: str, width: int, note: str = "") -> Line:
     return fit([*head, ("─" * max(bar, 0), "faint"), *tail], width)
 
 
-def runs(letters: Sequence[str], styles: Sequence[str]) -> Line:
-    """One run for each stretch of equal style."""
-    out: Line = []
-    begun = 0
-    for at in range(1, len(letters) + 1):
-        if at == len(letters) or styles[at] != styles[begun]:
-            out.append(("".join(letters[begun:at]), styles[begun]))
-            begun = at
-    return out
+def runs(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Sequence[str]) -> Line:
+    """One run for each stretch of equal style; ``styles`` has for each letter the number of its name."""
+    text = "".join(letters.tolist())
+    bounds = [0, *(np.flatnonzero(np.diff(styles)) + 1).tolist(), len(text)]
+    return [(text[a:b], names[styles[a]]) for a, b in pairwise(bounds) if a < b]
 
 
 class Drawn(Widget, can_focus=False):
