@@ -115,7 +115,10 @@ class Picture:
 def stale(picture: Picture, state: str) -> Picture:
     """The picture with every probe that was on said to be ``state``: its figures are the last ones seen."""
     rows = tuple(replace(row, state=state, mark="dim") if row.on else row for row in picture.rows)
-    return replace(picture, rows=rows)
+    focus = picture.focus
+    if focus is not None:
+        focus = replace(focus, row=next((row for row in rows if row.name == focus.row.name), focus.row))
+    return replace(picture, rows=rows, focus=focus)
 
 
 def report_text(picture: Picture, head: Sequence[str]) -> str:

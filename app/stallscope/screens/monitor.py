@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SIDE_BY_SIDE = 150
 _FREEZE_AFTER_S = 1.5
 _LEAST_HISTOGRAMS, _LEAST_HEAT = 6, 5
-_STATES = {LOST: "engine lost", SILENT: "engine silent"}
+_STATES = {LOST: "engine lost", SILENT: "silent"}
 
 
 class Monitor(Doing, Screen[None]):
@@ -209,6 +209,7 @@ class Monitor(Doing, Screen[None]):
         self.query_one(HeatMap).view = picture.focus if picture is not None else None
         log = self.query_one(Log)
         log.entries = picture.log if picture is not None else ()
+        log.stale = frame.engine.state in _STATES
         log.expect = frame.bench.watch
         log.note = self._note(frame)
         keys = self.query_one(Keys)
@@ -221,7 +222,10 @@ class Monitor(Doing, Screen[None]):
         if isinstance(self.source, Replay):
             place = f"{_clock(self.source.at_s)}/{_clock(self.source.recording.seconds)}"
             return f"{'REPLAY, PAUSED' if self.source.paused else 'REPLAY'} {place}"
-        return self.frozen_why if self.frozen is not None else ""
+        if self.frozen is None:
+            return ""
+        goes_on = self.last is not None and self.last.engine.state == READY
+        return f"{self.frozen_why}, probes go on" if goes_on else self.frozen_why
 
     def _note(self, frame: Frame) -> str:
         if frame.engine.state != READY:
@@ -256,6 +260,7 @@ class Monitor(Doing, Screen[None]):
             upper = max(min(wanted, rest - 6), min(20, rest // 2))
             log = max(3, min(14, (rest - upper) * 2 // 5))
             heat = min(24, rest - upper - log)
+            heat = heat if heat >= _LEAST_HEAT else 0
             upper = rest - heat - log
         else:
             log = min(12, 3 + rest // 6)
@@ -289,7 +294,7 @@ class Monitor(Doing, Screen[None]):
         simulated = "SIMULATED " if bench.backend != CUDA else ""
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.last.wall_s))
         return [
-            f"stallscope · {simulated}{' · '.join(part for part in (bench.gpu, *bench.facts) if part)} · {when}",
+            f"stallscope · {simulated}{' · '.join(part for part in (gpu_words(bench), *bench.facts) if part)} · {when}",
             f"bench: {bench.title}",
         ]
 

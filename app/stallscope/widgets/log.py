@@ -20,7 +20,8 @@ _WORDS = {"stalled": "STALLED", "starved": "STARVED", "host": "host noise", "gpu
 
 
 class Log(Drawn):
-    """Draws ``entries``; ``note`` stands there as long as there is none. Clicking an entry picks it."""
+    """Draws ``entries``; ``note`` stands there as long as there is none. ``stale`` says that what holds in them is
+    what was seen last. Clicking an entry picks it."""
 
     class Picked(Message):
         """An entry was clicked."""
@@ -34,13 +35,15 @@ class Log(Drawn):
         self.entries: tuple[LogEntry, ...] = ()
         self.note = ""
         self.expect = ""
+        self.stale = False
         self._owners: list[LogEntry | None] = []
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title and as many entries as there is room for."""
         now = [entry for entry in self.entries if entry.ended_s is None]
-        how_many = f"{len(now)} now, {len(self.entries) - len(now)} over" if self.entries else ""
-        out: list[Line] = [rule("verdicts", width, how_many)]
+        when = "last seen" if self.stale else "now"
+        note = f"{len(now)} {when}, {len(self.entries) - len(now)} over" if self.entries else ""
+        out: list[Line] = [rule("verdicts", width, note)]
         self._owners = [None]
         # Where there is little room, what is there is told before what was to be expected.
         if self.expect and (height >= _ROOMY or not now):
