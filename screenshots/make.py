@@ -37,10 +37,12 @@ from stallprobes.model import Role  # noqa: E402
 from stallprobes.recording import Recording  # noqa: E402
 from stallprobes.scope import Scope  # noqa: E402
 from stallscope.app import StallscopeApp  # noqa: E402
+from stallscope.benches import gpu_words  # noqa: E402
 from stallscope.replay import Replay  # noqa: E402
 from stallscope.screens.monitor import Monitor  # noqa: E402
 from stallscope.screens.picker import Picker  # noqa: E402
 from stallscope.settings import Settings  # noqa: E402
+from stallscope.widgets.log import worst_first  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -253,7 +255,7 @@ def disturbed_s(recording: Recording) -> tuple[float, float]:
 
 
 def telling_s(recording: Recording) -> float:
-    """The last moment of the stall at which its verdict is the newest in the log and the row says as much.
+    """The last moment of the stall at which its verdict is the first in the log and the row says as much.
 
     Its verdict is the one with the largest ratio. While the machine itself makes noise is no good moment.
     """
@@ -268,11 +270,11 @@ def telling_s(recording: Recording) -> float:
         picture = scope.picture(None, columns=10, span_s=10, strip=0)
         if not on_s < recording.at_s(number) <= last_s or not picture.log:
             continue
-        newest = picture.log[0].verdict
+        first = worst_first(picture.log)[0].verdict
         largest = max(entry.verdict.ratio or 0.0 for entry in picture.log)
-        row = picture.row(newest.probe)
+        row = picture.row(first.probe)
         calm = all(row.state == "quiet" for row in picture.rows if row.role is Role.HOST)
-        if calm and newest.ratio == largest and row is not None and (row.ratio is None or row.ratio > largest / 2):
+        if calm and first.ratio == largest and row is not None and (row.ratio is None or row.ratio > largest / 2):
             found_s = recording.at_s(number)
     return found_s
 
@@ -331,7 +333,7 @@ class Stage:
         assert self.monitor.last is not None
         bench = self.monitor.last.bench
         when = time.strftime("%Y-%m-%d", time.gmtime(self.recording.begun_s))
-        return " · ".join((bench.title, bench.gpu, *bench.facts, when))
+        return " · ".join((bench.title, gpu_words(bench), *bench.facts, when))
 
 
 async def draw(file: Path, first: bool) -> dict[str, str]:

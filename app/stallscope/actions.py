@@ -58,7 +58,7 @@ ACTIONS = (
     Action("copy", "y", "copy report", "Copy what is seen as text to the clipboard.", 16),
     Action("screenshot", "s", "SVG", "Save the screen as SVG in the working directory.", 17),
     Action("theme", "m", "theme", "Go to the next theme, light or dark.", 18),
-    Action("help", "question_mark", "help", "All keys, and how to read the screen.", 8),
+    Action("help", "question_mark", "help", "All keys, and how to read the screen.", 1),
     Action("quit", "q", "quit", "Leave. The engine and all it made on the GPU go with it.", 1),
 )
 

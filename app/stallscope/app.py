@@ -40,9 +40,11 @@ class Opening(Screen[None]):
 
 
 class StallscopeApp(App[None]):
-    """One screen over one source of frames, which ``make`` makes once the first frame is drawn."""
+    """One screen over one source of frames, which ``make`` makes, in a thread, once the first frame is drawn."""
 
     TITLE = "stallscope"
+    # A notice lies over the verdicts.
+    NOTIFICATION_TIMEOUT = 3
     # The styles of all screens: those of a default screen are not looked for.
     CSS_PATH: ClassVar[list[str | PurePath]] = ["screens/monitor.tcss", "screens/dialog.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c,ctrl+q", "quit", "quit", show=False, priority=True)]
@@ -90,8 +92,9 @@ class StallscopeApp(App[None]):
 
     async def _open(self) -> None:
         """Load the monitor beside the running screen, and go there."""
+        # The source first: while the monitor is loaded, the engine gets ready.
+        self.source = await asyncio.to_thread(self._make)
         kind = await asyncio.to_thread(_load)
-        self.source = self._make()
         self._monitor = kind(self.source, self.settings, self._recorder)
         await self.push_screen(self._monitor)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from stallprobes.catalog import Place, entries
 from stallprobes.frame import Bench
 from stallprobes.model import PRIMARY, SECONDARY, Buffer, Context, Pattern, Probe, Role, Stream, Variant
+from stallprobes.patterns import patterns
 
 _NAMES_OF_CONTEXTS = {PRIMARY: "", SECONDARY: "-secondary"}
 MOST_PROBES = 16
@@ -76,9 +77,25 @@ def with_size(base: Bench, name: str, size: int) -> Bench | None:
 
 
 def gpus_needed(bench: Bench) -> int:
-    """How many GPUs the probes name."""
+    """How many GPUs the probes name, or the variant that is on: recorded probes have no resources."""
     devices = [getattr(r, "device", 0) for probe in bench.probes for r in probe.program.resources()]
-    return max((device for device in devices if isinstance(device, int)), default=0) + 1
+    named = max((device for device in devices if isinstance(device, int)), default=0) + 1
+    known = patterns().get(bench.pattern)
+    variant = next((v for v in known.variants if v.name == bench.variant), None) if known is not None else None
+    return max(named, 1 if variant is None else variant.needs.gpus)
+
+
+def gpu_words(bench: Bench) -> str:
+    """All GPUs that the bench takes: ``2 × NVIDIA H200 (GPU 0, GPU 1)``; a count where not all names are known."""
+    names = (bench.gpu, *bench.more_gpus)
+    missing = gpus_needed(bench) - len(names) if bench.gpu else 0
+    if missing > 0:
+        return f"{' + '.join(names)} + {missing} more GPU{'s' if missing > 1 else ''}"
+    kinds, _, numbers = zip(*(name.partition(" (") for name in names), strict=True)
+    if len(names) > 1 and len(set(kinds)) == 1:
+        told = ", ".join(number.removesuffix(")") for number in numbers if number)
+        return f"{len(names)} × {kinds[0]}" + (f" ({told})" if told else "")
+    return " + ".join(names)
 
 
 def aggressors(bench: Bench) -> tuple[str, ...]:

@@ -80,10 +80,11 @@ def is_terminal(stream: object) -> bool:
 
 def why_no_screen() -> str | None:
     """Why no screen can be drawn here, in a sentence; None where it can."""
-    if os.environ.get("TERM", "") in ("", "dumb", "unknown"):
-        term = os.environ.get("TERM", "")
+    term = os.environ.get("TERM", "")
+    if term in ("", "dumb", "unknown"):
+        which = f"TERM={term} is none" if term else "TERM, which names it, is not set"
         return (
-            f"the screen needs a terminal that can place the cursor, and TERM={term} is none; for tables and JSON see: "
+            f"the screen needs a terminal that can place the cursor, and {which}; for tables and JSON see: "
             "stallscope --help"
         )
     # The screen is drawn on stderr, so that stdout may well be a file.

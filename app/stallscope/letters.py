@@ -13,7 +13,7 @@ from textual.filter import LineFilter
 _ASCII = str.maketrans(
     {
         **dict(zip("▁▂▃▄▅▆▇█", "..::==##", strict=True)),
-        **dict(zip("░▒▓", ".+%", strict=True)),
+        **dict(zip("░▒▓", ",+%", strict=True)),
         **dict.fromkeys("─━╌═", "-"),
         **dict.fromkeys("│┃▏▕▎▌▐║", "|"),
         **dict.fromkeys("┌┐└┘╭╮╰╯├┤┬┴┼╵╷", "+"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stallprobes import gpus, measure
@@ -32,14 +32,15 @@ def chosen(pattern: str, variant: str, gpu: str | None, sim: str | None) -> Chos
         raise Problem(Exit.USAGE, str(error)) from error
     bench = Bench(f"{name} · {variant}", what.probes, CUDA, pattern=name, variant=variant, watch=what.expect)
     if sim is not None:
-        return Chosen(Bench(**{**bench.__dict__, "backend": SIM}), (), Options(profile=sim))
+        return Chosen(replace(bench, backend=SIM), (), Options(profile=sim))
     survey = gpus.survey()
     try:
         found = gpus.choose(gpu, survey, what.needs.gpus)
     except gpus.NoGpu as error:
         raise Problem(Exit.NO_GPU, str(error)) from error
     facts = (f"driver {survey.driver_version or 'n/a'}", f"CUDA {survey.driver.cuda_version_text}")
-    on = Bench(**{**bench.__dict__, "gpu": found[0].label, "facts": facts})
+    more = tuple(one.label for one in found[1:])
+    on = replace(bench, gpu=found[0].label, more_gpus=more, facts=facts)
     return Chosen(on, found, Options(gpu=",".join(one.cuda_uuid or one.uuid for one in found)))
 
 

@@ -21,21 +21,30 @@ def live(gpu: str | None, simulated: Options, allow_shared: bool, record: Path |
     """The monitor on an engine; the exit code. ``simulated`` names a profile where no GPU is wanted. Raises Problem."""
     known = _prepared(ascii_only)
     recorder = None if record is None else _recorder(record)
+    from stallscope import ahead
+
+    spare = ahead.engine(simulated.profile is not None)
+    survey = ahead.survey() if simulated.profile is None else None
 
     def make() -> Live:
         from stallscope.source import Live, Wish
 
-        return Live(
-            Wish(
-                gpu=gpu,
-                sim=simulated.profile,
-                seed=simulated.seed,
-                sim_set=simulated.sim_set,
-                allow_shared=allow_shared,
-            )
+        wish = Wish(
+            gpu=gpu,
+            sim=simulated.profile,
+            seed=simulated.seed,
+            sim_set=simulated.sim_set,
+            allow_shared=allow_shared,
         )
+        source = Live(wish, survey=survey, spare=spare)
+        source.start()
+        return source
 
-    code = _show(make, known, recorder)
+    try:
+        code = _show(make, known, recorder)
+    finally:
+        if spare is not None:
+            spare.close()
     if recorder is not None:
         recorder.close()
         diagnostics.say(recorder.problem or f"recorded to {recorder.path}")

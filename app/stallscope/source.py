@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from stallprobes import gpus
 from stallprobes.backend import EXIT_NO_GPU, EXIT_USAGE, Options, Unsupported
 from stallprobes.frame import CUDA, LOST, READY, REFUSED, SILENT, SIM, STARTING, Bench, EngineStatus, Frame
-from stallprobes.model import Role
+from stallprobes.link import Spare
+from stallprobes.model import Probe, Role
 from stallprobes.session import EngineFailed, Session
 from stallprobes.telemetry import Telemetry
 from stallscope import benches
@@ -45,11 +46,15 @@ class Live:
 
     replayed = False
 
-    def __init__(self, wish: Wish, *, survey: Callable[[], gpus.Survey] = gpus.survey) -> None:
+    def __init__(
+        self, wish: Wish, *, survey: Callable[[], gpus.Survey] | None = None, spare: Spare | None = None
+    ) -> None:
+        """``survey`` is asked each time for the GPUs of this machine, ``spare`` an engine that was started ahead."""
         self.wish = wish
         self.allowed = wish.allow_shared
         self.fatal: tuple[int, str] | None = None
-        self._ask = survey
+        self._ask = survey or gpus.survey
+        self._spare = spare
         self._survey: gpus.Survey | None = None
         # Bench and session change together, so that nobody reads the board of one by the names of another.
         self._on: tuple[Bench, Session | None] = (Bench("starting", (), SIM if wish.sim else CUDA), None)
@@ -66,7 +71,9 @@ class Live:
     # What the screen calls. Nothing here waits.
 
     def start(self) -> None:
-        """Begin to look for a GPU, and put the first bench on it."""
+        """Begin to look for a GPU, and put the first bench on it. Again does nothing."""
+        if self._worker.ident is not None:
+            return
         self._worker.start()
         self._jobs.put(lambda: self._begin(self.wish.gpu))
 
@@ -126,7 +133,7 @@ class Live:
             return
         aims, held = {}, set()
         for probe in bench.probes:
-            aim = self._wanted.get(probe.name, probe.role is not Role.AGGRESSOR)
+            aim = self._aim(probe)
             if aim and probe.role is Role.AGGRESSOR and quiet_missing:
                 held.add(probe.name)
                 aim = False
@@ -137,6 +144,9 @@ class Live:
             with contextlib.suppress(KeyError):
                 session.set_running(changed)
                 self._applied.update(changed)
+
+    def _aim(self, probe: Probe) -> bool:
+        return self._wanted.get(probe.name, probe.role is not Role.AGGRESSOR)
 
     def set_period(self, name: str, period_ns: int) -> None:
         """Change the pace of a probe."""
@@ -221,7 +231,7 @@ class Live:
                 self._telemetry.stop()
             self._telemetry = Telemetry(one.uuid)
             self._telemetry.start()
-        self._put_on(replace(base, backend=CUDA, gpu=one.label, facts=tuple(facts), why_simulated=None), {})
+        self._put_on(replace(base, backend=CUDA, facts=tuple(facts), why_simulated=None), {})
 
     def _put_on(self, bench: Bench, wanted: dict[str, bool]) -> None:
         before = self._on[1]
@@ -232,14 +242,16 @@ class Live:
         self._wanted, self._applied = wanted, {}
         self._say(STARTING, "the engine makes contexts, streams and buffers")
         if bench.backend == CUDA and self._survey is not None:
+            needed = benches.gpus_needed(bench)
             try:
-                self._chosen = gpus.choose(
-                    ",".join(one.uuid for one in self._chosen) or None, self._survey, benches.gpus_needed(bench)
-                )
+                self._chosen = gpus.choose(",".join(one.uuid for one in self._chosen) or None, self._survey, needed)
             except gpus.NoGpu as error:
                 self._say(REFUSED, str(error))
                 return
-        session = Session(bench.probes, backend=bench.backend, options=self._options(bench))
+            first, *others = self._chosen[:needed]
+            bench = replace(bench, gpu=first.label, more_gpus=tuple(one.label for one in others))
+            self._on = (bench, None)
+        session = Session(bench.probes, backend=bench.backend, options=self._options(bench), spare=self._spare)
         try:
             info = session.start()
         except Unsupported as error:
@@ -251,8 +263,17 @@ class Live:
                 self.fatal = (error.exit_code, error.sentence)
         else:
             self._engines.add(session.engine_pid or 0)
+            # Victims run from now on, and not only once a screen has looked.
+            self._applied = {
+                probe.name: self._aim(probe) and probe.role is not Role.AGGRESSOR for probe in bench.probes
+            }
+            session.set_running(self._applied)
             self._on = (_told(bench, info), session)
             self._say(READY)
+        if self._spare is not None:
+            # For another backend than it turned out to be.
+            self._spare.close()
+            self._spare = None
 
     def _options(self, bench: Bench) -> Options:
         if bench.backend == SIM:
@@ -291,8 +312,9 @@ def _told(bench: Bench, info: Mapping[str, object]) -> Bench:
     if bench.backend != SIM:
         return bench
     facts = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
-    return replace(bench, gpu=str(info.get("gpu", bench.gpu)).removesuffix(" (SIMULATED)"), facts=facts)
+    gpu = str(info.get("gpu", bench.gpu)).removesuffix(" (SIMULATED)")
+    return replace(bench, gpu=gpu, more_gpus=(gpu,) * (benches.gpus_needed(bench) - 1), facts=facts)
 
 
 def _simulated(bench: Bench, why: str | None) -> Bench:
-    return replace(bench, backend=SIM, gpu="simulated GPU", facts=(), why_simulated=why)
+    return replace(bench, backend=SIM, gpu="simulated GPU", more_gpus=(), facts=(), why_simulated=why)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from stallprobes.board import Board
-from stallprobes.model import Phase, Probe
+from stallprobes.model import Phase
+
+if TYPE_CHECKING:
+    # The board needs NumPy, and who only names options shall not wait for that.
+    from stallprobes.board import Board
+    from stallprobes.model import Probe
 
 MS = 1_000_000
 GIB = 1 << 30

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.block import empty_block
 from stallprobes.histogram import BUCKETS, Histogram
 from stallprobes.model import Lane, Phase, Probe
 
@@ -179,9 +180,10 @@ class Board:
         self._by_name = {part.name: part for part in self._slices}
 
     @classmethod
-    def create(cls, layout: Layout) -> Board:
-        """A new board of zeros, all probes off. Raises OSError when there is no memory for it."""
-        fd = os.memfd_create("stallscope", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    def create(cls, layout: Layout, fd: int | None = None) -> Board:
+        """A new board of zeros, all probes off; in the empty block ``fd`` where there is one already, which is closed
+        with it. Raises OSError when there is no memory for it."""
+        fd = empty_block() if fd is None else fd
         try:
             os.ftruncate(fd, layout.size)
             # A reader of a block that shrinks under it would die of SIGBUS.

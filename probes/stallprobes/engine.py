@@ -1,4 +1,7 @@
-"""The process that owns contexts, buffers and threads: ``python -m stallprobes.engine BOARD_FD CONTROL_FD PARENT_PID``.
+"""The process that owns contexts, buffers and threads.
+
+Its command is ``python -m stallprobes.engine BOARD_FD CONTROL_FD PARENT_PID [BACKEND]``; a BACKEND is loaded while it
+waits for what to run.
 
 A crash or a hang in the driver is a crash or a hang of this process only. It ends when its parent does, by a signal
 from the kernel and because its control socket closes: either alone would do.
@@ -6,6 +9,7 @@ from the kernel and because its control socket closes: either alone would do.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import importlib
@@ -33,18 +37,22 @@ _MS = 1_000_000
 
 def main(arguments: list[str]) -> NoReturn:
     """Run an engine until it is told to stop, its parent is gone, or an error spoils it."""
-    board_fd, control_fd, parent = (int(argument) for argument in arguments)
+    board_fd, control_fd, parent = (int(argument) for argument in arguments[:3])
     _die_with(parent)
     # The terminal's Ctrl-C is for the parent, which then tells the engine what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable()
     connection = Connection(control_fd)
+    loading = threading.Thread(target=_load_ahead, args=arguments[3:4], name="load", daemon=True)
+    if arguments[3:]:
+        loading.start()
     code = EXIT_ENGINE
     try:
         start = connection.recv()
         if isinstance(start, Start):
-            code = Engine(connection, start, Board.attach(board_fd, Layout.of(start.probes))).run()
+            board = Board.attach(board_fd, Layout.of(start.probes))
+            code = Engine(connection, start, board, loading if arguments[3:] else None).run()
     except EOFError:
         pass
     except BaseException:
@@ -56,9 +64,12 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 class Engine:
-    """A backend, the board, and the socket to the session."""
+    """A backend, the board, and the socket to the session. ``loading`` is the thread that loads the backend, if any."""
 
-    def __init__(self, connection: Connection, start: Start, board: Board) -> None:
+    def __init__(
+        self, connection: Connection, start: Start, board: Board, loading: threading.Thread | None = None
+    ) -> None:
+        self._loading = loading
         self._connection = connection
         self._start = start
         self._board = board
@@ -71,6 +82,8 @@ class Engine:
         threading.Thread(target=self._listen, name="control", daemon=True).start()
         backend: Backend | None = None
         try:
+            if self._loading is not None:
+                self._loading.join()
             backend = _backend(self._start.backend)
             info = backend.prepare(self._start.probes, self._board, self._start.options)
             backend.start()
@@ -154,6 +167,14 @@ class Engine:
         self._beat(EngineState.FAILED)
         self._say(message)
         return code
+
+
+def _load_ahead(name: str) -> None:
+    """Do what takes long and is the same for all probes. What fails here fails again when it is needed, and is told."""
+    with contextlib.suppress(Exception):
+        warm = getattr(importlib.import_module(BACKENDS[name]), "warm", None)
+        if warm is not None:
+            warm()
 
 
 def _backend(name: str) -> Backend:

@@ -27,9 +27,9 @@ REFUSED = "refused"
 class Bench:
     """The probes that stand ready together, and on what.
 
-    ``pattern`` and ``variant`` are "" for probes chosen one by one. ``gpu`` is the GPU in words, ``facts`` what else
-    is known of it (driver, CUDA). ``why_simulated`` is the reason in a sentence where the GPU is a simulated one.
-    ``watch`` says what to look for.
+    ``pattern`` and ``variant`` are "" for probes chosen one by one. ``gpu`` is the GPU in words, ``more_gpus`` those
+    beside it, ``facts`` what else is known of it (driver, CUDA). ``why_simulated`` is the reason in a sentence where
+    the GPU is a simulated one. ``watch`` says what to look for.
     """
 
     title: str
@@ -41,6 +41,7 @@ class Bench:
     variant: str = ""
     watch: str = ""
     why_simulated: str | None = None
+    more_gpus: tuple[str, ...] = ()
 
     def probe(self, name: str) -> Probe | None:
         """The probe called ``name``, None when it is not on the bench."""

@@ -1,6 +1,8 @@
 """The last minutes in coarse bins: how many calls took how long in each tenth of a second, probe by probe.
 
 The axis is fixed and shared by all that is drawn over latency: 100 ns to 10 s, so pictures can be compared at a glance.
+Beside the counts stands for how long each tenth of a second was looked at, so that rates can be drawn: a look that
+comes late must not make calls look rarer or more frequent than they were.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ PER_DECADE = 8
 BINS = DECADES * PER_DECADE
 SLOT_NS = 100_000_000
 
+# A look this late or less fills the slots that it passed over; after a longer gap nobody knows where the calls were.
+MOST_LATE = 10
+
 Bins = NDArray[np.uint32]
+Nanoseconds = NDArray[np.int64]
 _NO_AGE = -1
 
 
@@ -55,50 +61,64 @@ class History:
         self.last = -1
         self._counts: Bins = np.zeros((probes, slots, BINS), dtype=np.uint32)
         self._ages: NDArray[np.int16] = np.full((probes, slots), _NO_AGE, dtype=np.int16)
+        self._looked_ns: Nanoseconds = np.zeros(slots, dtype=np.int64)
         self._first = -1
-        self._late = False
+        self._at_ns = 0
+        self._span = 1
 
     def copy(self) -> History:
         """The same, to be kept while this one goes on."""
         other = History(0, self.slots)
-        other.last, other._first, other._late = self.last, self._first, self._late
-        other._counts, other._ages = self._counts.copy(), self._ages.copy()
+        other.last, other._first = self.last, self._first
+        other._at_ns, other._span = self._at_ns, self._span
+        other._counts, other._ages, other._looked_ns = self._counts.copy(), self._ages.copy(), self._looked_ns.copy()
         return other
 
-    def move_to(self, at_ns: int) -> int:
+    def move_to(self, at_ns: int, since_ns: int | None = None) -> int:
         """Make ``at_ns`` (ns) the present and return its slot number.
 
-        Slots that were passed over are empty, but for a single one: who looks ten times a second is a little late now
-        and then, and what is added next is of that slot too.
+        What is added next was counted from ``since_ns`` (ns) on, None for nothing to add. Where that is more than a
+        slot ago it is spread over the slots in between; where it is more than a second ago they stay empty.
         """
         now = at_ns // SLOT_NS
-        self._late = self.last >= 0 and now == self.last + 2
+        passed = now - self.last
         if self.last < 0:
-            self._first = now
-        elif now > self.last:
-            passed = np.arange(max(self.last + 1, now - self.slots + 1), now + 1) % self.slots
-            self._counts[:, passed] = 0
-            self._ages[:, passed] = _NO_AGE
-        self.last = max(now, self.last)
+            self._first, passed = now, 1
+        elif passed > 0:
+            new = np.arange(max(self.last + 1, now - self.slots + 1), now + 1) % self.slots
+            self._counts[:, new] = 0
+            self._ages[:, new] = _NO_AGE
+            self._looked_ns[new] = 0
+        self.last, self._at_ns = max(now, self.last), at_ns
+        self._span = passed if since_ns is not None and 1 <= passed <= min(MOST_LATE, self.slots) else 1
+        if since_ns is not None:
+            self._looked_ns[self._slots_of_this_look()] += max(at_ns - since_ns, 0) // self._span
         return self.last
 
     def add(self, probe: int, counts: NDArray[np.uint64], age_ns: int | None) -> None:
-        """Put bucket ``counts``, and the age of a call in flight, into the present slot of ``probe``."""
-        slot = self.last % self.slots
+        """Put bucket ``counts``, and the age of a call in flight (ns), into the slots of this look of ``probe``."""
         new = binned(counts, BINS).astype(np.uint32)
-        if self._late:
-            before = (self.last - 1) % self.slots
-            self._counts[probe, before] += new // 2
-            new -= new // 2
-            if age_ns is not None and age_ns > SLOT_NS:
-                self._ages[probe, before] = index(age_ns - SLOT_NS)
-        self._counts[probe, slot] += new
-        if age_ns is not None:
-            self._ages[probe, slot] = max(int(self._ages[probe, slot]), index(age_ns))
+        whole, rest = np.divmod(new, self._span)
+        slots = self._slots_of_this_look()
+        # No call is drawn twice: what cannot be divided goes to the last slots.
+        self._counts[probe, slots] += whole + (np.arange(self._span, 0, -1)[:, None] <= rest)
+        if age_ns is None:
+            return
+        for number in range(self.last - self._span + 1, self.last + 1):
+            then = min(age_ns, age_ns - (self._at_ns - (number + 1) * SLOT_NS))
+            if then > 0:
+                slot = number % self.slots
+                self._ages[probe, slot] = max(int(self._ages[probe, slot]), index(then))
 
-    def columns(self, probe: int, count: int, slots_each: int) -> tuple[Bins, NDArray[np.int64], int]:
+    def _slots_of_this_look(self) -> NDArray[np.int64]:
+        return np.arange(self.last - self._span + 1, self.last + 1) % self.slots
+
+    def columns(
+        self, probe: int, count: int, slots_each: int
+    ) -> tuple[Bins, NDArray[np.int64], NDArray[np.float64], int]:
         """The last ``count`` columns of ``slots_each`` slots: counts [count][BINS], the highest age in flight of each
-        (ns, 0 for none), and the number of the first column. A slot always falls into the same column."""
+        (ns, 0 for none), for how many seconds each was looked at, and the number of the first column. A slot always
+        falls into the same column."""
         last = self.last // slots_each
         first = last - count + 1
         wanted = np.arange(first * slots_each, (last + 1) * slots_each)
@@ -106,12 +126,13 @@ class History:
         counts = np.where(known[:, None], self._counts[probe, wanted % self.slots], 0)
         ages = np.where(known, self._ages[probe, wanted % self.slots], _NO_AGE).reshape(count, slots_each).max(axis=1)
         in_ns = np.where(ages >= 0, LOWER[np.maximum(ages, 0)], 0)
-        return counts.reshape(count, slots_each, BINS).sum(axis=1, dtype=np.uint32), in_ns, first
+        looked = np.where(known, self._looked_ns[wanted % self.slots], 0).reshape(count, slots_each).sum(axis=1) / 1e9
+        return counts.reshape(count, slots_each, BINS).sum(axis=1, dtype=np.uint32), in_ns, looked, first
 
     def strip(self, probe: int, count: int, slots_each: int) -> tuple[int, ...]:
         """For each of the last columns the bin (0 to BINS - 1) of its p99 or of the oldest call in flight, -1 for no
         call."""
-        counts, ages, _ = self.columns(probe, count, slots_each)
+        counts, ages, _, _ = self.columns(probe, count, slots_each)
         from_top = np.cumsum(counts[:, ::-1], axis=1)
         total = from_top[:, -1]
         # The highest bin that is not within the top 1 %.

@@ -21,6 +21,7 @@ from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from stallprobes.block import empty_block
 from stallprobes.messages import FromEngine, Start, ToEngine
 
 _LAST_WORDS = 4096
@@ -84,7 +85,7 @@ class Link:
     closed its end, which it does by ending.
     """
 
-    def __init__(self, board_fd: int) -> None:
+    def __init__(self, board_fd: int, backend: str = "") -> None:
         self._owner = os.getpid()
         self._closing = threading.RLock()
         self._closed = False
@@ -99,7 +100,7 @@ class Link:
             for fd in (board_fd, theirs.fileno()):
                 passed.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD))
             self.process = subprocess.Popen(
-                _command(*passed),
+                [*_command(*passed), *([backend] if backend else [])],
                 stdin=subprocess.DEVNULL,
                 stdout=self._words_fd,
                 stderr=self._words_fd,
@@ -118,9 +119,12 @@ class Link:
         self._connection = Connection(ours.detach())
 
     @staticmethod
-    def spawn(board_fd: int) -> Link:
-        """Start an engine on the board behind ``board_fd``. Raises OSError when no process can be made."""
-        return _spawner.spawn(lambda: Link(board_fd))
+    def spawn(board_fd: int, backend: str = "") -> Link:
+        """Start an engine on the board behind ``board_fd``; it loads ``backend`` while it waits for what to do.
+
+        Raises OSError when no process can be made.
+        """
+        return _spawner.spawn(lambda: Link(board_fd, backend))
 
     def begin(self, start: Start, heard: Callable[[FromEngine | None], None]) -> None:
         """Send ``start`` and hear the engine from now on; both in a thread, since either may wait for the engine."""
@@ -201,6 +205,40 @@ def _converse(
     finally:
         gone.set()
         heard(None)
+
+
+class Spare:
+    """An engine's process that is started ahead: it loads ``backend`` while nobody knows yet what it is to run.
+
+    A session that gets it takes it over; ``close`` ends it where none did. Raises OSError when no process can be made.
+    """
+
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+        self._lock = threading.Lock()
+        fd = empty_block()
+        try:
+            self._held: tuple[Link, int] | None = (Link.spawn(fd, backend), fd)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def take(self, backend: str) -> tuple[Link, int] | None:
+        """The process and its empty block, to be owned by the caller, the first time ``backend`` is the right one and
+        it lives; else None."""
+        with self._lock:
+            if self._held is None or backend != self.backend or self._held[0].process.poll() is not None:
+                return None
+            held, self._held = self._held, None
+            return held
+
+    def close(self) -> None:
+        """End it, unless somebody took it. Again does nothing."""
+        with self._lock:
+            held, self._held = self._held, None
+        if held is not None:
+            held[0].close()
+            os.close(held[1])
 
 
 def _command(board_fd: int, control_fd: int) -> Sequence[str]:

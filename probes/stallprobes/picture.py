@@ -77,8 +77,9 @@ class LaneView:
 @dataclass(frozen=True, eq=False)
 class FocusView:
     """The focused probe. ``heat`` is uint32[columns][BINS] with the oldest column first; ``ages_ns`` the oldest call
-    in flight in each column (0 for none); ``marks`` the column and the words of each switch; ``column_s`` the width
-    of a column in seconds, ``first`` the running number of the first one."""
+    in flight in each column (0 for none); ``looked_s`` for how many seconds each column was looked at, empty for all
+    of their time; ``marks`` the column and the words of each switch; ``column_s`` the width of a column in seconds,
+    ``first`` the running number of the first one."""
 
     row: Row
     lanes: tuple[LaneView, ...] = ()
@@ -87,21 +88,23 @@ class FocusView:
     marks: tuple[tuple[int, str], ...] = ()
     column_s: float = 0.5
     first: int = 0
+    looked_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
     """Everything the monitor draws besides header and NVML.
 
-    ``quiet_age_s`` is the age of the oldest quiet base, None while it is not measured; ``quiet_share`` (0 to 1) how
-    much of it is there. ``window_s`` is what the figures are of.
+    ``quiet_age_s`` is the age of the oldest quiet base, None while it is not measured; ``quiet_left_s`` for how many
+    seconds it will still be measured, None while something that disturbs keeps it from that. ``window_s`` is what the
+    figures are of.
     """
 
     rows: tuple[Row, ...]
     focus: FocusView | None
     log: tuple[LogEntry, ...]
     quiet_age_s: float | None
-    quiet_share: float
+    quiet_left_s: float | None
     window_s: float
 
     def row(self, name: str) -> Row | None:
@@ -112,7 +115,10 @@ class Picture:
 def stale(picture: Picture, state: str) -> Picture:
     """The picture with every probe that was on said to be ``state``: its figures are the last ones seen."""
     rows = tuple(replace(row, state=state, mark="dim") if row.on else row for row in picture.rows)
-    return replace(picture, rows=rows)
+    focus = picture.focus
+    if focus is not None:
+        focus = replace(focus, row=next((row for row in rows if row.name == focus.row.name), focus.row))
+    return replace(picture, rows=rows, focus=focus)
 
 
 def report_text(picture: Picture, head: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ can begin anywhere.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import queue
 import threading
@@ -260,6 +261,7 @@ def _bench_out(bench: Bench) -> dict[str, Any]:
         "title": bench.title,
         "backend": bench.backend,
         "gpu": bench.gpu,
+        "more_gpus": bench.more_gpus,
         "facts": bench.facts,
         "pattern": bench.pattern,
         "variant": bench.variant,
@@ -283,8 +285,11 @@ def _bench_out(bench: Bench) -> dict[str, Any]:
 
 
 def _bench_in(told: Mapping[str, Any]) -> Bench:
-    fields = {key: value for key, value in told.items() if key != "probes"}
-    fields["facts"] = tuple(fields["facts"])
+    # What a later version tells beside that is not for this one.
+    names = {field.name for field in dataclasses.fields(Bench)} - {"probes"}
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in told.items() if key in names
+    }
     return Bench(probes=tuple(_probe_in(probe) for probe in told["probes"]), **fields)
 
 

@@ -190,17 +190,25 @@ class Scope:
         view = None
         if focus in names:
             view = self._focus(names.index(focus), rows[names.index(focus)], columns, span_s)
-        # Half-gathered bases show how far they are by the probe that is last.
         needed = self.quiet_missing
-        share = 1.0
-        if needed:
-            begun = [self._gathering.get(name) for name in needed]
-            share = min(0.0 if b is None else (at_ns - b.at_ns) / max(self._quiet_ns, 1) for b in begun)
         age = None
         if self.quiet and not needed:
             age = max(0.0, max(at_ns - quiet.at_ns for quiet in self.quiet.values()) / 1e9)
         window = next((p.window_ns for p in self._window.probes.values()), 0) if self._window is not None else 0
-        return Picture(rows, view, tuple(reversed(self._log)), age, min(max(share, 0.0), 1.0), (window or 0) / 1e9)
+        return Picture(rows, view, tuple(reversed(self._log)), age, self._quiet_left_s(needed), (window or 0) / 1e9)
+
+    def _quiet_left_s(self, needed: Sequence[str]) -> float | None:
+        """Until the base of all that are ``needed`` is there; None while an aggressor may be at work."""
+        if self._last is None or (self._calm_since_ns is None and needed):
+            return None
+        now_ns, left = self._last.at_ns, 0
+        for name in needed:
+            begun = self._gathering.get(name)
+            if begun is None:
+                settled = max(self._calm_since_ns or 0, self._last.probes[name].on_since_ns or now_ns) + _SETTLE_NS
+            until = self._quiet_ns + (max(settled, now_ns) if begun is None else begun.at_ns)
+            left = max(left, until - now_ns)
+        return left / 1e9
 
     def _strip(self, number: int, columns: int, slots: int) -> tuple[int, ...]:
         """A probe's last minute, made anew once a second."""
@@ -216,7 +224,7 @@ class Scope:
         return None if probe is None else probe.role
 
     def _remember(self, now: Snapshot) -> None:
-        self._history.move_to(now.at_ns)
+        self._history.move_to(now.at_ns, None if self._last is None else self._last.at_ns)
         for number, probe in enumerate(self.bench.probes):
             part = now.probes[probe.name]
             flight = part.in_flight
@@ -395,7 +403,7 @@ class Scope:
     def _focus(self, number: int, row: Row, columns: int, span_s: float) -> FocusView:
         probe = self.bench.probes[number]
         slots = max(1, round(span_s * 1e9 / SLOT_NS / max(columns, 1)))
-        heat, ages, first = self._history.columns(number, columns, slots)
+        heat, ages, looked, first = self._history.columns(number, columns, slots)
         marks = tuple(
             (at // SLOT_NS // slots - first, words) for at, words in self._marks if at // SLOT_NS // slots >= first
         )
@@ -410,7 +418,7 @@ class Scope:
                 for lane in shown
                 if lane in part.lanes
             )
-        return FocusView(row, lanes, heat, ages, marks, slots * SLOT_NS / 1e9, first)
+        return FocusView(row, lanes, heat, ages, marks, slots * SLOT_NS / 1e9, first, looked)
 
 
 def _worse(found: Verdict, told: Verdict) -> bool:

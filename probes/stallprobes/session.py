@@ -16,7 +16,7 @@ from typing import Self
 
 from stallprobes.backend import EXIT_ENGINE, Options, Trouble, Unsupported
 from stallprobes.board import ENGINE_HEARTBEAT_NS, PERIOD_NS, QUIT, RUN, Board, Layout, ProbeSnapshot, Snapshot
-from stallprobes.link import Link
+from stallprobes.link import Link, Spare
 from stallprobes.messages import Advance, Advanced, Failed, Fatal, FromEngine, ProbeFailed, Ready, Refused, Start, Stop
 from stallprobes.model import Probe
 
@@ -58,8 +58,10 @@ class Session:
         backend: str = "cuda",
         gpu: str | None = None,
         options: Options | None = None,
+        spare: Spare | None = None,
     ) -> None:
-        """Nothing is started yet. ``gpu``, if given, goes before the one in ``options``.
+        """Nothing is started yet. ``gpu``, if given, goes before the one in ``options``. ``spare`` is a process that
+        was started ahead; where it is not fit, a new one is started.
 
         Raises ValueError when two probes have the same name.
         """
@@ -68,6 +70,7 @@ class Session:
         given = options or Options()
         self.options = given if gpu is None else replace(given, gpu=gpu)
         self.info: Mapping[str, object] = {}
+        self._spare = spare
         self._layout = Layout.of(self.probes)
         self._owner = os.getpid()
         self._hears = _Hears()
@@ -96,8 +99,13 @@ class Session:
             raise RuntimeError("a session starts once")
         self._started = True
         try:
-            self._board = Board.create(self._layout)
-            self._link = Link.spawn(self._board.fd)
+            taken = None if self._spare is None else self._spare.take(self.backend)
+            if taken is not None:
+                self._link, fd = taken
+                self._board = Board.create(self._layout, fd)
+            else:
+                self._board = Board.create(self._layout)
+                self._link = Link.spawn(self._board.fd)
         except OSError as error:
             self.stop()
             raise EngineFailed(EXIT_ENGINE, f"the engine's process could not be made: {error}") from error

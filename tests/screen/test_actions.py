@@ -31,6 +31,7 @@ from stallscope.screens.monitor import Monitor
 from stallscope.screens.picker import Picker
 from stallscope.settings import Settings
 from stallscope.source import Live, Wish
+from stallscope.widgets.keys import Keys
 
 QUICK = Settings(quiet_seconds=0.5)
 
@@ -350,6 +351,45 @@ async def test_a_click_focuses_and_on_the_box_switches() -> None:
         assert monitor(pilot).focus_name == "d2d-secondary"
         await pilot.click("#lists", offset=(2, 1))
         await until(pilot, lambda: "spin" in running(pilot))
+
+
+async def test_a_click_on_the_last_line_does_what_its_key_does() -> None:
+    async with live(wait=False) as pilot:
+        line = monitor(pilot).query_one(Keys)
+        await until(pilot, lambda: line._places)
+        for words, screen in (("patterns", Picker), ("help", Help), ("explain", Explain)):
+            (begin,) = (begin for begin, _, known_words in line._places if known_words == words)
+            await pilot.click("#keys", offset=(begin, 0))
+            assert isinstance(pilot.app.screen, screen)
+            # Beside the box.
+            await pilot.click(offset=(0, 0))
+            assert isinstance(pilot.app.screen, Monitor)
+        await pilot.click("#keys", offset=(0, 0))
+        assert isinstance(pilot.app.screen, Monitor)
+
+
+async def test_every_answer_can_be_clicked() -> None:
+    async with live() as pilot:
+        answers: list[bool | None] = []
+        for answer in ("yes", "no"):
+            pilot.app.push_screen(Ask("Disturb them?"), answers.append)
+            await pilot.pause()
+            await pilot.click(f"#{answer}", offset=(3, 0))
+        assert answers == [True, False]
+        await pilot.press("o")
+        choices = pilot.app.screen.query_one(OptionList)
+        choices.highlighted = choices.get_option_index("secondary-context-d2d/kernel-other-context")
+        await pilot.press("enter")
+        await until(pilot, lambda: monitor(pilot).last.bench.variant == "kernel-other-context")  # type: ignore[union-attr]
+        await pilot.press("e")
+        words = pilot.app.screen.query_one("#text")
+        lines = [strip.text for strip in words.render_lines(words.size.region)]
+        (row,) = (number for number, line in enumerate(lines) if "switches to the next remedy" in line)
+        words.scroll_visible(animate=False)
+        pilot.app.screen.query_one("#scroll").scroll_to(y=max(0, row - 3), animate=False)
+        await pilot.pause(0.2)
+        await pilot.click("#text", offset=(0, row))
+        await until(pilot, lambda: monitor(pilot).last.bench.variant == "kernel-same-context")  # type: ignore[union-attr]
 
 
 async def test_the_palette_offers_the_actions_by_name() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from screen.conftest import WALL_S
 
+from stallprobes import recording
 from stallprobes.model import Lane, Phase
 from stallprobes.recording import VERSION, Recording, RecordingError
 from stallprobes.scope import Scope
@@ -41,6 +43,20 @@ def test_it_keeps_bench_and_times(stall: Recording) -> None:
     assert first.wall_s == pytest.approx(WALL_S, abs=0.2)
     assert stall.seconds == pytest.approx(7.5, abs=2)
     assert not stall.cut_off
+
+
+def test_all_gpus_come_back_and_what_a_later_version_tells_beside_them_does_no_harm(
+    stall: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = next(stall.play())
+    bench = replace(first.bench, gpu="A (GPU 0)", more_gpus=("A (GPU 1)",))
+    usual = recording._bench_out
+    monkeypatch.setattr(recording, "_bench_out", lambda bench: {**usual(bench), "mood": "good"})
+    recorder = recording.Recorder(tmp_path / "a.rec")
+    recorder.put_patiently(replace(first, bench=bench), {})
+    recorder.close()
+    again = next(Recording(tmp_path / "a.rec").play()).bench
+    assert (again.gpu, again.more_gpus, again.facts) == (bench.gpu, bench.more_gpus, bench.facts)
 
 
 def test_figures_between_two_frames_do_not_depend_on_where_reading_began(stall: Recording) -> None:

@@ -136,6 +136,9 @@ def test_the_report_says_it_in_text_and_a_lost_engine_is_said_in_every_row(stall
     assert "STALLED" in text
     assert "time-slice" in text
     assert text.startswith("head\n")
-    rows = stale(scope.picture("d2d"), "engine lost").rows
+    picture = stale(scope.picture("d2d"), "engine lost")
+    assert picture.focus is not None
+    assert picture.focus.row.state == "engine lost"
+    rows = picture.rows
     assert {row.state for row in rows} <= {"engine lost", "off"}
     assert rows[0].state == "engine lost"

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.app import App
+from textual.color import Color
+from textual.theme import BUILTIN_THEMES
 
+from stallprobes.frame import CUDA, LOST, READY, REFUSED, SILENT, SIM, STARTING, Bench, EngineStatus, Frame
 from stallprobes.histogram import Histogram
 from stallprobes.history import BINS
 from stallprobes.model import Phase, Role
 from stallprobes.picture import FocusView, LaneView, LogEntry, Picture, Row
 from stallprobes.telemetry import FIELDS, NS, Reading, TelemetrySnapshot
 from stallprobes.verdict import Verdict
+from stallscope.benches import gpu_words
 from stallscope.letters import ascii_only
-from stallscope.widgets.header import nvml_line
+from stallscope.widgets.header import Header, nvml_line
 from stallscope.widgets.heatmap import heat_lines
 from stallscope.widgets.histograms import axis_letters, histogram_lines
 from stallscope.widgets.lists import Lists
-from stallscope.widgets.log import entry_lines
-from stallscope.widgets.paint import Line, fit, length, runs, spread
+from stallscope.widgets.log import Log, entry_lines, worst_first
+from stallscope.widgets.paint import (
+    DECENT,
+    READABLE,
+    VISIBLE,
+    Line,
+    contrast,
+    fit,
+    length,
+    palette,
+    runs,
+    spread,
+)
 
 NOW = 100 * NS
 VALUES = {
@@ -87,7 +104,7 @@ def test_others_on_the_gpu_come_first() -> None:
 
 def lines_of(rows: tuple[Row, ...], width: int, height: int, focus: str = "d2d") -> list[str]:
     lists = Lists()
-    lists.picture = Picture(rows, None, (), 1.0, 1.0, 1.0)
+    lists.picture = Picture(rows, None, (), 1.0, None, 1.0)
     lists.keys_of = {one.name: "abc"[number % 3] for number, one in enumerate(rows)}
     lists.focus_name = focus
     return [text(fit(line, width)) for line in lists.lines(width, height)]
@@ -97,6 +114,19 @@ def test_a_call_in_flight_shows_its_age_in_place_of_figures() -> None:
     (line,) = lines_of((row(state="STARVED", mark="bad", in_flight_us=1_190_000.0, ratio=350_000.0),), 100, 9)[1:]
     for words in ("STARVED", "in flight", "1.19s", "350k"):
         assert words in line
+
+
+def test_of_a_long_list_the_worst_stays_in_view_and_the_rest_is_counted() -> None:
+    rows = tuple(row(name=f"p{number}", title=f"probe {number}") for number in range(16))
+    worst = replace(rows[14], state="STALLED", mark="bad")
+    slower = replace(rows[9], state="slower", mark="warn")
+    shown = lines_of((*rows[:9], slower, *rows[10:14], worst, rows[15]), 80, 4, focus="p1")
+    assert [words for words in ("probe 1 ", "probe 9 ", "probe 14") if words in "".join(shown)] == [
+        "probe 1 ",
+        "probe 9 ",
+        "probe 14",
+    ]
+    assert "MEASURE +13 " in shown[0]
 
 
 def test_a_long_list_shows_the_part_around_the_focus() -> None:
@@ -137,9 +167,31 @@ def test_quiet_stands_where_nothing_is_now() -> None:
     assert "█" in text(panel[1])
 
 
-def test_a_call_that_hangs_is_marked_at_its_age() -> None:
-    panel = histogram_lines(focus(Histogram.empty(), None, in_flight_us=1_000_000.0), 80, 6)
+def test_a_call_that_hangs_is_marked_at_its_age_and_its_title_says_how_much_that_is() -> None:
+    view = focus(Histogram.empty(), None, in_flight_us=1_000_000.0, state="STARVED", mark="bad", ratio=350_000.0)
+    panel = histogram_lines(view, 80, 6)
+    assert "STARVED ×350k" in text(panel[0])
     assert any("◆" in text(line) for line in panel)
+
+
+@pytest.mark.parametrize("height", [6, 8, 14, 30])
+def test_each_figure_says_whether_it_is_quiets_or_todays(height: int) -> None:
+    live, quiet = Histogram.of([2_000_000] * 1500), Histogram.of([5_000] * 50)
+    shown = [text(line) for line in histogram_lines(focus(live, quiet), 120, height)]
+    for line in shown:
+        if "p50" in line and height > 6:
+            assert ("quiet p50 5.0" in line) != ("now   p50 2.0" in line)
+        if "max" in line or "p99.9" in line:
+            assert "now " in line
+            assert "2.0" in line.partition("now")[2]
+
+
+def test_the_legend_names_quiet_only_where_there_is_one() -> None:
+    live, quiet = Histogram.of([2_000] * 50), Histogram.of([5_000] * 50)
+    with_quiet, without = ([text(line) for line in histogram_lines(focus(live, q), 100, 12)] for q in (quiet, None))
+    assert any("quiet" in line and "last second" in line for line in with_quiet)
+    assert not any("quiet " in line and "last second" in line for line in without)
+    assert any("last second" in line for line in without)
 
 
 @given(st.integers(20, 300))
@@ -149,12 +201,102 @@ def test_the_axis_has_the_width_it_is_given(columns: int) -> None:
 
 def test_the_heat_map_names_the_switch_and_shows_the_call_in_flight() -> None:
     view = focus(Histogram.of([5_000] * 50), Histogram.of([5_000] * 50))
-    view.heat[10, 20] = 100
+    view.heat[10, 20] = 400
     view.ages_ns[38] = 3 * NS
     shown = [text(line) for line in heat_lines(view, 60, 12)]
     assert "spin on" in "".join(shown)
     assert "◆" in "".join(shown)
     assert any(letter in "".join(shown) for letter in "▓█")
+
+
+@pytest.mark.parametrize("column", [2, 20, 36, 39])
+def test_a_mark_stands_over_its_column_wherever_there_is_room_for_its_words(column: int) -> None:
+    view = replace(focus(Histogram.empty(), None), marks=((column, "spin on"),))
+    words, below = (text(line) for line in heat_lines(view, 49, 12)[1:3])
+    assert "spin on" in words
+    assert words.index("▏") == below.index("▏") == 9 + column
+
+
+def test_a_column_that_is_not_over_yet_is_as_dark_as_its_neighbours() -> None:
+    view = focus(Histogram.empty(), None)
+    view.heat[:, 20] = 150
+    view.heat[39, 20] = 30
+    looked = np.full(40, 0.5)
+    looked[39] = 0.1
+    (dark,) = {text(line)[-10:] for line in heat_lines(replace(view, looked_s=looked, marks=()), 49, 20)[2:]} - {
+        " " * 10
+    }
+    assert len(set(dark)) == 1
+    assert dark[0] in "▒▓█"
+
+
+def entry(number: int, kind: str, ended_s: float | None = None) -> LogEntry:
+    verdict = Verdict("d2d", Phase.WAIT, "p50", 5.6, 2380.0, 427.0, kind, "", f"sentence {number}.", "")
+    return LogEntry(number, 3600.0, verdict, ended_s)
+
+
+def test_the_worst_that_holds_stands_before_what_came_later() -> None:
+    entries = (entry(5, "slower"), entry(4, "stalled", 3700.0), entry(3, "starved"), entry(2, "stalled"))
+    log = Log()
+    log.entries = entries
+    log.expect = "something"
+    shown = [text(line) for line in log.lines(80, 5)]
+    assert "3 now, 1 over" in shown[0]
+    assert [one.number for one in worst_first(entries)] == [3, 2, 5, 4]
+    assert "sentence 3" in shown[1]
+    assert "Watch for" in text(log.lines(80, 12)[1])
+
+
+STATES = (
+    (EngineStatus(READY), "", "● live"),
+    (EngineStatus(READY), "PAUSED at 12:00:00, probes go on", "PAUSED at 12:00:00"),
+    (EngineStatus(LOST), "", "ENGINE LOST"),
+    (EngineStatus(LOST), "PAUSED at 12:00:00", "PAUSED at 12:00:00"),
+    (EngineStatus(SILENT, 2.0), "", "ENGINE SILENT 2.0 s"),
+    (EngineStatus(STARTING, 2.0), "", "starting 2.0 s"),
+    (EngineStatus(REFUSED), "", "NOT POSSIBLE HERE"),
+)
+
+
+@pytest.mark.parametrize(("engine", "view", "words"), STATES)
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
+    engine: EngineStatus, view: str, words: str, width: int
+) -> None:
+    facts = ("profile h200 with timeslice_us=4000, copy_gb_s=1.5, launch_us=9, and_so_on=1", "seed 12345678")
+    header = Header()
+    header.frame = Frame(1e9, Bench("b", (), SIM, gpu="NVIDIA H200", facts=facts), engine)
+    header.gpus, header.view = "NVIDIA H200", view
+    header.picture = Picture((), None, (), 3.0, 0.0, 1.0)
+    line = text(header.lines(width, 2)[0])
+    assert len(line) == width
+    assert " SIMULATED " in line
+    assert words in line
+    if width >= 120:
+        assert "NVIDIA H200" in line
+        assert "profile h200 with" in line
+
+
+def test_the_header_says_for_how_long_quiet_will_still_be_measured() -> None:
+    header = Header()
+    header.frame = Frame(1e9, Bench("b", (), CUDA, gpu="NVIDIA H200"), EngineStatus(READY))
+    header.picture = Picture((), None, (), None, 1.3, 1.0)
+    assert "measuring quiet, 2 s" in text(header.lines(100, 2)[0])
+    header.picture = Picture((), None, (), None, None, 1.0)
+    assert "no quiet base" in text(header.lines(100, 2)[0])
+
+
+def test_both_gpus_are_told() -> None:
+    def words(pattern: str, variant: str, gpu: str, *more: str) -> str:
+        return gpu_words(Bench("b", (), CUDA, gpu=gpu, more_gpus=more, pattern=pattern, variant=variant))
+
+    two, one = ("peer-copy-behind-kernel", "staged"), ("scalar-readback", "pageable")
+    assert words(*two, "NVIDIA H200 (GPU 0)", "NVIDIA H200 (GPU 3)") == "2 × NVIDIA H200 (GPU 0, GPU 3)"
+    assert words(*two, "A (GPU 0)", "B (GPU 1)") == "A (GPU 0) + B (GPU 1)"
+    assert words(*two, "NVIDIA H200", "NVIDIA H200") == "2 × NVIDIA H200"
+    assert words(*two, "NVIDIA H200 (GPU 0)") == "NVIDIA H200 (GPU 0) + 1 more GPU"
+    assert words(*one, "NVIDIA H200 (GPU 0)") == "NVIDIA H200 (GPU 0)"
+    assert words("", "", "") == ""
 
 
 def test_an_entry_says_when_what_why_and_what_helps() -> None:
@@ -179,6 +321,17 @@ def test_lines_are_cut_or_filled_to_their_width(line: Line, width: int) -> None:
     assert length(fit(spread(line, [("end", "")], width), width)) == width
 
 
+@pytest.mark.parametrize("name", [name for name in BUILTIN_THEMES if not name.startswith("ansi")])
+def test_all_can_be_read_in_every_theme_light_and_dark(name: str) -> None:
+    app = App[None]()
+    app.theme = name
+    for use, style in palette(app.get_css_variables()).items():
+        assert style.color is not None
+        assert style.bgcolor is not None
+        least = DECENT if use == "faint" else VISIBLE if use in ("live", "quiet", "both", "heat", "hot") else READABLE
+        assert contrast(Color.from_rich_color(style.color), Color.from_rich_color(style.bgcolor)) >= least * 0.98, use
+
+
 def test_runs_join_what_has_one_style() -> None:
-    assert runs("aabb", ["x", "x", "x", "y"]) == [("aab", "x"), ("b", "y")]
-    assert runs("", []) == []
+    assert runs(np.array(list("aabb")), np.array([0, 0, 0, 1]), ("x", "y")) == [("aab", "x"), ("b", "y")]
+    assert runs(np.array([], dtype=str), np.array([], dtype=int), ()) == []

@@ -48,6 +48,10 @@ def names(package: str, where: list[str]) -> list[str]:
         "stallprobes.doctor",
         "stallprobes.gpus",
         "stallprobes.telemetry",
+        # What stands before the screen's first frame.
+        "stallscope.screenrun",
+        "stallscope.simulation",
+        "stallscope.ahead",
     ],
 )
 def test_what_only_tells_loads_nothing_that_measures(module: str) -> None:

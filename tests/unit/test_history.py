@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,34 +37,74 @@ def test_columns_do_not_move_within_as_time_goes_on() -> None:
         history.move_to(slot * SLOT_NS)
         history.add(0, Histogram.of([1000] * (slot == 13)).counts, None)
         if slot >= 13:
-            counts, _, first = history.columns(0, 8, 5)
+            counts, _, _, first = history.columns(0, 8, 5)
             (at,) = np.flatnonzero(counts.sum(axis=1))
             assert first + int(at) == 13 // 5
 
 
 def test_time_that_was_passed_over_is_empty_and_old_time_is_forgotten() -> None:
-    history = History(1, 20)
+    history = History(1, 30)
     history.move_to(0)
     history.add(0, Histogram.of([1000]).counts, 5_000_000_000)
-    history.move_to(10 * SLOT_NS)
-    counts, ages, _ = history.columns(0, 15, 1)
+    history.move_to(20 * SLOT_NS)
+    counts, ages, _, _ = history.columns(0, 25, 1)
     assert counts.sum() == 1
     assert (ages > 0).sum() == 1
     history.move_to(1000 * SLOT_NS)
-    counts, ages, _ = history.columns(0, 15, 1)
+    counts, ages, looked, _ = history.columns(0, 15, 1)
     assert counts.sum() == 0
     assert not ages.any()
+    assert not looked.any()
 
 
-def test_a_look_that_comes_late_leaves_no_hole() -> None:
+def looks(history: History, times_ns: list[int], per_second: int) -> None:
+    """Looks at these times at a probe that makes calls of 1 us at this rate."""
+    for since, at in pairwise(times_ns):
+        history.move_to(at, since)
+        history.add(0, Histogram.of([1000] * ((at - since) * per_second // 10**9)).counts, None)
+
+
+def test_a_look_that_comes_late_leaves_no_hole_and_makes_nothing_paler() -> None:
+    history = History(1, 40)
+    at = [0, 105_000_000, 199_999_999, 301_000_000, 760_000_000, 801_000_000, 999_000_000]
+    looks(history, at, 1000)
+    counts, _, looked, _ = history.columns(0, 9, 1)
+    assert counts.sum() == sum((after - before) * 1000 // 10**9 for before, after in pairwise(at))
+    rates = counts.sum(axis=1) / looked
+    assert (rates > 950).all()
+    assert (rates < 1050).all()
+
+
+@given(st.lists(st.integers(1, 900_000_000), min_size=1, max_size=30), st.integers(0, 5))
+def test_however_late_looks_come_no_call_is_lost_or_doubled(steps: list[int], each: int) -> None:
+    history = History(1, 400)
+    now = 0
+    history.move_to(now)
+    for step in steps:
+        history.move_to(now + step, now)
+        now += step
+        history.add(0, Histogram.of([1000] * each).counts, None)
+    counts, _, looked, _ = history.columns(0, 400, 1)
+    assert counts.sum() == each * len(steps)
+    assert looked.sum() == pytest.approx(now / 1e9, abs=1e-6)
+
+
+def test_after_a_long_gap_the_calls_are_where_they_were_looked_at_and_as_rare_as_they_were() -> None:
+    history = History(1, 40)
+    looks(history, [0, SLOT_NS, 31 * SLOT_NS], 100)
+    counts, _, looked, _ = history.columns(0, 31, 1)
+    assert counts.sum(axis=1).nonzero()[0].tolist() == [0, 30]
+    assert counts[30].sum() / looked[30] == pytest.approx(100, rel=0.02)
+
+
+def test_a_call_in_flight_was_so_too_in_a_slot_that_was_passed_over() -> None:
     history = History(1, 20)
     for at in (0, 1, 3, 4):
-        history.move_to(at * SLOT_NS)
-        history.add(0, Histogram.of([1000] * 11).counts, 150_000_000)
-    counts, ages, _ = history.columns(0, 5, 1)
-    assert counts.sum(axis=1).tolist() == [11, 11, 5, 6, 11]
+        history.move_to(at * SLOT_NS, max(at - 1, 0) * SLOT_NS)
+        history.add(0, Histogram.empty().counts, 150_000_000)
+    _, ages, _, _ = history.columns(0, 5, 1)
     assert (ages > 0).all()
-    assert 40_000_000 < ages[2] < 60_000_000
+    assert 130_000_000 < ages[2] < 170_000_000
 
 
 def test_a_strip_shows_the_tail_and_the_call_in_flight() -> None:

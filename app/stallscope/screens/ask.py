@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rich.text import Text
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Static
 
-from stallscope.screens.dialog import Reading
+from stallscope.screens.dialog import Dialog
 
 
-class Ask(Reading[bool]):
+class Ask(Dialog[bool]):
     """Answers True for y; anything else that closes it is no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -22,14 +24,13 @@ class Ask(Reading[bool]):
         super().__init__()
         self.question = question
 
-    def text(self) -> Text:
-        """The question and the keys."""
-        text = Text(f"{self.question}\n\n")
-        text.append("y", "bold")
-        text.append(" yes, for this session    ")
-        text.append("n", "bold")
-        text.append(" no\n")
-        return text
+    def compose(self) -> ComposeResult:
+        """The question, and each answer, to be pressed or clicked."""
+        with Vertical(id="box"):
+            yield Static(f"{self.question}\n", markup=False)
+            with Horizontal(id="answers"):
+                yield Static("[@click=screen.answer(True)][b]y[/b] yes, for this session[/]", id="yes")
+                yield Static("[@click=screen.answer(False)][b]n[/b] no[/]", id="no")
 
     def action_answer(self, yes: bool) -> None:
         """Close with the answer."""

@@ -194,7 +194,7 @@ class Doing(Screen[None]):
             self.frozen = None
         elif self.scope is not None:
             self.frozen = self.scope.copy()
-            self.frozen_why = f"PAUSED at {time.strftime('%H:%M:%S')}, probes go on"
+            self.frozen_why = f"PAUSED at {time.strftime('%H:%M:%S')}"
         self.draw()
 
     def action_back(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.style import Style
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
@@ -79,6 +80,8 @@ def _story(text: Text, bench: Bench, live: bool) -> None:
     section(text, "Where it was reported", pattern.reported)
     remedies = [variant for variant in pattern.variants if variant.kind is Kind.REMEDY]
     if remedies and live:
-        text.append("v", "bold reverse")
-        text.append(" switches to the next remedy: ")
+        switch = Style(meta={"@click": "screen.remedy"})
+        text.append("v", Style(bold=True, reverse=True) + switch)
+        text.append(" switches to the next remedy", switch)
+        text.append(": ")
         text.append(", ".join(v.name + (" (on now)" if v.name == bench.variant else "") for v in remedies) + "\n\n")

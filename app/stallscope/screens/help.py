@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
@@ -27,13 +29,14 @@ _READ = (
     ),
     (
         "Figures",
-        "of the last second. in flight: the age of a call that has not come back. × quiet: p50 against the quiet base, "
+        "Of the last second. in flight: the age of a call that has not come back. × quiet: p50 against the quiet base, "
         "which is measured once, and again with its key. p99.9 needs 1000 calls.",
     ),
     (
         "Pictures",
         "All axes are logarithmic and fixed, 100 ns to 10 s. ░ is quiet, full blocks are now, ◆ is a call in flight. "
-        "Heights are square roots, so that a single late call is seen.",
+        "Heights are square roots, so that a single late call is seen. In the map ░ is a few calls a second, █ a "
+        "thousand.",
     ),
     (
         "GPU %",
@@ -52,24 +55,37 @@ class Help(Reading[None]):
         self.replayed = replayed
         self.changed = changed
 
-    def text(self) -> Text:
-        """Keys first."""
-        text = Text()
-        text.append("Keys\n", "bold")
-        switches = "switch one that disturbs" if not self.replayed else "focus one that disturbs"
-        rows = [(f"{AGGRESSOR_KEYS[0]} … {AGGRESSOR_KEYS[-1]}", f"{switches[0].upper()}{switches[1:]}.")]
+    def rows(self) -> list[tuple[str, str]]:
+        """Keys, and what they do."""
+        switches = "Switch one that disturbs." if not self.replayed else "Focus one that disturbs."
         again = "" if self.replayed else "; once more, or when it is off, switch it"
-        rows.append((f"{VICTIM_KEYS[0]} {VICTIM_KEYS[1]} … {HOST_KEY}", f"Focus one that is measured{again}."))
+        rows = [
+            (f"{AGGRESSOR_KEYS[0]} … {AGGRESSOR_KEYS[-1]}", switches),
+            (f"{VICTIM_KEYS[0]} {VICTIM_KEYS[1]} … {HOST_KEY}", f"Focus one that is measured{again}."),
+        ]
         for action in known(self.replayed):
             rows.append((" ".join(shown(key) for key in keys(action, self.changed).split(",")), action.what))
-        rows.append(("ctrl+p", "The command palette: all of this by name."))
-        for names, what in rows:
-            text.append(f"  {names:<10}", "bold")
-            text.append(f"{what}\n")
-        text.append("\n")
-        for title, body in _READ:
-            section(text, title, body)
-        section(
-            text, "Settings and other keys", f"{settings.path()} (stallscope settings prints one with all defaults)"
-        )
-        return text
+        return [*rows, ("ctrl+p", "The command palette: all of this by name.")]
+
+    def text(self) -> Text:
+        """Keys first."""
+        text = Text("Keys\n", "bold")
+        for names, what in self.rows():
+            text.append(f"  {names:<10}{what}\n")
+        return text.append_text(_rest())
+
+    def body(self) -> RenderableType:
+        """The keys as a table, so that long lines stay beside their keys."""
+        table = Table.grid(padding=(0, 2))
+        for names, what in self.rows():
+            table.add_row(Text(f"  {names}", "bold", no_wrap=True), what)
+        return Group(Text("Keys", "bold"), table, _rest())
+
+
+def _rest() -> Text:
+    text = Text("\n")
+    for title, body in _READ:
+        section(text, title, body)
+    file = f"{settings.path()} (stallscope settings prints one with all defaults)"
+    section(text, "Settings and other keys", file)
+    return text

@@ -16,7 +16,8 @@ from stallprobes.frame import CUDA, LOST, READY, SILENT, Frame
 from stallprobes.model import MS, Role
 from stallprobes.picture import Picture, stale
 from stallprobes.scope import Scope
-from stallscope.actions import ACTIONS, AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS, hints, keys_of, known
+from stallscope.actions import ACTIONS, AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS, hints, keys_of, known, shown
+from stallscope.benches import gpu_words, gpus_needed
 from stallscope.replay import Replay
 from stallscope.screens.doing import Doing
 from stallscope.settings import Settings
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 SIDE_BY_SIDE = 150
 _FREEZE_AFTER_S = 1.5
-_STATES = {LOST: "engine lost", SILENT: "engine silent"}
+_LEAST_HISTOGRAMS, _LEAST_HEAT = 6, 5
+_STATES = {LOST: "engine lost", SILENT: "silent"}
 
 
 class Monitor(Doing, Screen[None]):
@@ -95,12 +97,18 @@ class Monitor(Doing, Screen[None]):
         mine = {one.name: one for one in ACTIONS}
         return mine[action] in known(self.source.replayed) if action in mine else True
 
+    async def on_keys_pressed(self, message: Keys.Pressed) -> None:
+        """A click on a hint of the last line."""
+        action = next((one for one in known(self.source.replayed) if one.title == message.words), None)
+        if action is not None:
+            await self.run_action(action.name)
+
     def commands(self) -> Iterable[SystemCommand]:
         """What the command palette offers."""
         for action in known(self.source.replayed):
-            keys = keys_of(action, self.settings.keys)
+            key = shown(keys_of(action, self.settings.keys))
             run = getattr(self, f"action_{action.name}")
-            yield SystemCommand(f"{action.title} ({keys.split(',')[0]})", action.what, run)
+            yield SystemCommand(f"{action.title} ({key})", action.what, run)
 
     def tick(self) -> None:
         """Take what there is, and draw."""
@@ -165,6 +173,8 @@ class Monitor(Doing, Screen[None]):
             log=told,
         )
         self.keys_of_probes = assign_keys(frame)
+        header = self.query_one(Header)
+        header.gpus, header.gpu_count = gpu_words(frame.bench), gpus_needed(frame.bench)
         self.rearrange()
         if self.focus_name not in self.keys_of_probes:
             victims = [probe.name for probe in frame.bench.probes if probe.role is Role.VICTIM]
@@ -199,6 +209,7 @@ class Monitor(Doing, Screen[None]):
         self.query_one(HeatMap).view = picture.focus if picture is not None else None
         log = self.query_one(Log)
         log.entries = picture.log if picture is not None else ()
+        log.stale = frame.engine.state in _STATES
         log.expect = frame.bench.watch
         log.note = self._note(frame)
         keys = self.query_one(Keys)
@@ -211,7 +222,10 @@ class Monitor(Doing, Screen[None]):
         if isinstance(self.source, Replay):
             place = f"{_clock(self.source.at_s)}/{_clock(self.source.recording.seconds)}"
             return f"{'REPLAY, PAUSED' if self.source.paused else 'REPLAY'} {place}"
-        return self.frozen_why if self.frozen is not None else ""
+        if self.frozen is None:
+            return ""
+        goes_on = self.last is not None and self.last.engine.state == READY
+        return f"{self.frozen_why}, probes go on" if goes_on else self.frozen_why
 
     def _note(self, frame: Frame) -> str:
         if frame.engine.state != READY:
@@ -246,14 +260,17 @@ class Monitor(Doing, Screen[None]):
             upper = max(min(wanted, rest - 6), min(20, rest // 2))
             log = max(3, min(14, (rest - upper) * 2 // 5))
             heat = min(24, rest - upper - log)
+            heat = heat if heat >= _LEAST_HEAT else 0
             upper = rest - heat - log
         else:
-            log = max(3, min(12, rest // 5))
-            heat = max(0, min(18, rest // 4)) if height >= 28 else 0
+            log = min(12, 3 + rest // 6)
+            # The map gives way before a probe does.
+            heat = min(18, rest // 4, rest - log - wanted - _LEAST_HISTOGRAMS) if height >= 28 else 0
+            heat = heat if heat >= _LEAST_HEAT else 0
             upper = rest - log - heat
         self.query_one("#upper").styles.height = upper
         if not wide:
-            lists.styles.height = max(3, min(wanted, upper - 6))
+            lists.styles.height = max(3, min(wanted, upper - _LEAST_HISTOGRAMS))
         else:
             lists.styles.height = "100%"
         self.query_one(HeatMap).styles.height = heat
@@ -277,7 +294,7 @@ class Monitor(Doing, Screen[None]):
         simulated = "SIMULATED " if bench.backend != CUDA else ""
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.last.wall_s))
         return [
-            f"stallscope · {simulated}{' · '.join(part for part in (bench.gpu, *bench.facts) if part)} · {when}",
+            f"stallscope · {simulated}{' · '.join(part for part in (gpu_words(bench), *bench.facts) if part)} · {when}",
             f"bench: {bench.title}",
         ]
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 from stallprobes.frame import LOST, READY, REFUSED, SILENT, SIM, STARTING, Frame
 from stallprobes.picture import Picture
 from stallprobes.telemetry import UTILISATION_WINDOW_S, Reading, TelemetrySnapshot
-from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, length, spread
+from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, length
 
 SMALLEST = (60, 18)
 STALE_S = 3.0
 _WINDOW = f"{UTILISATION_WINDOW_S[0]:.2g}–{UTILISATION_WINDOW_S[1]:.0f} s window"
 _CALM = ("idle", "application clocks", "display clocks", "sync boost")
+# Less than this of a name or a fact says nothing.
+_SHORTEST = 12
 
 
 class Header(Drawn):
@@ -20,9 +24,10 @@ class Header(Drawn):
         super().__init__(id=id)
         self.frame: Frame | None = None
         self.picture: Picture | None = None
+        self.gpus = ""
+        self.gpu_count = 1
         self.view = ""
         self.live_s = 0.0
-        self.noise = ""
         self.busy: list[int] = []
 
     def lines(self, width: int, height: int) -> list[Line]:
@@ -34,37 +39,34 @@ class Header(Drawn):
         if frame is None:
             return [[(" stallscope", "strong")], []]
         bench = frame.bench
-        left: Line = [(" stallscope ", "strong")]
+        left: list[tuple[int, Line]] = [(8, [(" stallscope", "strong")])]
         if bench.backend == SIM:
-            left += [(" SIMULATED ", "notice"), (" ", "")]
-        where = " · ".join(part for part in (bench.gpu, *bench.facts) if part)
-        right = self._state(frame)
-        left.append((cut(where, max(0, width - length(left) - length(right) - 2)), ""))
-        return [spread(left, right, width), self._nvml(frame, width)]
+            left.append((0, [(" ", ""), (" SIMULATED ", "notice")]))
+        left.append((2, [(f" {self.gpus}", "")] if self.gpus else []))
+        left += [(4 + number, [(f" · {fact}", "")]) for number, fact in enumerate(bench.facts)]
+        return [_by_rank(left, self._state(frame), width), self._nvml(frame, width)]
 
-    def _state(self, frame: Frame) -> Line:
+    def _state(self, frame: Frame) -> list[tuple[int, Line]]:
+        """What stands at the right end, each with its rank: the state and the view always find room."""
         engine = frame.engine
-        age = f"{engine.age_s:.1f} s"
+        found: list[tuple[int, Line]] = []
         if engine.state == LOST:
-            state: Line = [(" ENGINE LOST ", "alarm"), (" r restarts ", "dim")]
+            found += [(0, [(" ENGINE LOST ", "alarm")]), (3, [(" r restarts", "dim")])]
         elif engine.state == REFUSED:
-            state = [(" NOT POSSIBLE HERE ", "notice"), (" ", "")]
+            found.append((0, [(" NOT POSSIBLE HERE ", "notice")]))
         elif engine.state == SILENT:
-            state = [(f" ENGINE SILENT {age} ", "alarm"), (" ", "")]
+            found.append((0, [(f" ENGINE SILENT {engine.age_s:.1f} s ", "alarm")]))
         elif engine.state == STARTING:
-            state = [(f"starting {age} ", "warn")]
-        elif self.view:
-            state = [(f" {self.view} ", "notice"), (" ", "")]
-        else:
+            found.append((0, [(f"starting {engine.age_s:.1f} s", "warn")]))
+        elif not self.view:
             minutes, seconds = divmod(int(self.live_s), 60)
-            state = [("● live", "good"), (f" {minutes // 60:02}:{minutes % 60:02}:{seconds:02} ", "dim")]
+            found.append((0, [("● live", "good")]))
+            found.append((9, [(f" {minutes // 60:02}:{minutes % 60:02}:{seconds:02}", "dim")]))
+        if self.view:
+            found.append((1, [(" ", ""), (f" {self.view} ", "notice")]))
         if engine.state == READY and self.picture is not None:
-            quiet = self.picture.quiet_age_s
-            if quiet is None:
-                state.append((f" quiet base {self.picture.quiet_share:4.0%} ", "warn"))
-            else:
-                state.append((f" quiet base {_age(quiet)} old ", "dim"))
-        return state
+            found.append((3, _quiet(self.picture)))
+        return found
 
     def _nvml(self, frame: Frame, width: int) -> Line:
         if frame.engine.sentence and frame.engine.state != READY:
@@ -73,11 +75,39 @@ class Header(Drawn):
             why = frame.bench.why_simulated
             note = f"no usable GPU: {why}" if why else "NVML n/a: the GPU is simulated"
             return [(f" {note}", "dim")]
-        return nvml_line(frame.telemetry, frame.others, self.busy, width)
+        name = "GPU" if self.gpu_count == 1 else "first GPU"
+        return nvml_line(frame.telemetry, frame.others, self.busy, width, name)
 
 
-def nvml_line(telemetry: TelemetrySnapshot, others: tuple[str, ...], busy: list[int], width: int) -> Line:
-    """NVML's values in a row, as many as find room; a value that is older than it should be says its age."""
+def _quiet(picture: Picture) -> Line:
+    if picture.quiet_age_s is not None:
+        return [(f"  quiet base {_age(picture.quiet_age_s)} old", "dim")]
+    if picture.quiet_left_s is None:
+        return [("  no quiet base", "warn")]
+    return [(f"  measuring quiet, {max(1, math.ceil(picture.quiet_left_s))} s", "warn")]
+
+
+def _by_rank(left: list[tuple[int, Line]], right: list[tuple[int, Line]], width: int) -> Line:
+    """Both ends of a line. The parts of the lowest ranks get their room first; of the left end's, the first that
+    does not fit is cut, and those of higher ranks are left out."""
+    room = width - 2
+    kept: dict[int, Line] = {}
+    parts = [*left, *right]
+    for number in sorted(range(len(parts)), key=lambda number: parts[number][0]):
+        rank, part = parts[number]
+        if length(part) > room and rank > 1 and (number >= len(left) or room < _SHORTEST):
+            continue
+        kept[number] = fit(part, room) if length(part) > room else part
+        room -= length(kept[number])
+    one = [run for number in range(len(left)) for run in kept.get(number, [])]
+    other = [run for number in range(len(left), len(parts)) for run in kept.get(number, [])]
+    return fit([*one, (" " * max(1, width - length(one) - length(other) - 1), ""), *other], width)
+
+
+def nvml_line(
+    telemetry: TelemetrySnapshot, others: tuple[str, ...], busy: list[int], width: int, name: str = "GPU"
+) -> Line:
+    """NVML's values of the GPU called ``name``, as many as find room; one older than it should be says its age."""
     if telemetry.state in ("lost", "unavailable"):
         return fit([(f" NVML n/a: {telemetry.why}", "bad")], width)
     now = telemetry.at_ns
@@ -88,7 +118,7 @@ def nvml_line(telemetry: TelemetrySnapshot, others: tuple[str, ...], busy: list[
     if telemetry.state == "hanging":
         parts.append([(str(telemetry.why), "bad")])
     util = _value(telemetry, "utilisation_percent", now, lambda v: f"{v:3}%")
-    parts.append([("GPU ", "dim"), *util, (f" {steps}" if steps else "", "heat"), (f" ({_WINDOW})", "faint")])
+    parts.append([(f"{name} ", "dim"), *util, (f" {steps}" if steps else "", "heat"), (f" ({_WINDOW})", "dim")])
     parts.append([("mem ", "dim"), *_memory(telemetry, now)])
     parts.append([("SM ", "dim"), *_value(telemetry, "sm_clock_mhz", now, lambda v: f"{v} MHz")])
     parts.append(_value(telemetry, "power_w", now, lambda v: f"{v:.0f} W", "power "))
@@ -107,7 +137,7 @@ def nvml_line(telemetry: TelemetrySnapshot, others: tuple[str, ...], busy: list[
 def _value(telemetry: TelemetrySnapshot, name: str, now: int, words: object, label: str = "") -> Line:
     reading = telemetry[name]
     if reading.value is None:
-        return [(f"{label}n/a", "dim"), (f" ({cut(reading.why or '', 24)})" if reading.at_ns else "", "faint")]
+        return [(f"{label}n/a", "dim"), (f" ({cut(reading.why or '', 24)})" if reading.at_ns else "", "dim")]
     age = reading.age_s(now)
     text = words(reading.value)  # type: ignore[operator]
     late = age is not None and age > STALE_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.history import BINS, DECADES, PER_DECADE, position
 from stallprobes.model import Phase
@@ -12,6 +13,8 @@ from stallscope.widgets.histograms import decade_words
 from stallscope.widgets.paint import SHADES, Drawn, Line, cut, rule, runs
 
 LABEL = 8
+_LETTERS = np.array(list(SHADES))
+_STYLES = ("faint", "heat", "hot", "bad")
 
 
 class HeatMap(Drawn):
@@ -43,7 +46,8 @@ class HeatMap(Drawn):
 
 
 def heat_lines(view: FocusView, width: int, height: int) -> list[Line]:
-    """The map in ``height`` lines. Cells above three times the quiet p99 are of another colour and letter."""
+    """The map in ``height`` lines: the fuller a cell, the more calls a second. Cells above three times the quiet p99
+    are of another colour."""
     columns = len(view.heat)
     span = columns * view.column_s
     # What the title says holds for every panel width.
@@ -55,27 +59,28 @@ def heat_lines(view: FocusView, width: int, height: int) -> list[Line]:
     # The axis has BINS steps; each line takes a stretch of them, the slowest calls at the top.
     bounds = [round(i * BINS / rows) for i in range(rows + 1)]
     labels = _labels(rows, bounds)
-    marked = dict(view.marks)
+    marked = np.isin(np.arange(columns), [column for column, _ in view.marks])
     where = _positions(view)
+    # Rates, not counts: a column that is not over yet, or was looked at late, is as full as its neighbours.
+    looked = np.where(view.looked_s > 0, view.looked_s, view.column_s) if len(view.looked_s) else view.column_s
     for number in range(rows):
         low, high = bounds[rows - 1 - number], bounds[rows - number]
-        counts = view.heat[:, low:high].sum(axis=1, dtype=np.int64)
-        level = np.where(counts > 0, np.clip(1 + np.log10(np.maximum(counts, 1)) * 1.3, 1, 4), 0).astype(np.int64)
+        level = _shades(view.heat[:, low:high].sum(axis=1, dtype=np.int64) / looked)
         aged = (where >= low) & (where < high)
-        letters = [
-            "◆" if old else SHADES[shade] if shade else ("▏" if column in marked else " ")
-            for column, (old, shade) in enumerate(zip(aged.tolist(), level.tolist(), strict=True))
-        ]
+        letters = np.where(aged, "◆", np.where((level == 0) & marked, "▏", _LETTERS[level]))
         loud = border is not None and low >= border
-        styles = [
-            "bad" if old else "hot" if loud and shade else "heat" if shade else "faint"
-            for old, shade in zip(aged.tolist(), level.tolist(), strict=True)
-        ]
-        out.append([(f"{labels[number]:>{LABEL - 1}} │", "dim"), *runs(letters, styles)])
+        styles = np.where(aged, 3, np.where(level > 0, 2 if loud else 1, 0))
+        out.append([(f"{labels[number]:>{LABEL - 1}} │", "dim"), *runs(letters, styles, _STYLES)])
     return out
 
 
-def _positions(view: FocusView) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _shades(per_second: NDArray[np.float64]) -> NDArray[np.int64]:
+    """0 for no call, and 1 to 4 for up to 46, 215, 1000 calls a second, and more."""
+    level = 1 + 1.5 * (np.log10(np.maximum(per_second, 1e-9)) - 1)
+    return np.where(per_second > 0, np.clip(level, 1, len(SHADES) - 1), 0).astype(np.int64)
+
+
+def _positions(view: FocusView) -> NDArray[np.int64]:
     """The step of each column's oldest call in flight, -1 where there is none."""
     where = np.full(len(view.ages_ns), -1, dtype=np.int64)
     for column in np.flatnonzero(view.ages_ns):
@@ -117,9 +122,9 @@ def _marks(view: FocusView, columns: int) -> Line:
     for column, words in reversed(view.marks):
         if not 0 <= column < columns:
             continue
-        # A mark at the right edge is written to its left, so that it can be read at once.
+        # A mark at the right edge is written to its left, so that it can be read at once; the stroke stays in place.
         left = column + len(words) + 1 > columns
-        text, start = (words + "▕", column - len(words)) if left else ("▏" + words, column)
+        text, start = (words + "▏", column - len(words)) if left else ("▏" + words, column)
         if start < 0 or any(letter != " " for letter in letters[start : start + len(text) + 1]):
             text, start = "▏" if letters[column] == " " else letters[column], column
         letters[start : start + len(text)] = list(text)

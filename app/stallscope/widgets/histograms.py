@@ -5,16 +5,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.histogram import Histogram
 from stallprobes.history import DECADES, LOW_NS, binned, position
 from stallprobes.model import Phase
 from stallprobes.picture import FocusView, LaneView
-from stallprobes.words import duration, times
-from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, runs, spread
+from stallprobes.words import duration
+from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, runs, short_ratio, spread
 
 LABEL = 6
-FIGURES = 24
+FIGURES_IN_A_LINE, FIGURES = 22, 30
 TAIL_CALLS = 1000
 _NAMES = {Phase.INTENDED: "due"}
+_QUIET = "quiet"
+_STYLES = ("", _QUIET, "live", "both", "bad")
 _LETTERS = np.array(list(BLOCKS))
 
 
@@ -35,11 +38,7 @@ class Histograms(Drawn):
 def histogram_lines(view: FocusView, width: int, height: int) -> list[Line]:
     """The panel for one probe."""
     row = view.row
-    state = row.state + (
-        f" {times(row.ratio)}"
-        if row.ratio is not None and row.in_flight_us is None and row.mark in ("bad", "warn")
-        else ""
-    )
+    state = f"{row.state} ×{short_ratio(row.ratio)}" if row.ratio and row.mark in ("bad", "warn") else row.state
     out: list[Line] = [
         spread([(f" {cut(row.title, width - len(state) - 3)}", "strong")], [(f"{state} ", row.mark)], width)
     ]
@@ -48,23 +47,27 @@ def histogram_lines(view: FocusView, width: int, height: int) -> list[Line]:
     table = _host_and_device(labelled, width) if labelled else []
     if not phases or height < 4:
         return out
-    figures = FIGURES if width >= 64 else 0
-    plot = max(10, width - LABEL - 1 - figures - 1)
     room = height - 2 - len(table)
     if room < len(phases):
         table, room = [], height - 2
     phases = phases[: max(room, 1)]
     legend = room - len(phases) >= 2
     each = min(8, max(1, (room - legend) // len(phases)))
+    figures = (FIGURES_IN_A_LINE if each == 1 else FIGURES) if width >= 64 else 0
+    plot = max(10, width - LABEL - 1 - figures - 1)
     for lane in phases:
         out += _lane(lane, row.in_flight_us if lane.phase is Phase.CALL else None, plot, each, figures)
     out.append([(" " * (LABEL + 1), ""), (axis_letters(plot), "dim")])
     out += table
     if legend:
-        out.append(
-            [(" " * (LABEL + 1), ""), ("░", "quiet"), (" quiet   ", "dim"), ("█", "live"), (" last second", "dim")]
-        )
+        out.append([(" " * (LABEL + 1), ""), *_legend(phases)])
     return out
+
+
+def _legend(lanes: list[LaneView]) -> Line:
+    """What the letters mean, of those that can be there."""
+    quiet: Line = [("░", "quiet"), (" quiet   ", "dim")] if any(lane.quiet is not None for lane in lanes) else []
+    return [*quiet, ("█", "live"), (" last second", "dim")]
 
 
 def decade_words(decade: int) -> str:
@@ -92,22 +95,22 @@ def _lane(lane: LaneView, in_flight_us: float | None, plot: int, rows: int, figu
         _heights(binned(lane.quiet.counts, plot), rows) if lane.quiet is not None else np.zeros(plot, dtype=np.int64)
     )
     flight = None if in_flight_us is None else position(in_flight_us * 1000, plot)
-    texts = _texts(lane) if figures else []
+    texts = _texts(lane, rows) if figures else []
     out: list[Line] = []
     for number in range(rows):
         base = (rows - 1 - number) * 8
         now = np.clip(live - base, 0, 8)
         before = np.clip(quiet - base, 0, 8)
         letters = _LETTERS[now]
-        letters = np.where((now == 0) & (before > 0), "░", letters).tolist()
-        styles = np.where(now == 0, np.where(before > 0, "quiet", ""), np.where(before > now, "both", "live")).tolist()
+        letters = np.where((now == 0) & (before > 0), "░", letters)
+        styles = np.where(now == 0, np.where(before > 0, 1, 0), np.where(before > now, 3, 2))
         if flight is not None and number == rows - 1:
-            letters[flight], styles[flight] = "◆", "bad"
+            letters[flight], styles[flight] = "◆", 4
         name = _NAMES.get(lane.phase, str(lane.phase)) if number == rows - 1 else ""
-        line: Line = [(f" {name:<{LABEL}}", "dim"), *runs(letters, styles)]
+        line: Line = [(f" {name:<{LABEL}}", "dim"), *runs(letters, styles, _STYLES)]
         text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
         if figures:
-            line.append((f" {text:<{figures}}", "" if number == rows - 1 else "dim"))
+            line.append((f" {text:<{figures}}", "dim" if text.startswith(_QUIET) else ""))
         out.append(line)
     return out
 
@@ -121,18 +124,25 @@ def _heights(counts: NDArray[np.uint64], rows: int) -> NDArray[np.int64]:
     return np.where(counts > 0, np.maximum(heights, 1), 0)
 
 
-def _texts(lane: LaneView) -> list[str]:
-    """Figures for the right end, the most wanted one last, since a low panel shows the last one only."""
-    p50, p99 = lane.live.percentile(50), lane.live.percentile(99)
-    short = [duration(None if ns is None else ns / 1000).replace(" ", "") for ns in (p50, p99)]
-    out = [f"p50 {short[0]} p99 {short[1]}"]
+def _texts(lane: LaneView, rows: int) -> list[str]:
+    """Figures for the right end of ``rows`` lines. Several say each whether they are of quiet or of now."""
+    usual = _pair(lane.live, 50, 99)
+    if rows == 1:
+        return [usual]
     tail = lane.live.percentile_or_none(99.9, TAIL_CALLS)
-    highest = duration(lane.live.max_ns / 1000).replace(" ", "") if lane.live.count else "–"
-    out.insert(0, (f"p99.9 {duration(tail / 1000).replace(' ', '')} " if tail is not None else "") + f"max {highest}")
+    highest = _short(lane.live.max_ns) if lane.live.count else "–"
+    out = [f"now   {usual}", "now   " + (f"p99.9 {_short(tail)} " if tail is not None else "") + f"max {highest}"]
     if lane.quiet is not None:
-        before = lane.quiet.percentile(50)
-        out.insert(0, f"quiet p50 {duration(None if before is None else before / 1000).replace(' ', '')}")
-    return out
+        out.insert(0, f"{_QUIET} {_pair(lane.quiet, 50, 99)}")
+    return out[:rows]
+
+
+def _pair(hist: Histogram, one: float, other: float) -> str:
+    return f"p{one:g} {_short(hist.percentile(one))} p{other:g} {_short(hist.percentile(other))}"
+
+
+def _short(ns: float | None) -> str:
+    return duration(None if ns is None else ns / 1000).replace(" ", "")
 
 
 def _host_and_device(lanes: list[LaneView], width: int) -> list[Line]:

@@ -11,12 +11,13 @@ from stallprobes.frame import Bench
 from stallprobes.history import BINS
 from stallprobes.model import Role
 from stallprobes.picture import Picture, Row
-from stallprobes.words import duration, times
-from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, length
+from stallprobes.words import duration
+from stallscope.widgets.paint import BLOCKS, Drawn, Line, cut, fit, length, short_ratio
 
 STRIP = 20
 STRIP_FROM = 108
 _STATE = 11
+_TITLES_FROM = 8
 _FIGURES = (("calls/s", 8), ("phase", 10), ("p50", 9), ("p99", 9), ("× quiet", 8))
 _NARROW = (("calls/s", 7), ("phase", 7), ("p50", 8), ("p99", 8), ("×", 6))
 
@@ -41,7 +42,8 @@ class Lists(Drawn):
         self._names: list[str | None] = []
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """The two lists. Where they are longer than ``height``, the part around the focus."""
+        """The two lists. Where they are longer than ``height``: the focus, then what is worst, then what is next to the
+        focus."""
         if self.picture is None or not self.picture.rows:
             self._names = []
             return [[(f" {self.empty}", "dim")]]
@@ -50,18 +52,39 @@ class Lists(Drawn):
         measure = [row for row in rows if row.role is not Role.AGGRESSOR]
         out: list[tuple[str | None, Line]] = []
         if disturb:
-            out.append((None, _head("DISTURB", width, self.picture.window_s)))
+            out.append((None, _head("DISTURB", width)))
             out += [(row.name, self._row(row, width)) for row in disturb]
         if len(out) + len(measure) + 2 <= height and disturb:
             out.append((None, []))
-        out.append((None, _head("MEASURE", width, self.picture.window_s)))
+        out.append((None, _head("MEASURE", width)))
         out += [(row.name, self._row(row, width)) for row in measure]
         if len(out) > height:
-            at = next((i for i, (name, _) in enumerate(out) if name == self.focus_name), 0)
-            start = max(0, min(at - height // 2, len(out) - height))
-            out = out[start : start + height]
+            out = self._most_wanted(out, width, height)
         self._names = [name for name, _ in out]
         return [line for _, line in out]
+
+    def _most_wanted(
+        self, out: list[tuple[str | None, Line]], width: int, height: int
+    ) -> list[tuple[str | None, Line]]:
+        """``height`` of the lines, in their order; the last title says how many probes there are beside."""
+        rows = {row.name: row for row in self.picture.rows} if self.picture is not None else {}
+        at = next((i for i, (name, _) in enumerate(out) if name == self.focus_name), 0)
+        title = max(i for i, (name, line) in enumerate(out) if name is None and line)
+
+        def rank(number: int) -> tuple[int, float]:
+            row = rows.get(out[number][0] or "")
+            if number in (at, title):
+                return 0, 0.0
+            if row is None:
+                return (1 if height >= _TITLES_FROM else 5), 0.0
+            return {"bad": 1, "warn": 2}.get(row.mark, 3 if row.on else 4), abs(number - at)
+
+        kept = sorted(sorted(range(len(out)), key=rank)[:height])
+        hidden = sum(name is not None for i, (name, _) in enumerate(out) if i not in kept)
+        found = [out[i] for i in kept]
+        if title in kept:
+            found[kept.index(title)] = (None, _head(f"MEASURE +{hidden}", width))
+        return found
 
     def height_wanted(self, bench: Bench | None) -> int:
         """How many lines all probes of ``bench`` need."""
@@ -113,7 +136,7 @@ def _columns(width: int) -> tuple[tuple[str, int], ...]:
     return _FIGURES if width >= 88 else _NARROW
 
 
-def _head(title: str, width: int, window_s: float) -> Line:
+def _head(title: str, width: int) -> Line:
     columns = _columns(width)
     strip = STRIP + 1 if width >= STRIP_FROM else 0
     figures = sum(size for _, size in columns)
@@ -122,23 +145,16 @@ def _head(title: str, width: int, window_s: float) -> Line:
     line += [(f"{name:>{size}}", "dim") for name, size in columns]
     if strip:
         line.append((f" {cut('last minute', STRIP)}", "dim"))
-    del window_s
     return line
 
 
 def _figures(row: Row) -> tuple[str, str, str, str, str]:
     rate = "–" if row.calls_per_s is None else f"{row.calls_per_s:.0f}"
-    ratio = "–" if row.ratio is None else _ratio(row.ratio)
+    ratio = "–" if row.ratio is None else short_ratio(row.ratio)
     if row.in_flight_us is not None:
         # The age of a call that has not come back says more than figures of those that have.
         return rate, "in flight", _short(row.in_flight_us), "–", ratio
     return rate, str(row.phase or "–"), _short(row.p50_us), _short(row.p99_us), ratio
-
-
-def _ratio(ratio: float) -> str:
-    if ratio >= 99_950:
-        return f"{ratio / 1e6:.1f}M" if ratio >= 999_500 else f"{ratio / 1e3:.0f}k"
-    return times(ratio)[1:]
 
 
 def _short(us: float | None) -> str:

@@ -1,23 +1,27 @@
-"""The verdicts as sentences, the newest first."""
+"""The verdicts as sentences: those that hold now, the worst first; then those that are over, the newest first."""
 
 from __future__ import annotations
 
 import textwrap
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 
 from textual import events
 from textual.message import Message
 
 from stallprobes.picture import LogEntry
+from stallprobes.verdict import severity
 from stallscope.widgets.paint import Drawn, Line, rule
 
+_ROOMY = 7
 _MARKS = {"stalled": "bad", "starved": "bad", "failed": "bad", "slower": "warn", "host": "warn"}
 _WORDS = {"stalled": "STALLED", "starved": "STARVED", "host": "host noise", "gpu-time": "GPU time"}
 
 
 class Log(Drawn):
-    """Draws ``entries``; ``note`` stands there as long as there is none. Clicking an entry picks it."""
+    """Draws ``entries``; ``note`` stands there as long as there is none. ``stale`` says that what holds in them is
+    what was seen last. Clicking an entry picks it."""
 
     class Picked(Message):
         """An entry was clicked."""
@@ -31,19 +35,24 @@ class Log(Drawn):
         self.entries: tuple[LogEntry, ...] = ()
         self.note = ""
         self.expect = ""
+        self.stale = False
         self._owners: list[LogEntry | None] = []
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title and as many entries as there is room for."""
-        out: list[Line] = [rule("verdicts", width)]
+        now = [entry for entry in self.entries if entry.ended_s is None]
+        when = "last seen" if self.stale else "now"
+        note = f"{len(now)} {when}, {len(self.entries) - len(now)} over" if self.entries else ""
+        out: list[Line] = [rule("verdicts", width, note)]
         self._owners = [None]
-        if self.expect:
+        # Where there is little room, what is there is told before what was to be expected.
+        if self.expect and (height >= _ROOMY or not now):
             for text in textwrap.wrap(f"Watch for: {self.expect}", max(20, width - 2))[:2]:
                 out.append([(f" {text}", "accent")])
                 self._owners.append(None)
         if not self.entries:
             out += [[(f" {text}", "dim")] for text in textwrap.wrap(self.note, max(20, width - 2))]
-        for entry in self.entries:
+        for entry in worst_first(self.entries):
             if len(out) >= height:
                 break
             new = entry_lines(entry, width)
@@ -56,6 +65,17 @@ class Log(Drawn):
         entry = self._owners[event.y] if event.y < len(self._owners) else None
         if entry is not None:
             self.post_message(self.Picked(entry))
+
+
+def worst_first(entries: Sequence[LogEntry]) -> list[LogEntry]:
+    """``entries``, given with the newest first: before them all those that hold now, from the worst on."""
+
+    def rank(entry: LogEntry) -> tuple[bool, int, float]:
+        if entry.ended_s is not None:
+            return True, 0, 0.0
+        return False, -severity(entry.verdict), -(entry.verdict.ratio or 0.0)
+
+    return sorted(entries, key=rank)
 
 
 @lru_cache(256)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.segment import Segment
 from rich.style import Style
-from textual.color import Color
+from textual.color import BLACK, WHITE, Color
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
+
+from stallprobes.words import times
 
 Run = tuple[str, str]
 Line = list[Run]
@@ -18,41 +23,83 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 SHADES = " ░▒▓█"
 
 
+# How many times lighter one of text and ground must be than the other: WCAG 2.2, 1.4.3 for text, 1.4.11 for pictures.
+READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
+_STEP = 0.05
+
+
 def palette(variables: Mapping[str, str]) -> dict[str, Style]:
-    """The styles by name, from a theme's variables. Whatever a colour means is said in words or by shape as well."""
+    """The styles by name, from a theme's variables. Whatever a colour means is said in words or by shape as well.
+
+    A theme's colour that cannot be read on its ground is made darker or lighter until it can.
+    """
     ground = Color.parse(variables["background"])
     ink = Color.parse(variables["foreground"])
 
     def of(name: str) -> Color:
         return Color.parse(variables[name])
 
-    def style(colour: Color, back: Color = ground, *, bold: bool = False) -> Style:
-        return Style.from_color(colour.rich_color, back.rich_color) + Style(bold=bold)
+    def style(colour: Color, back: Color = ground, *, least: float = READABLE, bold: bool = False) -> Style:
+        return Style.from_color(apart(colour, back, least).rich_color, back.rich_color) + Style(bold=bold)
 
-    behind = ground.blend(of("primary"), 0.35)
+    behind, focused = ground.blend(of("primary"), 0.35), ground.blend(ink, 0.15)
     return {
         "": style(ink),
         "dim": style(ground.blend(ink, 0.6)),
-        "faint": style(ground.blend(ink, 0.3)),
+        "faint": style(ground.blend(ink, 0.3), least=DECENT),
         "strong": style(ink, bold=True),
         "good": style(of("success")),
         "warn": style(of("warning"), bold=True),
         "bad": style(of("error"), bold=True),
         "accent": style(of("accent"), bold=True),
         "key": style(of("primary"), bold=True),
-        "live": style(of("accent")),
-        "quiet": style(ground.blend(of("primary"), 0.7)),
-        "both": style(of("accent"), behind),
-        "heat": style(of("primary")),
-        "hot": style(of("error")),
-        "focus": style(ink, ground.blend(ink, 0.15), bold=True),
-        "focus-good": style(of("success"), ground.blend(ink, 0.15)),
-        "focus-warn": style(of("warning"), ground.blend(ink, 0.15), bold=True),
-        "focus-bad": style(of("error"), ground.blend(ink, 0.15), bold=True),
-        "focus-dim": style(ground.blend(ink, 0.6), ground.blend(ink, 0.15)),
+        "live": style(of("accent"), least=VISIBLE),
+        "quiet": style(ground.blend(of("primary"), 0.7), least=VISIBLE),
+        "both": style(of("accent"), behind, least=VISIBLE),
+        "heat": style(of("primary"), least=VISIBLE),
+        "hot": style(of("error"), least=VISIBLE),
+        "focus": style(ink, focused, bold=True),
+        "focus-good": style(of("success"), focused),
+        "focus-warn": style(of("warning"), focused, bold=True),
+        "focus-bad": style(of("error"), focused, bold=True),
+        "focus-dim": style(ground.blend(ink, 0.6), focused),
         "alarm": style(ground, of("error"), bold=True),
         "notice": style(ground, of("warning"), bold=True),
     }
+
+
+def apart(colour: Color, back: Color, least: float) -> Color:
+    """``colour``, as far towards black or white as a contrast of ``least`` on ``back`` needs."""
+    if colour.ansi is not None or back.ansi is not None:
+        # What the terminal makes of it is the user's own choice.
+        return colour
+    end = max(BLACK, WHITE, key=lambda pole: contrast(pole, back))
+    share = 0.0
+    found = colour
+    while contrast(found, back) < least and share < 1:
+        share += _STEP
+        found = colour.blend(end, min(share, 1.0))
+    return found
+
+
+def contrast(one: Color, other: Color) -> float:
+    """The contrast ratio of two colours, 1 to 21 (WCAG 2.2)."""
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: Color) -> float:
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour.normalized
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def short_ratio(ratio: float) -> str:
+    """A ratio in at most five letters: ``1.3``, ``427``, ``350k``, ``1.2M``."""
+    if ratio >= 99_950:
+        return f"{ratio / 1e6:.1f}M" if ratio >= 999_500 else f"{ratio / 1e3:.0f}k"
+    return times(ratio)[1:]
 
 
 def length(line: Sequence[Run]) -> int:
@@ -99,15 +146,11 @@ def rule(title: str, width: int, note: str = "") -> Line:
     return fit([*head, ("─" * max(bar, 0), "faint"), *tail], width)
 
 
-def runs(letters: Sequence[str], styles: Sequence[str]) -> Line:
-    """One run for each stretch of equal style."""
-    out: Line = []
-    begun = 0
-    for at in range(1, len(letters) + 1):
-        if at == len(letters) or styles[at] != styles[begun]:
-            out.append(("".join(letters[begun:at]), styles[begun]))
-            begun = at
-    return out
+def runs(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Sequence[str]) -> Line:
+    """One run for each stretch of equal style; ``styles`` has for each letter the number of its name."""
+    text = "".join(letters.tolist())
+    bounds = [0, *(np.flatnonzero(np.diff(styles)) + 1).tolist(), len(text)]
+    return [(text[a:b], names[styles[a]]) for a, b in pairwise(bounds) if a < b]
 
 
 class Drawn(Widget, can_focus=False):

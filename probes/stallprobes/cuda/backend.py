@@ -97,6 +97,11 @@ class CudaBackend:
         return self._api.text(code), code in SPOILING
 
 
+def warm() -> None:
+    """Load libcuda and initialise it, which makes nothing on any GPU. Raises BackendError without a GPU."""
+    Api()
+
+
 def create() -> CudaBackend:
     """A fresh backend, for the engine."""
     return CudaBackend()

@@ -1,0 +1,90 @@
+"""What is begun before the screen's modules are there."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from stallprobes.driver import DriverReport
+from stallprobes.frame import READY, SIM
+from stallprobes.gpus import Survey
+from stallprobes.link import Spare
+from stallscope import ahead
+from stallscope.source import Live, Wish
+
+
+def ready(source: Live) -> None:
+    until = time.monotonic() + 20
+    source.start()
+    source.start()
+    while source.frame().engine.state != READY:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_the_first_answer_was_begun_at_once_and_later_ones_are_asked_for_anew() -> None:
+    asked: list[int] = []
+    done = threading.Event()
+
+    def question() -> int:
+        asked.append(len(asked))
+        done.set()
+        return len(asked)
+
+    begun = ahead.Begun(question)
+    assert done.wait(5)
+    assert [begun(), begun(), begun()] == [1, 2, 3]
+
+
+def test_what_went_wrong_ahead_is_raised_where_it_is_asked_for() -> None:
+    def question() -> int:
+        raise ValueError("no")
+
+    begun = ahead.Begun(question)
+    with pytest.raises(ValueError, match="no"):
+        begun()
+
+
+@pytest.mark.parametrize(
+    ("simulated", "signs", "backend"), [(True, ("/",), "sim"), (False, ("/",), "cuda"), (False, (), "sim")]
+)
+def test_the_engine_is_of_the_kind_that_will_be_wanted(
+    monkeypatch: pytest.MonkeyPatch, simulated: bool, signs: tuple[str, ...], backend: str
+) -> None:
+    monkeypatch.setattr(ahead, "_SIGNS", signs)
+    spare = ahead.engine(simulated)
+    assert spare is not None
+    assert spare.backend == backend
+    spare.close()
+
+
+def test_the_live_source_takes_it_over() -> None:
+    spare = Spare("sim")
+    assert spare._held is not None
+    pid = spare._held[0].process.pid
+    source = Live(Wish(sim="h200"), spare=spare)
+    ready(source)
+    assert source.engine_pid == pid
+    frame = source.frame()
+    assert frame.snapshot is not None
+    assert {name for name, probe in frame.snapshot.probes.items() if probe.on} == {
+        "launch",
+        "d2d-secondary",
+        "d2h-pinned",
+        "host",
+    }
+    source.close()
+
+
+def test_where_it_turns_out_to_be_of_the_wrong_kind_it_is_ended() -> None:
+    spare = Spare("cuda")
+    assert spare._held is not None
+    process = spare._held[0].process
+    source = Live(Wish(), survey=lambda: Survey((), DriverReport(problem="made up")), spare=spare)
+    ready(source)
+    assert source.frame().bench.backend == SIM
+    process.wait(5)
+    assert source.engine_pid not in (None, process.pid)
+    source.close()
