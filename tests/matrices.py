@@ -27,7 +27,7 @@ COLUMNS = (
 )
 FINGERPRINT: Mapping[str, object] = {
     "hostname": "node-a",
-    "gpu_name": "Made-up GPU",
+    "gpu": "Made-up GPU",
     "driver": "580.1",
     "unknown": {},
 }

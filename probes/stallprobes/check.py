@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from importlib import metadata
 
-from stallprobes import fingerprint, gpus
+from stallprobes import fingerprint, gpus, nvml
 from stallprobes.backend import EXIT_NO_GPU, EXIT_USAGE, MS, Options, Unsupported
 from stallprobes.bench import PACE_NS, Bench, Lengths, Stopped
 from stallprobes.catalog import entries
@@ -157,7 +156,7 @@ class _Check:
             interrupted=self._interrupted,
             profile=str(info.get("profile")) if simulated and info.get("profile") else None,
             sim_seed=self._options.seed if simulated else None,
-            program=_version(),
+            program=nvml.version_of("stallscope") or "",
         )
 
     def _schedule(self) -> list[_Block]:
@@ -230,7 +229,8 @@ class _Check:
             left = list(blocks)
             try:
                 with bench:
-                    self._info = bench.session.info or self._info
+                    if not self._info or options == self._options:
+                        self._info = bench.session.info
                     self._go(bench, left)
                 return
             except Unsupported as error:
@@ -412,7 +412,9 @@ class _Check:
         if self._backend == "sim":
             return fingerprint.fingerprint(None, self._info)
         gpu = self._options.gpu
-        return fingerprint.fingerprint(gpu.split(",")[0] if gpu else None, self._info, survey)
+        return fingerprint.fingerprint(
+            gpu.split(",")[0] if gpu else fingerprint.first_gpu(self._info), self._info, survey
+        )
 
 
 def _host_window(windows: Iterable[Window]) -> Window | None:
@@ -429,10 +431,3 @@ def _quiet_repeat(windows: Iterable[Window]) -> Repeat:
     parts = [one for one in windows if not one.spoilt]
     lanes = Lanes(merged(one.lanes for one in parts))
     return Repeat(lanes, {}, {}, sum(one.calls for one in parts), sum(one.window_ns for one in parts) / 1e9)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("stallscope")
-    except metadata.PackageNotFoundError:
-        return ""

@@ -45,6 +45,15 @@ def fingerprint(
     return {**found, "date": datetime.date.today().isoformat(), "unknown": known}
 
 
+def first_gpu(engine_info: Mapping[str, object]) -> str | None:
+    """The UUID of the first GPU an engine says it uses; None when it uses none or does not say."""
+    devices = engine_info.get("devices")
+    if not isinstance(devices, list) or not devices or not isinstance(devices[0], Mapping):
+        return None
+    uuid = devices[0].get("uuid")
+    return str(uuid) if uuid else None
+
+
 def _host(unknown: dict[str, str]) -> dict[str, object]:
     governors = scaling_governors()
     if governors is None:
@@ -53,6 +62,7 @@ def _host(unknown: dict[str, str]) -> dict[str, object]:
     if model is None:
         unknown["cpu"] = "/proc/cpuinfo names no model"
     return {
+        "hostname": platform.node() or None,
         "cpu": model,
         "cpus": len(os.sched_getaffinity(0)),
         "governor": governors,

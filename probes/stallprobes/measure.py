@@ -412,5 +412,5 @@ def _fingerprint(
 ) -> dict[str, object]:
     if simulated:
         return fingerprint.fingerprint(None, info)
-    uuid = gpu.split(",")[0] if gpu else None
+    uuid = gpu.split(",")[0] if gpu else fingerprint.first_gpu(info)
     return fingerprint.fingerprint(uuid, info, survey)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from facts import broken
+
 from stallprobes import check, gpus
 from stallprobes.matrix import QUIET, Matrix, Status
 from stallprobes.model import Lane, Phase
@@ -30,7 +30,7 @@ def test_every_cell_of_it_was_measured(matrix: Matrix) -> None:
 
 
 def test_what_is_known_of_an_h200_is_in_it(matrix: Matrix) -> None:
-    name = str(matrix.fingerprint.get("gpu_name"))
+    name = str(matrix.fingerprint.get("gpu"))
     if "H200" not in name:
         pytest.skip(f"the figures are an H200's, this is {name}")
     assert broken(matrix) == []
@@ -47,5 +47,5 @@ def test_the_whole_check_ends_in_time_and_says_what_the_machine_cannot_do() -> N
     assert whole.seconds <= PROMISED_S
     unsupported = {cell.column for cell in whole.cells.values() if cell.status is Status.UNSUPPORTED}
     assert len(gpus.survey().gpus) > 1 or "peer-copy-behind-kernel" in unsupported
-    if "H200" in str(whole.fingerprint.get("gpu_name")):
+    if "H200" in str(whole.fingerprint.get("gpu")):
         assert broken(whole) == []

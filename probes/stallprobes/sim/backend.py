@@ -42,6 +42,7 @@ class SimBackend:
         except ProfileError as error:
             raise BackendError(EXIT_USAGE, str(error)) from error
         self._world = world = World.of(profile)
+        memory_bytes = world.gpus[0].free_bytes
         self._machine = Machine(world, options.watchdog_ns, options.max_memory)
         self._board = board
         for probe in probes:
@@ -55,7 +56,7 @@ class SimBackend:
             "gpu": f"{profile.machine.title} (SIMULATED)",
             "driver": f"{profile.machine.driver} (SIMULATED)",
             "cuda": f"{profile.machine.cuda} (SIMULATED)",
-            "memory_bytes": world.gpus[0].free_bytes,
+            "memory_bytes": memory_bytes,
             "profile": profile.label,
             "profile_source": profile.source,
             "seed": options.seed,
