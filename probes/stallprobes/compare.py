@@ -17,8 +17,8 @@ from statistics import median
 
 from stallprobes.chance import Usual, student, usual
 from stallprobes.matrix import QUIET, Cell, Matrix, Status
-from stallprobes.model import Lane
-from stallprobes.pair import CALLS, RATIO, Pair, far_off, pairs
+from stallprobes.model import Lane, Phase
+from stallprobes.pair import CALLS, Pair, far_off, pairs
 from stallprobes.verdict import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 from stallprobes.words import duration, times
 
@@ -34,6 +34,10 @@ ALIKE = 10.0
 FAIL_ON = frozenset({"slower", "starved"})
 FAILURES = ("slower", "starved", "faster", "unsure")
 
+# So many rows tell what is usual in a column.
+_ROWS = 4
+# A column that varies by so many times what is usual has modes, and counts of slow calls tell of them, not of change.
+_JUMPY = 10.0
 _JUDGED = (Status.OK, Status.STARVED)
 # Starved has a sharp border; what was this near to it did not cross it for a reason that can be told.
 _NEAR = 3.0
@@ -235,6 +239,7 @@ class _Judge:
             self._usual[key] = usual([p.varies[0] for p in alike], freedom), weight
             if key[1] == 99:
                 self._scatter[key[0]] = usual([p.scatters for p in alike], freedom)
+        self._columns = _by_column(parts)
         self._quiet: dict[tuple[str, Lane, int], Change] = {}
         self._moved: dict[tuple[str, Lane, int], float] = {}
 
@@ -251,7 +256,7 @@ class _Judge:
                 change, why = self._beside_quiet(part, change, why)
             elif key[1] == QUIET:
                 moved = self._row_moved(row, part.lane, part.q)
-                if change is Change.SAME and far_off(moved, part.q):
+                if change is Change.SAME and far_off(moved, part.limit):
                     change, why = Change.UNSURE, f"Quiet beside this row's other cells is {times(moved)} what it was."
                 self._quiet[place] = change
             before, now = (figure / 1000 for figure in part.figures)
@@ -279,6 +284,8 @@ class _Judge:
     def _repeats(self, part: Pair) -> float:
         """The chance that repeats which vary as these do differ so much.
 
+        An aggressor may work in one of two ways for seconds on end. Some rows then meet both in one check, and others
+        by chance only one: so a cell is not taken for steadier than its column is on the average.
         A tail's percentile jumps where few calls are slow; how many are slow then tells more, unless that varies
         from repeat to repeat by more than chance. So the tail has two tests, and either may be the one.
         """
@@ -286,11 +293,14 @@ class _Judge:
         # What is usual was seen with the usual number of calls; fewer calls vary more.
         known = replace(known, variance=known.variance * max(1.0, weight / part.weight))
         variance, freedom = known.moderate(*part.varies)
+        variance = max(variance, self._columns.get((part.cell.column, part.lane.phase, part.q), 0.0))
         along = part.moved if part.ratio > 1 else -part.moved
         found = student(max(along, 0.0) / math.sqrt(variance), freedom)
         if part.q == 50:
             return found
         scatter, freedom = self._scatter[part.lane.phase].moderate(part.scatters, part.varies[1])
+        if variance > _JUMPY * known.variance:
+            return min(1.0, 2 * found)
         # A cell whose own repeats scatter more is never taken for as tame as the others.
         scatter = max(scatter, part.scatters, 1.0)
         if scatter > SCATTER:
@@ -302,7 +312,7 @@ class _Judge:
         row = part.cell.row
         moved = self._row_moved(row, part.lane, part.q)
         beyond = part.ratio / moved
-        if (beyond if change is Change.SLOWER else 1 / beyond) >= RATIO[part.q]:
+        if (beyond if change is Change.SLOWER else 1 / beyond) >= part.limit:
             return change, why
         quiet = self._quiet.get((row, part.lane, part.q), Change.SAME)
         if quiet is Change.SAME or part.figures[0] > ALIKE * self._quiet_ns(row, part.lane, part.q):
@@ -326,6 +336,15 @@ class _Judge:
     def _quiet_ns(self, row: str, lane: Lane, q: int) -> float:
         found = [_quiet_ns(cell, lane, q) for key, cell in self._old.cells.items() if key[0] == row]
         return median([ns for ns in found if ns is not None] or [1.0])
+
+
+def _by_column(parts: Iterable[Pair]) -> dict[tuple[str, Phase, int], float]:
+    """How much each column's cells vary between repeats: the mean variance, by column, phase and percentile."""
+    found: dict[tuple[str, Phase, int], list[float]] = {}
+    for part in parts:
+        if part.told and part.cell.column != QUIET and part.varies[1] > 1:
+            found.setdefault((part.cell.column, part.lane.phase, part.q), []).append(part.varies[0])
+    return {key: sum(values) / len(values) for key, values in found.items() if len(values) >= _ROWS}
 
 
 def _untold(part: Pair) -> Compared:
@@ -367,7 +386,12 @@ def _newly(well: Cell, ill: Cell) -> bool:
         return ill.status is Status.STARVED
     longest = max((histogram.max_ns for histogram in well.lanes.values()), default=0)
     flight, usual_ns = (ill.in_flight_us or 0.0) * 1000, max(longest, (well.in_flight_us or 0.0) * 1000)
-    return flight >= max(IN_FLIGHT_NS, _NEAR * usual_ns)
+    return flight >= max(IN_FLIGHT_NS, _NEAR * usual_ns) and _barren(ill) >= 0.5
+
+
+def _barren(cell: Cell) -> float:
+    """The share of repeats in which fewer calls returned than a starved victim's."""
+    return sum(repeat.calls < STARVED_CALLS for repeat in cell.repeats) / max(len(cell.repeats), 1)
 
 
 def _starving(found: CellChange, well: Cell, ill: Cell) -> CellChange:
@@ -376,7 +400,7 @@ def _starving(found: CellChange, well: Cell, ill: Cell) -> CellChange:
         words += f": {ill.in_flight_op or 'a call'} was in flight for {duration(ill.in_flight_us)}"
     seconds = sum(repeat.window_s for repeat in well.repeats)
     rate = sum(repeat.calls for repeat in well.repeats) / seconds if seconds > 0 else math.inf
-    if ill.status is Status.STARVED and rate < _NEAR * STARVED_CALLS / (STARVED_WINDOW_NS / 1e9):
+    if rate < _NEAR * STARVED_CALLS / (STARVED_WINDOW_NS / 1e9) or _barren(well) > 0:
         note = f"{words}, but it never was far from it, with {rate:.0f} calls a second."
         return replace(found, change=Change.UNSURE, newly_starved=False, no_longer_starved=False, note=note)
     return replace(found, note=f"{words}.")
