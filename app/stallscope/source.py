@@ -184,12 +184,14 @@ class Live:
         return None if session is None else session.engine_pid
 
     def close(self) -> None:
-        """End the engine. Waits half a second at most; whatever hangs then is killed with this process's end."""
+        """End the engine. Waits half a second at most, and not for one that does not answer anyway; whatever hangs then
+        is killed with this process's end."""
+        patience_s = _LEAVE_S if self.frame().engine.state != SILENT else 0.0
         if self._telemetry is not None:
             self._telemetry.stop()
         self._jobs.put(None)
         if self._worker.ident is not None:
-            self._worker.join(_LEAVE_S)
+            self._worker.join(patience_s)
         if self._worker.is_alive():
             pid = self.engine_pid
             if pid is not None:
