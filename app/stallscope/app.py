@@ -46,7 +46,7 @@ class StallscopeApp(App[None]):
     # A notice lies over the verdicts.
     NOTIFICATION_TIMEOUT = 3
     # The styles of all screens: those of a default screen are not looked for.
-    CSS_PATH: ClassVar[list[str | PurePath]] = ["screens/monitor.tcss", "screens/dialog.tcss"]
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["screens/monitor.tcss", "screens/dialog.tcss", "screens/matrix.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c,ctrl+q", "quit", "quit", show=False, priority=True)]
 
     def __init__(self, make: Callable[[], Live | Replay], settings: Settings, recorder: Recorder | None = None) -> None:
@@ -81,6 +81,8 @@ class StallscopeApp(App[None]):
 
     def close(self) -> None:
         """End what was begun."""
+        if self._monitor is not None and self._monitor.desk is not None:
+            self._monitor.desk.close()
         if self.source is not None:
             self.source.close()
 
@@ -105,8 +107,9 @@ class StallscopeApp(App[None]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The table of actions, and Textual's choice of a theme."""
-        if self._monitor is not None and screen is self._monitor:
-            yield from self._monitor.commands()
+        commands = getattr(screen, "commands", None)
+        if commands is not None:
+            yield from commands()
         yield SystemCommand("choose a theme", "One of all themes, light or dark.", self.action_change_theme)
 
     def _signalled(self, number: int) -> None:

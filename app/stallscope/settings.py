@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stallscope.actions import ACTIONS, AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
+from stallscope.actions import ACTIONS, AGGRESSOR_KEYS, CHECK_ACTIONS, HOST_KEY, VICTIM_KEYS, Action
 
 DOCUMENT = """\
 # Settings of stallscope's screen. Everything here is optional; what stands here are the defaults.
@@ -53,7 +53,8 @@ class Settings:
 
 def document() -> str:
     """The documented file with every default."""
-    lines = [f'# {action.name} = "{action.keys}"'.ljust(40) + f"# {action.what}" for action in ACTIONS]
+    both = dict.fromkeys((*ACTIONS, *CHECK_ACTIONS))
+    lines = [f'# {action.name} = "{action.keys}"'.ljust(40) + f"# {action.what}" for action in both]
     return DOCUMENT + "\n".join(lines) + "\n"
 
 
@@ -100,17 +101,22 @@ def _checked(told: Mapping[str, Any]) -> Settings:
 def _keys(told: Any) -> dict[str, str]:
     if not isinstance(told, dict) or not all(isinstance(value, str) and value for value in told.values()):
         raise SettingsError('[keys] takes lines like pause = "p"')
-    names = {action.name for action in ACTIONS}
+    names = {action.name for action in (*ACTIONS, *CHECK_ACTIONS)}
     for name in told:
         if name not in names:
             raise SettingsError(f"[keys] knows no action {name}")
-    taken: dict[str, str] = dict.fromkeys((*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY), "a probe")
-    for action in ACTIONS:
+    _apart(told, ACTIONS, dict.fromkeys((*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY), "a probe"))
+    _apart(told, CHECK_ACTIONS, {})
+    return dict(told)
+
+
+def _apart(told: Mapping[str, str], actions: Iterable[Action], taken: dict[str, str]) -> None:
+    """Raise SettingsError when two of one screen's ``actions`` want the same key, or one that is ``taken``."""
+    for action in actions:
         for key in told.get(action.name, action.keys).split(","):
             if key.strip() in taken:
                 raise SettingsError(f'the key "{key.strip()}" is wanted by {taken[key.strip()]} and by {action.name}')
             taken[key.strip()] = action.name
-    return dict(told)
 
 
 def with_ascii(settings: Settings, ascii_only: bool) -> Settings:

@@ -12,11 +12,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from stallprobes import gpus
 from stallprobes.backend import EXIT_NO_GPU, EXIT_USAGE, Options, Unsupported
 from stallprobes.frame import CUDA, LOST, READY, REFUSED, SILENT, SIM, STARTING, Bench, EngineStatus, Frame
+from stallprobes.gpus import Gpu
 from stallprobes.link import Spare
 from stallprobes.model import Probe, Role
 from stallprobes.session import EngineFailed, Session
@@ -36,6 +38,18 @@ class Wish:
     seed: int = 1
     sim_set: Mapping[str, str] = field(default_factory=dict)
     allow_shared: bool = False
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What somebody else may run on while the engine rests; ``gpu`` are UUIDs by commas, None on a simulated GPU."""
+
+    backend: str
+    gpu: str | None
+    options: Options
+    survey: gpus.Survey | None
+    label: str = ""
+    facts: tuple[str, ...] = ()
 
 
 class Live:
@@ -167,6 +181,13 @@ class Live:
         else:
             self._jobs.put(lambda: self._begin(self.wish.gpu))
 
+    def lend(self, count: int = 1) -> Future[Ground]:
+        """End the engine, so that a check has the GPU for itself. The answer comes as soon as the engine is gone;
+        ``restart`` begins anew. With a ``count`` of 2 another GPU comes with it, if nobody computes there."""
+        lent: Future[Ground] = Future()
+        self._jobs.put(lambda: self._lend(lent, count))
+        return lent
+
     def choose(self, gpu: str) -> None:
         """Go to another GPU with the bench that is on."""
         self._jobs.put(lambda: self._begin(gpu))
@@ -277,6 +298,29 @@ class Live:
             self._spare.close()
             self._spare = None
 
+    def _lend(self, lent: Future[Ground], count: int) -> None:
+        bench, session = self._on
+        self._say(STARTING, "the check has the GPU for itself")
+        if session is not None:
+            session.stop()
+        self._on, self._held = (bench, None), frozenset()
+        self._wanted, self._applied = {}, {}
+        options, survey = replace(self._options(bench), paced=False), None
+        if bench.backend == CUDA:
+            lent_gpus = (*self._chosen, *self._idle(count - len(self._chosen)))
+            options = replace(options, gpu=",".join(one.cuda_uuid or one.uuid for one in lent_gpus))
+            survey = self._survey
+        lent.set_result(Ground(bench.backend, options.gpu, options, survey, bench.gpu, bench.facts))
+
+    def _idle(self, count: int) -> tuple[Gpu, ...]:
+        """As many more GPUs as are wanted and there are, on which nobody else computes just now."""
+        if count <= 0:
+            return ()
+        self._survey = self._ask()
+        ours = {gpu.uuid for gpu in self._chosen}
+        found = [gpu for gpu in self.gpus if gpu.uuid not in ours and gpu.processes is not None]
+        return tuple(gpu for gpu in found if self.allowed or not gpu.processes)[:count]
+
     def _options(self, bench: Bench) -> Options:
         if bench.backend == SIM:
             return Options(profile=self.wish.sim, seed=self.wish.seed, sim_set=self.wish.sim_set, paced=True)
@@ -299,6 +343,8 @@ class Live:
             return ()
         known = self._telemetry.snapshot().processes
         # NVML's list is seconds old: an engine that has just ended may still be in it.
+        # A check's engines are children of this process too, and nobody tells their names.
+        self._engines.update(one.pid for one in known if _parent(one.pid) == os.getpid())
         ours = {os.getpid(), *self._engines}
         strangers = [one for one in known if one.pid not in ours]
         # Inside a container NVML's process ids are not ours: our engine is then one of the nameless.
@@ -316,6 +362,14 @@ def _told(bench: Bench, info: Mapping[str, object]) -> Bench:
     facts = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
     gpu = str(info.get("gpu", bench.gpu)).removesuffix(" (SIMULATED)")
     return replace(bench, gpu=gpu, more_gpus=(gpu,) * (benches.gpus_needed(bench) - 1), facts=facts)
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def _simulated(bench: Bench, why: str | None) -> Bench:

@@ -294,7 +294,7 @@ async def test_the_report_goes_to_the_clipboard_and_the_screen_to_a_file(
 async def test_themes_change_light_and_dark() -> None:
     async with live() as pilot:
         before = pilot.app.theme
-        await pilot.press("m")
+        await pilot.press("T")
         assert pilot.app.theme != before
         await pilot.pause(0.2)
 

@@ -20,16 +20,17 @@ class Ask(Dialog[bool]):
         Binding("n,enter", "answer(False)", "no"),
     ]
 
-    def __init__(self, question: str) -> None:
+    def __init__(self, question: str, yes: str = "yes, for this session") -> None:
         super().__init__()
         self.question = question
+        self.yes = yes
 
     def compose(self) -> ComposeResult:
         """The question, and each answer, to be pressed or clicked."""
         with Vertical(id="box"):
             yield Static(f"{self.question}\n", markup=False)
             with Horizontal(id="answers"):
-                yield Static("[@click=screen.answer(True)][b]y[/b] yes, for this session[/]", id="yes")
+                yield Static(f"[@click=screen.answer(True)][b]y[/b] {self.yes}[/]", id="yes")
                 yield Static("[@click=screen.answer(False)][b]n[/b] no[/]", id="no")
 
     def action_answer(self, yes: bool) -> None:

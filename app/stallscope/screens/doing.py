@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from textual.app import App
 from textual.screen import Screen
 
 from stallprobes.frame import Bench
@@ -22,6 +23,7 @@ from stallscope.widgets.log import Log
 if TYPE_CHECKING:
     from stallprobes.frame import Frame
     from stallprobes.scope import Scope
+    from stallscope.desk import Desk
     from stallscope.settings import Settings
 
 FASTEST_NS, SLOWEST_NS = 50_000, 1_000 * MS
@@ -43,6 +45,7 @@ class Doing(Screen[None]):
     focus_name: str | None
     keys_of_probes: dict[str, str]
     trap: bool
+    desk: Desk | None = None
     _trap_at: float | None
 
     def draw(self) -> None:
@@ -342,10 +345,26 @@ class Doing(Screen[None]):
         else:
             self.notify(f"Saved {name}")
 
+    def action_matrix(self) -> None:
+        """The matrix of a check."""
+        from stallscope.desk import Desk
+        from stallscope.screens.matrix import MatrixScreen
+        from stallscope.tools import Tools
+
+        if self.desk is None:
+            self.desk = Desk(Tools())
+        screen = MatrixScreen(self.desk, self.source, self.settings, self._if_allowed)
+        self.app.push_screen(screen, self._checked)
+
+    def _checked(self, engine_is_gone: bool | None) -> None:
+        live = self._live()
+        if engine_is_gone and live is not None:
+            live.restart()
+            self.notify("A new engine starts: the check had the GPU for itself. Quiet is measured again.")
+
     def action_theme(self) -> None:
         """The next theme."""
-        at = THEMES.index(self.app.theme) if self.app.theme in THEMES else -1
-        self.app.theme = THEMES[(at + 1) % len(THEMES)]
+        next_theme(self.app)
 
     def action_help(self) -> None:
         """All keys."""
@@ -370,3 +389,9 @@ class Doing(Screen[None]):
         if bench is not None and bench.probe(message.entry.verdict.probe) is not None:
             self.focus_name = message.entry.verdict.probe
             self.explain(self.focus_name)
+
+
+def next_theme(app: App[object]) -> None:
+    """Go to the theme after the one that is on."""
+    at = THEMES.index(app.theme) if app.theme in THEMES else -1
+    app.theme = THEMES[(at + 1) % len(THEMES)]

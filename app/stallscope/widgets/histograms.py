@@ -27,16 +27,17 @@ class Histograms(Drawn):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view: FocusView | None = None
+        self.now = "last second"
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title, for each phase a few lines, the axis, a legend where there is room."""
         if self.view is None:
             return []
-        return histogram_lines(self.view, width, height)
+        return histogram_lines(self.view, width, height, self.now)
 
 
-def histogram_lines(view: FocusView, width: int, height: int) -> list[Line]:
-    """The panel for one probe."""
+def histogram_lines(view: FocusView, width: int, height: int, now: str = "last second") -> list[Line]:
+    """The panel for one probe; ``now`` says what the live histogram is of."""
     row = view.row
     state = f"{row.state} ×{short_ratio(row.ratio)}" if row.ratio and row.mark in ("bad", "warn") else row.state
     out: list[Line] = [
@@ -60,14 +61,14 @@ def histogram_lines(view: FocusView, width: int, height: int) -> list[Line]:
     out.append([(" " * (LABEL + 1), ""), (axis_letters(plot), "dim")])
     out += table
     if legend:
-        out.append([(" " * (LABEL + 1), ""), *_legend(phases)])
+        out.append([(" " * (LABEL + 1), ""), *_legend(phases, now)])
     return out
 
 
-def _legend(lanes: list[LaneView]) -> Line:
+def _legend(lanes: list[LaneView], now: str) -> Line:
     """What the letters mean, of those that can be there."""
     quiet: Line = [("░", "quiet"), (" quiet   ", "dim")] if any(lane.quiet is not None for lane in lanes) else []
-    return [*quiet, ("█", "live"), (" last second", "dim")]
+    return [*quiet, ("█", "live"), (f" {now}", "dim")]
 
 
 def decade_words(decade: int) -> str:

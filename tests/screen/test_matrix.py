@@ -1,0 +1,676 @@
+"""The matrix screen: what it looks like, what its keys do, and that it and the monitor leave each other alone.
+
+``STALLSCOPE_REMAKE=1`` writes the expected screens anew; look at the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.style import Style
+from screen.checking import Scripted, check
+from screen.test_actions import QUICK, monitor, quiet_is_known, until
+from screen.test_snapshots import RECORDING, same_as_before, text_of
+from textual.pilot import Pilot
+from textual.strip import Strip
+from textual.widgets import Input, OptionList
+
+from stallprobes import baseline, plan
+from stallprobes.backend import Options
+from stallprobes.compare import compare
+from stallprobes.driver import DriverReport
+from stallprobes.frame import CUDA, READY
+from stallprobes.gpus import Gpu, GpuProcess, Survey
+from stallprobes.matrix import QUIET, Status
+from stallprobes.plan import Plan
+from stallprobes.recording import Recording
+from stallscope.actions import CHECK_ACTIONS, known
+from stallscope.app import StallscopeApp
+from stallscope.desk import Desk, Run, State, suggestion
+from stallscope.headline import headline
+from stallscope.replay import Replay
+from stallscope.screens.ask import Ask
+from stallscope.screens.cell import CellScreen
+from stallscope.screens.choose import Choose
+from stallscope.screens.differences import Differences
+from stallscope.screens.help import Help
+from stallscope.screens.matrix import MatrixScreen
+from stallscope.screens.monitor import Monitor
+from stallscope.screens.prompt import Prompt
+from stallscope.settings import Settings
+from stallscope.sheet import Figure, Sheet
+from stallscope.source import Live, Wish
+from stallscope.tools import Tools
+from stallscope.widgets.matrix import Grid, GridView, cell_at, grid_lines, head_lines, passage_lines, places
+from stallscope.widgets.paint import length
+
+
+def screen(pilot: Pilot[None]) -> MatrixScreen:
+    found = next(one for one in pilot.app.screen_stack if isinstance(one, MatrixScreen))
+    assert isinstance(found, MatrixScreen)
+    return found
+
+
+def state(pilot: Pilot[None]) -> State:
+    return screen(pilot).desk.state
+
+
+def shown(pilot: Pilot[None]) -> str:
+    return text_of(pilot.app.screen._compositor.render_strips(pilot.app.screen.size))
+
+
+async def until_shown(pilot: Pilot[None], words: str) -> None:
+    await until(pilot, lambda: words in shown(pilot), 5.0)
+
+
+@asynccontextmanager
+async def looking(
+    given: State | None = None,
+    size: tuple[int, int] = (120, 36),
+    settings: Settings | None = None,
+    tools: Tools | None = None,
+) -> AsyncIterator[Pilot[None]]:
+    """The matrix screen over a recording: no engine, so that nothing is measured."""
+    app = StallscopeApp(lambda: Replay(Recording(RECORDING), clock=lambda: 0.0), settings or Settings())
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+        desk = Desk(tools or Tools())
+        desk.state = given or State()
+        monitor(pilot).desk = desk
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
+        await pilot.pause(0.1)
+        yield pilot
+
+
+@asynccontextmanager
+async def live(tools: Tools, size: tuple[int, int] = (140, 44)) -> AsyncIterator[Pilot[None]]:
+    """The matrix screen over a simulated GPU."""
+    source = Live(Wish(sim="h200"))
+    app = StallscopeApp(lambda: source, QUICK)
+    try:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+            await until(pilot, lambda: quiet_is_known(monitor(pilot)))
+            if isinstance(tools, Scripted):
+                tools.engine_pid = lambda: source.engine_pid
+            monitor(pilot).desk = Desk(tools)
+            await pilot.press("m")
+            await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
+            yield pilot
+    finally:
+        app.close()
+
+
+async def begin(pilot: Pilot[None], which: str = "quick") -> None:
+    """Choose how much, and wait until it measures."""
+    await pilot.press("r")
+    assert isinstance(pilot.app.screen, Choose)
+    choices = pilot.app.screen.query_one(OptionList)
+    choices.highlighted = choices.get_option_index(which)
+    await pilot.press("enter")
+
+
+async def answered(pilot: Pilot[None], key: str, path: str) -> None:
+    """Press a key that asks for a file, and type its name."""
+    await pilot.press(key)
+    assert isinstance(pilot.app.screen, Prompt)
+    pilot.app.screen.query_one(Input).value = path
+    await pilot.press("enter")
+    await until(pilot, lambda: not state(pilot).busy)
+
+
+ON_THE_TABLE = State(sheet=Sheet.of(check()), origin="new.json")
+
+
+def compared() -> State:
+    old, new = check(driver="570.9"), check(seed=2, slower=2.0)
+    found = compare(old, new)
+    return State(sheet=Sheet.of(new).compared(found), comparison=found, against="old.json", origin="new.json")
+
+
+# What it looks like.
+
+
+async def strips(given: State, size: tuple[int, int], *keys: str, settings: Settings | None = None) -> list[Strip]:
+    async with looking(given, size, settings) as pilot:
+        await pilot.press(*keys)
+        await pilot.pause(0.5)
+        return pilot.app.screen._compositor.render_strips(pilot.app.screen.size)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_the_matrix(size: tuple[int, int]) -> None:
+    found = await strips(ON_THE_TABLE, size, "b")
+    assert [strip.cell_length for strip in found] == [size[0]] * size[1]
+    same_as_before(f"matrix-{size[0]}x{size[1]}", text_of(found))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_what_changed(size: tuple[int, int]) -> None:
+    same_as_before(f"matrix-compared-{size[0]}x{size[1]}", text_of(await strips(compared(), size, "w")))
+
+
+@pytest.mark.parametrize(("name", "keys"), [("cell", ("b", "enter")), ("help", ("question_mark",))])
+async def test_what_lies_over_it(name: str, keys: tuple[str, ...]) -> None:
+    same_as_before(f"matrix-{name}-120x36", text_of(await strips(ON_THE_TABLE, (120, 36), *keys)))
+
+
+async def test_in_ascii_it_is_the_same_in_other_letters() -> None:
+    text = text_of(await strips(ON_THE_TABLE, (120, 36), "b", settings=Settings(ascii=True)))
+    assert text.isascii()
+    same_as_before("matrix-120x36-ascii", text)
+
+
+async def test_without_colour_no_colour_is_left_and_every_cell_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    found = await strips(ON_THE_TABLE, (80, 24), "b")
+    styles: list[Style] = [segment.style for strip in found for segment in strip if segment.style is not None]
+    assert all(style.color is None and style.bgcolor is None for style in styles)
+    same_as_before("matrix-80x24", text_of(found))
+
+
+async def test_sizes_up_to_very_large_have_no_line_too_long_or_short() -> None:
+    for size in ((60, 18), (100, 30), (150, 40), (250, 70)):
+        found = await strips(ON_THE_TABLE, size, "b")
+        assert [strip.cell_length for strip in found] == [size[0]] * size[1]
+        assert "STARVED" in text_of(found)
+    assert "too small" in text_of(await strips(ON_THE_TABLE, (40, 10)))
+
+
+async def test_an_empty_table_says_what_can_be_done() -> None:
+    async with looking() as pilot:
+        assert "o opens a saved one" in shown(pilot)
+        for key in ("enter", "w", "b", "f", "d", "up", "right", "pagedown", "home", "end", "x", "r"):
+            await pilot.press(key)
+            assert isinstance(pilot.app.screen, MatrixScreen)
+        for key in ("s", "c"):
+            await pilot.press(key)
+            await until_shown(pilot, "no check yet")
+
+
+def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
+    for action in CHECK_ACTIONS:
+        assert callable(getattr(MatrixScreen, f"action_{action.name}"))
+
+
+async def test_palette_help_and_last_line_have_the_actions() -> None:
+    async with looking(ON_THE_TABLE, (250, 60)) as pilot:
+        titles = [command.title for command in pilot.app.get_system_commands(screen(pilot))]
+        line = shown(pilot).splitlines()[-1]
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, Help)
+        text = str(pilot.app.screen.text())
+        for action in known(True, CHECK_ACTIONS):
+            assert any(title.startswith(action.title) for title in titles)
+            assert action.what in text
+            assert not action.rank or action.title in line
+
+
+# Looking around.
+
+
+async def test_the_chosen_cell_moves_and_what_is_seen_follows_it() -> None:
+    async with looking(ON_THE_TABLE, (80, 24)) as pilot:
+        seen = screen(pilot)
+        assert seen.focus_key == ("launch", "spin")
+        await pilot.press("down", "right", "right")
+        assert seen.focus_key == ("d2d", "d2h-pinned-large")
+        await pilot.press("end")
+        assert seen.focus_key == ("d2d", "context-churn")
+        assert seen.first[1] > 0
+        assert "context" in shown(pilot)
+        await pilot.press("end")
+        assert seen.focus_key == ("d2h-pinned", "context-churn")
+        await pilot.press("home")
+        assert seen.focus_key == ("d2h-pinned", QUIET)
+        await pilot.press("home")
+        assert seen.focus_key == ("launch", QUIET)
+        await pilot.press("pagedown")
+        assert seen.focus_key == ("d2h-pinned", QUIET)
+        await pilot.press("pageup", "left", "up")
+        assert seen.focus_key == ("launch", QUIET)
+        assert "call p50" in shown(pilot)
+
+
+async def test_a_click_chooses_a_cell_and_another_one_enters_it() -> None:
+    async with looking(ON_THE_TABLE) as pilot:
+        grid = screen(pilot).query_one(Grid)
+        at = grid.places
+        where = (at.label + 2 * at.cell + 3, 1 + at.head + 2 * at.each)
+        await pilot.click("#grid", offset=where)
+        assert screen(pilot).focus_key == ("d2d@secondary", "host-alloc-free")
+        await pilot.click("#grid", offset=where)
+        assert isinstance(pilot.app.screen, CellScreen)
+
+
+async def test_a_click_on_the_last_line_does_what_the_key_does() -> None:
+    async with looking(ON_THE_TABLE) as pilot:
+        line = shown(pilot).splitlines()[-1]
+        await pilot.click("#keys", offset=(line.index("worst first") + 2, 0))
+        assert screen(pilot).worst_first
+        await pilot.click("#keys", offset=(line.index("compare") + 2, 0))
+        await until(pilot, lambda: isinstance(pilot.app.screen, Prompt))
+
+
+async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
+    async with looking(ON_THE_TABLE, (60, 18)) as pilot:
+        seen = screen(pilot)
+        before = seen.focus_key
+        grid = seen.query_one(Grid)
+        for rows, columns in ((0, 1), (0, 1), (0, -1), (9, 9)):
+            seen.on_grid_rolled(Grid.Rolled(rows, columns))
+        assert seen.focus_key == before
+        assert seen.first == grid.places.kept(grid.view, (99, 99))
+
+
+async def test_the_worst_come_first_on_demand_and_the_worst_cell_is_found() -> None:
+    async with looking(ON_THE_TABLE) as pilot:
+        await pilot.press("w")
+        view = screen(pilot).query_one(Grid).view
+        assert view.columns[:2] == (QUIET, "host-alloc-free")
+        assert view.rows[0] == "d2h-pinned"
+        assert screen(pilot).focus_key == ("d2h-pinned", "host-alloc-free")
+        await pilot.press("w")
+        assert screen(pilot).query_one(Grid).view.rows[0] == "launch"
+        await pilot.press("home", "home", "b")
+        assert screen(pilot).focus_key == ("d2h-pinned", "host-alloc-free")
+
+
+async def test_the_figures_go_from_judged_to_percentiles_and_back() -> None:
+    async with looking(ON_THE_TABLE) as pilot:
+        found = []
+        for _ in range(4):
+            found.append(screen(pilot).figure)
+            await pilot.press("f")
+        assert found == [Figure.JUDGED, Figure.P50, Figure.P99, Figure.JUDGED]
+
+
+async def test_a_cell_shows_its_histograms_its_sentence_and_what_helps() -> None:
+    async with looking(ON_THE_TABLE) as pilot:
+        await pilot.press("b", "enter")
+        await until_shown(pilot, "What helps")
+        text = shown(pilot)
+        for words in ("call", "wait", "░ quiet", "█ beside it", "STARVED", "Pinning pages is slow", "◆"):
+            assert words in text
+        await pilot.press("left")
+        await until_shown(pilot, "spin kernel")
+        await pilot.press("escape")
+        assert screen(pilot).focus_key == ("d2h-pinned", "spin")
+
+
+async def test_a_cell_without_calls_says_why() -> None:
+    async with looking(ON_THE_TABLE) as pilot:
+        for column, words in (("peer-copy-behind-kernel", "a second GPU is needed"), ("context-churn", "did not run")):
+            screen(pilot).focus_key = ("launch", column)
+            screen(pilot).draw()
+            await pilot.press("enter")
+            await until_shown(pilot, words)
+            await pilot.press("escape")
+
+
+# Running.
+
+
+async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> None:
+    tools = Scripted(pace_s=0.2)
+    async with live(tools) as pilot:
+        await pilot.press("r")
+        assert "Seed 1" in shown(pilot)
+        await pilot.press("escape")
+        await begin(pilot)
+        await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 2)  # type: ignore[union-attr]
+        assert not tools.engine_was_there
+        for words in ("measuring", "s left", "order by seed 1", "quick check", "×1.0"):
+            await until_shown(pilot, words)
+        await until(pilot, lambda: state(pilot).run is None)
+        sheet = state(pilot).sheet
+        assert sheet is not None
+        assert not any(cell.status is Status.MISSING for cell in sheet.matrix.cells.values())
+        assert state(pilot).unsaved
+        assert tools.grounds[0].options.paced is False
+        await until_shown(pilot, "not saved")
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+        await until_shown(pilot, "A new engine starts")
+        await until(pilot, lambda: monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
+        await until(pilot, lambda: quiet_is_known(monitor(pilot)))
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
+        assert state(pilot).sheet is sheet
+
+
+async def test_without_a_check_the_monitors_engine_stays() -> None:
+    async with live(Scripted()) as pilot:
+        source = monitor(pilot).source
+        assert isinstance(source, Live)
+        engine = source.engine_pid
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+        await pilot.pause(0.3)
+        assert source.engine_pid == engine
+
+
+async def test_stopped_it_keeps_what_was_measured() -> None:
+    async with live(Scripted(pace_s=0.1)) as pilot:
+        await begin(pilot, "whole")
+        await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 3)  # type: ignore[union-attr]
+        await pilot.press("r", "o", "s", "c")
+        assert isinstance(pilot.app.screen, MatrixScreen)
+        await pilot.press("x")
+        await until(pilot, lambda: state(pilot).run is None)
+        sheet = state(pilot).sheet
+        assert sheet is not None
+        assert sheet.matrix.interrupted
+        measured = sum(bool(cell.repeats) for cell in sheet.matrix.cells.values())
+        assert 0 < measured < len(sheet.matrix.cells)
+        await until_shown(pilot, f"Stopped: {measured} of {len(sheet.matrix.cells)} cells")
+        assert "INTERRUPTED" in shown(pilot)
+
+
+async def test_an_engine_that_is_lost_is_told_and_measured_cells_stay() -> None:
+    async with live(Scripted(fails_after=6)) as pilot:
+        await begin(pilot)
+        await until(pilot, lambda: state(pilot).run is None and state(pilot).note)
+        await until_shown(pilot, "killed by SIGKILL")
+        assert "cells were measured before, and stay" in shown(pilot)
+        sheet = state(pilot).sheet
+        assert sheet is not None
+        assert sheet.matrix.interrupted
+        assert any(cell.status is Status.OK for cell in sheet.matrix.cells.values())
+
+
+async def test_a_check_that_fails_at_once_leaves_what_was_there() -> None:
+    async with live(Scripted(fails_after=0)) as pilot:
+        screen(pilot).desk.state = ON_THE_TABLE
+        await begin(pilot)
+        await until(pilot, lambda: state(pilot).run is None and state(pilot).bad)
+        assert state(pilot).sheet is ON_THE_TABLE.sheet
+        assert state(pilot).origin == "new.json"
+
+
+async def test_a_mistake_in_the_program_is_told_and_nothing_waits_for_ever() -> None:
+    class Broken(Scripted):
+        def plan(self, quick: bool) -> Plan:
+            raise ZeroDivisionError("made up")
+
+    async with live(Broken()) as pilot:
+        await begin(pilot)
+        await until(pilot, lambda: state(pilot).run is None)
+        assert "ZeroDivisionError: made up" in state(pilot).note
+
+
+async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
+    tools = Scripted(pace_s=0.05)
+    async with live(tools) as pilot:
+        await begin(pilot, "whole")
+        await until(pilot, lambda: tools.running.is_set())
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, Ask)
+        await pilot.press("n")
+        assert state(pilot).run is not None
+        await pilot.press("m", "y")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+        desk = monitor(pilot).desk
+        assert desk is not None
+        assert desk.state.run is None
+        assert desk.state.sheet is not None
+        await until(pilot, lambda: monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
+
+
+async def test_on_a_shared_gpu_it_asks_before_it_disturbs(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = Scripted()
+    async with live(tools) as pilot:
+        monkeypatch.setattr(monitor(pilot), "shared_with", lambda: ("python (pid 77)",))
+        await begin(pilot)
+        assert isinstance(pilot.app.screen, Ask)
+        await pilot.press("n")
+        await pilot.pause(0.2)
+        assert state(pilot).run is None
+        assert not tools.grounds
+        await begin(pilot)
+        await pilot.press("y")
+        await until(pilot, lambda: tools.running.is_set())
+
+
+async def test_keys_answer_and_leaving_does_not_wait_also_while_the_check_is_deaf() -> None:
+    tools = Scripted(deaf=4.0)
+    async with live(tools) as pilot:
+        await begin(pilot)
+        await until(pilot, lambda: tools.running.is_set())
+        begun = time.monotonic()
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, Help)
+        await pilot.press("escape")
+        assert time.monotonic() - begun < tools.deaf / 2
+        await pilot.press("q")
+        await asyncio.sleep(0.1)
+        assert not pilot.app.is_running
+        begun = time.monotonic()
+    assert time.monotonic() - begun < tools.deaf / 2
+
+
+async def test_in_a_replay_nothing_can_be_measured_and_files_can_be_opened(tmp_path: Path) -> None:
+    baseline.save(check(), tmp_path / "a.json")
+    async with looking() as pilot:
+        await pilot.press("r", "x")
+        assert isinstance(pilot.app.screen, MatrixScreen)
+        await answered(pilot, "o", str(tmp_path / "a.json"))
+        assert state(pilot).sheet is not None
+
+
+# Files.
+
+
+async def test_saved_and_opened_it_is_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    async with looking(replace(ON_THE_TABLE, origin="", unsaved=True)) as pilot:
+        assert suggestion(state(pilot)).startswith("check-")
+        await answered(pilot, "s", str(file))
+        assert state(pilot).origin == str(file)
+        assert not state(pilot).unsaved
+        await until_shown(pilot, "Saved to")
+        await answered(pilot, "o", str(file))
+        sheet = state(pilot).sheet
+        assert sheet is not None
+        assert sheet is not ON_THE_TABLE.sheet
+        assert sheet.figures.keys() == ON_THE_TABLE.sheet.figures.keys()  # type: ignore[union-attr]
+        assert sheet.counts() == ON_THE_TABLE.sheet.counts()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("key", "changed"), [("n", False), ("y", True)])
+async def test_it_asks_before_it_overwrites(tmp_path: Path, key: str, changed: bool) -> None:
+    file = tmp_path / "a.json"
+    file.write_text("something else")
+    async with looking(ON_THE_TABLE) as pilot:
+        await answered(pilot, "s", str(file))
+        await until(pilot, lambda: isinstance(pilot.app.screen, Ask))
+        await until_shown(pilot, "Overwrite")
+        await pilot.press(key)
+        await until(pilot, lambda: not state(pilot).busy)
+        await pilot.pause(0.2)
+    assert (file.read_text() != "something else") is changed
+
+
+async def test_escape_at_the_prompt_does_nothing(tmp_path: Path) -> None:
+    async with looking(ON_THE_TABLE) as pilot:
+        for key in ("o", "s", "c"):
+            await pilot.press(key)
+            assert isinstance(pilot.app.screen, Prompt)
+            await pilot.press("escape")
+        await pilot.press("o", "enter")
+        assert state(pilot) is ON_THE_TABLE
+        await pilot.press("o", *"~/q.json")
+        assert isinstance(pilot.app.screen, Prompt)
+        assert pilot.app.screen.query_one(Input).value == "~/q.json"
+
+
+@pytest.mark.parametrize("key", ["o", "c"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "cannot be read"), ("", "is empty"), ("{}", "is no check"), ('{"schema": "stallscope.check/1', "cut off")],
+)
+async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes(
+    tmp_path: Path, key: str, content: str | None, words: str
+) -> None:
+    file = tmp_path / "a.json"
+    if content is not None:
+        file.write_text(content)
+    async with looking(ON_THE_TABLE, (200, 40)) as pilot:
+        await answered(pilot, key, str(file))
+        assert words in state(pilot).note
+        assert state(pilot).bad
+        await until_shown(pilot, words)
+        assert state(pilot).sheet is ON_THE_TABLE.sheet
+
+
+async def test_a_folder_that_is_not_there_is_told_when_saving(tmp_path: Path) -> None:
+    async with looking(ON_THE_TABLE) as pilot:
+        await answered(pilot, "s", str(tmp_path / "none" / "a.json"))
+        assert state(pilot).bad
+        assert "none" in state(pilot).note
+
+
+async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_differs(tmp_path: Path) -> None:
+    baseline.save(check(driver="570.9"), tmp_path / "old.json")
+    new = State(sheet=Sheet.of(check(seed=2, slower=2.0)), origin="new.json")
+    async with looking(new, (160, 44)) as pilot:
+        await answered(pilot, "c", str(tmp_path / "old.json"))
+        assert state(pilot).comparison is not None
+        await until_shown(pilot, "SLOWER")
+        for words in ("SAME", "what changed", "driver: 570.9 → 580.1"):
+            assert words in shown(pilot)
+        await pilot.press("w")
+        assert screen(pilot).focus_key == ("launch", "alloc-async")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, CellScreen) and "SLOWER" in shown(pilot))
+        await pilot.press("escape", "d")
+        assert isinstance(pilot.app.screen, Differences)
+        text = str(pilot.app.screen.text())
+        for words in ("driver: 570.9 → 580.1", "SLOWER", "1%", "old.json"):
+            assert words in text
+        await pilot.press("escape", "f")
+        assert screen(pilot).figure is Figure.JUDGED
+        await pilot.press("c")
+        assert state(pilot).comparison is None
+        await until(pilot, lambda: "SLOWER" not in shown(pilot))
+
+
+@pytest.mark.parametrize("key", ["n", "y"])
+async def test_another_gpu_is_compared_only_when_one_says_so(tmp_path: Path, key: str) -> None:
+    old = check()
+    baseline.save(replace(old, fingerprint={**old.fingerprint, "gpu": "Another GPU"}), tmp_path / "old.json")
+    async with looking(ON_THE_TABLE) as pilot:
+        await answered(pilot, "c", str(tmp_path / "old.json"))
+        await until(pilot, lambda: isinstance(pilot.app.screen, Ask))
+        await until_shown(pilot, "Another GPU")
+        await pilot.press(key)
+        await until(pilot, lambda: not state(pilot).busy and (key == "n" or state(pilot).comparison is not None))
+        assert (state(pilot).comparison is not None) is (key == "y")
+
+
+# The whole of it, on a simulated GPU.
+
+
+async def test_a_real_check_of_the_simulated_gpu_finds_its_stall() -> None:
+    class Small(Tools):
+        def plan(self, quick: bool) -> Plan:
+            return plan.plan(("launch", "d2d@secondary"), ("spin", "alloc-async"), quick=quick)
+
+    async with live(Small()) as pilot:
+        await begin(pilot)
+        await until(pilot, lambda: state(pilot).run is None and state(pilot).sheet is not None, 60.0)
+        sheet = state(pilot).sheet
+        assert sheet is not None
+        assert not state(pilot).bad
+        assert sheet.matrix.simulated
+        assert sheet.worst(changed=False) == ("d2d@secondary", "spin")
+        await until_shown(pilot, "SIMULATED")
+
+
+# Panels as functions.
+
+VIEW = GridView("a", ("one", "two", "three"), ("quiet", *(f"column-{n}" for n in range(9))))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 131, 250])
+@pytest.mark.parametrize("height", [3, 5, 9, 14, 40])
+def test_the_grid_fits_and_what_is_drawn_at_a_place_is_found_there(width: int, height: int) -> None:
+    lines = grid_lines(VIEW, width, height)
+    assert len(lines) <= height
+    assert all(length(line) <= width for line in lines)
+    found = {
+        cell for y in range(height) for x in range(width) if (cell := cell_at(VIEW, width, height, x, y)) is not None
+    }
+    at = places(VIEW, width, height)
+    assert len(found) == min(at.rows, 3) * (1 + min(at.columns, 9))
+
+
+@pytest.mark.parametrize("focus", [(0, 0), (2, 9), (1, 5)])
+def test_the_chosen_cell_can_always_be_seen(focus: tuple[int, int]) -> None:
+    view = replace(VIEW, focus=focus)
+    view = replace(view, first=places(view, 44, 6).showing(view))
+    (line,) = (line for line in grid_lines(view, 44, 6) if line[0][0] == "▸")
+    assert [text for text, _ in line].count("▸") == 2
+    assert focus in {cell_at(view, 44, 6, x, y) for x in range(44) for y in range(6)}
+
+
+def test_words_that_do_not_fit_end_with_an_ellipsis() -> None:
+    lines = passage_lines((("STALLED", "bad", "word " * 60),), 40, 3)
+    assert len(lines) == 3
+    assert "".join(part for part, _ in lines[-1]).endswith("…")
+    assert all(length(line) <= 40 for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 250])
+def test_the_lines_above_say_how_far_it_is(width: int) -> None:
+    run = Run(quick=True, seed=1, began_s=100.0, done=30, total=60, left_s=12.4, text="repeat 1 of 4 · spin kernel")
+    view = headline(replace(ON_THE_TABLE, run=run), 165.5)
+    text = "\n".join("".join(part for part, _ in line) for line in head_lines(view, width))
+    for words in ("measuring 1:05", "50%", "12 s left", "30 of 60"):
+        assert words in text
+    assert all(length(line) <= width for line in head_lines(view, width))
+
+
+def test_a_gpu_that_is_lent_is_free_and_comes_with_what_is_known_of_it() -> None:
+    source = Live(Wish(sim="h200", seed=7))
+    source.start()
+    try:
+        ground = source.lend().result(20)
+        assert source.engine_pid is None
+        assert ground.backend != CUDA
+        assert ground.gpu is None
+        assert ground.options == Options(profile="h200", seed=7)
+    finally:
+        source.close()
+
+
+@pytest.mark.parametrize(
+    ("processes", "count", "lent"),
+    [((), 2, "GPU-aaaa,GPU-bbbb"), ((), 1, "GPU-aaaa"), ((GpuProcess(7, "train", None),), 2, "GPU-aaaa")],
+)
+def test_a_second_gpu_comes_along_only_when_it_is_wanted_and_nobody_computes_there(
+    processes: tuple[GpuProcess, ...], count: int, lent: str
+) -> None:
+    gpus = tuple(
+        Gpu(uuid, pci, "Made-up GPU", nvml_index=n, cuda_index=n, processes=there)
+        for n, (uuid, pci, there) in enumerate(
+            (("GPU-aaaa", "0000:01:00.0", (GpuProcess(8, "other", None),)), ("GPU-bbbb", "0000:02:00.0", processes))
+        )
+    )
+    source = Live(Wish(), survey=lambda: Survey(gpus, DriverReport(cuda_version=13000)))
+    source.start()
+    try:
+        ground = source.lend(count).result(40)
+        assert ground.backend == CUDA
+        assert ground.gpu == lent
+        assert ground.survey is not None
+        assert "Made-up GPU" in ground.label
+    finally:
+        source.close()
