@@ -223,6 +223,8 @@ class _Check:
     def _measure(self, blocks: list[_Block], options: Options) -> None:
         """Go through the blocks, with a new engine whenever the old one is gone or cannot be had with all of them."""
         while blocks:
+            if self._stops():
+                raise Stopped
             victims = {victim.row.name: victim for block in blocks for victim in block.victims}
             disturbances = {block.disturbance.column.name: block.disturbance for block in blocks}
             bench = Bench(tuple(victims.values()), tuple(disturbances.values()), self._backend, options, self._stops)
