@@ -147,6 +147,7 @@ ENTRIES = (
         causes=(
             Cause(
                 context="same",
+                stream="other",
                 why="Stream-ordered allocation grows or trims its pool.",
                 helps="Raise the pool's release threshold so that it keeps its memory.",
             ),
