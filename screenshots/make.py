@@ -5,6 +5,8 @@ Replays each file of ``screenshots/recordings`` on the screen, without a termina
     PATTERN.svg          the monitor just before the stall ends, the victim in focus
     explain.svg          the explanation, over the first recording
     picker.svg           the patterns to pick from, over the first recording
+    matrix.svg           a recorded check of two H200s, the worst first
+    matrix-cell.svg      one of its cells: what it is, why, and its histograms
     stall-appears.svg    the same recording from before the pattern goes on, animated by CSS
 
 The SVG files need nothing but the package, load nothing from the network, and are the same bytes each time.
@@ -33,15 +35,19 @@ sys.path[:0] = [str(ROOT / "app"), str(ROOT / "probes")]
 from rich.style import Style  # noqa: E402
 from textual.widgets import OptionList  # noqa: E402
 
+from stallprobes import baseline  # noqa: E402
 from stallprobes.model import Role  # noqa: E402
 from stallprobes.recording import Recording  # noqa: E402
 from stallprobes.scope import Scope  # noqa: E402
 from stallscope.app import StallscopeApp  # noqa: E402
 from stallscope.benches import gpu_words  # noqa: E402
+from stallscope.desk import State  # noqa: E402
 from stallscope.replay import Replay  # noqa: E402
+from stallscope.screens.matrix import MatrixScreen  # noqa: E402
 from stallscope.screens.monitor import Monitor  # noqa: E402
 from stallscope.screens.picker import Picker  # noqa: E402
 from stallscope.settings import Settings  # noqa: E402
+from stallscope.sheet import Sheet  # noqa: E402
 from stallscope.widgets.log import worst_first  # noqa: E402
 
 if TYPE_CHECKING:
@@ -50,6 +56,8 @@ if TYPE_CHECKING:
     from textual.strip import Strip
 
 RECORDINGS = ROOT / "screenshots" / "recordings"
+CHECK = ROOT / "tests" / "gpu" / "recorded" / "check-h200x2-1.json.gz"
+CELL = ("d2d@secondary", "spin")
 SIZE = (140, 44)
 # The recordings are 11 s long: a heat map of 60 s would be empty for the most part.
 SETTINGS = Settings(history_seconds=14)
@@ -336,6 +344,33 @@ class Stage:
         return " · ".join((bench.title, gpu_words(bench), *bench.facts, when))
 
 
+async def draw_check(recording: Path, file: Path) -> dict[str, str]:
+    """The pictures of the recorded check ``file``; ``recording`` is what the monitor under it shows."""
+    stage = Stage(Recording(recording))
+    matrix = baseline.load(file)
+    print_of = matrix.fingerprint
+    facts = (f"driver {print_of['driver']}", f"CUDA {print_of['cuda']}", matrix.started_at[:10])
+    title = " · ".join(("an interference matrix", str(print_of["gpu"]), *facts))
+    made: dict[str, str] = {}
+    async with stage.open():
+        stage.monitor.desk.state = State(sheet=Sheet.of(matrix), origin=file.name.removesuffix(".gz"))
+        stage.monitor.action_matrix()
+        while not isinstance(stage.app.screen, MatrixScreen):
+            await stage.settle()
+        screen = stage.app.screen
+        screen.worst_first = True
+        screen.focus_key = CELL
+        screen.draw()
+        await stage.settle()
+        await stage.settle()
+        made["matrix"] = still(stage.strips(), stage.ground, title)
+        screen.action_check_cell()
+        await stage.settle()
+        await stage.settle()
+        made["matrix-cell"] = still(stage.strips(), stage.ground, f"{' beside '.join(CELL)} · {title}")
+    return made
+
+
 async def draw(file: Path, first: bool) -> dict[str, str]:
     """The pictures of one recording by their names; of the first one more than of the others."""
     recording = Recording(file)
@@ -381,6 +416,9 @@ def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
         for name, svg in asyncio.run(draw(file, number == 0)).items():
             made.append(out / f"{name}.svg")
             made[-1].write_text(svg, encoding="utf-8")
+    for name, svg in asyncio.run(draw_check(min(recordings.glob("*.rec")), CHECK)).items():
+        made.append(out / f"{name}.svg")
+        made[-1].write_text(svg, encoding="utf-8")
     return made
 
 

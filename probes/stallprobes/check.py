@@ -272,6 +272,8 @@ class _Check:
                 rest = bench.quiet(block.victims, lengths, dice)
                 self._close(pending, rest)
                 pending = None
+                if block.repeat:
+                    self._tell_quiet()
 
     def _close(
         self, pending: tuple[_Block, dict[str, Window], dict[str, Window]] | None, after: Mapping[str, Window]
@@ -304,13 +306,27 @@ class _Check:
         self._quiets[HOST].setdefault(block.repeat, []).append(quiet)
 
     def _tell(self, block: _Block) -> None:
+        for row in (*(victim.row.name for victim in block.victims), HOST):
+            self._tell_cell(row, block.disturbance.column.name)
+
+    def _tell_cell(self, row: str, column: str) -> None:
         if self._progress is None:
             return
-        for victim in block.victims:
-            row, column = victim.row.name, block.disturbance.column.name
-            cell = self._tallies[row, column].cell(row, column, self._repeats, self._host)
+        cell = self._tallies[row, column].cell(row, column, self._repeats, self._host)
+        with self._telling:
+            self._progress(Progress(self._done, self._total, self._left_s(), self._text, cell))
+
+    def _tell_quiet(self) -> None:
+        """The column quiet as it is after a whole repeat: it takes too long to add up after every block."""
+        if self._progress is None:
+            return
+        for row in self._plan.rows:
+            cell = quiet_cell(row.name, QUIET, self._quiet_repeats(row.name), ())
             with self._telling:
                 self._progress(Progress(self._done, self._total, self._left_s(), self._text, cell))
+
+    def _quiet_repeats(self, row: str) -> list[Repeat]:
+        return [_quiet_repeat(windows) for _, windows in sorted(self._quiets[row].items())]
 
     def _note_troubles(self, bench: Bench, block: _Block) -> None:
         """A probe that stopped by an error: its row or its column cannot be measured any more."""
@@ -350,7 +366,9 @@ class _Check:
             for victim in block.victims:
                 if out(victim, block.disturbance):
                     tally = self._tallies[victim.row.name, block.disturbance.column.name]
-                    tally.status, tally.reason = status, reason
+                    if tally.status is None:
+                        tally.status, tally.reason = status, reason
+                        self._tell_cell(victim.row.name, block.disturbance.column.name)
                     self._total -= 1
                 else:
                     stay.append(victim)
@@ -369,8 +387,7 @@ class _Check:
             window_s, shortest_s, stretch = _VIRTUAL_S, _VIRTUAL_SHORTEST_S, _VIRTUAL_STRETCH
         else:
             shortest_s, stretch = _SHORTEST_S, _STRETCH
-            budget = QUICK_BUDGET_S if self._plan.quick else BUDGET_S
-            remaining = budget - (time.monotonic() - self._began)
+            remaining = self._budget_s - (time.monotonic() - self._began)
             each = remaining / len(left) - self._overhead_s
             window_s = min(max(each / (len(block.victims) * (1 + _QUIET_PART)), _SHORTEST_S), _LONGEST_S)
         if block.repeat == 0:
@@ -386,11 +403,18 @@ class _Check:
             self._progress(Progress(self._done, self._total, self._left_s(), self._text))
 
     def _left_s(self) -> float | None:
-        """Seconds left by the pace so far, None in the first part of it, which is not like the rest."""
-        done = self._done / max(self._total, 1)
-        if done < 1 / (self._repeats + 1):
+        """Seconds left: by the pace so far or, while there is none yet, by what the check may take at most."""
+        spent, done = time.monotonic() - self._began, self._done / max(self._total, 1)
+        if done >= 1 / (self._repeats + 1):
+            return spent * (1 - done) / done
+        if self._backend == "sim":
             return None
-        return (time.monotonic() - self._began) * (1 - done) / done
+        longest = self._total * _LONGEST_S * (1 + _QUIET_PART) + len(self._plan.disturbances)
+        return max(min(self._budget_s, longest) - spent, 0.0)
+
+    @property
+    def _budget_s(self) -> float:
+        return QUICK_BUDGET_S if self._plan.quick else BUDGET_S
 
     def _stops(self) -> bool:
         return self._ending.is_set() or self._stop()
@@ -401,7 +425,7 @@ class _Check:
     def _cells(self) -> dict[tuple[str, str], Cell]:
         cells = {}
         for row in self._plan.rows:
-            repeats = [_quiet_repeat(windows) for _, windows in sorted(self._quiets[row.name].items())]
+            repeats = self._quiet_repeats(row.name)
             others = []
             for one in self._plan.disturbances:
                 key = (row.name, one.column.name)
