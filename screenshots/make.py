@@ -41,13 +41,14 @@ from stallprobes.recording import Recording  # noqa: E402
 from stallprobes.scope import Scope  # noqa: E402
 from stallscope.app import StallscopeApp  # noqa: E402
 from stallscope.benches import gpu_words  # noqa: E402
-from stallscope.desk import State  # noqa: E402
+from stallscope.desk import Desk, State  # noqa: E402
 from stallscope.replay import Replay  # noqa: E402
 from stallscope.screens.matrix import MatrixScreen  # noqa: E402
 from stallscope.screens.monitor import Monitor  # noqa: E402
 from stallscope.screens.picker import Picker  # noqa: E402
 from stallscope.settings import Settings  # noqa: E402
 from stallscope.sheet import Sheet  # noqa: E402
+from stallscope.tools import Tools  # noqa: E402
 from stallscope.widgets.log import worst_first  # noqa: E402
 
 if TYPE_CHECKING:
@@ -353,6 +354,7 @@ async def draw_check(recording: Path, file: Path) -> dict[str, str]:
     title = " · ".join(("an interference matrix", str(print_of["gpu"]), *facts))
     made: dict[str, str] = {}
     async with stage.open():
+        stage.monitor.desk = Desk(Tools())
         stage.monitor.desk.state = State(sheet=Sheet.of(matrix), origin=file.name.removesuffix(".gz"))
         stage.monitor.action_matrix()
         while not isinstance(stage.app.screen, MatrixScreen):

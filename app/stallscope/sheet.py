@@ -28,9 +28,12 @@ Key = tuple[str, str]
 # Two letters beside each figure say what its colour says; the tail is marked apart.
 MARKS = {"stalled": "!!", "slower": "!", "host": "~", "unsure": "?"}
 TAIL_MARK = "!*"
+DUE_MARK = "!d"
+DUE = "due"
 LEGEND = (
     ("!!", "stalled"),
     ("!*", "at p99 only"),
+    ("!d", "rare"),
     ("!", "slower"),
     ("?", "unsure"),
     ("~", "host noise"),
@@ -75,7 +78,7 @@ class Part:
     """One phase of a cell: microseconds at p50 and p99 now and in quiet, None where there are no calls.
 
     ``kind``, ``quantile`` and ``ratio`` are those of the phase's worst verdict; "quiet", "p50" and the middles' ratio
-    where none is worse.
+    where none is worse. The quantile ``DUE`` says that p99 counts from when calls were due.
     """
 
     now_us: Mapping[int, float]
@@ -117,17 +120,28 @@ def figures(cell: Cell) -> Figures:
 
 
 def _part(cell: Cell, phase: Phase) -> Part:
-    lane = Lane(phase)
-    # Not by the cell's own properties: they would keep every histogram of the whole matrix unpacked.
-    now = _percentiles(repeat.lanes[lane] for repeat in cell.repeats if lane in repeat.lanes)
-    both = ((repeat.before, repeat.after) for repeat in cell.repeats)
-    quiet = _percentiles(lanes[lane] for pair in both for lanes in pair if lane in lanes)
-    part = Part(now, quiet)
-    own = [one for one in cell.verdicts if one.phase is phase and one.ratio is not None]
+    part = _most_times_quiet(cell, phase)
+    # Rare stalls are told by when calls were due, which is no phase of their own on the screen.
+    mine = (phase, Phase.INTENDED) if phase is Phase.CALL else (phase,)
+    own = [one for one in cell.verdicts if one.phase in mine and one.ratio is not None]
     worst = max(own, key=lambda one: (severity(one), one.ratio), default=None)
     if worst is None or severity(worst) == 0:
         return replace(part, ratio=part.times(50))
-    return replace(part, kind=worst.kind, quantile=worst.quantile, ratio=worst.ratio)
+    quantile = DUE if worst.phase is Phase.INTENDED else worst.quantile
+    return replace(part, kind=worst.kind, quantile=quantile, ratio=worst.ratio)
+
+
+def _most_times_quiet(cell: Cell, phase: Phase) -> Part:
+    """The phase's percentiles; where a turn makes several of its calls, those of the one that is most times quiet."""
+    known = [lane for repeat in cell.repeats[:1] for lane in repeat.lanes if lane.phase is phase and lane.label]
+    parts = []
+    for lane in known or [Lane(phase)]:
+        # Not by the cell's own properties: they would keep every histogram of the whole matrix unpacked.
+        now = _percentiles(repeat.lanes[lane] for repeat in cell.repeats if lane in repeat.lanes)
+        both = ((repeat.before, repeat.after) for repeat in cell.repeats)
+        quiet = _percentiles(lanes[lane] for pair in both for lanes in pair if lane in lanes)
+        parts.append(Part(now, quiet))
+    return max(parts, key=lambda part: part.times(50) or 0.0)
 
 
 def _percentiles(parts: Iterable[Histogram]) -> dict[int, float]:
@@ -241,7 +255,8 @@ def _square(part: Part | None, figure: Figure, letter: str = "") -> Square:
     if part is None:
         return Square("")
     ratio = part.ratio if figure is Figure.JUDGED else part.times(50 if figure is Figure.P50 else 99)
-    mark = TAIL_MARK if part.kind == "stalled" and part.quantile == "p99" else MARKS.get(part.kind, "")
+    tails = {"p99": TAIL_MARK, DUE: DUE_MARK} if part.kind == "stalled" else {}
+    mark = tails.get(part.quantile, MARKS.get(part.kind, ""))
     return Square(f"{_ratio(ratio)}{letter}{mark:<2}", STYLES.get(part.kind, ""))
 
 
