@@ -29,6 +29,8 @@ ENOUGH = {50: 8, 99: 200}
 LIKELY = 0.05
 # Up to so many times what chance does, the number of slow calls varies between repeats as that of independent calls.
 SCATTER = 2.0
+# The same of one cell by itself, seen with few repeats: above it chance lies 1 time in 50.
+SCATTER_OF_ONE = 2.6
 # How many times its row's quiet a figure may be for both to have one cause, such as the CPU's clock.
 ALIKE = 10.0
 FAIL_ON = frozenset({"slower", "starved"})
@@ -302,10 +304,9 @@ class _Judge:
         if variance > _JUMPY * known.variance:
             return min(1.0, 2 * found)
         # A cell whose own repeats scatter more is never taken for as tame as the others.
-        scatter = max(scatter, part.scatters, 1.0)
-        if scatter > SCATTER:
+        if scatter > SCATTER or part.scatters > SCATTER_OF_ONE:
             return min(1.0, 2 * found)
-        return min(1.0, 2 * found, 2 * part.cuts * student(part.far() / math.sqrt(scatter), freedom))
+        return min(1.0, 2 * found, 2 * part.cuts * student(part.far() / math.sqrt(max(scatter, 1.0)), freedom))
 
     def _beside_quiet(self, part: Pair, change: Change, why: str) -> tuple[Change, str]:
         """A cell whose row's quiet moved by as much did not change by itself: one cause is told once, in quiet."""
