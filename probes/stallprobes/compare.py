@@ -10,7 +10,7 @@ which the rest does not hold is UNSURE.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
@@ -29,6 +29,8 @@ ENOUGH = {50: 8, 99: 200}
 LIKELY = 0.05
 # Up to so many times what chance does, the number of slow calls varies between repeats as that of independent calls.
 SCATTER = 2.0
+# The same of one cell by itself, seen with few repeats: above it chance lies 1 time in 50.
+SCATTER_OF_ONE = 2.6
 # How many times its row's quiet a figure may be for both to have one cause, such as the CPU's clock.
 ALIKE = 10.0
 FAIL_ON = frozenset({"slower", "starved"})
@@ -36,8 +38,6 @@ FAILURES = ("slower", "starved", "faster", "unsure")
 
 # So many rows tell what is usual in a column.
 _ROWS = 4
-# A column that varies by so many times what is usual has modes, and counts of slow calls tell of them, not of change.
-_JUMPY = 10.0
 _JUDGED = (Status.OK, Status.STARVED)
 # Starved has a sharp border; what was this near to it did not cross it for a reason that can be told.
 _NEAR = 3.0
@@ -239,7 +239,8 @@ class _Judge:
             self._usual[key] = usual([p.varies[0] for p in alike], freedom), weight
             if key[1] == 99:
                 self._scatter[key[0]] = usual([p.scatters for p in alike], freedom)
-        self._columns = _by_column(parts)
+        self._columns = _by_column(parts, lambda part: part.varies[0])
+        self._modes = _by_column([part for part in parts if part.q == 99], lambda part: part.scatters)
         self._quiet: dict[tuple[str, Lane, int], Change] = {}
         self._moved: dict[tuple[str, Lane, int], float] = {}
 
@@ -293,19 +294,19 @@ class _Judge:
         # What is usual was seen with the usual number of calls; fewer calls vary more.
         known = replace(known, variance=known.variance * max(1.0, weight / part.weight))
         variance, freedom = known.moderate(*part.varies)
-        variance = max(variance, self._columns.get((part.cell.column, part.lane.phase, part.q), 0.0))
+        column = (part.cell.column, part.lane.phase, part.q)
+        variance = max(variance, self._columns.get(column, 0.0))
         along = part.moved if part.ratio > 1 else -part.moved
         found = student(max(along, 0.0) / math.sqrt(variance), freedom)
         if part.q == 50:
             return found
         scatter, freedom = self._scatter[part.lane.phase].moderate(part.scatters, part.varies[1])
-        if variance > _JUMPY * known.variance:
-            return min(1.0, 2 * found)
+        # Where a column has modes its slow calls come by repeats, and their number tells of the modes, not of change.
+        scatter = max(scatter, self._modes.get(column, 0.0))
         # A cell whose own repeats scatter more is never taken for as tame as the others.
-        scatter = max(scatter, part.scatters, 1.0)
-        if scatter > SCATTER:
+        if scatter > SCATTER or part.scatters > SCATTER_OF_ONE:
             return min(1.0, 2 * found)
-        return min(1.0, 2 * found, 2 * part.cuts * student(part.far() / math.sqrt(scatter), freedom))
+        return min(1.0, 2 * found, 2 * part.cuts * student(part.far() / math.sqrt(max(scatter, 1.0)), freedom))
 
     def _beside_quiet(self, part: Pair, change: Change, why: str) -> tuple[Change, str]:
         """A cell whose row's quiet moved by as much did not change by itself: one cause is told once, in quiet."""
@@ -338,12 +339,12 @@ class _Judge:
         return median([ns for ns in found if ns is not None] or [1.0])
 
 
-def _by_column(parts: Iterable[Pair]) -> dict[tuple[str, Phase, int], float]:
-    """How much each column's cells vary between repeats: the mean variance, by column, phase and percentile."""
+def _by_column(parts: Iterable[Pair], figure: Callable[[Pair], float]) -> dict[tuple[str, Phase, int], float]:
+    """The mean of a ``figure`` that tells how much cells vary between repeats, by column, phase and percentile."""
     found: dict[tuple[str, Phase, int], list[float]] = {}
     for part in parts:
         if part.told and part.cell.column != QUIET and part.varies[1] > 1:
-            found.setdefault((part.cell.column, part.lane.phase, part.q), []).append(part.varies[0])
+            found.setdefault((part.cell.column, part.lane.phase, part.q), []).append(figure(part))
     return {key: sum(values) / len(values) for key, values in found.items() if len(values) >= _ROWS}
 
 
