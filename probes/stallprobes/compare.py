@@ -26,7 +26,7 @@ from stallprobes.words import duration, times
 FALSE_ALARMS = 0.01
 # With so many calls on both sides a difference is none where chance does as much this often.
 ENOUGH = {50: 8, 99: 200}
-LIKELY = 0.05
+LIKELY = 0.01
 # Up to so many times what chance does, the number of slow calls varies between repeats as that of independent calls.
 SCATTER = 2.0
 # The same of one cell by itself, seen with few repeats: above it chance lies 1 time in 50.

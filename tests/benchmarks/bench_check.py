@@ -1,0 +1,106 @@
+"""How long a simulated check takes, and how well comparisons of such checks find what changed.
+
+python tests/benchmarks/bench_check.py [--rounds N] [--seeds N] [--keep DIR]
+
+Needs no GPU. The first lines are the wall-clock times of the whole and of the quick check. ``--seeds 100`` makes a
+hundred whole checks, each with a stall of 1.5 times the p99 planted in a cell that its seed picks, and compares them
+with one without: how many are found, and in how many any other cell was called slower or faster. For every five of
+them one check without a stall is compared as well. That takes half an hour on two cores. ``--keep`` holds what is
+done in a folder, so that it can be stopped and continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "probes"), str(Path(__file__).parents[1])]
+
+from planted import Outcome, measured, outcome, places
+
+from stallprobes import baseline, check
+from stallprobes.backend import Options
+from stallprobes.compare import compare
+from stallprobes.matrix import Matrix
+from stallprobes.plan import plan
+
+WANTED_S, WANTED_QUICK_S = 10.0, 15.0
+WANTED_FOUND, WANTED_FALSE = 0.95, 0.01
+OLD_SEED = 1000
+EACH = 5
+
+
+def times(rounds: int) -> bool:
+    """Print how long checks take; whether it is short enough."""
+    well = True
+    for words, quick, wanted in (("whole", False, WANTED_S), ("quick", True, WANTED_QUICK_S)):
+        took = []
+        for number in range(rounds):
+            began = time.monotonic()
+            check.run(plan(quick=quick), backend="sim", options=Options(seed=number), seed=number)
+            took.append(time.monotonic() - began)
+        print(f"{words} check, simulated: {statistics.median(took):.1f} s, limit {wanted:g} s", flush=True)
+        well = well and statistics.median(took) <= wanted
+    return well
+
+
+def seeds(count: int, keep: Path | None) -> bool:
+    """Print what comparisons find; whether that is enough."""
+    whole = plan()
+
+    def kept(name: str, seed: int, spot: int | None) -> Matrix:
+        file = None if keep is None else keep / f"{name}.json.gz"
+        if file is not None and file.exists():
+            return baseline.load(file)
+        made = measured(whole, seed, None if spot is None else there[spot])
+        if file is not None:
+            baseline.save(made, file)
+        return made
+
+    old = kept(f"old-{OLD_SEED}", OLD_SEED, None)
+    there = places(old)
+    print(f"{len(there)} places in {len(old.cells)} cells", flush=True)
+    planted, plain = [], []
+    for seed in range(1, count + 1):
+        spot = random.Random(seed).randrange(len(there))
+        said = outcome(compare(old, kept(f"planted-{seed}", seed, spot)), there[spot])
+        planted.append(said)
+        if not said.found or said.others:
+            where = there[spot]
+            print(
+                f"seed {seed}: {where.row} beside {where.column}, {where.phase}: found {said.found}, also {said.others}"
+            )
+        if seed % EACH == 0:
+            plain.append(outcome(compare(old, kept(f"plain-{seed}", OLD_SEED + seed, None)), None))
+    return _told(planted, plain)
+
+
+def _told(planted: list[Outcome], plain: list[Outcome]) -> bool:
+    found = sum(one.found for one in planted)
+    wrong = sum(bool(one.others) for one in [*planted, *plain])
+    print(f"planted and found: {found} of {len(planted)}")
+    print(f"comparisons that call another cell slower or faster: {wrong} of {len(planted) + len(plain)}")
+    return found >= WANTED_FOUND * len(planted) and wrong <= WANTED_FALSE * (len(planted) + len(plain))
+
+
+def main() -> None:
+    """Measure and print; exit code 1 where a limit is not kept."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="checks of each kind (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=0, help="checks with a planted stall (%(default)s)")
+    parser.add_argument("--keep", type=Path, help="a folder for what is done")
+    asked = parser.parse_args()
+    if asked.keep is not None:
+        asked.keep.mkdir(parents=True, exist_ok=True)
+    well = times(asked.rounds) if asked.rounds else True
+    if asked.seeds:
+        well = seeds(asked.seeds, asked.keep) and well
+    sys.exit(0 if well else 1)
+
+
+if __name__ == "__main__":
+    main()
