@@ -41,8 +41,8 @@ class Options:
 
     ``gpu`` names the GPU by index, UUID or PCI address, two of them by a comma; None is the first. ``profile``,
     ``seed``, ``sim_set`` and ``plant`` are for the simulated GPU, and ``paced`` makes its virtual time follow the
-    clock on the wall. ``watchdog_ns`` is after how long a gate opens by itself. ``max_memory`` bounds the bytes of GPU
-    memory that buffers take together.
+    clock on the wall; without ``rings`` it keeps no recent calls, for whoever does not look at them. ``watchdog_ns``
+    is after how long a gate opens by itself. ``max_memory`` bounds the bytes of GPU memory that buffers take together.
     """
 
     gpu: str | None = None
@@ -50,6 +50,7 @@ class Options:
     seed: int = 1
     sim_set: Mapping[str, str] = field(default_factory=dict)
     plant: Plant | None = None
+    rings: bool = True
     paced: bool = False
     watchdog_ns: int = 250 * MS
     max_memory: int = GIB

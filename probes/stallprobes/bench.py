@@ -22,14 +22,15 @@ from stallprobes.telemetry import FIELDS, Telemetry
 
 PACE_NS = 50_000
 
-_HOST_PACE_NS = 500_000
+_HOST_PACE_NS, _HOST_VIRTUAL_PACE_NS = 500_000, 1_000_000
 _DRAIN_PACE_NS = 1_000_000
 # The first calls after a rest find cold caches and a sleeping core.
 _LEAD_IN_S = 0.002
 _PARK_S = 0.001
 _SETTLE_S = 0.005
-# A simulated core has no such state, but its threads too are told of a switch a little later.
-_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0005, 0.0002, 0.001
+# A simulated core has no such state, and what a thread that is switched off still does is over in microseconds.
+_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0, 0.0002, 0.001
+_STUCK_NS = 500_000
 _PARK_AT_MOST_S = 0.05
 _MORE_RARELY = 1.5
 _PROOF_S = 5.0
@@ -43,6 +44,9 @@ _STARVED_S = 0.5
 # A host control that is slower than this, and than so many times its median, had the machine taken from it.
 _SPIKE_NS = 100_000
 _SPIKE_TIMES = 10
+# They call without a pause and stall nothing, on the simulated GPU for certain, where each of their calls takes as much
+# of the real machine's time as one that matters.
+_CONTROLS, _CONTROL_PACE_NS = ("nvml-poll", "alloc-async"), 100_000
 _CALL = Lane(Phase.CALL)
 _THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"}
 _WATCH_S = 0.05
@@ -75,7 +79,7 @@ class Bench:
         stop: Callable[[], bool],
     ) -> None:
         self.victims = victims
-        self._host = entries()[HOST].probe(period_ns=_HOST_PACE_NS)
+        self._host = entries()[HOST].probe(period_ns=_HOST_VIRTUAL_PACE_NS if backend == "sim" else _HOST_PACE_NS)
         probes = [*(one.probe for one in victims), *(probe for one in disturbances for probe in one.probes)]
         # A green context is a part of the primary one, which is waited for.
         contexts = [context for context in contexts_of(probes) if context != replace(GREEN, device=context.device)]
@@ -85,6 +89,8 @@ class Bench:
         ]
         self.session = Session([*probes, self._host, *self._drains], backend=backend, options=options)
         self._virtual = backend == "sim"
+        aggressors = [probe for one in disturbances for probe in one.probes]
+        self._paced = [probe.name for probe in aggressors if self._virtual and probe.entry in _CONTROLS]
         rests = (
             (_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S)
             if self._virtual
@@ -93,6 +99,7 @@ class Bench:
         self._lead_in_s, self._park_s, self._settle_s = rests
         self._stop = stop
         self._watch: Telemetry | None = None
+        self._calling: str | None = None
         self._turn_s: dict[str, float] = {}
 
     def __enter__(self) -> Self:
@@ -101,6 +108,8 @@ class Bench:
             self.session.start()
             for victim in self.victims:
                 self.session.set_period(victim.probe.name, PACE_NS)
+            for name in self._paced:
+                self.session.set_period(name, _CONTROL_PACE_NS)
             self.session.set_running([self._host.name])
             if not self._virtual:
                 self._watch = _watching(self.session.info)
@@ -117,13 +126,14 @@ class Bench:
 
     def now_s(self) -> float:
         """The bench's clock: virtual time on a simulated GPU."""
-        return self.session.look([self._host.name])[self._host.name].at_ns / 1e9
+        return self.session.look([self._host.name], False)[self._host.name].at_ns / 1e9
 
     def quiet(self, victims: Sequence[Victim], lengths: Lengths, dice: random.Random) -> dict[str, Window]:
         """A window of quiet for each victim, by row name."""
         found = {}
         for victim in dice.sample(list(victims), len(victims)):
             found[victim.row.name] = self._window(victim, lengths.quiet_s, lengths.quiet_s, False, None)
+        self._rest()
         return found
 
     def beside(
@@ -146,6 +156,7 @@ class Bench:
             seconds = min(max(lengths.window_s, wanted), max(lengths.longest_s, lengths.window_s))
             for victim in dice.sample(list(victims), len(victims)):
                 found[victim.row.name] = self._window(victim, seconds, max(_LONGER_S, seconds), lengths.starve, watch)
+            self._rest()
             self._learn(disturbance, watch, began)
         finally:
             self.session.set_running(dict.fromkeys(names, False))
@@ -154,10 +165,14 @@ class Bench:
 
     def _window(self, victim: Victim, seconds: float, longest_s: float, starve: bool, watch: _Watch | None) -> Window:
         name, host = victim.probe.name, self._host.name
-        self.session.set_running({name: True})
+        before, self._calling = self._calling, name
+        # The one before it ends while this one begins; nobody is measured meanwhile.
+        self.session.set_running({name: True} if before is None else {before: False, name: True})
         self._pass(self._lead_in_s)
+        if before is not None and self._stuck(before):
+            self._until(lambda: self._parked(before), _PARK_AT_MOST_S)
         aggressors = [] if watch is None else watch.names
-        begin = self.session.look([name, host, *aggressors])
+        begin = {**self.session.look([name, host]), **self.session.look(aggressors, False)}
         if watch is not None:
             watch.see(begin)
         passed = 0.0
@@ -165,22 +180,33 @@ class Bench:
         while True:
             self._pass(step)
             passed += step
-            end = self.session.look([name, host, *aggressors])
+            end = {**self.session.look([name, host]), **self.session.look(aggressors, False)}
             part = end[name].minus(begin[name])
             limit = _STARVED_S if starve and part.turns < _STARVED_CALLS else longest_s
             if part.turns >= _ENOUGH_CALLS or passed >= limit - 1e-9:
                 break
             step = min(max(seconds, 0.02), limit - passed)
-        self.session.set_running({name: False})
         spoilt = None if watch is None else watch.see(end)
         beside = end[host].minus(begin[host])
         spoilt = spoilt or _spiked(beside) or self._throttled(begin[name].at_ns)
-        found = window(victim.probe, part, beside.lanes, spoilt)
-        self._await_parked(name)
-        return found
+        return window(victim.probe, part, beside.lanes, spoilt)
 
-    def _await_parked(self, name: str) -> None:
-        self._until(lambda: self.session.look([name])[name].state != State.RUNNING, _PARK_AT_MOST_S)
+    def _rest(self) -> None:
+        """End the victim that still calls."""
+        name, self._calling = self._calling, None
+        if name is not None:
+            self.session.set_running({name: False})
+            self._until(lambda: self._parked(name), _PARK_AT_MOST_S)
+
+    def _stuck(self, name: str) -> bool:
+        """Whether it is in a call that does not end soon or, after a rest, has not heard that it is to end."""
+        part = self.session.look([name], False)[name]
+        if self._virtual:
+            return part.in_flight is not None and part.in_flight.age_ns > _STUCK_NS
+        return part.state == State.RUNNING
+
+    def _parked(self, name: str) -> bool:
+        return self.session.look([name], False)[name].state != State.RUNNING
 
     def _until(self, done: Callable[[], bool], at_most_s: float) -> None:
         """Let time pass until ``done``, looking ever more rarely."""
@@ -194,12 +220,12 @@ class Bench:
 
     def _await_proof(self, watch: _Watch) -> float:
         waited = 0.0
-        begin = self.session.look(watch.names)
+        begin = self.session.look(watch.names, False)
         watch.see(begin)
         while waited < _PROOF_S:
             self._pass(self._settle_s)
             waited += self._settle_s
-            now = self.session.look(watch.names)
+            now = self.session.look(watch.names, False)
             watch.see(now)
             if all(watch.moved(name) or now[name].error is not None for name in watch.names):
                 break
@@ -215,15 +241,15 @@ class Bench:
         """Wait until the aggressors' calls have returned and every context has nothing left to do."""
 
         def returned() -> bool:
-            now = self.session.look(names)
+            now = self.session.look(names, False)
             return all(now[name].in_flight is None and now[name].state != State.RUNNING for name in names)
 
         self._until(returned, _DRAIN_AT_MOST_S)
         drains = [probe.name for probe in self._drains]
-        before = self.session.look(drains)
+        before = self.session.look(drains, False)
 
         def drained() -> bool:
-            now = self.session.look(drains)
+            now = self.session.look(drains, False)
             return all(now[name].turns > before[name].turns or now[name].error is not None for name in drains)
 
         self.session.set_running(dict.fromkeys(drains, True))
@@ -243,6 +269,8 @@ class Bench:
     def _pass(self, seconds: float) -> None:
         if self._stop():
             raise Stopped
+        if not seconds:
+            return
         self.session.run_for(seconds)
 
 

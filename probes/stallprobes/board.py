@@ -242,12 +242,13 @@ class Board:
             # With views still held it lives as long as they do; it has a descriptor of its own.
             self.mm = None
 
-    def look(self, name: str) -> ProbeSnapshot:
-        """What the board says of one probe now, its ring of recent calls left out.
+    def look(self, name: str, with_lanes: bool = True) -> ProbeSnapshot:
+        """What the board says of one probe now, its ring of recent calls left out, and its histograms unless
+        ``with_lanes``.
 
         Raises KeyError for a name that is no probe's.
         """
-        probe = _read(self._by_name[name], with_ring=False)
+        probe = _read(self._by_name[name], with_ring=False, with_lanes=with_lanes)
         return probe._at(self.now())
 
     def snapshot(self, now_ns: int | None = None) -> Snapshot:
@@ -355,17 +356,17 @@ class Snapshot:
         return replace(self, probes={name: now.minus(earlier.probes[name]) for name, now in self.probes.items()})
 
 
-def _read(part: Slice, with_ring: bool = True) -> ProbeSnapshot:
+def _read(part: Slice, with_ring: bool = True, with_lanes: bool = True) -> ProbeSnapshot:
     words = part.words
     turns = int(words[TURNS])
     # Counts before the maximum: a maximum may be ahead of its count, never behind it.
-    counts = part.hist.copy()
+    counts = part.hist.copy() if with_lanes else part.hist[:0]
     stats = part.stats.copy()
     ring, head = _ring(part) if with_ring else (_NO_RING, 0)
     error = None
     if words[ERROR_OP] != 0:
         error = ProbeErrorCode(int(words[ERROR_CODE]), int(words[ERROR_OP]), int(words[ERROR_NS]))
-    rows = list(zip(part.lanes, counts, stats.tolist(), strict=True))
+    rows = list(zip(part.lanes, counts, stats.tolist(), strict=with_lanes))
     return ProbeSnapshot(
         name=part.name,
         at_ns=0,

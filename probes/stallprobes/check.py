@@ -33,12 +33,12 @@ QUICK_BUDGET_S = 9.0
 
 _SHORTEST_S, _LONGEST_S = 0.006, 0.06
 # A simulated GPU's windows, in virtual time, and how many engines share its columns: each takes a core's time.
-_VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.0065, 0.002
-_ENGINES = 4
+_VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.0095, 0.001
+_ENGINES = 2
 # A window of quiet is this part of one beside the aggressor; it counts twice, before and after.
-_QUIET_PART = 0.5
+_QUIET_PART, _VIRTUAL_QUIET_PART = 0.5, 0.2
 # The aggressor's turn may make a window so many times the usual length.
-_STRETCH, _VIRTUAL_STRETCH = 10, 5
+_STRETCH, _VIRTUAL_STRETCH = 10, 2
 _WATCHDOG_NS = 60 * MS
 # How often a cell is measured again that too many spoilt repeats left without enough.
 _AGAIN = 2
@@ -81,7 +81,7 @@ def run(
     settings = options or Options()
     if gpu is not None:
         settings = replace(settings, gpu=gpu)
-    settings = replace(settings, watchdog_ns=min(settings.watchdog_ns, _WATCHDOG_NS))
+    settings = replace(settings, watchdog_ns=min(settings.watchdog_ns, _WATCHDOG_NS), rings=False)
     return _Check(plan, backend, settings, seed, progress, stop).matrix(survey)
 
 
@@ -384,15 +384,15 @@ class _Check:
         """How long windows are: always the same in virtual time, else such that the check ends in time."""
         block = left[0]
         if self._backend == "sim":
-            window_s, shortest_s, stretch = _VIRTUAL_S, _VIRTUAL_SHORTEST_S, _VIRTUAL_STRETCH
+            window_s, shortest_s, stretch, part = _VIRTUAL_S, _VIRTUAL_SHORTEST_S, _VIRTUAL_STRETCH, _VIRTUAL_QUIET_PART
         else:
-            shortest_s, stretch = _SHORTEST_S, _STRETCH
+            shortest_s, stretch, part = _SHORTEST_S, _STRETCH, _QUIET_PART
             remaining = self._budget_s - (time.monotonic() - self._began)
             each = remaining / len(left) - self._overhead_s
             window_s = min(max(each / (len(block.victims) * (1 + _QUIET_PART)), _SHORTEST_S), _LONGEST_S)
         if block.repeat == 0:
-            return Lengths(shortest_s, shortest_s * _QUIET_PART, shortest_s, False)
-        return Lengths(window_s, window_s * _QUIET_PART, window_s * stretch, block.repeat == 1)
+            return Lengths(shortest_s, shortest_s * part, shortest_s, False)
+        return Lengths(window_s, window_s * part, window_s * stretch, block.repeat == 1)
 
     def _say(self, block: _Block) -> None:
         if self._progress is None:

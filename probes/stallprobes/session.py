@@ -161,15 +161,16 @@ class Session:
                 raise RuntimeError("the session was not started")
             return self._last
 
-    def look(self, names: Iterable[str]) -> dict[str, ProbeSnapshot]:
-        """What the board says now of the probes ``names`` alone, which takes less time than ``snapshot``.
+    def look(self, names: Iterable[str], with_lanes: bool = True) -> dict[str, ProbeSnapshot]:
+        """What the board says now of the probes ``names`` alone, which takes less time than ``snapshot``, and less
+        still without their histograms.
 
         Raises KeyError for a name that is no probe's and RuntimeError after ``stop``.
         """
         with self._lock:
             if self._board is None:
                 raise RuntimeError("the session is stopped")
-            return {name: self._board.look(name) for name in names}
+            return {name: self._board.look(name, with_lanes) for name in names}
 
     def run_for(self, seconds: float) -> None:
         """Let ``seconds`` pass: on the clock of the wall or, on a simulated GPU that is not paced, in virtual time.

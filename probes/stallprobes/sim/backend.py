@@ -42,6 +42,7 @@ class SimBackend:
         except ProfileError as error:
             raise BackendError(EXIT_USAGE, str(error)) from error
         self._world = world = World.of(profile)
+        world.rings = options.rings
         memory_bytes = world.gpus[0].free_bytes
         self._machine = Machine(world, options.watchdog_ns, options.max_memory)
         self._board = board

@@ -73,8 +73,9 @@ class Bulk:
     def _record(self, now: int, took: Int64s, ends: Int64s) -> None:
         recorder, words = self._recorder, self._recorder.words
         measured = np.flatnonzero(self._lanes >= 0)
-        lanes = np.tile(self._lanes[measured], len(took))
-        recorder.push_all(ends[:, measured].ravel(), lanes, took[:, measured].ravel())
+        if self._host.world.rings:
+            lanes = np.tile(self._lanes[measured], len(took))
+            recorder.push_all(ends[:, measured].ravel(), lanes, took[:, measured].ravel())
         starts = np.concatenate(([now], ends[:-1, -1]))
         self._pending.append(took)
         self._pending_turns.append(ends[:, measured[-1]] - starts)

@@ -226,6 +226,7 @@ class World:
     channel: Channel = field(default_factory=Channel)
     lanes: Lanes = field(default_factory=Lanes)
     quit: bool = False
+    rings: bool = True
     poll: Cost = field(init=False)
     timer: Cost = field(init=False)
 

@@ -183,7 +183,7 @@ class Turns:
         clock, world = host.clock, host.world
         intended_lane, lead = words[INTENDED_LANE], words[LEAD_NS]
         gap = round(world.profile.locks.loop_ns)
-        timer, plant = world.timer, self._plant
+        timer, plant, rings = world.timer, self._plant, world.rings
         period = due = last = 0
         on = False
         while not world.quit:
@@ -259,7 +259,8 @@ class Turns:
                         recorder.count(lane, value)
                         if each.label >= 0:
                             recorder.count(each.label, value)
-                    recorder.push(end, lane, value)
+                    if rings:
+                        recorder.push(end, lane, value)
             late = measured_end - due
             if measured and first:
                 recorder.first(intended_lane, late)
