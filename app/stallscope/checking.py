@@ -53,7 +53,12 @@ def _fail_on(_context: click.Context, _option: click.Parameter, value: str) -> t
 
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Write JSON by a published schema in place of the table.")
-_SAVE = click.option("--save", type=_FILE, metavar="FILE", help="Save the check, for show, compare and merge.")
+_SAVE = click.option(
+    "--save",
+    type=_FILE,
+    metavar="FILE",
+    help="Save the check, for show, compare and merge; a FILE that ends in .gz is compressed with gzip.",
+)
 _HTML = click.option("--html", type=_FILE, metavar="FILE", help="Write one self-contained page for a browser.")
 _PROMETHEUS = click.option(
     "--prometheus", type=_FILE, metavar="FILE", help="Write the figures for node_exporter's textfile collector."
