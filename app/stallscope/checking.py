@@ -52,8 +52,19 @@ def _fail_on(_context: click.Context, _option: click.Parameter, value: str) -> t
     return tuple(dict.fromkeys(names))
 
 
+def _hostname(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not (value.strip() and value.isprintable()):
+        raise click.BadParameter("a name has letters, and none that cannot be shown.")
+    return value if value is None else value.strip()
+
+
 _JSON = click.option("--json", "as_json", is_flag=True, help="Write JSON by a published schema in place of the table.")
-_SAVE = click.option("--save", type=_FILE, metavar="FILE", help="Save the check, for show, compare and merge.")
+_SAVE = click.option(
+    "--save",
+    type=_FILE,
+    metavar="FILE",
+    help="Save the check, for show, compare and merge; a FILE that ends in .gz is compressed with gzip.",
+)
 _HTML = click.option("--html", type=_FILE, metavar="FILE", help="Write one self-contained page for a browser.")
 _PROMETHEUS = click.option(
     "--prometheus", type=_FILE, metavar="FILE", help="Write the figures for node_exporter's textfile collector."
@@ -102,6 +113,12 @@ def _with(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Com
 @click.option("--allow-shared", is_flag=True, help="Also when other processes compute on the GPU; this disturbs them.")
 @_with(_JSON, _SAVE, _HTML, _PROMETHEUS)
 @click.option("--compare", "old", type=_FILE, metavar="OLD", help="Say what changed since the saved check OLD.")
+@click.option(
+    "--hostname",
+    callback=_hostname,
+    metavar="NAME",
+    help="What this host is called in the check, where its own name tells nothing (in a container).",
+)
 @_with(_FAIL, _FORCE)
 def check(
     victims: tuple[str, ...],
@@ -119,6 +136,7 @@ def check(
     html: Path | None,
     prometheus: Path | None,
     old: Path | None,
+    hostname: str | None,
     fail_on: tuple[str, ...],
     force: bool,
 ) -> None:
@@ -146,7 +164,7 @@ def check(
         setup = _setup(_plan(victims, aggressors, patterns, quick), gpu, (sim, sim_seed, sim_set), allow_shared)
         if before is not None and not force:
             _refuse_early(before, setup)
-        matrix = _measure(setup, seed, interrupt)
+        matrix = _called(hostname, _measure(setup, seed, interrupt))
         comparison, trouble = None, []
         with interrupt.keeping():
             if before is not None:
@@ -296,6 +314,14 @@ def _measure(setup: _Setup, seed: int, interrupt: Interrupt) -> Matrix:
         except EngineFailed as error:
             bar.clear()
             raise Problem(error.exit_code, error.sentence) from error
+
+
+def _called(hostname: str | None, matrix: Matrix) -> Matrix:
+    if hostname is None:
+        return matrix
+    from dataclasses import replace
+
+    return replace(matrix, fingerprint={**matrix.fingerprint, "hostname": hostname})
 
 
 def _told(step: Progress) -> str:

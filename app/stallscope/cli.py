@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from stallscope import checking, diagnostics, machine, simulation
+from stallscope import checking, diagnostics, fleet, machine, simulation
 from stallscope.diagnostics import Exit, Problem
 from stallscope.interrupt import Interrupt
 from stallscope.output import Output, ReaderGone
@@ -243,7 +243,7 @@ def record(
     diagnostics.say(f"recorded to {file}")
 
 
-for _command in (checking.check, checking.compare, checking.merge, checking.show):
+for _command in (checking.check, checking.compare, checking.merge, checking.show, fleet.fleet):
     cli.add_command(_command)
 
 

@@ -73,9 +73,9 @@ class _Names:
 def merge(matrices: Sequence[tuple[str, Matrix]], *, force: bool = False) -> Merged:
     """The matrices of many hosts as one, with the hosts that stand out.
 
-    Each comes with the name of its file, or of its host: a name without a slash that does not end in ``.json`` is
-    taken as it is. Otherwise a host is called what its fingerprint says (``hostname``), else what the file is called.
-    Two checks of one host stay apart as "node-a" and "node-a (2)", and a note says so.
+    Each comes with the name of its file, or of its host: a name without a slash that does not end in ``.json`` or
+    ``.json.gz`` is taken as it is. Otherwise a host is called what its fingerprint says (``hostname``), else what the
+    file is called. Two checks of one host stay apart as "node-a" and "node-a (2)", and a note says so.
 
     Histograms of a host's repeats add up. A cell is starved when it is on any host, else ok when any host measured
     it, and its reason names the hosts where it was otherwise; what such a host saw in an invalid cell does not count.
@@ -183,12 +183,12 @@ def _name(names: _Names, told: str, matrix: Matrix) -> dict[str, str]:
     if matrix.hosts:
         return {name: names.add(name, of, told) for name, of in matrix.hosts.items()}
     hostname = matrix.fingerprint.get("hostname")
-    if told and "/" not in told and not told.endswith(".json"):
+    if told and "/" not in told and not told.endswith((".json", ".json.gz")):
         name = told
     elif isinstance(hostname, str) and hostname:
         name = hostname
     else:
-        name = PurePath(told).stem
+        name = PurePath(told.removesuffix(".gz")).stem
     return {"": names.add(name, matrix.fingerprint, told)}
 
 

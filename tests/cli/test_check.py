@@ -67,6 +67,21 @@ def test_a_locale_without_utf8_gets_ascii(stallscope_command: Command) -> None:
     assert done.stdout.isascii()
 
 
+def test_a_host_can_be_given_a_name(stallscope_command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "check.json.gz"
+    done = stallscope_command("check", "--hostname", " rack 3 ", "--save", str(path), mode="fine")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "machine: hostname rack 3" in done.stdout
+    assert baseline.load(path).fingerprint["hostname"] == "rack 3"
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\x1bb"])
+def test_a_name_that_cannot_be_shown_is_wrong_use(stallscope_command: Command, name: str) -> None:
+    done = stallscope_command("check", "--hostname", name, mode="never")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "--hostname" in done.stderr
+
+
 def test_json_is_the_check_by_its_schema_and_nothing_else(stallscope_command: Command) -> None:
     done = stallscope_command("check", "--json", mode="fine")
     assert (done.returncode, done.stderr) == (0, "")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import errno
+import gzip
 import json
 import math
 import os
 import stat
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -139,7 +141,15 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         (b"\x7fELF\x02\xff", "it is not UTF-8"),
         (b"\xef\xbb\xbf{}", "byte order mark"),
         ("{}".encode("utf-16"), "byte order mark"),
-        (b"\x1f\x8b\x08\x00", "gunzip"),
+        (b"\x1f\x8b", "is cut off: it ends within its compressed data"),
+        (b"\x1f\x8b\x08\x00", "is cut off: it ends within its compressed data"),
+        (b"\x1f\x8b" + b"\xff" * 30, "is damaged: what is compressed in it cannot be unpacked"),
+        (gzip.compress(b""), "is empty"),
+        (gzip.compress(b"hello"), "is no check: line 1 is no JSON"),
+        (gzip.compress(gzip.compress(b"{}")), "it is not UTF-8"),
+        (gzip.compress(b"{}") + b"more", "is damaged: what is compressed in it cannot be unpacked"),
+        (gzip.compress(b'{"schema": "stallscope.check/2"}'), "upgrade"),
+        (gzip.compress(b'{"format": "stallscope.recording", "version": 1}'), "is a recording"),
         (b'{"schema": "stallscope.run/1"}', "`stallscope run --json` writes, not a check"),
         (b'{"schema": "stallscope.doctor/1"}', "`stallscope doctor --json` writes, not a check"),
         (b'{"format": "stallscope.recording", "version": 1}\nx\x9c\xff', "is a recording"),
@@ -292,10 +302,82 @@ def test_a_file_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPat
         baseline.load("/dev/zero")
 
 
+def test_what_unpacks_without_end_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = gzip.compress(bytes(64 << 20))
+    monkeypatch.setattr(baseline, "LARGEST", 1 << 20)
+    tracemalloc.start()
+    try:
+        assert "none is larger than 1 MiB" in refused(tmp_path / "a.json.gz", bomb)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 8 << 20
+
+
+@pytest.mark.parametrize("name", ["a.json.gz", "a.gz", "A.GZ"])
+def test_a_name_that_ends_in_gz_is_saved_compressed_and_read_again(name: str, tmp_path: Path) -> None:
+    matrix = checks.everything()
+    baseline.save(matrix, tmp_path / name)
+    baseline.save(matrix, tmp_path / "plain.json")
+    packed, plain = (tmp_path / name).read_bytes(), (tmp_path / "plain.json").read_bytes()
+    assert gzip.decompress(packed) == plain
+    assert len(packed) < len(plain) / 3
+    assert baseline.document(baseline.load(tmp_path / name)) == json.loads(plain)
+    assert {path.name for path in tmp_path.iterdir()} == {name, "plain.json"}
+
+
+def test_what_is_compressed_says_nothing_of_when_and_under_which_name(tmp_path: Path) -> None:
+    baseline.save(small(), tmp_path / "a.gz")
+    baseline.save(small(), tmp_path / "b.gz")
+    first = (tmp_path / "a.gz").read_bytes()
+    assert first == (tmp_path / "b.gz").read_bytes()
+    # The header's flags (no name) and its time.
+    assert first[3:8] == bytes(5)
+
+
+def test_what_the_file_begins_with_counts_and_not_its_name(tmp_path: Path) -> None:
+    baseline.save(small(), tmp_path / "a.json.gz")
+    baseline.save(small(), tmp_path / "b.json")
+    (tmp_path / "a.json.gz").rename(tmp_path / "a.json")
+    (tmp_path / "b.json").rename(tmp_path / "b.json.gz")
+    assert baseline.document(baseline.load(tmp_path / "a.json")) == DOCUMENT
+    assert baseline.document(baseline.load(tmp_path / "b.json.gz")) == DOCUMENT
+
+
+def test_a_compressed_check_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_text("mine")
+    with pytest.raises(BadCheck, match="is there already"):
+        baseline.save(small(), path)
+    assert path.read_text() == "mine"
+    baseline.save(small(), path, force=True)
+    assert baseline.document(baseline.load(path)) == DOCUMENT
+
+
+PACKED = gzip.compress(json.dumps(DOCUMENT).encode(), mtime=0)
+
+
+def test_a_compressed_file_cut_off_anywhere_is_refused_as_cut_off(tmp_path: Path) -> None:
+    for end in (*range(2, 40), *range(40, len(PACKED) - 12, len(PACKED) // 60), *range(len(PACKED) - 12, len(PACKED))):
+        assert "is cut off: it ends within its compressed data" in refused(tmp_path / "a.json.gz", PACKED[:end]), end
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_happens_to_compressed_bytes_is_a_check_or_a_refusal(data: st.DataObject, tmp_path: Path) -> None:
+    packed = bytearray(PACKED)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(packed) - 1))
+        packed[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=6))
+    said = outcome(tmp_path / "a.json.gz", bytes(packed[: data.draw(st.integers(0, len(packed)))]))
+    assert isinstance(said, str) or baseline.document(said) == DOCUMENT
+
+
 def test_nothing_is_saved_that_could_not_be_read_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baseline, "LARGEST", 1 << 12)
-    with pytest.raises(BadCheck, match="which no reader takes"):
-        baseline.save(checks.everything(), tmp_path / "a.json")
+    for name in ("a.json", "a.json.gz"):
+        with pytest.raises(BadCheck, match="which no reader takes"):
+            baseline.save(checks.everything(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -53,9 +53,10 @@ def test_a_merged_check_is_saved_and_read_as_it_is(tmp_path: Path) -> None:
 
 def test_a_host_is_called_as_given_else_by_its_hostname_else_by_its_file() -> None:
     found = of(
-        ("rack 3", checks.host(1, "node-a")), ("x/b.json", checks.host(2, "node-b")), ("x/c.json", checks.host(3))
-    )
-    assert list(found.matrix.hosts) == ["rack 3", "node-b", "c"]
+        ("rack 3", checks.host(1, "node-a")), ("x/b.json", checks.host(2, "node-b")), ("x/c.json", checks.host(3)),
+        ("d.json.gz", checks.host(4)),
+    )  # fmt: skip
+    assert list(found.matrix.hosts) == ["rack 3", "node-b", "c", "d"]
     assert found.notes == ()
 
 

@@ -1,0 +1,292 @@
+"""The ready files for many machines, run as they are printed: simulated checks on made-up nodes, one merged matrix."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+import yaml
+from cli.conftest import ROOTS, command, environment
+
+from stallprobes import baseline
+from stallprobes.matrix import Matrix
+from stallscope import fleet
+
+if TYPE_CHECKING:
+    from cli.conftest import Command, Done
+
+ROOT = Path(__file__).parents[2]
+# The shortest check there is: one victim beside one aggressor.
+OPTIONS = "--sim --quick --victims launch --aggressors spin"
+NODES = ("node-1", "node-2")
+
+# What a Job must have to be one at all, and what this one must have to come to its node and to its GPU.
+JOB: dict[str, Any] = {
+    "type": "object",
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "additionalProperties": False,
+    "properties": {
+        "apiVersion": {"const": "batch/v1"},
+        "kind": {"const": "Job"},
+        "metadata": {"required": ["generateName", "labels"]},
+        "spec": {
+            "required": ["backoffLimit", "template"],
+            "properties": {
+                "template": {
+                    "required": ["spec"],
+                    "properties": {
+                        "spec": {
+                            "required": ["restartPolicy", "affinity", "containers", "volumes"],
+                            "properties": {
+                                "restartPolicy": {"const": "Never"},
+                                "containers": {"minItems": 1, "maxItems": 1, "items": {"$ref": "#/$defs/container"}},
+                            },
+                        }
+                    },
+                }
+            },
+        },
+    },
+    "$defs": {
+        "container": {
+            "required": ["name", "image", "workingDir", "command", "args", "env", "resources", "volumeMounts"],
+            "properties": {
+                "command": {"items": {"type": "string"}},
+                "args": {"items": {"type": "string"}},
+                # Kubernetes takes no number or truth value here.
+                "env": {
+                    "items": {
+                        "properties": {"name": {"type": "string"}, "value": {"type": "string"}},
+                        "oneOf": [{"required": ["name", "value"]}, {"required": ["name", "valueFrom"]}],
+                    }
+                },
+                "resources": {
+                    "required": ["limits"],
+                    "properties": {"limits": {"const": {"nvidia.com/gpu": "1"}}},
+                },
+            },
+        }
+    },
+}
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A folder for the PATH with the command under test, which fails on the node ``broken``."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    tool(
+        folder,
+        "stallscope",
+        f'[ "${{SLURMD_NODENAME:-}}" != broken ] || exit 3\nexec {" ".join(command(None))} "$@"',
+    )
+    return folder
+
+
+def tool(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    (folder / name).chmod(0o755)
+
+
+def ran(arguments: list[str], tools: Path, folder: Path, **variables: str) -> Done:
+    return subprocess.run(
+        arguments,
+        cwd=folder,
+        env=environment(PATH=f"{tools}{os.pathsep}{os.environ['PATH']}", **variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+
+
+def printed(stallscope_command: Command, kind: str, path: Path) -> None:
+    done = stallscope_command("fleet", kind)
+    assert (done.returncode, done.stderr) == (0, "")
+    path.write_text(done.stdout, encoding="utf-8")
+
+
+def merged(folder: Path, hosts: tuple[str, ...] = NODES) -> Matrix:
+    """The matrix of all nodes, which has each of ``hosts``."""
+    matrix = baseline.load(folder / "fleet.json.gz")
+    assert tuple(matrix.hosts) == hosts
+    assert all(of["hostname"] == host for host, of in matrix.hosts.items())
+    assert [repeat.host for repeat in matrix.cells["launch", "spin"].repeats] == list(hosts)
+    assert "<title>" in (folder / "fleet.html").read_text(encoding="utf-8")
+    return matrix
+
+
+@pytest.mark.parametrize("kind", fleet.FILES)
+def test_a_ready_file_is_printed_as_it_is_and_says_how_to_use_it(stallscope_command: Command, kind: str) -> None:
+    done = stallscope_command("fleet", kind, env={"COLUMNS": "40", "LC_ALL": "C"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == fleet.text(kind)
+    assert done.stdout.isascii()
+    assert max(map(len, done.stdout.splitlines())) <= 120
+    assert "stallscope's check on every" in done.stdout[:100]
+
+
+def test_an_unknown_kind_is_wrong_use(stallscope_command: Command) -> None:
+    done = stallscope_command("fleet", "nomad")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+
+
+def test_what_lies_beside_the_modules_is_installed_with_them() -> None:
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    data = told["tool"]["setuptools"]["package-data"]
+    for package, root in zip(("stallscope", "stallprobes"), map(Path, ROOTS), strict=True):
+        top = root / package
+        for path in top.rglob("*"):
+            if path.is_file() and path.suffix not in (".py", ".pyc", ".nbi", ".nbc"):
+                inner = path.relative_to(top).as_posix()
+                assert any(fnmatch.fnmatch(inner, pattern.removeprefix("**/")) for pattern in data[package]), inner
+
+
+def test_the_slurm_script_checks_each_node_and_merges_them(
+    stallscope_command: Command, tools: Path, tmp_path: Path
+) -> None:
+    printed(stallscope_command, "slurm", tmp_path / "stallscope.sbatch")
+    done = slurm(tools, tmp_path, *NODES)
+    assert (done.returncode, done.stderr.count("Traceback")) == (0, 0)
+    assert "“node-1” and “node-2” have the same figures to the nanosecond" in " ".join(done.stdout.split())
+    assert merged(tmp_path / "stallscope-7").quick
+    assert sorted(path.name for path in (tmp_path / "stallscope-7").iterdir()) == [
+        "check-node-1.json.gz", "check-node-2.json.gz", "fleet.html", "fleet.json.gz",
+    ]  # fmt: skip
+
+
+def test_a_slurm_node_that_fails_is_missing_and_fails_the_job(
+    stallscope_command: Command, tools: Path, tmp_path: Path
+) -> None:
+    printed(stallscope_command, "slurm", tmp_path / "stallscope.sbatch")
+    done = slurm(tools, tmp_path, "broken", "node-2", STALLSCOPE_RESULTS=str(tmp_path / "my results"))
+    assert done.returncode == 3
+    merged(tmp_path / "my results", ("node-2",))
+
+
+def slurm(tools: Path, folder: Path, *nodes: str, **variables: str) -> Done:
+    """The script as sbatch runs it, with an srun that runs a task for each of ``nodes`` here, all at once."""
+    tool(
+        tools,
+        "srun",
+        'while [ "${1#--}" != "$1" ]; do shift; done\n'
+        f'for node in {" ".join(nodes)}; do SLURMD_NODENAME=$node "$@" & tasks="${{tasks:-}} $!"; done\n'
+        "worst=0\nfor task in $tasks; do wait $task || worst=$?; done\nexit $worst",
+    )
+    variables = {"SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "8", "STALLSCOPE_CHECK_OPTIONS": OPTIONS, **variables}
+    return ran(["sh", "stallscope.sbatch"], tools, folder, **variables)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="there is no shellcheck here")
+def test_the_scripts_are_clean_for_shellcheck() -> None:
+    (container,) = yaml.safe_load(fleet.text("kubernetes"))["spec"]["template"]["spec"]["containers"]
+    for script, excluded in ((fleet.text("slurm"), ""), (container["args"][0], "SC2086,SC2035,SC2016")):
+        done = subprocess.run(
+            ["shellcheck", "--shell=sh", f"--exclude={excluded}", "-"], input=script, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_kubernetes_job_is_one_and_has_its_volume_its_node_and_its_gpu() -> None:
+    job = yaml.safe_load(fleet.text("kubernetes"))
+    jsonschema.Draft202012Validator(JOB).validate(job)
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
+    assert mount["name"] == volume["name"]
+    assert mount["mountPath"] == container["workingDir"]
+    # How those that are done are found again.
+    assert job["metadata"]["labels"].items() <= job["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_the_kubernetes_file_makes_a_job_for_each_node(
+    stallscope_command: Command, tools: Path, tmp_path: Path
+) -> None:
+    printed(stallscope_command, "kubernetes", tmp_path / "stallscope.yaml")
+    tool(
+        tools,
+        "kubectl",
+        f'case $1 in get) printf "%s" "{" ".join(NODES)}" ;; create) cat > "job-$(ls | wc -l)" ;; *) echo "$@" ;; esac',
+    )
+    lines = (tmp_path / "stallscope.yaml").read_text(encoding="utf-8").splitlines()
+    head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
+    script = "\n".join(line.removeprefix("#") for line in head if line.startswith("#   "))
+    done = ran(["sh", "-euc", script], tools, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "jobs -l app.kubernetes.io/name=stallscope" in done.stdout
+    jobs = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(tmp_path.glob("job-*"))]
+    found = []
+    for job in jobs:
+        jsonschema.Draft202012Validator(JOB).validate(job)
+        affinity = job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        found += [(one["key"], one["operator"], one["values"]) for one in term["matchFields"]]
+    assert found == [("metadata.name", "In", [node]) for node in NODES]
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="there is no flock here")
+def test_the_kubernetes_jobs_check_and_merge_whichever_is_last(tools: Path, tmp_path: Path) -> None:
+    (container,) = yaml.safe_load(fleet.text("kubernetes"))["spec"]["template"]["spec"]["containers"]
+    results = tmp_path / "results"
+    results.mkdir()
+    pods = []
+    for node in NODES:
+        told = {
+            one["name"]: node if one.get("valueFrom") == {"fieldRef": {"fieldPath": "spec.nodeName"}} else one["value"]
+            for one in container["env"]
+        }
+        told |= {"CHECK_OPTIONS": OPTIONS, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+        pods.append(
+            subprocess.Popen(
+                [*container["command"], *container["args"]],
+                cwd=results,
+                env=environment(**told),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+    assert [pod.wait(120) for pod in pods] == [0, 0]
+    merged(results)
+
+
+def test_the_ansible_playbook_has_a_name_for_all_it_does() -> None:
+    plays = yaml.safe_load(fleet.text("ansible"))
+    assert [play["hosts"] for play in plays] == ["gpus", "localhost"]
+    for one in (*plays, *(task for play in plays for task in play["tasks"])):
+        assert one["name"]
+
+
+@pytest.mark.skipif(shutil.which("ansible-playbook") is None, reason="there is no ansible-playbook here")
+def test_the_ansible_playbook_checks_each_host_fetches_and_merges(
+    stallscope_command: Command, tools: Path, tmp_path: Path
+) -> None:
+    printed(stallscope_command, "ansible", tmp_path / "stallscope.yml")
+    inventory = ["[gpus]"]
+    for node in NODES:
+        (tmp_path / f"textfiles-{node}").mkdir()
+        inventory.append(
+            f"{node} ansible_connection=local ansible_python_interpreter={sys.executable} "
+            f"textfiles={tmp_path}/textfiles-{node}"
+        )
+    (tmp_path / "inventory").write_text("\n".join(inventory), encoding="utf-8")
+    (tmp_path / "elsewhere").mkdir()
+    done = ran(
+        ["ansible-playbook", "-i", "../inventory", "../stallscope.yml", "-e", f"check_options='{OPTIONS}'"],
+        tools,
+        tmp_path / "elsewhere",
+        HOME=str(tmp_path),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Times quiet, call/wait" in done.stdout
+    merged(tmp_path / "stallscope-results")
+    for node in NODES:
+        figures = (tmp_path / f"textfiles-{node}" / "stallscope.prom").read_text(encoding="utf-8")
+        assert "stallscope_cell_latency_seconds{" in figures
