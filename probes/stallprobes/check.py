@@ -15,30 +15,19 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
-from stallprobes import fingerprint, gpus, nvml
+from stallprobes import fingerprint, gpus, nvml, schedule
 from stallprobes.backend import EXIT_NO_GPU, EXIT_USAGE, MS, Options, Unsupported
-from stallprobes.bench import PACE_NS, Bench, Lengths, Stopped
+from stallprobes.bench import PACE_NS, Bench, Stopped
 from stallprobes.catalog import entries
 from stallprobes.cells import Tally, Window, quiet_cell
 from stallprobes.matrix import QUIET, Cell, Lanes, Matrix, Repeat, Status, merged
 from stallprobes.model import Lane, Phase
-from stallprobes.plan import HOST, Disturbance, Plan, Victim, enables_peer_access
+from stallprobes.plan import HOST, Disturbance, Plan, Victim
+from stallprobes.schedule import QUICK_REPEATS, REPEATS, Block, Pace
 from stallprobes.session import EngineFailed
 
-REPEATS = 4
-QUICK_REPEATS = 3
-# What a check may take, of the 90 s and 15 s that are promised; starting and drawing take the rest.
-BUDGET_S = 74.0
-QUICK_BUDGET_S = 9.0
-
-_SHORTEST_S, _LONGEST_S = 0.006, 0.06
-# A simulated GPU's windows, in virtual time, and how many engines share its columns: each takes a core's time.
-_VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.0095, 0.001
+# How many engines share a simulated GPU's columns: each takes a core's time.
 _ENGINES = 2
-# A window of quiet is this part of one beside the aggressor; it counts twice, before and after.
-_QUIET_PART, _VIRTUAL_QUIET_PART = 0.5, 0.2
-# The aggressor's turn may make a window so many times the usual length.
-_STRETCH, _VIRTUAL_STRETCH = 10, 2
 _WATCHDOG_NS = 60 * MS
 # How often a cell is measured again that too many spoilt repeats left without enough.
 _AGAIN = 2
@@ -85,15 +74,6 @@ def run(
     return _Check(plan, backend, settings, seed, progress, stop).matrix(survey)
 
 
-@dataclass(frozen=True)
-class _Block:
-    """One disturbance with some victims, in one repeat (0 is the one that is thrown away)."""
-
-    repeat: int
-    disturbance: Disturbance
-    victims: tuple[Victim, ...]
-
-
 class _Check:
     def __init__(
         self,
@@ -121,21 +101,20 @@ class _Check:
         self._info: Mapping[str, object] = {}
         self._interrupted = False
         self._text = ""
-        self._began = time.monotonic()
+        self._pace = Pace(plan, backend == "sim")
         self._done = 0
         self._total = 0
-        self._overhead_s = 0.1
         self._ending = threading.Event()
         self._telling = threading.Lock()
 
     def matrix(self, survey: gpus.Survey | None) -> Matrix:
         """Measure, and put everything together."""
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        blocks = self._schedule()
+        blocks = schedule.blocks(self._plan, self._repeats, self._seed)
         self._total = sum(len(block.victims) for block in blocks)
         try:
             for enabling in (False, True):
-                self._share([block for block in self._split(blocks, enabling) if block.victims])
+                self._share(schedule.with_peer_access(blocks, enabling))
             self._share(self._again())
         except (Stopped, KeyboardInterrupt):
             self._interrupted = True
@@ -145,7 +124,7 @@ class _Check:
             backend="simulated" if simulated else self._backend,
             fingerprint=self._fingerprint(survey),
             started_at=started,
-            seconds=round(time.monotonic() - self._began, 3),
+            seconds=round(self._pace.spent_s, 3),
             rows=self._plan.rows,
             columns=self._plan.columns,
             cells=self._cells(),
@@ -159,26 +138,7 @@ class _Check:
             program=nvml.version_of("stallscope") or "",
         )
 
-    def _schedule(self) -> list[_Block]:
-        blocks = []
-        for repeat in range(self._repeats + 1):
-            order = list(self._plan.disturbances)
-            random.Random(f"{self._seed} order {repeat}").shuffle(order)
-            blocks += [_Block(repeat, one, self._plan.victims) for one in order]
-        return blocks
-
-    def _split(self, blocks: Iterable[_Block], enabling: bool) -> list[_Block]:
-        """The part of the schedule whose cells need peer access on, or may have it off."""
-
-        def belongs(victim: Victim, one: Disturbance) -> bool:
-            return any(enables_peer_access(probe) for probe in (victim.probe, *one.probes)) is enabling
-
-        return [
-            replace(block, victims=tuple(victim for victim in block.victims if belongs(victim, block.disturbance)))
-            for block in blocks
-        ]
-
-    def _again(self) -> list[_Block]:
+    def _again(self) -> list[Block]:
         """The spoilt cells once more, where half of their repeats or more are spoilt."""
         found = []
         for one in self._plan.disturbances:
@@ -189,10 +149,10 @@ class _Check:
                 and tally.status is None
                 and len(tally.repeats) <= self._repeats // 2
             )
-            found += [_Block(self._repeats + 1 + extra, one, spoilt) for extra in range(_AGAIN)]
+            found += [Block(self._repeats + 1 + extra, one, spoilt) for extra in range(_AGAIN)]
         return [block for block in found if block.victims]
 
-    def _share(self, blocks: list[_Block]) -> None:
+    def _share(self, blocks: list[Block]) -> None:
         """Measure the blocks: in one engine, or on a simulated GPU in several side by side, each with its own columns.
 
         Their number does not depend on the machine, so that the same seeds give the same matrix everywhere.
@@ -220,7 +180,7 @@ class _Check:
                 self._ending.set()
                 raise
 
-    def _measure(self, blocks: list[_Block], options: Options) -> None:
+    def _measure(self, blocks: list[Block], options: Options) -> None:
         """Go through the blocks, with a new engine whenever the old one is gone or cannot be had with all of them."""
         while blocks:
             if self._stops():
@@ -243,13 +203,13 @@ class _Check:
                     raise
                 blocks = self._without_failed(left, error)
 
-    def _go(self, bench: Bench, left: list[_Block]) -> None:
+    def _go(self, bench: Bench, left: list[Block]) -> None:
         """Measure the blocks of ``left``, taking each out once it is done."""
-        pending: tuple[_Block, dict[str, Window], dict[str, Window]] | None = None
+        pending: tuple[Block, dict[str, Window], dict[str, Window]] | None = None
         while left:
             block = left[0]
             dice = random.Random(f"{self._seed} {block.repeat} {block.disturbance.column.name}")
-            lengths = self._lengths(left)
+            lengths = self._pace.lengths(left)
             self._say(block)
             began = time.monotonic()
             try:
@@ -262,9 +222,7 @@ class _Check:
                 raise
             self._note_troubles(bench, block)
             pending = (block, before, beside)
-            spent = time.monotonic() - began
-            windows = len(block.victims) * lengths.window_s * (1 + _QUIET_PART)
-            self._overhead_s = 0.7 * self._overhead_s + 0.3 * max(spent - windows, 0.0)
+            self._pace.took(block, lengths, time.monotonic() - began)
             with self._telling:
                 self._done += len(block.victims)
             left.pop(0)
@@ -276,7 +234,7 @@ class _Check:
                     self._tell_quiet()
 
     def _close(
-        self, pending: tuple[_Block, dict[str, Window], dict[str, Window]] | None, after: Mapping[str, Window]
+        self, pending: tuple[Block, dict[str, Window], dict[str, Window]] | None, after: Mapping[str, Window]
     ) -> None:
         """Count a block whose quiet afterwards is known by now."""
         if pending is None:
@@ -293,7 +251,7 @@ class _Check:
 
     def _add_host(
         self,
-        block: _Block,
+        block: Block,
         before: Mapping[str, Window],
         beside: Mapping[str, Window],
         after: Mapping[str, Window],
@@ -305,7 +263,7 @@ class _Check:
         self._tallies[HOST, block.disturbance.column.name].add(quiet, together, later)
         self._quiets[HOST].setdefault(block.repeat, []).append(quiet)
 
-    def _tell(self, block: _Block) -> None:
+    def _tell(self, block: Block) -> None:
         for row in (*(victim.row.name for victim in block.victims), HOST):
             self._tell_cell(row, block.disturbance.column.name)
 
@@ -328,7 +286,7 @@ class _Check:
     def _quiet_repeats(self, row: str) -> list[Repeat]:
         return [_quiet_repeat(windows) for _, windows in sorted(self._quiets[row].items())]
 
-    def _note_troubles(self, bench: Bench, block: _Block) -> None:
+    def _note_troubles(self, bench: Bench, block: Block) -> None:
         """A probe that stopped by an error: its row or its column cannot be measured any more."""
         for trouble in bench.session.troubles():
             for (row, column), tally in self._tallies.items():
@@ -338,7 +296,7 @@ class _Check:
                     tally.status, tally.reason = Status.INVALID, trouble.sentence
                     del row, column
 
-    def _without(self, blocks: list[_Block], error: Unsupported) -> list[_Block]:
+    def _without(self, blocks: list[Block], error: Unsupported) -> list[Block]:
         """The blocks without the probe that this machine cannot run; all of them where that is not known."""
 
         def needs(victim: Victim, one: Disturbance) -> bool:
@@ -346,7 +304,7 @@ class _Check:
 
         return self._dropped(blocks, needs, Status.UNSUPPORTED, error.reason)
 
-    def _without_failed(self, blocks: list[_Block], error: EngineFailed) -> list[_Block]:
+    def _without_failed(self, blocks: list[Block], error: EngineFailed) -> list[Block]:
         """The blocks without the disturbance at which the engine was lost."""
         column = blocks[0].disturbance.column.name if blocks else ""
         return self._dropped(
@@ -355,11 +313,11 @@ class _Check:
 
     def _dropped(
         self,
-        blocks: list[_Block],
+        blocks: list[Block],
         out: Callable[[Victim, Disturbance], bool],
         status: Status,
         reason: str,
-    ) -> list[_Block]:
+    ) -> list[Block]:
         kept = []
         for block in blocks:
             stay = []
@@ -380,21 +338,7 @@ class _Check:
                     host.status, host.reason = status, reason
         return kept
 
-    def _lengths(self, left: list[_Block]) -> Lengths:
-        """How long windows are: always the same in virtual time, else such that the check ends in time."""
-        block = left[0]
-        if self._backend == "sim":
-            window_s, shortest_s, stretch, part = _VIRTUAL_S, _VIRTUAL_SHORTEST_S, _VIRTUAL_STRETCH, _VIRTUAL_QUIET_PART
-        else:
-            shortest_s, stretch, part = _SHORTEST_S, _STRETCH, _QUIET_PART
-            remaining = self._budget_s - (time.monotonic() - self._began)
-            each = remaining / len(left) - self._overhead_s
-            window_s = min(max(each / (len(block.victims) * (1 + _QUIET_PART)), _SHORTEST_S), _LONGEST_S)
-        if block.repeat == 0:
-            return Lengths(shortest_s, shortest_s * part, shortest_s, False)
-        return Lengths(window_s, window_s * part, window_s * stretch, block.repeat == 1)
-
-    def _say(self, block: _Block) -> None:
+    def _say(self, block: Block) -> None:
         if self._progress is None:
             return
         what = "warming up" if block.repeat == 0 else f"repeat {min(block.repeat, self._repeats)} of {self._repeats}"
@@ -403,18 +347,7 @@ class _Check:
             self._progress(Progress(self._done, self._total, self._left_s(), self._text))
 
     def _left_s(self) -> float | None:
-        """Seconds left: by the pace so far or, while there is none yet, by what the check may take at most."""
-        spent, done = time.monotonic() - self._began, self._done / max(self._total, 1)
-        if done >= 1 / (self._repeats + 1):
-            return spent * (1 - done) / done
-        if self._backend == "sim":
-            return None
-        longest = self._total * _LONGEST_S * (1 + _QUIET_PART) + len(self._plan.disturbances)
-        return max(min(self._budget_s, longest) - spent, 0.0)
-
-    @property
-    def _budget_s(self) -> float:
-        return QUICK_BUDGET_S if self._plan.quick else BUDGET_S
+        return self._pace.left_s(self._done, self._total, self._repeats)
 
     def _stops(self) -> bool:
         return self._ending.is_set() or self._stop()

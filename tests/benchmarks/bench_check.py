@@ -18,7 +18,8 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "probes"), str(Path(__file__).parents[1])]
+sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from planted import Outcome, measured, outcome, places
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from facts import broken
 
-from stallprobes import check, gpus
+from stallprobes import check, gpus, schedule
 from stallprobes.matrix import QUIET, Matrix, Status
 from stallprobes.model import Lane, Phase
 from stallprobes.plan import plan
@@ -26,7 +26,7 @@ def test_a_quick_check_ends_in_time(matrix: Matrix) -> None:
 
 def test_every_cell_of_it_was_measured(matrix: Matrix) -> None:
     assert {cell.status for cell in matrix.cells.values()} <= {Status.OK, Status.STARVED}
-    assert all(len(cell.repeats) == check.QUICK_REPEATS for cell in matrix.cells.values())
+    assert all(len(cell.repeats) == schedule.QUICK_REPEATS for cell in matrix.cells.values())
 
 
 def test_what_is_known_of_an_h200_is_in_it(matrix: Matrix) -> None:
