@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from cli.conftest import command, environment
 from stallprobes import report
 from stallprobes.catalog import entries
 from stallprobes.patterns import patterns
+from stallscope.cli import cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,8 +78,38 @@ def test_options_of_the_screen_before_a_command_are_refused_not_lost(stallscope_
 
 def test_help_names_every_command(stallscope_command: Command) -> None:
     text = stallscope_command("--help").stdout
-    for name in ("list", "explain", "doctor", "run", "replay", "settings"):
+    for name in (
+        "list",
+        "explain",
+        "doctor",
+        "run",
+        "replay",
+        "settings",
+        "check",
+        "compare",
+        "merge",
+        "show",
+        "fleet",
+    ):
         assert f"  {name}" in text
+
+
+def test_the_readme_names_every_command_and_no_option_that_is_not_there() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    there = {name: {option for one in command.params for option in one.opts} for name, command in cli.commands.items()}
+    there[""] = {option for one in cli.params for option in one.opts}
+    rows = {
+        found[1]: set(re.findall(r"--[a-z-]+", found[0]))
+        for found in re.finditer(r"^\| `stallscope ?([a-z]*)[^`]*` \|", readme, re.MULTILINE)
+    }
+    assert rows.keys() == there.keys()
+    for name, options in rows.items():
+        assert options <= there[name], name
+    section = readme[readme.index("\n## The check\n") : readme.index("\n### What changed\n")]
+    told = set(re.findall(r"^\| `[^|]*", section, re.MULTILINE))
+    assert {option for row in told for option in re.findall(r"--[a-z-]+", row)} == there["check"] - {
+        "--gpu", "--allow-shared", "--sim", "--sim-seed", "--sim-set",
+    }  # fmt: skip
 
 
 def test_the_settings_file_that_is_printed_is_one_that_can_be_read(stallscope_command: Command, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ They lie beside this module as they are printed. stallscope itself starts nothin
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 
 import click
 
@@ -32,4 +32,4 @@ def fleet(kind: str) -> None:
 
 def text(kind: str) -> str:
     """The file for ``kind``, one of FILES. Raises KeyError for any other."""
-    return resources.files(__name__).joinpath(FILES[kind]).read_text(encoding="utf-8")
+    return Path(__file__).with_name(FILES[kind]).read_text(encoding="utf-8")
