@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,21 +184,24 @@ class Arms:
         self._lanes[with_screen].append(self._look().minus(self._before).probes[self._name].lanes[Lane(Phase.CALL)])
 
     def ratios(self) -> tuple[float, float]:
-        """Print what was seen; how many times the p50 and p99 without the screen are those with it."""
-        found: dict[bool, tuple[float, float]] = {}
-        calls: dict[bool, int] = {}
-        for with_screen, parts in self._lanes.items():
-            whole = parts[0]
-            for part in parts[1:]:
-                whole = whole.merge(part)
-            found[with_screen] = (whole.percentile(50) or 0.0, whole.percentile(99) or 0.0)
-            calls[with_screen] = whole.count
-        (p50, p99), (p50_without, p99_without) = found[True], found[False]
-        ratio = (p50 / max(p50_without, 1.0), p99 / max(p99_without, 1.0))
-        print(f"{self.what}: with p50 {p50:.0f} ns p99 {p99:.0f} ns ({calls[True]} calls), without", end=" ")
-        print(f"p50 {p50_without:.0f} ns p99 {p99_without:.0f} ns ({calls[False]} calls):", end=" ")
-        print(f"p50 ×{ratio[0]:.3f}, p99 ×{ratio[1]:.3f}", flush=True)
-        return ratio
+        """Print what was seen; how many times the p50 and p99 without the screen are those with it.
+
+        Each is the median over the rounds, since a window in which the machine did something else has a tail of its own.
+        """
+        found = {with_screen: [self._figures(parts, q) for q in (50, 99)] for with_screen, parts in self._lanes.items()}
+        middles = {with_screen: [median(rounds) for rounds in figures] for with_screen, figures in found.items()}
+        calls = {with_screen: sum(part.count for part in parts) for with_screen, parts in self._lanes.items()}
+        for with_screen, words in ((True, "with"), (False, "without")):
+            p50, p99 = middles[with_screen]
+            rounds = " ".join(f"{ns:.0f}" for ns in found[with_screen][1])
+            print(f"{self.what} {words}: p50 {p50:.0f} ns p99 {p99:.0f} ns ({calls[with_screen]} calls); p99s {rounds}")
+        ratio = tuple(now / max(quiet, 1.0) for now, quiet in zip(middles[True], middles[False], strict=True))
+        print(f"{self.what}: p50 ×{ratio[0]:.3f}, p99 ×{ratio[1]:.3f}", flush=True)
+        return ratio[0], ratio[1]
+
+    @staticmethod
+    def _figures(parts: Sequence[Histogram], q: int) -> list[float]:
+        return [part.percentile(q) or 0.0 for part in parts]
 
 
 def disturb(arguments: Sequence[str], simulated: bool, size: tuple[int, int], rounds: int, seconds: float) -> bool:
