@@ -186,7 +186,7 @@ class Arms:
     def ratios(self) -> tuple[float, float]:
         """Print what was seen; how many times the p50 and p99 without the screen are those with it.
 
-        Each is the median over the rounds, since a window in which the machine did something else has a tail of its own.
+        Each is the median over the rounds: a window in which the machine did something else has a tail of its own.
         """
         found = {with_screen: [self._figures(parts, q) for q in (50, 99)] for with_screen, parts in self._lanes.items()}
         middles = {with_screen: [median(rounds) for rounds in figures] for with_screen, figures in found.items()}
