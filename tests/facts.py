@@ -62,7 +62,7 @@ FACTS = (
     Fact("d2h-pinned", "module-first-launch", CALL, least=3, stalls=True),
     Fact("launch", "stream-churn", CALL, least=2),
     Fact("d2d", "stream-churn", CALL, least=2),
-    Fact("d2h-pinned", "stream-churn", CALL, least=3, stalls=True),
+    Fact("d2h-pinned", "stream-churn", CALL, least=3),
     Fact("launch", "context-churn", CALL, most=1.5),
     Fact("d2d", "context-churn", CALL, most=1.5),
     Fact("d2d", "context-churn", stalls=True),
