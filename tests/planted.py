@@ -30,7 +30,7 @@ class Place:
 
     @property
     def plant(self) -> Plant:
-        """A stall that makes 1 call in 25 last ``TIMES`` the p99, which then is the p99."""
+        """A stall that makes 1 call in 20 last ``TIMES`` the p99, which then is the p99."""
         return Plant(f"victim {self.row}", f"aggressor {self.column}", self.phase, round(TIMES * self.p99_ns))
 
 

@@ -32,7 +32,7 @@ class Plant:
     aggressor: str
     phase: Phase
     at_least_ns: int
-    every: int = 25
+    every: int = 20
 
 
 @dataclass(frozen=True)
