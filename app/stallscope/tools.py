@@ -47,6 +47,7 @@ class Tools:
             options=ground.options,
             seed=seed,
             progress=progress,
+            cells=True,
             stop=stop,
             survey=ground.survey,
         )

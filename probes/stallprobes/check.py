@@ -57,10 +57,14 @@ def run(
     options: Options | None = None,
     seed: int = 1,
     progress: Callable[[Progress], None] | None = None,
+    cells: bool = False,
     stop: Callable[[], bool] = lambda: False,
     survey: gpus.Survey | None = None,
 ) -> Matrix:
     """Measure ``plan``. ``seed`` makes the order of the cells.
+
+    ``progress`` hears what is done, one call at a time, from any thread; with ``cells`` also each cell just measured:
+    to work that out takes time, which nobody needs who waits for the whole.
 
     ``gpu``: UUIDs of the GPUs to use, by commas. ``stop`` is asked between any two windows and within long ones; once
     it says True, or at a KeyboardInterrupt, what was measured is returned. ``survey`` saves asking the driver again.
@@ -71,7 +75,7 @@ def run(
     if gpu is not None:
         settings = replace(settings, gpu=gpu)
     settings = replace(settings, watchdog_ns=min(settings.watchdog_ns, _WATCHDOG_NS), rings=False)
-    return _Check(plan, backend, settings, seed, progress, stop).matrix(survey)
+    return _Check(plan, backend, settings, seed, progress, cells, stop).matrix(survey)
 
 
 class _Check:
@@ -82,6 +86,7 @@ class _Check:
         options: Options,
         seed: int,
         progress: Callable[[Progress], None] | None,
+        cells: bool,
         stop: Callable[[], bool],
     ) -> None:
         self._plan = plan
@@ -89,6 +94,7 @@ class _Check:
         self._options = options
         self._seed = seed
         self._progress = progress
+        self._cells_too = cells and progress is not None
         self._stop = stop
         self._repeats = QUICK_REPEATS if plan.quick else REPEATS
         self._host = entries()[HOST].probe()
@@ -268,7 +274,7 @@ class _Check:
             self._tell_cell(row, block.disturbance.column.name)
 
     def _tell_cell(self, row: str, column: str) -> None:
-        if self._progress is None:
+        if self._progress is None or not self._cells_too:
             return
         cell = self._tallies[row, column].cell(row, column, self._repeats, self._host)
         with self._telling:
@@ -276,7 +282,7 @@ class _Check:
 
     def _tell_quiet(self) -> None:
         """The column quiet as it is after a whole repeat: it takes too long to add up after every block."""
-        if self._progress is None:
+        if self._progress is None or not self._cells_too:
             return
         for row in self._plan.rows:
             cell = quiet_cell(row.name, QUIET, self._quiet_repeats(row.name), ())

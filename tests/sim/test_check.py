@@ -87,7 +87,7 @@ def test_peer_copies_with_and_without_peer_access_are_measured_apart() -> None:
 
 def test_progress_counts_up_to_the_end_and_gives_cells() -> None:
     seen: list[Progress] = []
-    measured(progress=seen.append)
+    measured(progress=seen.append, cells=True)
     assert [one.done for one in seen] == sorted(one.done for one in seen)
     assert seen[-1].done == seen[-1].total
     assert {(one.cell.row, one.cell.column) for one in seen if one.cell} >= {("launch", "spin")}
