@@ -37,7 +37,6 @@ _PROOF_S = 5.0
 _DRAIN_AT_MOST_S = 3.0
 # An aggressor that has done nothing for so long, and is in no call either, is not running.
 _PATIENCE_NS = 250_000_000
-_ENOUGH_CALLS = 20
 _LONGER_S = 0.1
 _STARVED_CALLS = 3
 _STARVED_S = 0.5
@@ -59,11 +58,13 @@ class Stopped(Exception):
 @dataclass(frozen=True)
 class Lengths:
     """How long a window beside the aggressor and one of quiet last (s), the longest that waiting for a slow
-    aggressor's turn may make the former, and whether a victim that gets no call through is given half a second."""
+    aggressor's turn may make the former, how many calls it is made longer for, and whether a victim that gets no call
+    through is given half a second."""
 
     window_s: float
     quiet_s: float
     longest_s: float
+    calls: int
     starve: bool
 
 
@@ -132,7 +133,7 @@ class Bench:
         """A window of quiet for each victim, by row name."""
         found = {}
         for victim in dice.sample(list(victims), len(victims)):
-            found[victim.row.name] = self._window(victim, lengths.quiet_s, lengths.quiet_s, False, None)
+            found[victim.row.name] = self._window(victim, lengths.quiet_s, lengths.quiet_s, 0, False, None)
         self._rest()
         return found
 
@@ -155,7 +156,8 @@ class Bench:
             wanted = 2 * turn_s if turn_s <= 0.04 else 1.2 * turn_s
             seconds = min(max(lengths.window_s, wanted), max(lengths.longest_s, lengths.window_s))
             for victim in dice.sample(list(victims), len(victims)):
-                found[victim.row.name] = self._window(victim, seconds, max(_LONGER_S, seconds), lengths.starve, watch)
+                longest_s = max(_LONGER_S, seconds)
+                found[victim.row.name] = self._window(victim, seconds, longest_s, lengths.calls, lengths.starve, watch)
             self._rest()
             self._learn(disturbance, watch, began)
         finally:
@@ -163,7 +165,9 @@ class Bench:
         self._drain(names)
         return found
 
-    def _window(self, victim: Victim, seconds: float, longest_s: float, starve: bool, watch: _Watch | None) -> Window:
+    def _window(
+        self, victim: Victim, seconds: float, longest_s: float, calls: int, starve: bool, watch: _Watch | None
+    ) -> Window:
         name, host = victim.probe.name, self._host.name
         before, self._calling = self._calling, name
         # The one before it ends while this one begins; nobody is measured meanwhile.
@@ -183,9 +187,11 @@ class Bench:
             end = {**self.session.look([name, host]), **self.session.look(aggressors, False)}
             part = end[name].minus(begin[name])
             limit = _STARVED_S if starve and part.turns < _STARVED_CALLS else longest_s
-            if part.turns >= _ENOUGH_CALLS or passed >= limit - 1e-9:
+            if part.turns >= calls or passed >= limit - 1e-9:
                 break
-            step = min(max(seconds, 0.02), limit - passed)
+            # As long as the missing calls will take at this pace, a little more at first than too often a little.
+            missing = seconds if part.turns < _STARVED_CALLS else passed * (calls - part.turns + 1) / part.turns
+            step = min(max(missing, seconds / 4), limit - passed)
         spoilt = None if watch is None else watch.see(end)
         beside = end[host].minus(begin[host])
         spoilt = spoilt or _spiked(beside) or self._throttled(begin[name].at_ns)

@@ -361,6 +361,8 @@ def _read(part: Slice, with_ring: bool = True, with_lanes: bool = True) -> Probe
     turns = int(words[TURNS])
     # Counts before the maximum: a maximum may be ahead of its count, never behind it.
     counts = part.hist.copy() if with_lanes else part.hist[:0]
+    # A histogram copies what could still change.
+    counts.flags.writeable = False
     stats = part.stats.copy()
     ring, head = _ring(part) if with_ring else (_NO_RING, 0)
     error = None

@@ -18,9 +18,11 @@ QUICK_BUDGET_S = 8.5
 
 _SHORTEST_S, _LONGEST_S = 0.006, 0.06
 # A simulated GPU's windows, in virtual time.
-_VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.0095, 0.001
+_VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.009, 0.001
 # A window of quiet is this part of one beside the aggressor; it counts twice, before and after.
 _QUIET_PART, _VIRTUAL_QUIET_PART = 0.5, 0.2
+# A window is made longer for so many calls, as far as they can be had in a tenth of a second.
+_CALLS, _VIRTUAL_CALLS = 20, 160
 # The aggressor's turn may make a window so many times the usual length.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
 # How much of what a block took beside its windows is taken over from one block to the next.
@@ -85,8 +87,9 @@ class Pace:
             each = (self._budget_s - self.spent_s) / len(left) - self._overhead_s
             window_s = min(max(each / (len(block.victims) * (1 + _QUIET_PART)), _SHORTEST_S), _LONGEST_S)
         if block.repeat == 0:
-            return Lengths(shortest_s, shortest_s * part, shortest_s, False)
-        return Lengths(window_s, window_s * part, window_s * stretch, block.repeat == 1)
+            return Lengths(shortest_s, shortest_s * part, shortest_s, 0, False)
+        calls = _VIRTUAL_CALLS if self._virtual else _CALLS
+        return Lengths(window_s, window_s * part, window_s * stretch, calls, block.repeat == 1)
 
     def took(self, block: Block, lengths: Lengths, seconds: float) -> None:
         """Learn from a block that took ``seconds``."""
