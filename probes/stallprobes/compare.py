@@ -38,6 +38,8 @@ FAILURES = ("slower", "starved", "faster", "unsure")
 
 # So many rows tell what is usual in a column.
 _ROWS = 4
+# A column whose medians vary between repeats by so many times what is usual has modes.
+_JUMPY = 6.0
 _JUDGED = (Status.OK, Status.STARVED)
 # Starved has a sharp border; what was this near to it did not cross it for a reason that can be told.
 _NEAR = 3.0
@@ -295,18 +297,27 @@ class _Judge:
         known = replace(known, variance=known.variance * max(1.0, weight / part.weight))
         variance, freedom = known.moderate(*part.varies)
         column = (part.cell.column, part.lane.phase, part.q)
-        variance = max(variance, self._columns.get(column, 0.0))
+        modes = part.q == 50 or self._has_modes(part)
+        if modes:
+            variance = max(variance, self._columns.get(column, 0.0))
         along = part.moved if part.ratio > 1 else -part.moved
         found = student(max(along, 0.0) / math.sqrt(variance), freedom)
         if part.q == 50:
             return found
         scatter, freedom = self._scatter[part.lane.phase].moderate(part.scatters, part.varies[1])
         # Where a column has modes its slow calls come by repeats, and their number tells of the modes, not of change.
-        scatter = max(scatter, self._modes.get(column, 0.0))
+        if modes:
+            scatter = max(scatter, self._modes.get(column, 0.0))
         # A cell whose own repeats scatter more is never taken for as tame as the others.
         if scatter > SCATTER or part.scatters > SCATTER_OF_ONE:
             return min(1.0, 2 * found)
         return min(1.0, 2 * found, 2 * part.cuts * student(part.far() / math.sqrt(max(scatter, 1.0)), freedom))
+
+    def _has_modes(self, part: Pair) -> bool:
+        middle = (part.lane.phase, 50)
+        if middle not in self._usual:
+            return False
+        return self._columns.get((part.cell.column, *middle), 0.0) > _JUMPY * self._usual[middle][0].variance
 
     def _beside_quiet(self, part: Pair, change: Change, why: str) -> tuple[Change, str]:
         """A cell whose row's quiet moved by as much did not change by itself: one cause is told once, in quiet."""
@@ -401,7 +412,8 @@ def _starving(found: CellChange, well: Cell, ill: Cell) -> CellChange:
         words += f": {ill.in_flight_op or 'a call'} was in flight for {duration(ill.in_flight_us)}"
     seconds = sum(repeat.window_s for repeat in well.repeats)
     rate = sum(repeat.calls for repeat in well.repeats) / seconds if seconds > 0 else math.inf
-    if rate < _NEAR * STARVED_CALLS / (STARVED_WINDOW_NS / 1e9) or _barren(well) > 0:
+    fewest = min((repeat.calls for repeat in well.repeats), default=0)
+    if rate < _NEAR * STARVED_CALLS / (STARVED_WINDOW_NS / 1e9) or fewest < _NEAR * STARVED_CALLS:
         note = f"{words}, but it never was far from it, with {rate:.0f} calls a second."
         return replace(found, change=Change.UNSURE, newly_starved=False, no_longer_starved=False, note=note)
     return replace(found, note=f"{words}.")
