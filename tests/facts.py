@@ -65,7 +65,6 @@ FACTS = (
     Fact("d2h-pinned", "stream-churn", CALL, least=3),
     Fact("launch", "context-churn", CALL, most=1.5),
     Fact("d2d", "context-churn", CALL, most=1.5),
-    Fact("d2d", "context-churn", stalls=True),
     Fact("event", "context-churn", stalls=False),
     Fact("launch", "alloc-async", CALL, most=1.5, stalls=False),
     Fact("d2d", "alloc-async", CALL, most=1.5, stalls=False),
