@@ -97,8 +97,9 @@ def false_alarms(comparison: Comparison) -> str:
     """How far SLOWER and FASTER can be trusted, in words."""
     one_in = round(1 / comparison.false_alarm_rate)
     return (
-        f"If nothing changed between the two checks, at most 1 such comparison in {one_in} says SLOWER or FASTER "
-        "anywhere. UNSURE is a change that could be chance."
+        f"If nothing changed between the two checks and chance alone is at work, at most 1 such comparison in {one_in} "
+        "says SLOWER or FASTER anywhere. A real machine has moods besides: what is said of a single pair deserves a "
+        "second check. UNSURE is a change that could be chance."
     )
 
 

@@ -99,7 +99,7 @@ class Bench:
         )
         self._lead_in_s, self._park_s, self._settle_s = rests
         self._stop = stop
-        self._watch: Telemetry | None = None
+        self._clocks: Telemetry | None = None
         self._calling: str | None = None
         self._turn_s: dict[str, float] = {}
 
@@ -113,7 +113,7 @@ class Bench:
                 self.session.set_period(name, _CONTROL_PACE_NS)
             self.session.set_running([self._host.name])
             if not self._virtual:
-                self._watch = _watching(self.session.info)
+                self._clocks = _watching(self.session.info)
             self._pass(self._lead_in_s)
         except BaseException:
             self.session.stop()
@@ -121,8 +121,8 @@ class Bench:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._watch is not None:
-            self._watch.stop()
+        if self._clocks is not None:
+            self._clocks.stop()
         self.session.stop()
 
     def now_s(self) -> float:
@@ -264,9 +264,9 @@ class Bench:
         self._pass(self._lead_in_s)
 
     def _throttled(self, since_ns: int) -> str | None:
-        if self._watch is None:
+        if self._clocks is None:
             return None
-        reading = self._watch.snapshot()["clock_reasons"]
+        reading = self._clocks.snapshot()["clock_reasons"]
         if reading.value is None or reading.at_ns < since_ns:
             return None
         found = sorted(_THROTTLED.intersection(reading.value))

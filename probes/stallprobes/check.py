@@ -2,7 +2,8 @@
 
 A repeat goes through the disturbances in random order. Before each of them every victim is measured in quiet, which is
 also the quiet after the one before; then every victim beside it, one at a time. The first repeat only warms up and
-learns how long the aggressors' turns are. What the host control or the clocks spoilt is measured once more at the end.
+learns how long the aggressors' turns are. What the host control or the clocks spoilt does not count; a cell with half
+of its repeats spoilt is measured again at the end.
 """
 
 from __future__ import annotations

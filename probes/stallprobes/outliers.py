@@ -27,7 +27,7 @@ from stallprobes.words import duration, times
 
 HOSTS = 3
 FLOOR = 1.5
-# Of a hundred merges of hosts that are alike, fewer than one names a host.
+# Of a hundred merges of hosts that are alike, at most one names a host by chance, calls being independent.
 FALSE_ALARMS = 0.01
 # A percentile of fewer calls is not compared.
 ENOUGH = {50: 20, 99: 200}

@@ -30,7 +30,7 @@ class Differences(Reading[None]):
         now = self.state.origin or "the check that was measured here"
         section(text, "Compared", f"{self.state.against} → {now}")
         section(text, "What differs in the fingerprints", "\n".join(differences(found)) or "nothing")
-        rate = f"{found.false_alarm_rate:.0%} of comparisons of two equal machines say SLOWER or FASTER anywhere."
+        rate = f"By chance alone at most {found.false_alarm_rate:.0%} of comparisons say SLOWER or FASTER anywhere."
         section(text, "Cells", f"{tally(found)}. {rate}")
         for title, there in (("Only in the old one", found.only_old), ("Only in the new one", found.only_new)):
             section(text, title, "\n".join(_by_column(there)))
