@@ -35,21 +35,21 @@ sys.path[:0] = [str(ROOT / "app"), str(ROOT / "probes")]
 from rich.style import Style  # noqa: E402
 from textual.widgets import OptionList  # noqa: E402
 
-from stallprobes import baseline  # noqa: E402
+from stallprobes.live.analyzer import Scope  # noqa: E402
+from stallprobes.live.recording import Recording  # noqa: E402
+from stallprobes.matrix import document as check_document  # noqa: E402
 from stallprobes.model import Role  # noqa: E402
-from stallprobes.recording import Recording  # noqa: E402
-from stallprobes.scope import Scope  # noqa: E402
-from stallscope.app import StallscopeApp  # noqa: E402
-from stallscope.benches import gpu_words  # noqa: E402
-from stallscope.desk import Desk, State  # noqa: E402
-from stallscope.replay import Replay  # noqa: E402
-from stallscope.screens.matrix import MatrixScreen  # noqa: E402
-from stallscope.screens.monitor import Monitor  # noqa: E402
-from stallscope.screens.picker import Picker  # noqa: E402
-from stallscope.settings import Settings  # noqa: E402
-from stallscope.sheet import Sheet  # noqa: E402
-from stallscope.tools import Tools  # noqa: E402
-from stallscope.widgets.log import worst_first  # noqa: E402
+from stallscope.tui.app import StallscopeApp  # noqa: E402
+from stallscope.tui.common.picker import Picker  # noqa: E402
+from stallscope.tui.matrix.controller import Desk, State  # noqa: E402
+from stallscope.tui.matrix.screen import MatrixScreen  # noqa: E402
+from stallscope.tui.matrix.services import Tools  # noqa: E402
+from stallscope.tui.matrix.view_model import Sheet  # noqa: E402
+from stallscope.tui.monitor.screen import Monitor  # noqa: E402
+from stallscope.tui.monitor.verdict_log import worst_first  # noqa: E402
+from stallscope.tui.probe_sets import gpu_words  # noqa: E402
+from stallscope.tui.settings import Settings  # noqa: E402
+from stallscope.tui.sources.replay import Replay  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -348,7 +348,7 @@ class Stage:
 async def draw_check(recording: Path, file: Path) -> dict[str, str]:
     """The pictures of the recorded check ``file``; ``recording`` is what the monitor under it shows."""
     stage = Stage(Recording(recording))
-    matrix = baseline.load(file)
+    matrix = check_document.load(file)
     print_of = matrix.fingerprint
     facts = (f"driver {print_of['driver']}", f"CUDA {print_of['cuda']}", matrix.started_at[:10])
     title = " · ".join(("an interference matrix", str(print_of["gpu"]), *facts))

@@ -8,10 +8,10 @@ from typing import Any
 
 import matrices
 
-from stallprobes.histogram import Histogram
-from stallprobes.matrix import Cell, Matrix, Repeat, Status
+from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix.matrix import Cell, Matrix, Repeat, Status
 from stallprobes.model import Lane, Phase
-from stallprobes.verdict import Verdict
+from stallprobes.verdicts.rules import Verdict
 
 SPIN = ("d2d", "spin")
 STARVED = ("d2d", "host-alloc-free")

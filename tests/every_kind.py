@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import matrices
 
-from stallprobes.histogram import Histogram
-from stallprobes.matrix import QUIET, Cell, Column, Matrix, Row, Status
+from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix.matrix import QUIET, Cell, Column, Matrix, Row, Status
 from stallprobes.model import Phase
-from stallprobes.verdict import Verdict
+from stallprobes.verdicts.rules import Verdict
 
 FINGERPRINT: Mapping[str, object] = {
     "gpu": "NVIDIA H200",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stallprobes.matrix import Matrix
+from stallprobes.matrix.matrix import Matrix
 from stallprobes.model import Phase
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stallprobes.histogram import Histogram
-from stallprobes.matrix import QUIET, Cell, Column, Matrix, Repeat, Row, Status
+from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix.matrix import QUIET, Cell, Column, Matrix, Repeat, Row, Status
 from stallprobes.model import Lane, Phase
-from stallprobes.verdict import Verdict
+from stallprobes.verdicts.rules import Verdict
 
 CALL, WAIT, INTENDED = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)
 ROWS = (

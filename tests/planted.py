@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from stallprobes import check
-from stallprobes.backend import Options, Plant
-from stallprobes.compare import Change, Comparison, compare
-from stallprobes.matrix import QUIET, Matrix, Status
+from stallprobes.engine.backend import Options, Plant
+from stallprobes.matrix import runner
+from stallprobes.matrix.compare import Change, Comparison, compare
+from stallprobes.matrix.matrix import QUIET, Matrix, Status
+from stallprobes.matrix.plan import HOST, Plan
 from stallprobes.model import Lane, Phase
-from stallprobes.plan import HOST, Plan
 
 # Half of what is less than this is less than the microsecond from which on a comparison calls a tail another one.
 LEAST_P99_NS = 2_000
@@ -50,7 +50,7 @@ def places(matrix: Matrix) -> list[Place]:
 
 def measured(plan: Plan, seed: int, place: Place | None = None) -> Matrix:
     """A check of the simulated GPU, with a stall in ``place``."""
-    return check.run(
+    return runner.run(
         plan, backend="sim", options=Options(seed=seed, plant=None if place is None else place.plant), seed=seed
     )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stallprobes.histogram import Histogram
-from stallprobes.measure import ProbeResult, RunResult, VariantResult
+from stallprobes.latency.histogram import Histogram
+from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
 from stallprobes.model import Kind, Lane, Phase, Role
-from stallprobes.verdict import Verdict
+from stallprobes.verdicts.rules import Verdict
 
 CALL, WAIT, INTENDED = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)
 

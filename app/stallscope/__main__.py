@@ -1,5 +1,5 @@
 """``python -m stallscope`` is the command ``stallscope``."""
 
-from stallscope.start import main
+from stallscope.cli.entry import begin
 
-main()
+begin()

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from stallprobes import fingerprint, gpus, nvml
-from stallprobes.driver import DriverReport
-from stallprobes.report import DOCTOR_SCHEMA
+from stallprobes.machine import fingerprint, gpus, nvml
+from stallprobes.machine.libcuda_survey import DriverReport
 
 OLDEST_CUDA = 12000
 PACKAGES = ("cuda-bindings", "numba", "numpy", "nvidia-ml-py", "simpy", "textual", "click")
@@ -24,6 +23,9 @@ SLOWING_ENVIRONMENT = {
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "MPS limits the share of the GPU",
     "CUDA_DISABLE_PTX_JIT": "the package's PTX cannot be loaded",
 }
+
+
+DOCTOR_SCHEMA = "stallscope.doctor/1"
 
 
 class Level(StrEnum):

@@ -23,11 +23,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from planted import Outcome, measured, outcome, places
 
-from stallprobes import baseline, check
-from stallprobes.backend import Options
-from stallprobes.compare import compare
-from stallprobes.matrix import Matrix
-from stallprobes.plan import plan
+from stallprobes.engine.backend import Options
+from stallprobes.matrix import document as check_document
+from stallprobes.matrix import runner
+from stallprobes.matrix.compare import compare
+from stallprobes.matrix.matrix import Matrix
+from stallprobes.matrix.plan import plan
 
 WANTED_S, WANTED_QUICK_S = 10.0, 15.0
 WANTED_FOUND, WANTED_FALSE = 0.95, 0.01
@@ -42,7 +43,7 @@ def times(rounds: int) -> bool:
         took = []
         for number in range(rounds):
             began = time.monotonic()
-            check.run(plan(quick=quick), backend="sim", options=Options(seed=number), seed=number)
+            runner.run(plan(quick=quick), backend="sim", options=Options(seed=number), seed=number)
             took.append(time.monotonic() - began)
         print(f"{words} check, simulated: {statistics.median(took):.1f} s, limit {wanted:g} s", flush=True)
         well = well and statistics.median(took) <= wanted
@@ -56,10 +57,10 @@ def seeds(count: int, keep: Path | None) -> bool:
     def kept(name: str, seed: int, spot: int | None) -> Matrix:
         file = None if keep is None else keep / f"{name}.json.gz"
         if file is not None and file.exists():
-            return baseline.load(file)
+            return check_document.load(file)
         made = measured(whole, seed, None if spot is None else there[spot])
         if file is not None:
-            baseline.save(made, file)
+            check_document.save(made, file)
         return made
 
     old = kept(f"old-{OLD_SEED}", OLD_SEED, None)

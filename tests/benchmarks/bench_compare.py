@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from matrices import CALL, COLUMNS, WAIT, made_up
 
-from stallprobes.compare import CellChange, Change, compare
-from stallprobes.histogram import BUCKETS, LOWER, Histogram
-from stallprobes.matrix import QUIET, Cell, Column, Matrix, Repeat, Row, Status
+from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
+from stallprobes.matrix.compare import CellChange, Change, compare
+from stallprobes.matrix.matrix import QUIET, Cell, Column, Matrix, Repeat, Row, Status
 from stallprobes.model import Lane
 
 ROWS = tuple(Row(f"victim-{i}", f"victim {i}", "launch", "primary", "own") for i in range(12))

@@ -14,13 +14,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from stallprobes import board as b
-from stallprobes import loop, native
-from stallprobes.board import Board, Int64s, Layout, Uint64s
-from stallprobes.histogram import BUCKETS
-from stallprobes.loop import count_value
+from stallprobes.engine import board as b
+from stallprobes.engine import loop, native
+from stallprobes.engine.board import Board, Int64s, Layout, Uint64s
+from stallprobes.engine.loop import count_value
+from stallprobes.engine.native import compiled
+from stallprobes.latency.histogram import BUCKETS
 from stallprobes.model import Op, Probe, Program, Role
-from stallprobes.native import compiled
 
 LIMIT_NS = 30.0
 CALLS = 1_000_000

@@ -31,12 +31,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from stallprobes import board as b
-from stallprobes.backend import BackendError, Options, Unsupported
-from stallprobes.board import Board, Layout, State
 from stallprobes.catalog import Place
 from stallprobes.catalog.kernels import launch_op
-from stallprobes.histogram import Histogram
+from stallprobes.engine import board as b
+from stallprobes.engine.backend import BackendError, Options, Unsupported
+from stallprobes.engine.board import Board, Layout, State
+from stallprobes.latency.histogram import Histogram
 from stallprobes.model import US, Lane, Phase, Probe, Program, Role
 
 CALL = Lane(Phase.CALL)
@@ -44,7 +44,7 @@ PERIOD_NS = 20 * US
 WARM_UP_S = 0.1
 ENDED_WITHIN_S = 2.0
 SOURCE = Path(__file__).with_name("launch.c")
-PTX = Path(__file__).parents[2] / "probes" / "stallprobes" / "cuda" / "kernels.ptx"
+PTX = Path(__file__).parents[2] / "probes" / "stallprobes" / "engine" / "cuda" / "kernels.ptx"
 
 BY_C, BY_LOOP = "C", "loop"
 BY_C_BUSY, BY_LOOP_BUSY = "C, busy Python elsewhere", "loop, busy Python thread"
@@ -135,7 +135,7 @@ class Loops:
     """Three probes in this very process, so that a Python thread can be busy beside them; parked when not asked."""
 
     def __init__(self) -> None:
-        from stallprobes.cuda.backend import create
+        from stallprobes.engine.cuda.backend import create
 
         program = Program((launch_op(Place()),))
         probes = [Probe(f"launch-{n}", "launch", Role.VICTIM, program, PERIOD_NS, "launch") for n in range(3)]

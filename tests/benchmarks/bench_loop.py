@@ -26,10 +26,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from stallprobes import board as b
-from stallprobes import loop, native
-from stallprobes.board import Board, Layout
-from stallprobes.histogram import Histogram
+from stallprobes.engine import board as b
+from stallprobes.engine import loop, native
+from stallprobes.engine.board import Board, Layout
+from stallprobes.latency.histogram import Histogram
 from stallprobes.model import Lane, Op, Phase, Probe, Program, Role
 
 CALL = Lane(Phase.CALL)

@@ -37,8 +37,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "app"), str(ROOT / "probes")]
 
 if TYPE_CHECKING:
-    from stallprobes.board import Board, Snapshot
-    from stallprobes.histogram import Histogram
+    from stallprobes.engine.board import Board, Snapshot
+    from stallprobes.latency.histogram import Histogram
 
 CPU_PERCENT, KB_PER_S, START_RATIO, LIVE_AFTER_S = 8.0, 60.0, 1.5, 2.0
 P50_RATIO, P99_RATIO = 1.05, 1.25
@@ -103,7 +103,7 @@ class Screen:
         """The process id of its engine."""
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if entry.name.isdecimal() and b"stallprobes.engine" in (entry / "cmdline").read_bytes():
+                if entry.name.isdecimal() and b"stallprobes.engine.main" in (entry / "cmdline").read_bytes():
                     fields = (entry / "stat").read_text().rpartition(")")[2].split()
                     if int(fields[1]) == self.pid:
                         return int(entry.name)
@@ -152,13 +152,13 @@ def first_frame(arguments: Sequence[str], words: bytes, columns: int, rows: int,
 
 def board_of(engine: int) -> Board:
     """The board of an engine, mapped here as well."""
-    from stallprobes.board import Board, Layout
-    from stallscope import benches
+    from stallprobes.engine.board import Board, Layout
+    from stallscope.tui import probe_sets
 
     for entry in Path(f"/proc/{engine}/fd").iterdir():
         with contextlib.suppress(OSError):
             if os.readlink(entry) == "/memfd:stallscope (deleted)":
-                return Board.attach(os.open(entry, os.O_RDWR | os.O_CLOEXEC), Layout.of(benches.first()))
+                return Board.attach(os.open(entry, os.O_RDWR | os.O_CLOEXEC), Layout.of(probe_sets.first()))
     raise SystemExit("the engine has no board")
 
 
@@ -207,7 +207,7 @@ class Arms:
 def disturb(arguments: Sequence[str], simulated: bool, size: tuple[int, int], rounds: int, seconds: float) -> bool:
     """Measure what the screen does to what is measured, and print it; whether a limit is broken."""
     from stallprobes.catalog import entries
-    from stallprobes.session import Session
+    from stallprobes.engine.session import Session
 
     with contextlib.ExitStack() as stack:
         settings = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".toml"))

@@ -19,12 +19,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from stallprobes.backend import Options
-from stallprobes.board import RUN, Board, Layout
 from stallprobes.catalog import Place, entries
+from stallprobes.engine.backend import Options
+from stallprobes.engine.board import RUN, Board, Layout
+from stallprobes.engine.session import Session
+from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.model import SECONDARY, Probe
-from stallprobes.session import Session
-from stallprobes.sim.backend import SimBackend
 
 ROOT = Path(__file__).parents[2]
 WANTED = 8.0

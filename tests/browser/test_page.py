@@ -13,8 +13,8 @@ import pytest
 from browser import chromium
 from browser.chromium import Browser
 
-from stallprobes import compare
-from stallscope import page
+from stallprobes.matrix import compare
+from stallscope.report import html_page
 
 PATH = chromium.found()
 pytestmark = pytest.mark.skipif(PATH is None, reason=f"no browser: none of {', '.join(chromium.NAMES)} is on the PATH")
@@ -32,14 +32,14 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("page") / "whole.html"
-    file.write_text(page.page(every_kind.whole()), encoding="utf-8")
+    file.write_text(html_page.page(every_kind.whole()), encoding="utf-8")
     return file
 
 
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("page") / "kinds.html"
-    file.write_text(page.page(every_kind.matrix()), encoding="utf-8")
+    file.write_text(html_page.page(every_kind.matrix()), encoding="utf-8")
     return file
 
 
@@ -143,7 +143,7 @@ def test_without_scripts_a_cell_is_a_link_to_its_section(browser: Browser, kinds
 
 def test_what_is_in_a_name_is_never_run(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "hostile.html"
-    file.write_text(page.page(every_kind.hostile(), None, [every_kind.EVIL]), encoding="utf-8")
+    file.write_text(html_page.page(every_kind.hostile(), None, [every_kind.EVIL]), encoding="utf-8")
     browser.open(file)
     browser.click("td.stalled a")
     assert browser.complaints == []
@@ -156,7 +156,7 @@ def test_a_comparison_marks_what_changed(browser: Browser, tmp_path: Path) -> No
     old = matrices.made_up(1, drift=0.02)
     new = matrices.made_up(2, drift=0.02, times={("launch", "spin"): 2.0})
     file = tmp_path / "changed.html"
-    file.write_text(page.page(new, compare.compare(old, new)), encoding="utf-8")
+    file.write_text(html_page.page(new, compare.compare(old, new)), encoding="utf-8")
     browser.open(file)
     assert browser.value("[...document.querySelectorAll('.matrix em')].map(e => e.innerText)") == ["SLOWER"]
     browser.click(".matrix td a:has(em)")

@@ -17,12 +17,14 @@ import every_kind
 import matrices
 import synthetic
 
-from stallprobes import check, gpus, measure
-from stallprobes.driver import DriverReport
-from stallprobes.gpus import Gpu, GpuProcess, Survey
-from stallprobes.matrix import QUIET, Cell, Matrix, Status
-from stallprobes.session import EngineFailed
-from stallscope.cli import main
+from stallprobes.engine.session import EngineFailed
+from stallprobes.machine import gpus
+from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
+from stallprobes.machine.libcuda_survey import DriverReport
+from stallprobes.matrix import runner
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
+from stallprobes.measurement import measure
+from stallscope.cli.main import main
 
 GPU = Gpu("GPU-aaaa1111-0000-0000-0000-000000000001", "0000:1b:00.0", "NVIDIA H200", nvml_index=0, cuda_index=0)
 ON_GPU = {**matrices.FINGERPRINT, "gpu": GPU.name}
@@ -88,7 +90,7 @@ def check_slower(*_: object, **__: object) -> Matrix:
 
 
 def check_all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> Matrix:
-    progress(check.Progress(11, 44, 12.3, "repeat 1 of 4 · spin kernel"))
+    progress(runner.Progress(11, 44, 12.3, "repeat 1 of 4 · spin kernel"))
     return every_kind.matrix()
 
 
@@ -144,5 +146,5 @@ if __name__ == "__main__":
     gpu = SHARED if mode == "shared" else GPU
     gpus.survey = lambda *_: Survey((gpu,), DriverReport(cuda_version=13000))
     measure.run = MODES.get(mode, broken)  # type: ignore[assignment]
-    check.run = CHECKS.get(mode, check_fine)
+    runner.run = CHECKS.get(mode, check_fine)
     main(sys.argv[2:])

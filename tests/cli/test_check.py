@@ -21,8 +21,9 @@ import matrices
 import pytest
 from cli.conftest import command, environment
 
-from stallprobes import baseline, report
-from stallprobes.matrix import Matrix
+from stallprobes.files import schemas
+from stallprobes.matrix import document as check_document
+from stallprobes.matrix.matrix import Matrix
 
 if TYPE_CHECKING:
     from cli.conftest import Command
@@ -33,13 +34,13 @@ ON_H200: Mapping[str, object] = {**matrices.FINGERPRINT, "gpu": "NVIDIA H200"}
 def saved(path: Path, made: Matrix | None = None, **changed: object) -> str:
     """A check in a file, by default what the made-up machine measures; its name."""
     made = made or matrices.made_up(11, drift=0.02, times={("d2d", "host-alloc-free"): 427.0})
-    baseline.save(replace(made, **{"fingerprint": ON_H200, **changed}), path)  # type: ignore[arg-type]
+    check_document.save(replace(made, **{"fingerprint": ON_H200, **changed}), path)  # type: ignore[arg-type]
     return str(path)
 
 
 def valid(text: str, schema: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(text)
-    jsonschema.Draft202012Validator(report.schema(schema)).validate(document)
+    jsonschema.Draft202012Validator(schemas.schema(schema)).validate(document)
     return document
 
 
@@ -72,7 +73,7 @@ def test_a_host_can_be_given_a_name(stallscope_command: Command, tmp_path: Path)
     done = stallscope_command("check", "--hostname", " rack 3 ", "--save", str(path), mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
     assert "machine: hostname rack 3" in done.stdout
-    assert baseline.load(path).fingerprint["hostname"] == "rack 3"
+    assert check_document.load(path).fingerprint["hostname"] == "rack 3"
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\x1bb"])
@@ -145,7 +146,7 @@ def test_a_comparison_is_json_by_its_schema_with_the_check_in_it(stallscope_comm
     assert document["regressions"] == [{"row": "launch", "column": "spin"}]
     assert document["differences"] == [{"key": "driver", "old": "580.1", "new": "590.2"}]
     assert document["counts"]["slower"] == 1
-    jsonschema.Draft202012Validator(report.schema("stallscope.check/1")).validate(document["check"])
+    jsonschema.Draft202012Validator(schemas.schema("stallscope.check/1")).validate(document["check"])
 
 
 def test_two_saved_checks_are_compared_without_a_gpu(stallscope_command: Command, tmp_path: Path) -> None:
@@ -226,7 +227,7 @@ def test_with_force_files_are_replaced_and_the_old_one_is_read_first(
     file = saved(tmp_path / "check.json")
     done = stallscope_command("check", "--compare", file, "--save", file, "--force", mode="slower")
     assert done.returncode == 1
-    assert baseline.load(file).fingerprint["driver"] == "590.2"
+    assert check_document.load(file).fingerprint["driver"] == "590.2"
 
 
 def test_the_collector_s_file_is_replaced_by_the_next_one(stallscope_command: Command, tmp_path: Path) -> None:
@@ -328,7 +329,7 @@ def test_too_few_or_too_many_files_are_wrong_use(stallscope_command: Command, ar
 
 def test_a_hostile_file_moves_no_cursor(stallscope_command: Command, tmp_path: Path) -> None:
     file = tmp_path / "evil.json"
-    document = baseline.document(matrices.made_up(1, times={("launch", "spin"): 30.0}))
+    document = check_document.document(matrices.made_up(1, times={("launch", "spin"): 30.0}))
     text = json.dumps(document).replace("spin kernel", "\\u001b[2J\\u0007spin").replace("It was made", "\\u001b[31mIt")
     file.write_text(text, encoding="utf-8")
     done = stallscope_command("show", str(file))
@@ -339,7 +340,7 @@ def test_a_hostile_file_moves_no_cursor(stallscope_command: Command, tmp_path: P
 @pytest.mark.parametrize("name", ["check", "compare", "merge", "show"])
 def test_help_loads_nothing_that_measures_and_names_the_options(name: str) -> None:
     script = (
-        "import sys\nfrom stallscope.cli import main\n"
+        "import sys\nfrom stallscope.cli.main import main\n"
         f"try:\n    main([{name!r}, '--help'])\n"
         "except SystemExit:\n    print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
@@ -370,7 +371,7 @@ def test_interrupted_it_keeps_what_it_has_and_exits_130(number: signal.Signals, 
     assert process.returncode == 130
     assert "1 STALLED, 14 quiet, 1 not reached (interrupted)" in out
     assert err == "stallscope: interrupted; what was measured until then is shown\n"
-    assert baseline.load(tmp_path / "c.json").interrupted
+    assert check_document.load(tmp_path / "c.json").interrupted
     assert "Interrupted" in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 
@@ -402,7 +403,7 @@ def test_a_full_disk_is_said_and_the_files_are_there(tmp_path: Path) -> None:
         )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr == b"stallscope: the result could not be written: No space left on device\n"
-    assert baseline.load(tmp_path / "c.json")
+    assert check_document.load(tmp_path / "c.json")
 
 
 def in_a_terminal(mode: str, **changed: str) -> str:

@@ -15,10 +15,12 @@ import jsonschema
 import pytest
 from cli.conftest import command, environment
 
-from stallprobes import report
+from stallprobes import doctor
 from stallprobes.catalog import entries
+from stallprobes.files import schemas
+from stallprobes.measurement import document as run_document
 from stallprobes.patterns import patterns
-from stallscope.cli import cli
+from stallscope.cli.main import cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +48,7 @@ def test_help_costs_little_more_than_click_itself() -> None:
 @pytest.mark.parametrize("arguments", [("--help",), ("list",), ("explain", "spin"), ("run", "--help")])
 def test_commands_that_only_tell_load_no_screen_no_compiler_and_no_cuda(arguments: tuple[str, ...]) -> None:
     script = (
-        "import sys\nfrom stallscope.cli import main\n"
+        "import sys\nfrom stallscope.cli.main import main\n"
         f"try:\n    main({list(arguments)!r})\n"
         "except SystemExit:\n    print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
@@ -113,7 +115,7 @@ def test_the_readme_names_every_command_and_no_option_that_is_not_there() -> Non
 
 
 def test_the_settings_file_that_is_printed_is_one_that_can_be_read(stallscope_command: Command, tmp_path: Path) -> None:
-    from stallscope.settings import Settings, load
+    from stallscope.tui.settings import Settings, load
 
     file = tmp_path / "settings.toml"
     file.write_text(stallscope_command("settings").stdout, encoding="utf-8")
@@ -139,7 +141,7 @@ def test_list_names_every_pattern_variant_and_probe(stallscope_command: Command)
 def test_everything_that_is_listed_can_be_explained(name: str) -> None:
     from click.testing import CliRunner
 
-    from stallscope.cli import cli
+    from stallscope.cli.main import cli
 
     done = CliRunner().invoke(cli, ["explain", name], catch_exceptions=False)
     assert done.exit_code == 0
@@ -222,14 +224,14 @@ def test_doctor_writes_json_by_its_schema(stallscope_command: Command) -> None:
     done = stallscope_command("doctor", "--json", env=NO_GPU)
     assert done.returncode == 3
     document = json.loads(done.stdout)
-    jsonschema.Draft202012Validator(report.schema(report.DOCTOR_SCHEMA)).validate(document)
+    jsonschema.Draft202012Validator(schemas.schema(doctor.DOCTOR_SCHEMA)).validate(document)
     assert document["level"] == "problem"
 
 
 def test_a_run_writes_json_by_its_schema_and_nothing_else(stallscope_command: Command) -> None:
     done = stallscope_command("run", "secondary-context-d2d", "--json", mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
-    jsonschema.Draft202012Validator(report.schema(report.RUN_SCHEMA)).validate(json.loads(done.stdout))
+    jsonschema.Draft202012Validator(schemas.schema(run_document.RUN_SCHEMA)).validate(json.loads(done.stdout))
 
 
 @pytest.mark.parametrize("width", ["60", "80", "120", "170", "400"])

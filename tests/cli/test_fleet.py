@@ -16,9 +16,9 @@ import pytest
 import yaml
 from cli.conftest import ROOTS, command, environment
 
-from stallprobes import baseline
-from stallprobes.matrix import Matrix
-from stallscope import fleet
+from stallprobes.matrix import document as check_document
+from stallprobes.matrix.matrix import Matrix
+from stallscope.cli import fleet
 
 if TYPE_CHECKING:
     from cli.conftest import Command, Done
@@ -116,7 +116,7 @@ def printed(stallscope_command: Command, kind: str, path: Path) -> None:
 
 def merged(folder: Path, hosts: tuple[str, ...] = NODES) -> Matrix:
     """The matrix of all nodes, which has each of ``hosts``."""
-    matrix = baseline.load(folder / "fleet.json.gz")
+    matrix = check_document.load(folder / "fleet.json.gz")
     assert tuple(matrix.hosts) == hosts
     assert all(of["hostname"] == host for host, of in matrix.hosts.items())
     assert [repeat.host for repeat in matrix.cells["launch", "spin"].repeats] == list(hosts)

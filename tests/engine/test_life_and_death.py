@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from stallprobes.backend import Options
-from stallprobes.board import Board, Layout
-from stallprobes.messages import Ready, Start
+from stallprobes.engine.backend import Options
+from stallprobes.engine.board import Board, Layout
+from stallprobes.engine.protocol import Ready, Start
+from stallprobes.engine.session import EngineFailed, EngineLost, Session
 from stallprobes.model import Op, Probe
-from stallprobes.session import EngineFailed, EngineLost, Session
 
 MakeProbe = Callable[..., Probe]
 Gone = Callable[[int], bool]
@@ -40,7 +40,7 @@ def parent_source(hang: str, then: str, setup: str = "()") -> str:
     return textwrap.dedent(f"""
         import os, sys, time, threading
         from stallprobes.model import Op, Probe, Program, Role
-        from stallprobes.session import Session
+        from stallprobes.engine.session import Session
         program = Program(({HANGS[hang]},), context=None, setup={setup})
         session = Session([Probe("hung", "hung", Role.HOST, program, 1_000_000, "hung")], "host")
         def begin():
@@ -116,7 +116,7 @@ def test_a_closed_socket_alone_ends_the_engine(make_probe: MakeProbe) -> None:
     ours, theirs = socket.socketpair()
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "probes")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "stallprobes.engine", str(board.fd), str(theirs.fileno()), str(os.getpid())],
+        [sys.executable, "-m", "stallprobes.engine.main", str(board.fd), str(theirs.fileno()), str(os.getpid())],
         pass_fds=(board.fd, theirs.fileno()),
         env=environment,
     )

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from stallprobes import link
-from stallprobes.backend import Options, Unsupported
-from stallprobes.board import EngineState, ProbeSnapshot, State
+from stallprobes.engine import process
+from stallprobes.engine.backend import Options, Unsupported
+from stallprobes.engine.board import EngineState, ProbeSnapshot, State
+from stallprobes.engine.session import EngineFailed, Session
 from stallprobes.model import PRIMARY, Buffer, HostFunction, Lane, Load, Op, Phase, Probe, Program, Role, Space, Word
-from stallprobes.session import EngineFailed, Session
 
 MakeProbe = Callable[..., Probe]
 
@@ -235,20 +235,20 @@ def test_a_program_that_fits_no_table_is_told_in_a_sentence(make_probe: MakeProb
 def test_the_session_loads_no_compiler_no_cuda_and_no_screen() -> None:
     source = textwrap.dedent("""
         import sys
-        import stallprobes.session
+        import stallprobes.engine.session
         heavy = {"numba", "llvmlite", "cuda", "textual", "rich", "simpy", "pynvml", "click"}
         print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
     """)
-    environment = os.environ | {"PYTHONPATH": str(Path(link.__file__).resolve().parents[1])}
+    environment = os.environ | {"PYTHONPATH": str(Path(process.__file__).resolve().parents[2])}
     done = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
 FAKE = """
     import os, sys, time
-    import stallprobes.engine as engine
-    from stallprobes.backend import BackendError, Trouble
-    from stallprobes.board import CLOCK_NS
+    import stallprobes.engine.main as engine
+    from stallprobes.engine.backend import BackendError, Trouble
+    from stallprobes.engine.board import CLOCK_NS
 
     class Backend:
         virtual = True
@@ -287,7 +287,7 @@ def fake_sim(monkeypatch: pytest.MonkeyPatch) -> None:
     def command(board_fd: int, control_fd: int) -> list[str]:
         return [sys.executable, "-c", textwrap.dedent(FAKE), str(board_fd), str(control_fd), str(os.getpid())]
 
-    monkeypatch.setattr(link, "_command", command)
+    monkeypatch.setattr(process, "_command", command)
 
 
 @pytest.mark.usefixtures("fake_sim")
@@ -337,7 +337,7 @@ def test_what_spoils_everything_ends_the_session_with_the_same_words(
 
 @pytest.mark.usefixtures("fake_sim")
 def test_an_engine_that_shows_no_life_is_given_up(make_probe: MakeProbe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stallprobes.session._SILENCE_S", 1.0)
+    monkeypatch.setattr("stallprobes.engine.session._SILENCE_S", 1.0)
     with (
         Session([make_probe("a")], "sim", options=Options(seed=10)) as session,
         pytest.raises(EngineFailed, match="has not answered for 1 s"),

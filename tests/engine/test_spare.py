@@ -11,9 +11,9 @@ from subprocess import Popen
 
 import pytest
 
-from stallprobes.link import Spare
+from stallprobes.engine.process import Spare
+from stallprobes.engine.session import Session
 from stallprobes.model import Probe
-from stallprobes.session import Session
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -68,7 +68,7 @@ def test_killed_outright_the_parent_takes_it_along(parent: Parent, gone: Gone) -
     process = parent(
         textwrap.dedent("""
             import time
-            from stallprobes.link import Spare
+            from stallprobes.engine.process import Spare
             spare = Spare("host")
             print(spare._held[0].process.pid, flush=True)
             time.sleep(600)

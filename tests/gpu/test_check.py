@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from facts import broken
 
-from stallprobes import check, gpus, schedule
-from stallprobes.matrix import QUIET, Matrix, Status
+from stallprobes.machine import gpus
+from stallprobes.matrix import runner, schedule
+from stallprobes.matrix.matrix import QUIET, Matrix, Status
+from stallprobes.matrix.plan import plan
 from stallprobes.model import Lane, Phase
-from stallprobes.plan import plan
 
 pytestmark = pytest.mark.gpu
 
@@ -17,7 +18,7 @@ PROMISED_S, PROMISED_QUICK_S = 90.0, 15.0
 
 @pytest.fixture(scope="module")
 def matrix() -> Matrix:
-    return check.run(plan(quick=True))
+    return runner.run(plan(quick=True))
 
 
 def test_a_quick_check_ends_in_time(matrix: Matrix) -> None:
@@ -43,7 +44,7 @@ def test_the_quiet_of_a_launch_has_one_hump(matrix: Matrix) -> None:
 
 
 def test_the_whole_check_ends_in_time_and_says_what_the_machine_cannot_do() -> None:
-    whole = check.run(plan(), seed=2)
+    whole = runner.run(plan(), seed=2)
     assert whole.seconds <= PROMISED_S
     unsupported = {cell.column for cell in whole.cells.values() if cell.status is Status.UNSUPPORTED}
     assert len(gpus.survey().gpus) > 1 or "peer-copy-behind-kernel" in unsupported

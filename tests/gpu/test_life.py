@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from stallprobes import gpus, nvml
-from stallprobes.backend import EXIT_ENGINE, EXIT_NO_GPU, Options
-from stallprobes.board import Snapshot, State
 from stallprobes.catalog import entries
+from stallprobes.engine.backend import EXIT_ENGINE, EXIT_NO_GPU, Options
+from stallprobes.engine.board import Snapshot, State
+from stallprobes.engine.session import EngineFailed, EngineLost, Session
+from stallprobes.machine import gpus, nvml
 from stallprobes.model import (
     MIB,
     MS,
@@ -34,7 +35,6 @@ from stallprobes.model import (
     Stream,
 )
 from stallprobes.patterns import patterns
-from stallprobes.session import EngineFailed, EngineLost, Session
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
@@ -150,7 +150,7 @@ def engines_of(parent: int) -> list[int]:
             command = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if int(fields[1]) == parent and b"stallprobes.engine" in command:
+        if int(fields[1]) == parent and b"stallprobes.engine.main" in command:
             found.append(int(folder.name))
     return found
 
@@ -246,9 +246,9 @@ def test_a_command_ended_by_a_signal_leaves_nothing_behind_while_the_spin_runs(
 
 
 HANGING = textwrap.dedent("""
-    from stallprobes.backend import Options
+    from stallprobes.engine.backend import Options
     from stallprobes.patterns import patterns
-    from stallprobes.session import Session
+    from stallprobes.engine.session import Session
 
     probes = patterns()["default-stream-gate"].variant("pageable").probes
     with Session(probes, options=Options(watchdog_ns=100_000_000_000)) as session:

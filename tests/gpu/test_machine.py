@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from stallprobes import doctor, gpus
-from stallprobes.telemetry import FIELDS, Telemetry
+from stallprobes import doctor
+from stallprobes.machine import gpus
+from stallprobes.machine.telemetry import FIELDS, Telemetry
 
 pytestmark = pytest.mark.gpu
 

@@ -11,9 +11,11 @@ from functools import cache
 import jsonschema
 import pytest
 
-from stallprobes import measure, report
 from stallprobes.catalog.streams import WATCHDOG_NS
-from stallprobes.measure import ProbeResult, RunResult, VariantResult
+from stallprobes.files import schemas
+from stallprobes.measurement import document as run_document
+from stallprobes.measurement import measure
+from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
 from stallprobes.model import Kind, Lane, Needs, Phase, Role
 from stallprobes.patterns import patterns
 
@@ -97,8 +99,8 @@ def says_stalled(found: VariantResult, probe: ProbeResult) -> None:
 
 @pytest.mark.parametrize("pattern", patterns())
 def test_a_result_keeps_to_the_published_schema(pattern: str) -> None:
-    document = report.document(ran(pattern))
-    jsonschema.Draft202012Validator(report.schema(report.RUN_SCHEMA)).validate(document)
+    document = run_document.document(ran(pattern))
+    jsonschema.Draft202012Validator(schemas.schema(run_document.RUN_SCHEMA)).validate(document)
     json.dumps(document, allow_nan=False)
     assert document["backend"] == "cuda"
 

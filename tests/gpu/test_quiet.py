@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from stallprobes import measure
-from stallprobes.board import ProbeSnapshot
 from stallprobes.catalog import entries
-from stallprobes.measure import ProbeResult
+from stallprobes.engine.board import ProbeSnapshot
+from stallprobes.engine.session import Session
+from stallprobes.measurement import measure
+from stallprobes.measurement.measure import ProbeResult
 from stallprobes.model import KIB, MIB, US, Kind, Lane, Phase, Probe, Role, Variant
-from stallprobes.session import Session
 
 pytestmark = pytest.mark.gpu
 

@@ -9,16 +9,16 @@ from dataclasses import replace
 
 from matrices import COLUMNS, ROWS, made_up
 
-from stallprobes import plan
-from stallprobes.backend import EXIT_ENGINE
-from stallprobes.check import Progress
-from stallprobes.matrix import QUIET, Cell, Column, Matrix, Status
+from stallprobes.engine.backend import EXIT_ENGINE
+from stallprobes.engine.session import EngineFailed
+from stallprobes.matrix import plan
+from stallprobes.matrix.matrix import QUIET, Cell, Column, Matrix, Status
+from stallprobes.matrix.plan import Plan
+from stallprobes.matrix.runner import Progress
 from stallprobes.model import Phase
-from stallprobes.plan import Plan
-from stallprobes.session import EngineFailed
-from stallprobes.verdict import Verdict
-from stallscope.source import Ground
-from stallscope.tools import Tools
+from stallprobes.verdicts.rules import Verdict
+from stallscope.tui.matrix.services import Tools
+from stallscope.tui.sources.live import Ground
 
 FINGERPRINT = {"gpu": "Made-up GPU", "driver": "580.1", "cuda": "13.0", "unknown": {}}
 MORE = (

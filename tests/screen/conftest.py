@@ -19,11 +19,11 @@ import pytest
 
 import stallprobes
 import stallscope
-from stallprobes.backend import Options
-from stallprobes.capture import capture
-from stallprobes.frame import SIM, Bench
+from stallprobes.engine.backend import Options
+from stallprobes.live.capture import capture
+from stallprobes.live.observation import SIM, Bench
+from stallprobes.live.recording import Recording
 from stallprobes.patterns import patterns
-from stallprobes.recording import Recording
 
 ROOTS = [str(Path(package.__path__[0]).parent) for package in (stallscope, stallprobes)]
 WALL_S = 1_800_000_000.0

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from screen.conftest import WALL_S, bench_of
 
-from stallprobes.backend import Options
-from stallprobes.capture import capture
+from stallprobes.engine.backend import Options
+from stallprobes.live.capture import capture
 
 if __name__ == "__main__":
     path = Path(__file__).parent / "data" / "stall.rec"

@@ -13,25 +13,25 @@ from screen.conftest import bench_of
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from stallprobes.backend import Options
-from stallprobes.capture import capture
-from stallprobes.driver import DriverReport
-from stallprobes.frame import READY, STARTING
-from stallprobes.gpus import Survey
-from stallprobes.recording import Recording
-from stallscope import benches
-from stallscope.actions import ACTIONS, known
-from stallscope.app import StallscopeApp
-from stallscope.replay import Replay
-from stallscope.screens.ask import Ask
-from stallscope.screens.choose import Choose
-from stallscope.screens.explain import Explain
-from stallscope.screens.help import Help
-from stallscope.screens.monitor import Monitor
-from stallscope.screens.picker import Picker
-from stallscope.settings import Settings
-from stallscope.source import Live, Wish
-from stallscope.widgets.keys import Keys
+from stallprobes.engine.backend import Options
+from stallprobes.live.capture import capture
+from stallprobes.live.observation import READY, STARTING
+from stallprobes.live.recording import Recording
+from stallprobes.machine.gpus import Survey
+from stallprobes.machine.libcuda_survey import DriverReport
+from stallscope.tui import probe_sets
+from stallscope.tui.actions import ACTIONS, known
+from stallscope.tui.app import StallscopeApp
+from stallscope.tui.common.ask import Ask
+from stallscope.tui.common.choose import Choose
+from stallscope.tui.common.explain import Explain
+from stallscope.tui.common.help import Help
+from stallscope.tui.common.key_bar import Keys
+from stallscope.tui.common.picker import Picker
+from stallscope.tui.monitor.screen import Monitor
+from stallscope.tui.settings import Settings
+from stallscope.tui.sources.live import Live, Wish
+from stallscope.tui.sources.replay import Replay
 
 QUICK = Settings(quiet_seconds=0.5)
 
@@ -260,7 +260,7 @@ async def test_the_size_of_a_copy_changes() -> None:
         def size() -> int | None:
             last = monitor(pilot).last
             probe = last.bench.probe("d2d-secondary") if last is not None else None
-            return None if probe is None else benches.size_of(probe)
+            return None if probe is None else probe_sets.size_of(probe)
 
         await until(pilot, lambda: size() == 4 << 20)
         await until(pilot, lambda: "d2d-secondary" in running(pilot))

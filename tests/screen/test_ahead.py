@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from stallprobes.driver import DriverReport
-from stallprobes.frame import READY, SIM
-from stallprobes.gpus import Survey
-from stallprobes.link import Spare
-from stallscope import ahead
-from stallscope.source import Live, Wish
+from stallprobes.engine.process import Spare
+from stallprobes.live.observation import READY, SIM
+from stallprobes.machine.gpus import Survey
+from stallprobes.machine.libcuda_survey import DriverReport
+from stallscope.tui import prewarm
+from stallscope.tui.sources.live import Live, Wish
 
 
 def ready(source: Live) -> None:
@@ -33,7 +33,7 @@ def test_the_first_answer_was_begun_at_once_and_later_ones_are_asked_for_anew() 
         done.set()
         return len(asked)
 
-    begun = ahead.Begun(question)
+    begun = prewarm.Begun(question)
     assert done.wait(5)
     assert [begun(), begun(), begun()] == [1, 2, 3]
 
@@ -42,7 +42,7 @@ def test_what_went_wrong_ahead_is_raised_where_it_is_asked_for() -> None:
     def question() -> int:
         raise ValueError("no")
 
-    begun = ahead.Begun(question)
+    begun = prewarm.Begun(question)
     with pytest.raises(ValueError, match="no"):
         begun()
 
@@ -53,8 +53,8 @@ def test_what_went_wrong_ahead_is_raised_where_it_is_asked_for() -> None:
 def test_the_engine_is_of_the_kind_that_will_be_wanted(
     monkeypatch: pytest.MonkeyPatch, simulated: bool, signs: tuple[str, ...], backend: str
 ) -> None:
-    monkeypatch.setattr(ahead, "_SIGNS", signs)
-    spare = ahead.engine(simulated)
+    monkeypatch.setattr(prewarm, "_SIGNS", signs)
+    spare = prewarm.engine(simulated)
     assert spare is not None
     assert spare.backend == backend
     spare.close()

@@ -21,34 +21,35 @@ from textual.pilot import Pilot
 from textual.strip import Strip
 from textual.widgets import Input, OptionList
 
-from stallprobes import baseline, plan
-from stallprobes.backend import Options
-from stallprobes.compare import compare
-from stallprobes.driver import DriverReport
-from stallprobes.frame import CUDA, READY
-from stallprobes.gpus import Gpu, GpuProcess, Survey
-from stallprobes.matrix import QUIET, Status
-from stallprobes.plan import Plan
-from stallprobes.recording import Recording
-from stallscope.actions import CHECK_ACTIONS, known
-from stallscope.app import StallscopeApp
-from stallscope.desk import Desk, Run, State, suggestion
-from stallscope.headline import headline
-from stallscope.replay import Replay
-from stallscope.screens.ask import Ask
-from stallscope.screens.cell import CellScreen
-from stallscope.screens.choose import Choose
-from stallscope.screens.differences import Differences
-from stallscope.screens.help import Help
-from stallscope.screens.matrix import MatrixScreen
-from stallscope.screens.monitor import Monitor
-from stallscope.screens.prompt import Prompt
-from stallscope.settings import Settings
-from stallscope.sheet import Figure, Sheet
-from stallscope.source import Live, Wish
-from stallscope.tools import Tools
-from stallscope.widgets.matrix import Grid, GridView, cell_at, grid_lines, head_lines, passage_lines, places
-from stallscope.widgets.paint import length
+from stallprobes.engine.backend import Options
+from stallprobes.live.observation import CUDA, READY
+from stallprobes.live.recording import Recording
+from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
+from stallprobes.machine.libcuda_survey import DriverReport
+from stallprobes.matrix import document as check_document
+from stallprobes.matrix import plan
+from stallprobes.matrix.compare import compare
+from stallprobes.matrix.matrix import QUIET, Status
+from stallprobes.matrix.plan import Plan
+from stallscope.tui.actions import CHECK_ACTIONS, known
+from stallscope.tui.app import StallscopeApp
+from stallscope.tui.common.ask import Ask
+from stallscope.tui.common.choose import Choose
+from stallscope.tui.common.help import Help
+from stallscope.tui.common.lines import length
+from stallscope.tui.common.prompt import Prompt
+from stallscope.tui.matrix.cell_screen import CellScreen
+from stallscope.tui.matrix.controller import Desk, Run, State, suggestion
+from stallscope.tui.matrix.differences import Differences
+from stallscope.tui.matrix.grid import Grid, GridView, cell_at, grid_lines, head_lines, passage_lines, places
+from stallscope.tui.matrix.header import headline
+from stallscope.tui.matrix.screen import MatrixScreen
+from stallscope.tui.matrix.services import Tools
+from stallscope.tui.matrix.view_model import Figure, Sheet
+from stallscope.tui.monitor.screen import Monitor
+from stallscope.tui.settings import Settings
+from stallscope.tui.sources.live import Live, Wish
+from stallscope.tui.sources.replay import Replay
 
 
 def screen(pilot: Pilot[None]) -> MatrixScreen:
@@ -457,7 +458,7 @@ async def test_keys_answer_and_leaving_does_not_wait_also_while_the_check_is_dea
 
 
 async def test_in_a_replay_nothing_can_be_measured_and_files_can_be_opened(tmp_path: Path) -> None:
-    baseline.save(check(), tmp_path / "a.json")
+    check_document.save(check(), tmp_path / "a.json")
     async with looking() as pilot:
         await pilot.press("r", "x")
         assert isinstance(pilot.app.screen, MatrixScreen)
@@ -538,7 +539,7 @@ async def test_a_folder_that_is_not_there_is_told_when_saving(tmp_path: Path) ->
 
 
 async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_differs(tmp_path: Path) -> None:
-    baseline.save(check(driver="570.9"), tmp_path / "old.json")
+    check_document.save(check(driver="570.9"), tmp_path / "old.json")
     new = State(sheet=Sheet.of(check(seed=2, slower=2.0)), origin="new.json")
     async with looking(new, (160, 44)) as pilot:
         await answered(pilot, "c", str(tmp_path / "old.json"))
@@ -565,7 +566,7 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
 @pytest.mark.parametrize("key", ["n", "y"])
 async def test_another_gpu_is_compared_only_when_one_says_so(tmp_path: Path, key: str) -> None:
     old = check()
-    baseline.save(replace(old, fingerprint={**old.fingerprint, "gpu": "Another GPU"}), tmp_path / "old.json")
+    check_document.save(replace(old, fingerprint={**old.fingerprint, "gpu": "Another GPU"}), tmp_path / "old.json")
     async with looking(ON_THE_TABLE) as pilot:
         await answered(pilot, "c", str(tmp_path / "old.json"))
         await until(pilot, lambda: isinstance(pilot.app.screen, Ask))

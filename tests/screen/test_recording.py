@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from screen.conftest import WALL_S
 
-from stallprobes import recording
+from stallprobes.live import recording
+from stallprobes.live.analyzer import Scope
+from stallprobes.live.recording import VERSION, Recording, RecordingError
 from stallprobes.model import Lane, Phase
-from stallprobes.recording import VERSION, Recording, RecordingError
-from stallprobes.scope import Scope
-from stallscope.replay import Replay
+from stallscope.tui.sources.replay import Replay
 
 WAIT = Lane(Phase.WAIT)
 

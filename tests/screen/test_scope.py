@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stallprobes.frame import SILENT, EngineStatus, Frame
+from stallprobes.live.analyzer import Scope
+from stallprobes.live.observation import SILENT, EngineStatus, Frame
+from stallprobes.live.recording import Recording
+from stallprobes.live.view_model import report_text, stale
 from stallprobes.model import MS
-from stallprobes.picture import report_text, stale
-from stallprobes.recording import Recording
-from stallprobes.scope import Scope
 
 
 def frames_of(recording: Recording) -> list[Frame]:

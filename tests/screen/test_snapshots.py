@@ -12,11 +12,11 @@ import pytest
 from rich.style import Style
 from textual.strip import Strip
 
-from stallprobes.recording import Recording
-from stallscope.app import StallscopeApp
-from stallscope.replay import Replay
-from stallscope.screens.monitor import Monitor
-from stallscope.settings import Settings
+from stallprobes.live.recording import Recording
+from stallscope.tui.app import StallscopeApp
+from stallscope.tui.monitor.screen import Monitor
+from stallscope.tui.settings import Settings
+from stallscope.tui.sources.replay import Replay
 
 HERE = Path(__file__).parent
 RECORDING = HERE / "data" / "stall.rec"

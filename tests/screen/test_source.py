@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from stallprobes.driver import DriverReport
-from stallprobes.frame import CUDA
-from stallprobes.gpus import Gpu, Survey
+from stallprobes.live.observation import CUDA
+from stallprobes.machine.gpus import Gpu, Survey
+from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.patterns import patterns
-from stallscope import benches
-from stallscope.source import Live, Wish
+from stallscope.tui import probe_sets
+from stallscope.tui.sources.live import Live, Wish
 
 TWO = Survey(
     tuple(Gpu(uuid=f"GPU-{i}", pci=f"0000:0{i}:00.0", name="NVIDIA H200", nvml_index=i, cuda_index=i) for i in (0, 1)),
@@ -31,14 +31,14 @@ def test_a_bench_on_two_gpus_names_both_and_the_next_one_only_its_own() -> None:
     source.start()
     until(lambda: source.frame().bench.gpu != "")
     bench = source.frame().bench
-    assert (bench.backend, benches.gpu_words(bench)) == (CUDA, "NVIDIA H200 (GPU 1)")
+    assert (bench.backend, probe_sets.gpu_words(bench)) == (CUDA, "NVIDIA H200 (GPU 1)")
     assert bench.facts == ("driver 580.159.04", "CUDA 13.0")
     for pattern, variant, words in (
         ("peer-copy-behind-kernel", "staged", "2 × NVIDIA H200 (GPU 1, GPU 0)"),
         ("scalar-readback", "pageable", "NVIDIA H200 (GPU 1)"),
     ):
         story = patterns()[pattern]
-        source.open(benches.of_variant(bench, story, story.variant(variant)), {})
+        source.open(probe_sets.of_variant(bench, story, story.variant(variant)), {})
         until(lambda variant=variant: source.frame().bench.variant == variant)  # type: ignore[misc]
-        until(lambda words=words: benches.gpu_words(source.frame().bench) == words)  # type: ignore[misc]
+        until(lambda words=words: probe_sets.gpu_words(source.frame().bench) == words)  # type: ignore[misc]
     source.close()

@@ -13,21 +13,14 @@ from textual.app import App
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES
 
-from stallprobes.frame import CUDA, LOST, READY, REFUSED, SILENT, SIM, STARTING, Bench, EngineStatus, Frame
-from stallprobes.histogram import Histogram
-from stallprobes.history import BINS
+from stallprobes.latency.histogram import Histogram
+from stallprobes.live.history import BINS
+from stallprobes.live.observation import CUDA, LOST, READY, REFUSED, SILENT, SIM, STARTING, Bench, EngineStatus, Frame
+from stallprobes.live.view_model import FocusView, LaneView, LogEntry, Picture, Row
+from stallprobes.machine.telemetry import FIELDS, NS, Reading, TelemetrySnapshot
 from stallprobes.model import Phase, Role
-from stallprobes.picture import FocusView, LaneView, LogEntry, Picture, Row
-from stallprobes.telemetry import FIELDS, NS, Reading, TelemetrySnapshot
-from stallprobes.verdict import Verdict
-from stallscope.benches import gpu_words
-from stallscope.letters import ascii_only
-from stallscope.widgets.header import Header, nvml_line
-from stallscope.widgets.heatmap import heat_lines
-from stallscope.widgets.histograms import axis_letters, histogram_lines
-from stallscope.widgets.lists import Lists
-from stallscope.widgets.log import Log, entry_lines, worst_first
-from stallscope.widgets.paint import (
+from stallprobes.verdicts.rules import Verdict
+from stallscope.tui.common.lines import (
     DECENT,
     READABLE,
     VISIBLE,
@@ -39,6 +32,13 @@ from stallscope.widgets.paint import (
     runs,
     spread,
 )
+from stallscope.tui.line_filters import ascii_only
+from stallscope.tui.monitor.header import Header, nvml_line
+from stallscope.tui.monitor.heatmap import heat_lines
+from stallscope.tui.monitor.histograms import axis_letters, histogram_lines
+from stallscope.tui.monitor.probe_table import Lists
+from stallscope.tui.monitor.verdict_log import Log, entry_lines, worst_first
+from stallscope.tui.probe_sets import gpu_words
 
 NOW = 100 * NS
 VALUES = {

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from stallprobes.backend import Options, Trouble
-from stallprobes.board import PERIOD_NS, RUN, Board, Layout, ProbeSnapshot, Snapshot
+from stallprobes.engine.backend import Options, Trouble
+from stallprobes.engine.board import PERIOD_NS, RUN, Board, Layout, ProbeSnapshot, Snapshot
+from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.model import PRIMARY, Context, Lane, Op, Phase, Probe, Program, Role
-from stallprobes.sim.backend import SimBackend
 
 MS = 1_000_000
 SECOND = 1_000_000_000

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from stallprobes import measure, report
-from stallprobes.backend import Options
-from stallprobes.histogram import Histogram
+from stallprobes.engine.backend import Options
+from stallprobes.latency.histogram import Histogram
+from stallprobes.measurement import document as run_document
+from stallprobes.measurement import measure
 
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 # One H200, and two of one host.
@@ -77,7 +78,7 @@ def simulated(seed: int) -> dict[tuple[str, str], dict[str, Any]]:
     """The same run on the simulated GPU, as the same kind of document."""
     chosen = measure.selection(list(dict.fromkeys(pattern for pattern, _ in recorded())))
     result = measure.run(chosen, backend="sim", seconds=SECONDS, options=Options(seed=seed))
-    return {(one["pattern"], one["variant"]): one for one in report.document(result)["results"]}
+    return {(one["pattern"], one["variant"]): one for one in run_document.document(result)["results"]}
 
 
 def variants(seed: int) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:

@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 import pytest
 
-from stallprobes import bench, check, schedule
-from stallprobes.backend import Options
-from stallprobes.check import Progress
-from stallprobes.matrix import QUIET, Matrix, Status
+from stallprobes.engine.backend import Options
+from stallprobes.engine.session import EngineFailed
+from stallprobes.matrix import cell_runner, runner, schedule
+from stallprobes.matrix.matrix import QUIET, Matrix, Status
+from stallprobes.matrix.plan import plan
+from stallprobes.matrix.runner import Progress
 from stallprobes.model import Lane, Phase
-from stallprobes.plan import plan
-from stallprobes.session import EngineFailed
 
 SMALL = plan(["launch", "launch/shared", "d2d@secondary"], ["spin", "d2h-pageable-warm", "alloc-async"])
 
 
 def measured(seed: int = 1, profile: str | None = None, **more: object) -> Matrix:
-    return check.run(SMALL, backend="sim", options=Options(seed=seed, profile=profile), seed=seed, **more)  # type: ignore[arg-type]
+    return runner.run(SMALL, backend="sim", options=Options(seed=seed, profile=profile), seed=seed, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_the_same_seeds_give_the_same_matrix_and_others_another(matrix: Matrix) 
 
 
 def test_what_the_machine_cannot_do_is_unsupported_with_the_reason_and_the_rest_is_measured() -> None:
-    found = check.run(
+    found = runner.run(
         plan(["launch", "launch@green", "peer-copy"], ["spin", "peer-copy-behind-kernel"]),
         backend="sim",
         options=Options(sim_set={"machine.gpus": "1", "machine.green_contexts": "false"}),
@@ -75,7 +75,7 @@ def test_what_the_machine_cannot_do_is_unsupported_with_the_reason_and_the_rest_
 
 
 def test_peer_copies_with_and_without_peer_access_are_measured_apart() -> None:
-    found = check.run(
+    found = runner.run(
         plan(["peer-copy", "peer-copy-direct"], ["peer-copy-behind-kernel", "peer-copy-direct-behind-kernel"]),
         backend="sim",
     )
@@ -127,7 +127,7 @@ def test_an_unknown_profile_is_wrong_use() -> None:
 
 
 def test_a_lost_engine_costs_its_column_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = bench.Bench.beside
+    usual = cell_runner.Bench.beside
     lost = threading.Event()
 
     def beside(self, disturbance, *rest):  # type: ignore[no-untyped-def]
@@ -136,7 +136,7 @@ def test_a_lost_engine_costs_its_column_and_no_other(monkeypatch: pytest.MonkeyP
             raise EngineFailed(4, "the engine ended (killed)")
         return usual(self, disturbance, *rest)
 
-    monkeypatch.setattr(bench.Bench, "beside", beside)
+    monkeypatch.setattr(cell_runner.Bench, "beside", beside)
     found = measured()
     assert found.cells["launch", "alloc-async"].status is Status.INVALID
     assert "killed" in (found.cells["launch", "alloc-async"].reason or "")
@@ -144,9 +144,9 @@ def test_a_lost_engine_costs_its_column_and_no_other(monkeypatch: pytest.MonkeyP
 
 
 def test_an_aggressor_that_does_not_run_makes_its_cells_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = bench._Watch.see
+    usual = cell_runner._Watch.see
     monkeypatch.setattr(
-        bench._Watch, "see", lambda self, look: usual(self, look) or ("it did not run" if len(look) > 1 else None)
+        cell_runner._Watch, "see", lambda self, look: usual(self, look) or ("it did not run" if len(look) > 1 else None)
     )
     found = measured()
     assert found.cells["launch", "spin"].status is Status.INVALID

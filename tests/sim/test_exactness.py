@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from stallprobes.board import CLOCK_NS, State
 from stallprobes.catalog import Place, entries
+from stallprobes.engine.board import CLOCK_NS, State
+from stallprobes.engine.sim.bulk import Bulk
+from stallprobes.engine.sim.dice import FACES, UNIT_BITS, Cost, Dice, spread
 from stallprobes.model import MS, SECONDARY, Lane, Phase, Probe
-from stallprobes.sim.bulk import Bulk
-from stallprobes.sim.dice import FACES, UNIT_BITS, Cost, Dice, spread
 
 if TYPE_CHECKING:
     from sim.conftest import Bench, Helpers, MakeBench
@@ -173,7 +173,7 @@ def test_stopping_ends_every_thread_and_runs_its_teardown(bench: MakeBench) -> N
 
 def test_the_simulated_gpu_loads_nothing_of_a_real_one_or_of_a_screen() -> None:
     script = (
-        "import sys, stallprobes.sim.backend\n"
+        "import sys, stallprobes.engine.sim.backend\n"
         "print(*{name.split('.')[0] for name in sys.modules}, *(n for n in sys.modules if n.startswith('stallprobes')))"
     )
     done = subprocess.run(
@@ -181,4 +181,4 @@ def test_the_simulated_gpu_loads_nothing_of_a_real_one_or_of_a_screen() -> None:
     )
     loaded = set(done.stdout.split())
     assert "simpy" in loaded
-    assert not loaded & {"cuda", "numba", "llvmlite", "textual", "rich", "click", "pynvml", "stallprobes.cuda"}
+    assert not loaded & {"cuda", "numba", "llvmlite", "textual", "rich", "click", "pynvml", "stallprobes.engine.cuda"}

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stallprobes.catalog import Place, entries
+from stallprobes.engine.sim.clock import Clock, Wait
+from stallprobes.engine.sim.dice import Cost, Dice
+from stallprobes.engine.sim.locks import BargingLock, FairLock, Lock, Reaction
 from stallprobes.model import MS, SECONDARY, Lane, Phase, Probe
-from stallprobes.sim.clock import Clock, Wait
-from stallprobes.sim.dice import Cost, Dice
-from stallprobes.sim.locks import BargingLock, FairLock, Lock, Reaction
 
 if TYPE_CHECKING:
     from sim.conftest import Helpers, MakeBench

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from planted import Outcome, measured, outcome, planted
 
-from stallprobes.compare import compare
-from stallprobes.plan import plan
+from stallprobes.matrix.compare import compare
+from stallprobes.matrix.plan import plan
 
 SMALL = plan(["launch", "d2d", "d2h-pinned", "h2d-pinned"], ["spin", "alloc-async", "module-load", "d2h-pinned-large"])
 SEEDS = range(1, 7)

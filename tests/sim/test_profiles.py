@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stallprobes.backend import BackendError, Options
-from stallprobes.board import Board, Layout
 from stallprobes.catalog import entries
-from stallprobes.sim import profile
-from stallprobes.sim.backend import SimBackend
-from stallprobes.sim.profile import ProfileError
+from stallprobes.engine.backend import BackendError, Options
+from stallprobes.engine.board import Board, Layout
+from stallprobes.engine.sim import profile
+from stallprobes.engine.sim.backend import SimBackend
+from stallprobes.engine.sim.profile import ProfileError
 
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 

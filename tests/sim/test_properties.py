@@ -10,8 +10,13 @@ from itertools import pairwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stallprobes.backend import Options
-from stallprobes.board import RUN, Board, Layout
+from stallprobes.engine.backend import Options
+from stallprobes.engine.board import RUN, Board, Layout
+from stallprobes.engine.sim.backend import SimBackend
+from stallprobes.engine.sim.clock import NEVER
+from stallprobes.engine.sim.engines import CopyEngine, GraphicsEngine, Segment
+from stallprobes.engine.sim.jobs import Job
+from stallprobes.engine.sim.jobs import Stream as SimStream
 from stallprobes.model import (
     KIB,
     MIB,
@@ -34,11 +39,6 @@ from stallprobes.model import (
     StreamKind,
     null_stream,
 )
-from stallprobes.sim.backend import SimBackend
-from stallprobes.sim.clock import NEVER
-from stallprobes.sim.engines import CopyEngine, GraphicsEngine, Segment
-from stallprobes.sim.jobs import Job
-from stallprobes.sim.jobs import Stream as SimStream
 
 CONTEXTS = (PRIMARY, SECONDARY, THIRD)
 

@@ -38,20 +38,20 @@ def names(package: str, where: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     "module",
     [
-        "stallscope.cli",
-        "stallscope.output",
-        "stallscope.diagnostics",
-        "stallscope.tables",
+        "stallscope.cli.main",
+        "stallscope.cli.stdout",
+        "stallscope.cli.diagnostics",
+        "stallscope.report.run_text",
         "stallprobes.model",
         "stallprobes.catalog",
         "stallprobes.patterns",
         "stallprobes.doctor",
-        "stallprobes.gpus",
-        "stallprobes.telemetry",
+        "stallprobes.machine.gpus",
+        "stallprobes.machine.telemetry",
         # What stands before the screen's first frame.
-        "stallscope.screenrun",
-        "stallscope.simulation",
-        "stallscope.ahead",
+        "stallscope.tui.launch",
+        "stallscope.cli.options",
+        "stallscope.tui.prewarm",
     ],
 )
 def test_what_only_tells_loads_nothing_that_measures(module: str) -> None:
@@ -60,7 +60,13 @@ def test_what_only_tells_loads_nothing_that_measures(module: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["stallprobes.session", "stallprobes.measure", "stallprobes.report", "stallprobes.recording", "stallprobes.scope"],
+    [
+        "stallprobes.engine.session",
+        "stallprobes.measurement.measure",
+        "stallprobes.measurement.document",
+        "stallprobes.live.recording",
+        "stallprobes.live.analyzer",
+    ],
 )
 def test_who_only_reads_figures_needs_neither_a_compiler_nor_cuda(module: str) -> None:
     assert not loaded_by(f"import {module}") & HEAVY
@@ -87,7 +93,7 @@ def test_a_module_is_short_enough_to_be_read_at_once(path: Path) -> None:
 
 def test_only_output_and_diagnostics_write_to_the_terminal() -> None:
     for path in (ROOT / "app").rglob("*.py"):
-        if path.stem not in ("output", "diagnostics"):
+        if path.stem not in ("stdout", "diagnostics"):
             text = path.read_text(encoding="utf-8")
             assert "print(" not in text, path
             assert "sys.stdout" not in text, path

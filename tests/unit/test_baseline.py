@@ -24,13 +24,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stallprobes import atomic, baseline, report
-from stallprobes.baseline import BadCheck
-from stallprobes.histogram import Histogram
-from stallprobes.matrix import Matrix, Status
+from stallprobes.files import atomic, schemas
+from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix import document as check_document
+from stallprobes.matrix.document import BadCheck
+from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.model import Lane, Phase
 
-VALIDATOR = jsonschema.Draft202012Validator(report.schema(baseline.CHECK_SCHEMA))
+VALIDATOR = jsonschema.Draft202012Validator(schemas.schema(check_document.CHECK_SCHEMA))
 
 
 def small() -> Matrix:
@@ -39,14 +40,14 @@ def small() -> Matrix:
     return checks.changed(matrix, checks.starved_cell(checks.SPIN))
 
 
-DOCUMENT: dict[str, Any] = baseline.document(small())
+DOCUMENT: dict[str, Any] = check_document.document(small())
 
 
 def refused(path: Path, content: bytes | str) -> str:
     """What is said of a file with this content, one sentence that begins with its name."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(BadCheck) as caught:
-        baseline.load(path)
+        check_document.load(path)
     said = str(caught.value)
     assert said.startswith(f"{path} ")
     assert "\n" not in said
@@ -79,12 +80,12 @@ def spoiled(change: str, value: object) -> str:
     ids=["plain", "everything", "empty", "simulated"],
 )
 def test_what_is_saved_comes_back_to_the_last_count(matrix: Matrix, tmp_path: Path) -> None:
-    told = baseline.document(matrix)
+    told = check_document.document(matrix)
     VALIDATOR.validate(told)
-    baseline.save(matrix, tmp_path / "a.json")
+    check_document.save(matrix, tmp_path / "a.json")
     assert json.loads((tmp_path / "a.json").read_text()) == told
-    again = baseline.load(tmp_path / "a.json")
-    assert baseline.document(again) == told
+    again = check_document.load(tmp_path / "a.json")
+    assert check_document.document(again) == told
     for key, cell in matrix.cells.items():
         assert again.cells[key].lanes == cell.lanes
         assert dict(again.cells[key].quiet) == dict(cell.quiet)
@@ -94,7 +95,7 @@ def test_what_is_saved_comes_back_to_the_last_count(matrix: Matrix, tmp_path: Pa
 
 def test_figures_are_those_of_the_histograms_and_not_believed_when_read(tmp_path: Path) -> None:
     matrix = checks.everything()
-    told = baseline.document(matrix)
+    told = check_document.document(matrix)
     number = list(matrix.cells).index(checks.SPIN)
     times = matrix.cells[checks.SPIN].times(Phase.CALL, 50)
     assert times is not None
@@ -104,13 +105,13 @@ def test_figures_are_those_of_the_histograms_and_not_believed_when_read(tmp_path
     before = json.dumps(told)
     found["p50_us"] = 1e6
     (tmp_path / "a.json").write_text(json.dumps(told))
-    assert baseline.document(baseline.load(tmp_path / "a.json")) == json.loads(before)
+    assert check_document.document(check_document.load(tmp_path / "a.json")) == json.loads(before)
 
 
 def test_the_schema_says_what_every_key_is_for() -> None:
-    schema = report.schema(baseline.CHECK_SCHEMA)
+    schema = schemas.schema(check_document.CHECK_SCHEMA)
     jsonschema.Draft202012Validator.check_schema(schema)
-    assert schema["properties"]["schema"] == {"const": baseline.CHECK_SCHEMA}
+    assert schema["properties"]["schema"] == {"const": check_document.CHECK_SCHEMA}
 
 
 def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -> None:
@@ -122,8 +123,8 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         "path": Path("x"),
         "µ": "×",
     }
-    baseline.save(replace(matrices.made_up(1), fingerprint=odd), tmp_path / "a.json")
-    assert baseline.load(tmp_path / "a.json").fingerprint == {
+    check_document.save(replace(matrices.made_up(1), fingerprint=odd), tmp_path / "a.json")
+    assert check_document.load(tmp_path / "a.json").fingerprint == {
         "gpu": "A\ufffd[2J", "environment": {"X": "\ufffd"}, "load": None, "list": [1, 2], "path": "x", "µ": "×",
     }  # fmt: skip
 
@@ -273,18 +274,18 @@ def test_every_missing_key_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_file_cut_off_anywhere_is_refused_as_cut_off(tmp_path: Path) -> None:
-    baseline.save(checks.everything(), tmp_path / "whole.json")
+    check_document.save(checks.everything(), tmp_path / "whole.json")
     whole = (tmp_path / "whole.json").read_bytes()
     for end in (1, 30, 300, *range(1000, len(whole) - 3, len(whole) // 40), len(whole) - 3, len(whole) - 2):
         assert "is cut off" in refused(tmp_path / "a.json", whole[:end].decode(errors="ignore")), end
     (tmp_path / "a.json").write_bytes(whole[:-1])
-    assert baseline.load(tmp_path / "a.json").interrupted
+    assert check_document.load(tmp_path / "a.json").interrupted
 
 
 def test_a_folder_and_a_file_that_is_not_there_and_a_name_that_cannot_be_are_refused(tmp_path: Path) -> None:
     for path, said in ((tmp_path, "is a folder"), (tmp_path / "x", "No such file"), ("a\0b", "null")):
         with pytest.raises(BadCheck, match=said):
-            baseline.load(path)
+            check_document.load(path)
 
 
 def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,18 +294,18 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("builtins.open", denied)
     with pytest.raises(BadCheck, match="cannot be read: Permission denied"):
-        baseline.load(tmp_path / "a.json")
+        check_document.load(tmp_path / "a.json")
 
 
 def test_a_file_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baseline, "LARGEST", 1 << 20)
+    monkeypatch.setattr(check_document, "LARGEST", 1 << 20)
     with pytest.raises(BadCheck, match="none is larger than 1 MiB"):
-        baseline.load("/dev/zero")
+        check_document.load("/dev/zero")
 
 
 def test_what_unpacks_without_end_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = gzip.compress(bytes(64 << 20))
-    monkeypatch.setattr(baseline, "LARGEST", 1 << 20)
+    monkeypatch.setattr(check_document, "LARGEST", 1 << 20)
     tracemalloc.start()
     try:
         assert "none is larger than 1 MiB" in refused(tmp_path / "a.json.gz", bomb)
@@ -317,18 +318,18 @@ def test_what_unpacks_without_end_is_not_unpacked_to_its_end(tmp_path: Path, mon
 @pytest.mark.parametrize("name", ["a.json.gz", "a.gz", "A.GZ"])
 def test_a_name_that_ends_in_gz_is_saved_compressed_and_read_again(name: str, tmp_path: Path) -> None:
     matrix = checks.everything()
-    baseline.save(matrix, tmp_path / name)
-    baseline.save(matrix, tmp_path / "plain.json")
+    check_document.save(matrix, tmp_path / name)
+    check_document.save(matrix, tmp_path / "plain.json")
     packed, plain = (tmp_path / name).read_bytes(), (tmp_path / "plain.json").read_bytes()
     assert gzip.decompress(packed) == plain
     assert len(packed) < len(plain) / 3
-    assert baseline.document(baseline.load(tmp_path / name)) == json.loads(plain)
+    assert check_document.document(check_document.load(tmp_path / name)) == json.loads(plain)
     assert {path.name for path in tmp_path.iterdir()} == {name, "plain.json"}
 
 
 def test_what_is_compressed_says_nothing_of_when_and_under_which_name(tmp_path: Path) -> None:
-    baseline.save(small(), tmp_path / "a.gz")
-    baseline.save(small(), tmp_path / "b.gz")
+    check_document.save(small(), tmp_path / "a.gz")
+    check_document.save(small(), tmp_path / "b.gz")
     first = (tmp_path / "a.gz").read_bytes()
     assert first == (tmp_path / "b.gz").read_bytes()
     # The header's flags (no name) and its time.
@@ -336,22 +337,22 @@ def test_what_is_compressed_says_nothing_of_when_and_under_which_name(tmp_path: 
 
 
 def test_what_the_file_begins_with_counts_and_not_its_name(tmp_path: Path) -> None:
-    baseline.save(small(), tmp_path / "a.json.gz")
-    baseline.save(small(), tmp_path / "b.json")
+    check_document.save(small(), tmp_path / "a.json.gz")
+    check_document.save(small(), tmp_path / "b.json")
     (tmp_path / "a.json.gz").rename(tmp_path / "a.json")
     (tmp_path / "b.json").rename(tmp_path / "b.json.gz")
-    assert baseline.document(baseline.load(tmp_path / "a.json")) == DOCUMENT
-    assert baseline.document(baseline.load(tmp_path / "b.json.gz")) == DOCUMENT
+    assert check_document.document(check_document.load(tmp_path / "a.json")) == DOCUMENT
+    assert check_document.document(check_document.load(tmp_path / "b.json.gz")) == DOCUMENT
 
 
 def test_a_compressed_check_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "a.json.gz"
     path.write_text("mine")
     with pytest.raises(BadCheck, match="is there already"):
-        baseline.save(small(), path)
+        check_document.save(small(), path)
     assert path.read_text() == "mine"
-    baseline.save(small(), path, force=True)
-    assert baseline.document(baseline.load(path)) == DOCUMENT
+    check_document.save(small(), path, force=True)
+    assert check_document.document(check_document.load(path)) == DOCUMENT
 
 
 PACKED = gzip.compress(json.dumps(DOCUMENT).encode(), mtime=0)
@@ -370,14 +371,14 @@ def test_whatever_happens_to_compressed_bytes_is_a_check_or_a_refusal(data: st.D
         at = data.draw(st.integers(0, len(packed) - 1))
         packed[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=6))
     said = outcome(tmp_path / "a.json.gz", bytes(packed[: data.draw(st.integers(0, len(packed)))]))
-    assert isinstance(said, str) or baseline.document(said) == DOCUMENT
+    assert isinstance(said, str) or check_document.document(said) == DOCUMENT
 
 
 def test_nothing_is_saved_that_could_not_be_read_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baseline, "LARGEST", 1 << 12)
+    monkeypatch.setattr(check_document, "LARGEST", 1 << 12)
     for name in ("a.json", "a.json.gz"):
         with pytest.raises(BadCheck, match="which no reader takes"):
-            baseline.save(checks.everything(), tmp_path / name)
+            check_document.save(checks.everything(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -399,13 +400,13 @@ def outcome(path: Path, content: bytes) -> Matrix | str:
     """The matrix or the refusal; any other exception is the test's failure."""
     path.write_bytes(content)
     try:
-        matrix = baseline.load(path)
+        matrix = check_document.load(path)
     except BadCheck as error:
         return str(error)
     # What passes has all that a reader relies on.
-    told = baseline.document(matrix)
+    told = check_document.document(matrix)
     VALIDATOR.validate(told)
-    assert baseline.document(matrix) == json.loads(json.dumps(told, allow_nan=False))
+    assert check_document.document(matrix) == json.loads(json.dumps(told, allow_nan=False))
     for cell in matrix.cells.values():
         assert cell.kind
     matrix.findings()
@@ -465,8 +466,8 @@ def test_any_histogram_under_any_label_comes_back(tmp_path: Path, values: list[i
     (repeat,) = cell.repeats
     matrix = checks.changed(matrix, replace(cell, repeats=(replace(repeat, lanes={Lane(Phase.CALL, label): whole}),)))
     path = tmp_path / "a.json"
-    baseline.save(matrix, path, force=True)
-    (found,) = baseline.load(path).cells["launch", "spin"].lanes.values()
+    check_document.save(matrix, path, force=True)
+    (found,) = check_document.load(path).cells["launch", "spin"].lanes.values()
     assert found == whole
 
 
@@ -474,13 +475,13 @@ def test_what_is_there_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("mine")
     with pytest.raises(BadCheck, match="is there already"):
-        baseline.save(checks.everything(), path)
+        check_document.save(checks.everything(), path)
     with pytest.raises(BadCheck, match="is there already"):
-        baseline.ready(path)
+        check_document.ready(path)
     assert path.read_text() == "mine"
-    baseline.ready(path, force=True)
-    baseline.save(checks.everything(), path, force=True)
-    assert baseline.load(path).interrupted
+    check_document.ready(path, force=True)
+    check_document.save(checks.everything(), path, force=True)
+    assert check_document.load(path).interrupted
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -488,7 +489,7 @@ def test_a_file_that_comes_to_be_meanwhile_is_not_overwritten(tmp_path: Path, mo
     path = tmp_path / "a.json"
     monkeypatch.setattr(atomic, "_fill", lambda beside, *_: (beside.write_text("x"), path.write_text("mine")))
     with pytest.raises(BadCheck, match="is there already"):
-        baseline.save(checks.everything(), path)
+        check_document.save(checks.everything(), path)
     assert path.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -498,7 +499,7 @@ def test_where_no_links_can_be_made_saving_works_too(tmp_path: Path, monkeypatch
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", none)
-    baseline.save(checks.everything(), tmp_path / "a.json")
+    check_document.save(checks.everything(), tmp_path / "a.json")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
@@ -506,7 +507,7 @@ def test_where_no_links_can_be_made_saving_works_too(tmp_path: Path, monkeypatch
 def test_the_permissions_are_those_the_umask_leaves(umask: int, tmp_path: Path) -> None:
     before = os.umask(umask)
     try:
-        baseline.save(matrices.made_up(1), tmp_path / "a.json")
+        check_document.save(matrices.made_up(1), tmp_path / "a.json")
         (tmp_path / "b.json").touch()
     finally:
         os.umask(before)
@@ -519,9 +520,9 @@ def test_forced_through_a_symbolic_link_the_file_is_replaced_and_the_link_stays(
     real, link = tmp_path / "real" / "a.json", tmp_path / "link.json"
     real.write_text("old")
     link.symlink_to(real)
-    baseline.save(matrices.made_up(1), link, force=True)
+    check_document.save(matrices.made_up(1), link, force=True)
     assert link.is_symlink()
-    assert baseline.load(real).seed == 1
+    assert check_document.load(real).seed == 1
 
 
 @pytest.mark.parametrize(
@@ -541,14 +542,14 @@ def test_a_place_that_cannot_be_written_is_refused_and_left_as_it_was(
 ) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadCheck, match=said):
-        baseline.save(matrices.made_up(1), tmp_path / name, force=force)
+        check_document.save(matrices.made_up(1), tmp_path / name, force=force)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
 def test_a_folder_that_takes_no_files_is_refused_before_anything_is_measured() -> None:
     with pytest.raises(BadCheck, match="cannot be written"):
-        baseline.save(matrices.made_up(1), "/proc/sys/a.json")
+        check_document.save(matrices.made_up(1), "/proc/sys/a.json")
 
 
 def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,14 +558,14 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(BadCheck, match="cannot be written: No space left on device"):
-        baseline.save(matrices.made_up(1), tmp_path / "a.json")
+        check_document.save(matrices.made_up(1), tmp_path / "a.json")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_limit_on_file_sizes_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))"
     program = (
-        f"{limit}\nimport matrices\nfrom stallprobes import baseline\nbaseline.save(matrices.made_up(1), 'a.json')"
+        f"{limit}\nimport matrices\nfrom stallprobes.matrix import document\ndocument.save(matrices.made_up(1), 'a.json')"
     )
     path = os.pathsep.join([*sys.path, str(Path(matrices.__file__).parent)])
     done = subprocess.run(
@@ -584,7 +585,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        baseline.save(matrices.made_up(1), tmp_path / "a.json")
+        check_document.save(matrices.made_up(1), tmp_path / "a.json")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stallprobes import board as b
-from stallprobes.board import RING, Board, BoardError, EngineState, InFlight, Layout, Snapshot, State
-from stallprobes.histogram import Histogram, index
+from stallprobes.engine import board as b
+from stallprobes.engine.board import RING, Board, BoardError, EngineState, InFlight, Layout, Snapshot, State
+from stallprobes.latency.histogram import Histogram, index
 from stallprobes.model import Lane, Op, Phase, Probe, Program, Role
 
 CALL, WAIT, INTENDED = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)
@@ -93,7 +93,7 @@ def test_a_probe_is_found_by_name_and_number(board: Board) -> None:
 CHILD = """
 import sys
 sys.path[:0] = {path!r}
-from stallprobes import board as b
+from stallprobes.engine import board as b
 from stallprobes.model import *
 program = Program((Op("native:nothing", label="a"), Op("native:sleep", (5,), Phase.WAIT)), context=None)
 probes = [Probe(n, n, Role.HOST, program, p, n) for n, p in (("one", 1_000_000), ("two", 0))]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from stallprobes.catalog import entries
-from stallprobes.cells import Tally, Window
-from stallprobes.histogram import Histogram
-from stallprobes.matrix import Lanes, Status
+from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix.accumulator import Tally, Window
+from stallprobes.matrix.matrix import Lanes, Status
+from stallprobes.matrix.plan import HOST, plan
 from stallprobes.model import Lane, Phase
-from stallprobes.plan import HOST, plan
 
 CALL, WAIT, DUE = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)
 PLAN = plan(["launch"], ["alloc-free"])

@@ -10,15 +10,16 @@ import jsonschema
 import matrices
 import pytest
 
-from stallprobes import changes, compare, report
-from stallprobes.matrix import Matrix, Status
+from stallprobes.files import schemas
+from stallprobes.matrix import compare, compare_document
+from stallprobes.matrix.matrix import Matrix, Status
 
-VALIDATOR = jsonschema.Draft202012Validator(report.schema(changes.COMPARE_SCHEMA))
+VALIDATOR = jsonschema.Draft202012Validator(schemas.schema(compare_document.COMPARE_SCHEMA))
 
 
 def document(old: Matrix, new: Matrix, *fail_on: str) -> dict[str, object]:
     found = compare.compare(old, new, force=True)
-    made = changes.document(found, fail_on, found.regressions(fail_on))
+    made = compare_document.document(found, fail_on, found.regressions(fail_on))
     VALIDATOR.validate(made)
     # NaN and infinity have no word in JSON.
     json.dumps(made, allow_nan=False)

@@ -10,10 +10,10 @@ import every_kind
 import matrices
 import pytest
 
-from stallprobes.matrix import QUIET, Matrix, Status
-from stallprobes.outliers import Outlier
-from stallscope import checks, findings
-from stallscope.output import Output
+from stallprobes.matrix.matrix import QUIET, Matrix, Status
+from stallprobes.matrix.outliers import Outlier
+from stallscope.cli.stdout import Output
+from stallscope.report import findings, matrix_text
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ class Pipe(io.StringIO):
 
 def shown(matrix: Matrix, stream: io.StringIO | None = None) -> str:
     stream = stream if stream is not None else Pipe()
-    checks.show(Output(stream), matrix)
+    matrix_text.show(Output(stream), matrix)
     return stream.getvalue()
 
 
@@ -179,7 +179,7 @@ def test_the_fingerprint_is_told_without_what_is_not_known() -> None:
     [(0.04, "0.0"), (1, "1.0"), (9.96, "10"), (999.4, "999"), (999.6, "1.0k"), (2260, "2.3k"), (3e6, "3.0M")],
 )
 def test_a_figure_takes_at_most_four_letters(value: float, text: str) -> None:
-    assert checks.short(value) == text
+    assert matrix_text.short(value) == text
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_a_figure_takes_at_most_four_letters(value: float, text: str) -> None:
     ],
 )
 def test_a_name_is_broken_where_it_can_be(name: str, lines: list[str]) -> None:
-    assert checks.folded(name, 10) == lines
-    assert "".join(checks.folded(name, 3)) == name
+    assert matrix_text.folded(name, 10) == lines
+    assert "".join(matrix_text.folded(name, 3)) == name
 
 
 def test_quiet_is_no_pair_that_is_counted() -> None:

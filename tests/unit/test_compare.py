@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from matrices import CALL, COLUMNS, FINGERPRINT, ROWS, WAIT, made_up
 
-from stallprobes.chance import MANY, Usual, apart, exceed, of_mean, scatter, student, usual
-from stallprobes.compare import (
+from stallprobes.latency.histogram import BUCKETS, Histogram
+from stallprobes.latency.statistics import MANY, Usual, apart, exceed, of_mean, scatter, student, usual
+from stallprobes.matrix.compare import (
     CellChange,
     Change,
     Compared,
@@ -21,8 +22,7 @@ from stallprobes.compare import (
     compare,
     differences,
 )
-from stallprobes.histogram import BUCKETS, Histogram
-from stallprobes.matrix import QUIET, Cell, Matrix, Repeat, Status
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
 from stallprobes.model import Lane, Phase
 
 D2D_SPIN = ("d2d", "spin")

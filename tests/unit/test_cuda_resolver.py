@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from stallprobes.backend import EXIT_ENGINE, BackendError, Options, Unsupported
-from stallprobes.cuda.api import OUT_OF_MEMORY, Api, CudaError, refusal
-from stallprobes.cuda.devices import Chosen, Contexts
-from stallprobes.cuda.resolver import CudaResolver, Shared
+from stallprobes.engine.backend import EXIT_ENGINE, BackendError, Options, Unsupported
+from stallprobes.engine.cuda.api import OUT_OF_MEMORY, Api, CudaError, refusal
+from stallprobes.engine.cuda.devices import Chosen, Contexts
+from stallprobes.engine.cuda.resolver import CudaResolver, Shared
 from stallprobes.model import (
     GREEN,
     MIB,

@@ -7,10 +7,12 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from stallprobes import doctor, fingerprint, nvml, report
+from stallprobes import doctor
 from stallprobes.doctor import Finding, Level
-from stallprobes.driver import DriverReport
-from stallprobes.gpus import Gpu, GpuProcess, Survey
+from stallprobes.files import schemas
+from stallprobes.machine import fingerprint, nvml
+from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
+from stallprobes.machine.libcuda_survey import DriverReport
 
 GPU = Gpu(
     "GPU-aaaa1111-0000-0000-0000-000000000001",
@@ -139,7 +141,7 @@ def test_a_governor_that_lets_the_cpu_doze_is_warned_of(
 
 def test_the_document_keeps_to_its_schema() -> None:
     document = doctor.document(doctor.examine(FINE))
-    jsonschema.Draft202012Validator(report.schema(report.DOCTOR_SCHEMA)).validate(document)
+    jsonschema.Draft202012Validator(schemas.schema(doctor.DOCTOR_SCHEMA)).validate(document)
 
 
 def test_a_fingerprint_explains_everything_it_does_not_know() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from stallprobes import driver, gpus, nvml
-from stallprobes.driver import DriverDevice, DriverReport
-from stallprobes.gpus import Gpu, GpuProcess, NoGpu, Survey, choose
+from stallprobes.machine import gpus, libcuda_survey, nvml
+from stallprobes.machine.gpus import Gpu, GpuProcess, NoGpu, Survey, choose
+from stallprobes.machine.libcuda_survey import DriverDevice, DriverReport
 
 ONE = Gpu("GPU-aaaa1111-0000-0000-0000-000000000001", "0000:1b:00.0", "NVIDIA H200", nvml_index=0, cuda_index=1)
 TWO = Gpu("GPU-bbbb2222-0000-0000-0000-000000000002", "0000:3d:00.0", "NVIDIA H200", nvml_index=1, cuda_index=0)
@@ -140,7 +140,7 @@ def device(ordinal: int, index: int) -> DriverDevice:
 
 
 def test_nvmls_order_and_cudas_are_matched_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "ask", lambda _: DriverReport(devices=(device(0, 2), device(1, 0))))
+    monkeypatch.setattr(libcuda_survey, "ask", lambda _: DriverReport(devices=(device(0, 2), device(1, 0))))
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(3))
     found = gpus.survey()
     assert [(gpu.nvml_index, gpu.cuda_index) for gpu in found.gpus] == [(0, 1), (1, None), (2, 0)]
@@ -157,20 +157,20 @@ def test_where_mig_is_on_cuda_knows_the_gpu_by_its_mig_device(monkeypatch: pytes
     module.nvmlDeviceGetMigDeviceHandleByIndex = lambda handle, index: 7
     plain = module.nvmlDeviceGetUUID
     module.nvmlDeviceGetUUID = lambda handle: plain(handle).replace("GPU", "MIG") if handle == 7 else plain(handle)
-    monkeypatch.setattr(driver, "ask", lambda _: DriverReport(devices=(device(0, 7),)))
+    monkeypatch.setattr(libcuda_survey, "ask", lambda _: DriverReport(devices=(device(0, 7),)))
     monkeypatch.setitem(sys.modules, "pynvml", module)
     (gpu,) = gpus.survey().gpus
     assert (gpu.mig, gpu.cuda_index, gpu.cuda_uuid) == (True, 0, device(0, 7).uuid)
 
 
 def test_one_sick_gpu_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "ask", lambda _: DriverReport(devices=(device(0, 0), device(1, 2))))
+    monkeypatch.setattr(libcuda_survey, "ask", lambda _: DriverReport(devices=(device(0, 0), device(1, 2))))
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(3, sick=1))
     assert [gpu.nvml_index for gpu in gpus.survey().gpus] == [0, 2]
 
 
 def test_without_nvml_cuda_alone_tells_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "ask", lambda _: DriverReport(devices=(device(0, 5),)))
+    monkeypatch.setattr(libcuda_survey, "ask", lambda _: DriverReport(devices=(device(0, 5),)))
     monkeypatch.setitem(sys.modules, "pynvml", None)
     found = gpus.survey()
     assert found.nvml_problem is not None
@@ -182,7 +182,7 @@ def test_an_nvml_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
     never = threading.Event()
     module = fake_nvml(1)
     module.nvmlInit = never.wait
-    monkeypatch.setattr(driver, "ask", lambda _: DriverReport(devices=(device(0, 5),)))
+    monkeypatch.setattr(libcuda_survey, "ask", lambda _: DriverReport(devices=(device(0, 5),)))
     monkeypatch.setitem(sys.modules, "pynvml", module)
     try:
         found = gpus.survey(timeout_s=0.05)
@@ -197,11 +197,11 @@ def test_a_driver_that_hangs_or_crashes_does_so_in_a_process_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = tmp_path / "child.py"
-    monkeypatch.setattr(driver, "__file__", str(script))
+    monkeypatch.setattr(libcuda_survey, "__file__", str(script))
     script.write_text("import time; time.sleep(60)")
-    assert driver.ask(timeout_s=0.2).error == "hang"
+    assert libcuda_survey.ask(timeout_s=0.2).error == "hang"
     script.write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    crashed = driver.ask()
+    crashed = libcuda_survey.ask()
     assert crashed.error == "crash"
     assert "signal 11" in (crashed.problem or "")
 
@@ -222,8 +222,8 @@ def test_each_way_the_driver_fails_has_its_own_words(
 ) -> None:
     script = tmp_path / "child.py"
     script.write_text(f'print(\'{{"devices": [], "code": {code}, "error": "CUDA_ERROR_UNKNOWN"}}\')')
-    monkeypatch.setattr(driver, "__file__", str(script))
+    monkeypatch.setattr(libcuda_survey, "__file__", str(script))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert words in (driver.ask().problem or "")
+    assert words in (libcuda_survey.ask().problem or "")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallprobes import histogram
-from stallprobes.histogram import BUCKETS, LOWER, UPPER, Histogram, index, lower, rank, upper, waiting
+from stallprobes.latency import histogram
+from stallprobes.latency.histogram import BUCKETS, LOWER, UPPER, Histogram, index, lower, rank, upper, waiting
 
 LARGEST = int(UPPER[-1]) - 1
 value = st.one_of(st.integers(0, 300), st.integers(0, 10**7), st.integers(0, LARGEST))
@@ -185,5 +185,5 @@ def test_other_shapes_are_refused() -> None:
 
 
 def test_reading_figures_loads_no_compiler() -> None:
-    code = f"import sys; sys.path[:0] = {sys.path!r}; import {histogram.__name__}, stallprobes.board"
+    code = f"import sys; sys.path[:0] = {sys.path!r}; import {histogram.__name__}, stallprobes.engine.board"
     subprocess.run([sys.executable, "-c", f"{code}; assert 'numba' not in sys.modules"], check=True)

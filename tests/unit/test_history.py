@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallprobes.histogram import Histogram
-from stallprobes.history import BINS, SLOT_NS, History, binned, position
+from stallprobes.latency.histogram import Histogram
+from stallprobes.live.history import BINS, SLOT_NS, History, binned, position
 
 
 @given(st.lists(st.integers(0, 10**12), max_size=50), st.integers(8, 300))

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from stallscope.interrupt import Interrupt
+from stallscope.cli.signals import Interrupt
 
 
 def write(signals: int) -> list[str]:

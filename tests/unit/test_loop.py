@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallprobes import board as b
-from stallprobes import loop
-from stallprobes.board import Board, Layout, ProbeSnapshot, State
-from stallprobes.histogram import BUCKETS, Histogram, index
+from stallprobes.engine import board as b
+from stallprobes.engine import loop
+from stallprobes.engine.board import Board, Layout, ProbeSnapshot, State
+from stallprobes.latency.histogram import BUCKETS, Histogram, index
 from stallprobes.model import Lane, Op, Phase, Probe, Program, Role
 
 CALL, WAIT, INTENDED = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from stallprobes import board as b
-from stallprobes import loop, native
-from stallprobes.board import Board, Layout, ProbeSnapshot, Snapshot, State
+from stallprobes.engine import board as b
+from stallprobes.engine import loop, native
+from stallprobes.engine.board import Board, Layout, ProbeSnapshot, Snapshot, State
 from stallprobes.model import Lane, Op, Phase, Probe, Program, Role
 
 CALL, WAIT, INTENDED = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)

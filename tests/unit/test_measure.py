@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from stallprobes import measure
-from stallprobes.backend import EXIT_NO_GPU
-from stallprobes.measure import UnknownName, selection
+from stallprobes.engine.backend import EXIT_NO_GPU
+from stallprobes.engine.session import EngineFailed, Session
+from stallprobes.measurement import measure
+from stallprobes.measurement.measure import UnknownName, selection
 from stallprobes.model import SECONDARY, Role
 from stallprobes.patterns import patterns
-from stallprobes.session import EngineFailed, Session
 
 
 def test_a_pattern_stands_for_its_variants_and_all_for_every_pattern() -> None:

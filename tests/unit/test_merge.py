@@ -12,11 +12,12 @@ import matrices
 import numpy as np
 import pytest
 
-from stallprobes import baseline, merge, outliers
-from stallprobes.baseline import BadCheck
-from stallprobes.histogram import Histogram
-from stallprobes.matrix import Cell, Column, Matrix, Repeat, Row, Status
-from stallprobes.merge import CannotMerge, Merged
+from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix import document as check_document
+from stallprobes.matrix import merge, outliers
+from stallprobes.matrix.document import BadCheck
+from stallprobes.matrix.matrix import Cell, Column, Matrix, Repeat, Row, Status
+from stallprobes.matrix.merge import CannotMerge, Merged
 from stallprobes.model import Lane, Phase
 
 ALLOC = ("d2d", "host-alloc-free")
@@ -47,8 +48,8 @@ def test_histograms_add_up_with_one_repeat_for_each_host() -> None:
 
 def test_a_merged_check_is_saved_and_read_as_it_is(tmp_path: Path) -> None:
     found = of(("a.json", checks.everything(1)), ("b.json", checks.everything(2, "node-b"))).matrix
-    baseline.save(found, tmp_path / "m.json")
-    assert baseline.document(baseline.load(tmp_path / "m.json")) == baseline.document(found)
+    check_document.save(found, tmp_path / "m.json")
+    assert check_document.document(check_document.load(tmp_path / "m.json")) == check_document.document(found)
 
 
 def test_a_host_is_called_as_given_else_by_its_hostname_else_by_its_file() -> None:
@@ -130,13 +131,13 @@ def test_the_way_of_merging_does_not_matter(seed: int, tmp_path: Path) -> None:
             key = dice.choice(list(one.cells))
             one = replace(one, cells={k: cell for k, cell in one.cells.items() if k != key}, program=f"1.{i}")
         known.append((f"{i}.json", one))
-    at_once = baseline.document(of(*known).matrix)
+    at_once = check_document.document(of(*known).matrix)
     for cut in (1, 3, 4):
         for left, right in (([of(*known[:cut]).matrix], known[cut:]), (known[:cut], [of(*known[cut:]).matrix])):
             parts = [part if isinstance(part, tuple) else ("m.json", part) for part in (*left, *right)]
             path = tmp_path / f"{cut}.json"
-            baseline.save(of(*parts).matrix, path, force=True)
-            assert baseline.document(baseline.load(path)) == at_once
+            check_document.save(of(*parts).matrix, path, force=True)
+            assert check_document.document(check_document.load(path)) == at_once
 
 
 def test_what_is_common_stays_in_the_fingerprint_and_the_rest_is_explained() -> None:
@@ -187,10 +188,10 @@ def test_different_gpus_merge_when_forced_and_are_told() -> None:
 
 def test_sums_that_no_reader_takes_are_refused(tmp_path: Path) -> None:
     huge = checks.host(1, calls=5, repeats=1, rows=matrices.ROWS[:1], columns=matrices.COLUMNS[:1])
-    told = baseline.document(huge)
+    told = check_document.document(huge)
     told["cells"][0]["repeats"][0]["lanes"]["call"] = {"max_ns": 64, "histogram": [[64, 2**53 - 100]]}
-    (tmp_path / "a.json").write_text(baseline._json(told))
-    loaded = baseline.load(tmp_path / "a.json")
+    (tmp_path / "a.json").write_text(check_document._json(told))
+    loaded = check_document.load(tmp_path / "a.json")
     with pytest.raises(CannotMerge, match=r"more than 2\*\*53"):
         of(("a", loaded), ("b", loaded))
 
@@ -231,8 +232,8 @@ def test_three_hosts_are_enough_to_name_one_and_two_are_not() -> None:
 
 def test_outliers_are_found_in_a_merged_check_that_was_read(tmp_path: Path) -> None:
     found = of(*((f"node-{i}", checks.host(i, times={ALLOC: 3.0} if i == 1 else {})) for i in range(5)))
-    baseline.save(found.matrix, tmp_path / "m.json")
-    assert outliers.find(baseline.load(tmp_path / "m.json")) == found.outliers
+    check_document.save(found.matrix, tmp_path / "m.json")
+    assert outliers.find(check_document.load(tmp_path / "m.json")) == found.outliers
 
 
 def test_a_cell_in_which_all_hosts_differ_names_nobody() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallprobes import native
+from stallprobes.engine import native
 
 MS = 1_000_000
 SHAPE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 11)
@@ -144,7 +144,7 @@ def test_libc_functions_are_found_by_name() -> None:
 CODE = """
 import sys
 sys.path[:0] = {path!r}
-from stallprobes import loop, native
+from stallprobes.engine import loop, native
 helper = native.address("wait")
 counts = [loop.run.stats, loop.run_once.stats, native._helper("wait").cache_hits]
 print(sum(counts[0].cache_hits.values()), sum(counts[1].cache_hits.values()), counts[2])
@@ -168,7 +168,7 @@ import sys
 sys.path[:0] = {sys.path!r}
 import numba.core.caching as caching
 caching.CacheImpl._locator_classes = []
-from stallprobes import native
+from stallprobes.engine import native
 assert native.address("nothing")
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

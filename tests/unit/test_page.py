@@ -11,9 +11,9 @@ import every_kind
 import matrices
 import pytest
 
-from stallprobes import compare
-from stallprobes.histogram import Histogram
-from stallscope import chart, page
+from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix import compare
+from stallscope.report import html_page, svg
 
 LOADING = {"src", "srcset", "href", "data", "action", "formaction", "poster", "background", "ping", "style"}
 VOID = {"meta", "link", "br", "wbr", "use", "path"}
@@ -55,7 +55,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def kinds() -> str:
-    return page.page(every_kind.matrix())
+    return html_page.page(every_kind.matrix())
 
 
 def test_every_element_that_is_opened_is_closed(kinds: str) -> None:
@@ -78,7 +78,7 @@ def test_each_cell_leads_to_a_section_of_its_own(kinds: str) -> None:
 
 @pytest.mark.parametrize("made", [every_kind.matrix, every_kind.whole, every_kind.hostile])
 def test_nothing_is_loaded_from_anywhere(made: object) -> None:
-    text = page.page(made())  # type: ignore[operator]
+    text = html_page.page(made())  # type: ignore[operator]
     for tag, attributes in Reader(text).elements:
         for name in LOADING & set(attributes):
             assert str(attributes[name]).startswith("#") or (tag, attributes[name]) == ("link", "data:,"), (tag, name)
@@ -99,8 +99,8 @@ def test_its_policy_allows_its_own_two_blocks_and_nothing_else(kinds: str) -> No
 
 
 def test_a_name_is_a_name_whatever_is_in_it() -> None:
-    text = page.page(every_kind.hostile(), None, [every_kind.EVIL])
-    calm = Reader(page.page(matrices.made_up(1, times={("launch", "spin"): 30})))
+    text = html_page.page(every_kind.hostile(), None, [every_kind.EVIL])
+    calm = Reader(html_page.page(matrices.made_up(1, times={("launch", "spin"): 30})))
     evil = Reader(text)
     assert evil.wrong == []
     for tag in ("script", "img", "style"):
@@ -148,13 +148,13 @@ def test_reasons_fingerprint_and_what_is_unknown_are_told(kinds: str) -> None:
 
 
 def test_a_simulated_one_says_so_at_the_top_and_at_the_matrix() -> None:
-    text = page.page(every_kind.whole())
+    text = html_page.page(every_kind.whole())
     assert '<p class="simulated">SIMULATED: no GPU was measured. Profile h200, seed 7.</p>' in text
     assert '<p id="legend">SIMULATED h200. ' in text
 
 
 def test_the_largest_check_stays_below_two_megabytes() -> None:
-    assert len(page.page(every_kind.whole()).encode()) < 2_000_000
+    assert len(html_page.page(every_kind.whole()).encode()) < 2_000_000
 
 
 def test_a_comparison_is_told_and_marked_in_words() -> None:
@@ -162,7 +162,7 @@ def test_a_comparison_is_told_and_marked_in_words() -> None:
     new = matrices.made_up(
         2, drift=0.02, times={("launch", "spin"): 2.0}, fingerprint={**matrices.FINGERPRINT, "driver": "590.2"}
     )
-    text = page.page(new, compare.compare(old, new))
+    text = html_page.page(new, compare.compare(old, new))
     assert "<h2>What changed</h2>" in text
     assert "<td>580.1</td><td>590.2</td>" in text
     assert text.count(">SLOWER</em>") == 1
@@ -174,7 +174,7 @@ def test_a_comparison_is_told_and_marked_in_words() -> None:
 
 def test_an_empty_check_is_a_page_too() -> None:
     made = matrices.made_up(1, rows=(), columns=())
-    assert Reader(page.page(made)).wrong == []
+    assert Reader(html_page.page(made)).wrong == []
 
 
 def values(*ns: int) -> Histogram:
@@ -182,23 +182,23 @@ def values(*ns: int) -> Histogram:
 
 
 def test_all_pictures_share_an_axis_with_room_for_all() -> None:
-    axis = chart.Axis.over([values(150), values(40_000_000)])
+    axis = svg.Axis.over([values(150), values(40_000_000)])
     assert (axis.low, axis.decades) == (2, 6)
     assert ">100 ns<" in axis.ticks()
     assert ">10 ms<" in axis.ticks()
-    assert chart.Axis.over([]).decades >= 1
-    assert chart.Axis.over([values(0)]).low == 1
+    assert svg.Axis.over([]).decades >= 1
+    assert svg.Axis.over([values(0)]).low == 1
 
 
 @pytest.mark.parametrize(("ns", "place"), [(1_000, 0), (10_000, 80), (99_000, 156)])
 def test_a_value_stands_where_the_axis_says(ns: int, place: int) -> None:
-    axis = chart.Axis(3, 5)
+    axis = svg.Axis(3, 5)
     (path,) = re.findall(r'class="x" d="([^"]*)"', axis.svg([("x", values(ns))], "l"))
     assert path == f"M{place} 60v-56h4v56"
 
 
 def test_one_slow_call_in_a_thousand_can_be_seen() -> None:
-    axis = chart.Axis(3, 5)
+    axis = svg.Axis(3, 5)
     (path,) = re.findall(r'class="x" d="([^"]*)"', axis.svg([("x", values(*[2000] * 999, 50_000_000))], "l"))
     assert path.endswith("v-2h4v2")
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import checks
 import pytest
 
-from stallprobes import atomic, prometheus
-from stallprobes.baseline import BadCheck
-from stallprobes.matrix import Matrix, Status
-from stallprobes.merge import merge
+from stallprobes.files import atomic
+from stallprobes.matrix import prometheus
+from stallprobes.matrix.document import BadCheck
+from stallprobes.matrix.matrix import Matrix, Status
+from stallprobes.matrix.merge import merge
 from stallprobes.model import Phase
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")

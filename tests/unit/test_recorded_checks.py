@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from facts import FACTS, broken
 
-from stallprobes import baseline
-from stallprobes.compare import Change, compare
-from stallprobes.matrix import Matrix, Status
+from stallprobes.matrix import document as check_document
+from stallprobes.matrix.compare import Change, compare
+from stallprobes.matrix.matrix import Matrix, Status
 
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 
 
 @cache
 def recorded(number: int) -> Matrix:
-    return baseline.load(RECORDED / f"check-h200x2-{number}.json.gz")
+    return check_document.load(RECORDED / f"check-h200x2-{number}.json.gz")
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -10,30 +10,34 @@ import jsonschema
 import pytest
 import synthetic
 
-from stallprobes import measure, report, session
-from stallprobes.histogram import Histogram
-from stallprobes.measure import RunResult
+from stallprobes import doctor
+from stallprobes.engine import session
+from stallprobes.files import schemas
+from stallprobes.latency.histogram import Histogram
+from stallprobes.measurement import document as run_document
+from stallprobes.measurement import measure
+from stallprobes.measurement.measure import RunResult
 
-VALIDATOR = jsonschema.Draft202012Validator(report.schema(report.RUN_SCHEMA))
+VALIDATOR = jsonschema.Draft202012Validator(schemas.schema(run_document.RUN_SCHEMA))
 
 
 def document(result: RunResult) -> dict[str, Any]:
     """The document as it is after a way through text."""
-    found: dict[str, Any] = json.loads(json.dumps(report.document(result), allow_nan=False))
+    found: dict[str, Any] = json.loads(json.dumps(run_document.document(result), allow_nan=False))
     VALIDATOR.validate(found)
     return found
 
 
-@pytest.mark.parametrize("name", [report.RUN_SCHEMA, report.DOCTOR_SCHEMA])
+@pytest.mark.parametrize("name", [run_document.RUN_SCHEMA, doctor.DOCTOR_SCHEMA])
 def test_the_shipped_schemas_are_schemas(name: str) -> None:
-    schema = report.schema(name)
+    schema = schemas.schema(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["properties"]["schema"] == {"const": name}
 
 
 def test_a_schema_that_is_not_shipped_is_a_key_error() -> None:
     with pytest.raises(KeyError):
-        report.schema("stallscope.run/99")
+        schemas.schema("stallscope.run/99")
 
 
 def test_every_kind_of_result_keeps_to_the_schema() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.actions import ACTIONS, hints, known, shown
-from stallscope.settings import Settings, SettingsError, document, load, path
+from stallscope.tui.actions import ACTIONS, hints, known, shown
+from stallscope.tui.settings import Settings, SettingsError, document, load, path
 
 
 def written(folder: Path, text: str) -> Path:

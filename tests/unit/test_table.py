@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from stallprobes import loop
-from stallprobes.backend import Unsupported
-from stallprobes.host import HostResolver, error_text
-from stallprobes.memory import CACHE_LINE, Memory, read, write
+from stallprobes.engine import loop
+from stallprobes.engine.backend import Unsupported
+from stallprobes.engine.host import HostResolver, error_text
+from stallprobes.engine.host_memory import CACHE_LINE, Memory, read, write
+from stallprobes.engine.op_table import Table, compile_program, failed_op
 from stallprobes.model import (
     Arg,
     Buffer,
@@ -26,7 +27,6 @@ from stallprobes.model import (
     Word,
     op_name,
 )
-from stallprobes.table import Table, compile_program, failed_op
 
 
 def host_program(

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from stallprobes import nvml
-from stallprobes.gpus import GpuProcess
-from stallprobes.telemetry import FIELDS, HANGING_AFTER_S, Field, Telemetry, TelemetrySnapshot
+from stallprobes.machine import nvml
+from stallprobes.machine.gpus import GpuProcess
+from stallprobes.machine.telemetry import FIELDS, HANGING_AFTER_S, Field, Telemetry, TelemetrySnapshot
 
 
 class FakeError(Exception):

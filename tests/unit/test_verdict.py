@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stallprobes.catalog import Place, entries, on_null_stream, on_shared_stream
-from stallprobes.histogram import Histogram
+from stallprobes.latency.histogram import Histogram
 from stallprobes.model import SECONDARY, Lane, Phase, Probe
-from stallprobes.verdict import Seen, Verdict, judge
+from stallprobes.verdicts.rules import Seen, Verdict, judge
 
 CALL, WAIT = Lane(Phase.CALL), Lane(Phase.WAIT)
 SECOND = 1_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallprobes.words import duration, times
+from stallprobes.units import duration, times
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,280 @@
+"""What the headless commands show to people: results in, lines out. Nothing here measures or decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from stallprobes.model import Kind, Lane, Pattern, Phase, Role
+from stallprobes.units import duration, times
+from stallscope.cli.stdout import Cell, Column, Output, count
+
+if TYPE_CHECKING:
+    from stallprobes.catalog import Entry
+    from stallprobes.doctor import Finding
+    from stallprobes.latency.histogram import Histogram
+    from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
+
+_MARKS = {
+    "STALLED": "bad",
+    "STARVED": "bad",
+    "failed": "bad",
+    "slower": "warn",
+    "unsure": "warn",
+    "quiet": "good",
+    "off": "dim",
+}
+_LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
+_KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}
+_SHOWN = (Phase.CALL, Phase.WAIT)
+# There nearly always is a call in flight when time is over; only one that hangs is worth a word.
+_IN_FLIGHT_US = 100_000
+
+
+def show_list(
+    out: Output,
+    patterns: Mapping[str, Pattern],
+    entries: Mapping[str, Entry],
+    profiles: Sequence[tuple[str, str]] = (),
+) -> None:
+    """All patterns with their variants, all probes, and the simulated GPUs: name of the profile and machine."""
+    out.line("Patterns: run one by its name, or one variant of it with --variant", "strong")
+    width = max((len(name) for name in patterns), default=0) + 2
+    for pattern in patterns.values():
+        out.paragraph(pattern.title, indent=" " * width, first=f"{pattern.name:<{width}}")
+        out.paragraph(", ".join(variant.name for variant in pattern.variants), indent=" " * width, mark="dim")
+    for role, words in ((Role.VICTIM, "measured"), (Role.AGGRESSOR, "disturb"), (Role.HOST, "the machine's own noise")):
+        chosen = [entry for entry in entries.values() if entry.role is role]
+        if chosen:
+            out.line()
+            out.line(f"Probes: {words}", "strong")
+            out.table((Column("probe"), Column("what it does")), [(entry.name, entry.title) for entry in chosen])
+    if profiles:
+        out.line()
+        out.line("Simulated GPUs: stallscope run NAME --sim PROFILE", "strong")
+        out.table((Column("profile"), Column("machine")), profiles)
+    out.line()
+    out.line("More about any of them: stallscope explain NAME")
+
+
+def explain_pattern(out: Output, pattern: Pattern) -> None:
+    """A pattern's story and its variants."""
+    out.line(pattern.name, "strong")
+    out.paragraph(pattern.title)
+    for title, text in (
+        ("What you will see", pattern.see),
+        ("Why", pattern.why),
+        ("What helps", pattern.helps),
+        ("Where it was reported", pattern.reported),
+    ):
+        _section(out, title, text)
+    out.line()
+    out.line("Variants", "strong")
+    for variant in pattern.variants:
+        out.paragraph(f"{variant.name} ({_KINDS[variant.kind]}): {variant.title}", indent="    ", first="  ")
+        for name, text in (("see", variant.expect), ("why", variant.why), ("helps", variant.helps)):
+            if text:
+                out.paragraph(text, indent=" " * 11, first=f"    {name:<7}")
+
+
+def explain_entry(out: Output, entry: Entry, used_by: Sequence[str]) -> None:
+    """One probe of the catalogue, and the patterns that use it."""
+    out.line(entry.name, "strong")
+    out.paragraph(f"{entry.title} ({entry.role})")
+    _section(out, "What it does", entry.what)
+    for cause in entry.causes:
+        victims = ", ".join(cause.victims) or "any probe"
+        where = [f"{where} {what}" for what, where in (("context", cause.context), ("stream", cause.stream)) if where]
+        out.line()
+        out.line(f"What it does to {victims}" + (f" ({', '.join(where)})" if where else ""), "strong")
+        out.paragraph(cause.why, indent="  ")
+        out.paragraph(f"What helps: {cause.helps}", indent="  ")
+    _section(out, "Source", entry.source)
+    _section(out, "Patterns that use it", ", ".join(used_by))
+
+
+def show_findings(out: Output, findings: Iterable[Finding]) -> None:
+    """The doctor's lines, each with what to do."""
+    rows = []
+    for finding in findings:
+        text = f"{finding.found} → {finding.do}" if finding.do else finding.found
+        rows.append((Cell(str(finding.level), _LEVELS[finding.level]), finding.subject, text))
+    out.table((Column(""), Column(""), Column("")), rows)
+
+
+def show_run(out: Output, result: RunResult) -> None:
+    """A run: for each pattern a table, each variant's verdicts, and host beside device time where both are known."""
+    out.paragraph(_headline(result), mark="strong")
+    for pattern, group in groupby(result.variants, key=lambda variant: variant.pattern):
+        variants = list(group)
+        out.line()
+        out.line(f"{pattern} · SIMULATED {result.profile}" if result.backend == "simulated" else pattern, "strong")
+        rows = [row for variant in variants for row in _rows(variant)]
+        # In a line of its own for each phase where the table is too wide for the terminal.
+        if out.natural_width(_COLUMNS, rows) <= out.width:
+            out.table(_COLUMNS, rows)
+        else:
+            for variant in variants:
+                _stacked(out, variant)
+        for variant in variants:
+            _host_and_device(out, variant)
+        out.line()
+        for variant in variants:
+            _verdicts(out, variant)
+
+
+def _headline(result: RunResult) -> str:
+    of = result.fingerprint
+    if result.backend == "simulated":
+        return f"SIMULATED GPU, profile {result.profile}, seed {result.seed}"
+    known = [str(of.get("gpu") or "no GPU"), f"driver {of.get('driver') or 'n/a'}", f"CUDA {of.get('cuda') or 'n/a'}"]
+    return " · ".join([*known, f"{result.seconds:g} s each", result.started_at])
+
+
+_COLUMNS = (
+    Column("variant"),
+    Column("probe"),
+    Column("where"),
+    Column("state"),
+    Column("calls", right=True),
+    Column("call p50", right=True),
+    Column("p99", right=True),
+    Column("max", right=True),
+    Column("wait p50", right=True),
+    Column("p99", right=True),
+    Column("max", right=True),
+    Column("× quiet", right=True),
+    Column("in flight", right=True),
+)
+
+
+def _rows(variant: VariantResult) -> list[tuple[Cell | str, ...]]:
+    if variant.status == "unsupported" or not variant.probes:
+        state = Cell(variant.status, "warn" if variant.status == "unsupported" else "bad")
+        return [(variant.variant, "", "", state, *[""] * (len(_COLUMNS) - 4))]
+    rows: list[tuple[Cell | str, ...]] = []
+    for probe in variant.probes:
+        mark = "" if probe.role is Role.VICTIM else "dim"
+        figures = [duration(value) for phase in _SHOWN for value in _figures(probe.lanes.get(Lane(phase)))]
+        rows.append(
+            (
+                variant.variant if not rows else "",
+                Cell(probe.name, mark),
+                Cell(_where(probe), mark),
+                _state(probe),
+                Cell(count(probe.calls), mark),
+                *(Cell(figure, mark) for figure in figures),
+                _worst(variant, probe),
+                Cell(_in_flight(probe), mark),
+            )
+        )
+    return rows
+
+
+def _stacked(out: Output, variant: VariantResult) -> None:
+    out.line(f"{variant.variant} ({_KINDS[variant.kind]})", "strong")
+    if variant.status == "unsupported" or not variant.probes:
+        out.line(f"  {variant.status}", "warn")
+        return
+    for probe in variant.probes:
+        worst = _worst(variant, probe).text.replace("–", "")
+        out.paragraph(
+            f"{probe.name} ({_where(probe)}): {f'{probe.state} {worst}'.rstrip()}, {count(probe.calls)} calls"
+            + (f", in flight {_in_flight(probe)}" if _in_flight(probe) else ""),
+            indent="    ",
+            first="  ",
+            mark=_MARKS.get(probe.state, "") if probe.role is Role.VICTIM else "dim",
+        )
+        rows = []
+        for phase in _SHOWN:
+            histogram = probe.lanes.get(Lane(phase))
+            if histogram is not None:
+                labels = zip(("p50", "p99", "max"), _figures(histogram), strict=True)
+                rows.append((f"    {phase}", *(f"{label} {duration(value):>8}" for label, value in labels)))
+        if rows:
+            out.table([Column("")] * 4, rows)
+
+
+def _host_and_device(out: Output, variant: VariantResult) -> None:
+    """For a probe whose ops are timed on the GPU as well: both times of each op, the first call apart."""
+    columns = (
+        Column("op"),
+        Column("host first", right=True),
+        Column("host p50", right=True),
+        Column("p99", right=True),
+        Column("GPU first", right=True),
+        Column("GPU p50", right=True),
+        Column("p99", right=True),
+    )
+    for probe in variant.probes:
+        on_gpu = {lane.label for lane in probe.lanes if lane.phase is Phase.GPU and lane.label}
+        labels = [lane.label for lane in probe.lanes if lane.phase is Phase.CALL and lane.label in on_gpu]
+        if not labels:
+            continue
+        out.line()
+        out.line(f"{variant.variant}: {probe.name}, each call's time on the host and on the GPU")
+        rows = []
+        for label in labels:
+            cells: list[Cell | str] = [label]
+            for phase in (Phase.CALL, Phase.GPU):
+                lane = Lane(phase, label)
+                first = probe.first_ns.get(lane)
+                p50, p99, _ = _figures(probe.lanes[lane])
+                cells += [duration(None if first is None else first / 1000), duration(p50), duration(p99)]
+            rows.append(cells)
+        out.table(columns, rows)
+
+
+def _verdicts(out: Output, variant: VariantResult) -> None:
+    first = f"{variant.variant}: "
+    if variant.status != "ok":
+        out.paragraph(f"{variant.status}: {variant.reason}", indent="  ", first=first, mark="warn")
+    hosts = {probe.name for probe in variant.probes if probe.role is Role.HOST}
+    for verdict in variant.verdicts:
+        # A quiet host control is the rule; its row says so.
+        if verdict.probe not in hosts or verdict.kind != "quiet":
+            out.paragraph(verdict.sentence, indent="  ", first=first)
+    for helps in dict.fromkeys(verdict.helps for verdict in variant.verdicts if verdict.helps):
+        out.paragraph(f"What helps: {helps}", indent="  ", first="  ", mark="dim")
+
+
+def _in_flight(probe: ProbeResult) -> str:
+    age = probe.in_flight_us
+    return "" if age is None or age < _IN_FLIGHT_US else duration(age)
+
+
+def _where(probe: ProbeResult) -> str:
+    return "host" if probe.context == "none" else f"{probe.context} · {probe.stream}"
+
+
+def _state(probe: ProbeResult) -> Cell:
+    return Cell(probe.state, _MARKS.get(probe.state, "") if probe.role is Role.VICTIM else "dim")
+
+
+def _worst(variant: VariantResult, probe: ProbeResult) -> Cell:
+    """The largest ratio that the verdicts name for ``probe``, else that of the medians; empty for aggressors."""
+    if probe.role is Role.AGGRESSOR:
+        return Cell("")
+    named = [v.ratio for v in variant.verdicts if v.probe == probe.name and v.ratio is not None]
+    if not named:
+        for phase in _SHOWN:
+            now, before = _figures(probe.lanes.get(Lane(phase)))[0], _figures(probe.quiet.get(Lane(phase)))[0]
+            if now is not None and before:
+                named.append(now / before)
+    return Cell(times(max(named)) if named else "–", _state(probe).mark)
+
+
+def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:
+    """p50, p99 and the maximum in microseconds; None where nothing was measured."""
+    if histogram is None or histogram.count == 0:
+        return (None, None, None)
+    p50, p99 = histogram.percentile(50), histogram.percentile(99)
+    return (None if p50 is None else p50 / 1000, None if p99 is None else p99 / 1000, histogram.max_ns / 1000)
+
+
+def _section(out: Output, title: str, text: str) -> None:
+    if text:
+        out.line()
+        out.line(title, "strong")
+        out.paragraph(text, indent="  ")

@@ -1,1 +1,0 @@
-"""The screens: the monitor, and what lies over it for a moment."""

@@ -1,0 +1,38 @@
+"""A question that is answered by yes or no."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Static
+
+from stallscope.tui.common.dialog import Dialog
+
+
+class Ask(Dialog[bool]):
+    """Answers True for y; anything else that closes it is no."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "yes"),
+        Binding("n,enter", "answer(False)", "no"),
+    ]
+
+    def __init__(self, question: str, yes: str = "yes, for this session") -> None:
+        super().__init__()
+        self.question = question
+        self.yes = yes
+
+    def compose(self) -> ComposeResult:
+        """The question, and each answer, to be pressed or clicked."""
+        with Vertical(id="box"):
+            yield Static(f"{self.question}\n", markup=False)
+            with Horizontal(id="answers"):
+                yield Static(f"[@click=screen.answer(True)][b]y[/b] {self.yes}[/]", id="yes")
+                yield Static("[@click=screen.answer(False)][b]n[/b] no[/]", id="no")
+
+    def action_answer(self, yes: bool) -> None:
+        """Close with the answer."""
+        self.dismiss(yes)

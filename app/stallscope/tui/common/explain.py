@@ -1,0 +1,87 @@
+"""What happens to one probe, why, what helps, and where that is known from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.style import Style
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from stallprobes.catalog import cause, entries
+from stallprobes.live.observation import Bench
+from stallprobes.live.view_model import LogEntry
+from stallprobes.model import Kind, Probe, Role, op_name
+from stallprobes.patterns import patterns
+from stallscope.tui.common.dialog import Reading, section
+
+
+class Explain(Reading[bool]):
+    """Answers True when the next remedy shall be switched to."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("v", "remedy", "remedy"), Binding("e", "close", "close")]
+
+    def __init__(self, bench: Bench, probe: Probe, log: Sequence[LogEntry], live: bool) -> None:
+        super().__init__()
+        self.bench = bench
+        self.probe = probe
+        self.told = log
+        self.live = live
+
+    def text(self) -> Text:
+        """The explanation."""
+        return explanation(self.bench, self.probe, self.told, self.live)
+
+    def action_remedy(self) -> None:
+        """Close, and switch to the next remedy."""
+        if self.live and self.bench.pattern:
+            self.dismiss(True)
+
+
+def explanation(bench: Bench, probe: Probe, log: Sequence[LogEntry], live: bool) -> Text:
+    """All that is known of ``probe`` on ``bench``, the verdicts on it first."""
+    text = Text()
+    text.append(f"{probe.title}\n\n", "bold reverse")
+    own = [entry for entry in log if entry.verdict.probe == probe.name]
+    if own:
+        section(text, "What was seen last", own[0].text)
+        section(text, "What helps", own[0].verdict.helps)
+    entry = entries().get(probe.entry)
+    if entry is not None:
+        section(text, "What it does", entry.what)
+    calls = ", ".join(f"{op_name(op)} ({op.phase})" for op in probe.program.ops if op.phase is not None)
+    section(text, "Its calls and their phases", calls)
+    for other in bench.probes:
+        victim, aggressor = (probe, other) if probe.role is not Role.AGGRESSOR else (other, probe)
+        if victim.role is Role.AGGRESSOR or aggressor.role is not Role.AGGRESSOR or aggressor.entry not in entries():
+            continue
+        known = cause(victim, aggressor)
+        if known is not None:
+            title = f"What “{aggressor.title}” does to {victim.title}"
+            section(text, title, f"{known.why} What helps: {known.helps}")
+    if bench.pattern in patterns():
+        _story(text, bench, live)
+    else:
+        used = [
+            p.name for p in patterns().values() if any(q.entry == probe.entry for v in p.variants for q in v.probes)
+        ]
+        section(text, "Patterns with this probe (key o)", ", ".join(used))
+    if entry is not None:
+        section(text, "Source", entry.source)
+    return text
+
+
+def _story(text: Text, bench: Bench, live: bool) -> None:
+    pattern = patterns()[bench.pattern]
+    section(text, f"The pattern that is on: {pattern.name}", pattern.see)
+    section(text, "Why", pattern.why)
+    section(text, "What helps", pattern.helps)
+    section(text, "Where it was reported", pattern.reported)
+    remedies = [variant for variant in pattern.variants if variant.kind is Kind.REMEDY]
+    if remedies and live:
+        switch = Style(meta={"@click": "screen.remedy"})
+        text.append("v", Style(bold=True, reverse=True) + switch)
+        text.append(" switches to the next remedy", switch)
+        text.append(": ")
+        text.append(", ".join(v.name + (" (on now)" if v.name == bench.variant else "") for v in remedies) + "\n\n")

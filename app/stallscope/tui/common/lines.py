@@ -1,0 +1,222 @@
+"""How all widgets draw: lines of (text, style name), turned into strips only where they changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.segment import Segment
+from rich.style import Style
+from textual.color import BLACK, WHITE, Color
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from stallprobes.units import times
+
+Run = tuple[str, str]
+Line = list[Run]
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+SHADES = " ░▒▓█"
+
+
+# How many times lighter one of text and ground must be than the other: WCAG 2.2, 1.4.3 for text, 1.4.11 for pictures.
+READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
+_STEP = 0.05
+
+
+def palette(variables: Mapping[str, str]) -> dict[str, Style]:
+    """The styles by name, from a theme's variables. Whatever a colour means is said in words or by shape as well.
+
+    A theme's colour that cannot be read on its ground is made darker or lighter until it can.
+    """
+    ground = Color.parse(variables["background"])
+    ink = Color.parse(variables["foreground"])
+
+    def of(name: str) -> Color:
+        return Color.parse(variables[name])
+
+    def style(colour: Color, back: Color = ground, *, least: float = READABLE, bold: bool = False) -> Style:
+        return Style.from_color(apart(colour, back, least).rich_color, back.rich_color) + Style(bold=bold)
+
+    behind, focused = ground.blend(of("primary"), 0.35), ground.blend(ink, 0.15)
+    return {
+        "": style(ink),
+        "dim": style(ground.blend(ink, 0.6)),
+        "faint": style(ground.blend(ink, 0.3), least=DECENT),
+        "strong": style(ink, bold=True),
+        "good": style(of("success")),
+        "warn": style(of("warning"), bold=True),
+        "bad": style(of("error"), bold=True),
+        "accent": style(of("accent"), bold=True),
+        "key": style(of("primary"), bold=True),
+        "live": style(of("accent"), least=VISIBLE),
+        "quiet": style(ground.blend(of("primary"), 0.7), least=VISIBLE),
+        "both": style(of("accent"), behind, least=VISIBLE),
+        "heat": style(of("primary"), least=VISIBLE),
+        "hot": style(of("error"), least=VISIBLE),
+        "focus": style(ink, focused, bold=True),
+        "focus-good": style(of("success"), focused),
+        "focus-warn": style(of("warning"), focused, bold=True),
+        "focus-bad": style(of("error"), focused, bold=True),
+        "focus-dim": style(ground.blend(ink, 0.6), focused),
+        "alarm": style(ground, of("error"), bold=True),
+        "notice": style(ground, of("warning"), bold=True),
+    }
+
+
+def apart(colour: Color, back: Color, least: float) -> Color:
+    """``colour``, as far towards black or white as a contrast of ``least`` on ``back`` needs."""
+    if colour.ansi is not None or back.ansi is not None:
+        # What the terminal makes of it is the user's own choice.
+        return colour
+    end = max(BLACK, WHITE, key=lambda pole: contrast(pole, back))
+    share = 0.0
+    found = colour
+    while contrast(found, back) < least and share < 1:
+        share += _STEP
+        found = colour.blend(end, min(share, 1.0))
+    return found
+
+
+def contrast(one: Color, other: Color) -> float:
+    """The contrast ratio of two colours, 1 to 21 (WCAG 2.2)."""
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: Color) -> float:
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour.normalized
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def short_ratio(ratio: float) -> str:
+    """A ratio in at most five letters: ``1.3``, ``427``, ``350k``, ``1.2M``."""
+    if ratio >= 99_950:
+        return f"{ratio / 1e6:.1f}M" if ratio >= 999_500 else f"{ratio / 1e3:.0f}k"
+    return times(ratio)[1:]
+
+
+def length(line: Sequence[Run]) -> int:
+    """How many columns a line takes. All letters used are one column wide."""
+    return sum(len(text) for text, _ in line)
+
+
+def cut(text: str, width: int) -> str:
+    """``text`` in at most ``width`` columns, with an ellipsis where something is missing."""
+    if len(text) <= width:
+        return text
+    return text[: width - 1] + "…" if width > 0 else ""
+
+
+def fit(line: Line, width: int, style: str = "") -> Line:
+    """``line`` in exactly ``width`` columns: cut, or filled with spaces."""
+    out: Line = []
+    left = width
+    for text, name in line:
+        if left <= 0:
+            break
+        if len(text) > left:
+            text = cut(text, left)
+        out.append((text, name))
+        left -= len(text)
+    if left > 0:
+        out.append((" " * left, style))
+    return out
+
+
+def spread(left: Line, right: Line, width: int) -> Line:
+    """``left`` and ``right`` at the two ends; where there is no room for both, the right end is left out."""
+    room = width - length(left) - length(right)
+    if room < 1:
+        return fit(left, width)
+    return [*left, (" " * room, ""), *right]
+
+
+def rule(title: str, width: int, note: str = "") -> Line:
+    """A line across, with a title in it."""
+    head: Line = [("── ", "faint"), (title, "strong"), (" ", "")] if title else []
+    tail: Line = [(f" {note} ", "dim")] if note and length(head) + len(note) + 4 < width else []
+    bar = width - length(head) - length(tail)
+    return fit([*head, ("─" * max(bar, 0), "faint"), *tail], width)
+
+
+def runs(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Sequence[str]) -> Line:
+    """One run for each stretch of equal style; ``styles`` has for each letter the number of its name."""
+    text = "".join(letters.tolist())
+    bounds = [0, *(np.flatnonzero(np.diff(styles)) + 1).tolist(), len(text)]
+    return [(text[a:b], names[styles[a]]) for a, b in pairwise(bounds) if a < b]
+
+
+class Drawn(Widget, can_focus=False):
+    """A widget of lines. Subclasses say in ``lines`` what to draw; ``redraw`` sends on only what changed."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._lines: list[Line] = []
+        self._strips: list[Strip] = []
+        self._styles: dict[str, Style] = {}
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """What to draw in ``width`` columns and at most ``height`` lines."""
+        raise NotImplementedError
+
+    def redraw(self) -> None:
+        """Draw again, as far as something changed."""
+        width, height = self.size
+        if width <= 0 or height <= 0 or not self.is_attached:
+            return
+        if not self._styles:
+            self._styles = palette(self.app.get_css_variables())
+        new = [fit(line, width) for line in self.lines(width, height)[:height]]
+        new += [[(" " * width, "")]] * (height - len(new))
+        old, self._lines = self._lines, new
+        if len(old) != len(new) or len(self._strips) != len(new) or length(old[0]) != width:
+            self._strips = [self._strip(line, width) for line in new]
+            self.refresh()
+            return
+        changed = []
+        for y, (before, after) in enumerate(zip(old, new, strict=True)):
+            if before != after:
+                self._strips[y] = self._strip(after, width)
+                changed.append(_region(before, after, y, width))
+        if changed:
+            self.refresh(*changed)
+
+    def repaint(self) -> None:
+        """Draw everything again: another theme, another size."""
+        self._styles, self._strips = {}, []
+        self.redraw()
+
+    def render_line(self, y: int) -> Strip:
+        """The cached strip of line ``y``."""
+        if y < len(self._strips):
+            return self._strips[y]
+        return Strip.blank(self.size.width, self._styles.get(""))
+
+    def on_resize(self) -> None:
+        """Fill the new size."""
+        self.repaint()
+
+    def _strip(self, line: Line, width: int) -> Strip:
+        styles = self._styles
+        return Strip([Segment(text, styles[name]) for text, name in line], width)
+
+
+def _region(before: Line, after: Line, y: int, width: int) -> Region:
+    """What of a line changed: all but the runs that are equal at both ends."""
+    start = end = 0
+    for one, other in zip(before, after, strict=False):
+        if one != other:
+            break
+        start += len(one[0])
+    for one, other in zip(reversed(before), reversed(after), strict=False):
+        if one != other:
+            break
+        end += len(one[0])
+    return Region(start, y, max(1, width - start - end), 1)

@@ -1,0 +1,94 @@
+"""The picker: every pattern with its variants, and every probe of the catalogue."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from stallprobes.catalog import entries
+from stallprobes.model import Kind, Role
+from stallprobes.patterns import patterns
+from stallscope.tui.common.dialog import Dialog, section
+
+NARROW = 110
+_KINDS = {Kind.STALL: "stall", Kind.CONTROL: "control", Kind.REMEDY: "remedy"}
+_ROLES = {Role.VICTIM: "measured", Role.AGGRESSOR: "disturbs", Role.HOST: "the machine's own noise"}
+
+
+class Picker(Dialog[tuple[str, str]]):
+    """Answers with (pattern, variant), or ("probe", "ENTRY@CONTEXT")."""
+
+    def compose(self) -> ComposeResult:
+        """The list, and what is known of the chosen line."""
+        with Vertical(id="box"), Horizontal(id="columns"):
+            yield OptionList(*_options(), id="list", markup=False)
+            with VerticalScroll(id="detail", can_focus=False):
+                yield Static(id="words")
+
+    def on_mount(self) -> None:
+        """Start at the first variant."""
+        super().on_mount()
+        self.add_class("wide")
+        self.set_class(self.app.size.width < NARROW, "narrow")
+        self.query_one(OptionList).highlighted = 1
+
+    def on_resize(self, event: events.Resize) -> None:
+        """One above the other where there is no room beside."""
+        self.set_class(event.size.width < NARROW, "narrow")
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Say more about the line."""
+        if event.option.id is not None:
+            first, _, second = event.option.id.partition("/")
+            self.query_one("#words", Static).update(_words(first, second))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Close with what was chosen."""
+        if event.option.id is not None:
+            first, _, second = event.option.id.partition("/")
+            self.dismiss((first, second))
+
+
+def _options() -> list[Option]:
+    found = []
+    for pattern in patterns().values():
+        found.append(Option(Text(pattern.name, "bold"), disabled=True))
+        for variant in pattern.variants:
+            line = Text(f"  {variant.name}  ")
+            line.append(_KINDS[variant.kind], "reverse" if variant.kind is Kind.STALL else "italic")
+            found.append(Option(line, id=f"{pattern.name}/{variant.name}"))
+    found.append(Option(Text("One probe more, beside those that are on", "bold"), disabled=True))
+    for entry in entries().values():
+        places = ["primary", "secondary"]
+        if entry.role is Role.HOST:
+            continue
+        for place in places:
+            line = Text(f"  {entry.title} · {place}  ")
+            line.append(_ROLES[entry.role], "italic")
+            found.append(Option(line, id=f"probe/{entry.name}@{place}"))
+    return found
+
+
+def _words(first: str, second: str) -> Text:
+    text = Text()
+    if first == "probe":
+        entry = entries()[second.partition("@")[0]]
+        section(text, entry.title, entry.what)
+        for cause in entry.causes:
+            section(text, "What it does to others", f"{cause.why} What helps: {cause.helps}")
+        section(text, "Source", entry.source)
+        return text
+    pattern = patterns()[first]
+    variant = pattern.variant(second)
+    text.append(f"{pattern.title}\n\n", "bold")
+    section(text, f"{variant.name} ({_KINDS[variant.kind]})", variant.title)
+    section(text, "Watch for", variant.expect)
+    section(text, "Why", variant.why)
+    section(text, "What helps", variant.helps or pattern.helps)
+    section(text, "Where it was reported", pattern.reported)
+    text.append("enter puts it on: quiet first, then what disturbs goes on by itself.", "italic")
+    return text

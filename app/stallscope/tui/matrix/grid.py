@@ -1,0 +1,369 @@
+"""The matrix: victims in rows, what disturbs them in columns; above it what it is of, below it the chosen cell."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from textual import events
+from textual.message import Message
+
+from stallscope.tui.common.lines import Drawn, Line, cut, length, rule, spread
+from stallscope.tui.matrix.view_model import Square
+from stallscope.tui.monitor.header import SMALLEST
+
+CELL, WIDEST_CELL = 9, 12
+LABEL, WIDEST_LABEL = 12, 30
+HEAD_LINES = 4
+# Room for a name at the right end of a label, where call and wait have a line each.
+_PHASE = 5
+_PIECES = re.compile(r"[^-+@/]*[-+/]?|@[^-+@/]*[-+/]?")
+
+
+@dataclass(frozen=True)
+class GridView:
+    """What the grid draws. ``squares`` has for each (row, column) the cell in one line, its call and its wait.
+
+    ``focus`` is the row and the column of the chosen cell, ``first`` those at the upper left corner, all counted from
+    0. ``pinned`` columns at the left stay where they are. ``fresh`` is the column that was measured last. ``parts`` are
+    the names of a row's two lines, where there is room for two. ``legend`` says what marks and words mean; ``empty``
+    stands there where there are no rows.
+    """
+
+    title: str
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    squares: Mapping[tuple[str, str], tuple[Square, Square, Square]] = field(default_factory=dict)
+    focus: tuple[int, int] = (0, 0)
+    first: tuple[int, int] = (0, 0)
+    pinned: int = 1
+    fresh: str | None = None
+    parts: tuple[str, str] = ("call", "wait")
+    legend: tuple[tuple[str, str], ...] = ()
+    empty: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where everything stands: widths and heights in letters, and how many rows and columns find room.
+
+    ``columns`` are those beside the pinned ones. ``each`` is the number of lines of a row.
+    """
+
+    label: int
+    cell: int
+    head: int
+    each: int
+    rows: int
+    columns: int
+    legend: bool
+
+    def kept(self, view: GridView, first: tuple[int, int]) -> tuple[int, int]:
+        """``first`` kept within what there is."""
+        top = max(0, min(first[0], len(view.rows) - self.rows))
+        left = max(0, min(first[1], len(view.columns) - view.pinned - self.columns))
+        return top, left
+
+    def showing(self, view: GridView) -> tuple[int, int]:
+        """The corner with which the chosen cell is seen, as near as can be to the corner now."""
+        row, column = view.focus
+        top, left = view.first
+        top = min(max(top, row - self.rows + 1), row)
+        if column >= view.pinned:
+            inner = column - view.pinned
+            left = min(max(left, inner - self.columns + 1), inner)
+        return self.kept(view, (top, left))
+
+
+def places(view: GridView, width: int, height: int) -> Places:
+    """The places of ``view`` in ``width`` columns and ``height`` lines. Call and wait have a line each if that fits."""
+    longest = max((len(name) for name in view.rows), default=0) + 2
+    label = max(LABEL, min(longest, WIDEST_LABEL, width // 3))
+    several = max(1, len(view.columns))
+    cell = max(CELL, min(WIDEST_CELL, (width - label - _PHASE) // several))
+    head = max((len(_folded(name, cell - 1)) for name in view.columns), default=1)
+    head = min(head, HEAD_LINES, max(2, height - 2 - len(view.rows)))
+    legend = height >= head + 6
+    room = height - 1 - head - legend
+    each = 2 if 2 * len(view.rows) <= room else 1
+    if each == 2:
+        label += _PHASE
+    pinned = min(view.pinned, len(view.columns))
+    columns = max(1, (width - label) // cell - pinned)
+    return Places(label, cell, head, each, max(1, room // each), columns, legend)
+
+
+def grid_lines(view: GridView, width: int, height: int) -> list[Line]:
+    """A title with what part of the matrix is seen, the names of the columns, the rows, a legend."""
+    if height < 3:
+        return []
+    if not view.rows:
+        return [rule(view.title, width), *([(f" {text}", "")] for text in view.empty)]
+    at = places(view, width, height)
+    top, left = at.kept(view, view.first)
+    rows = range(top, min(top + at.rows, len(view.rows)))
+    pinned = min(view.pinned, len(view.columns))
+    inner = range(pinned + left, min(pinned + left + at.columns, len(view.columns)))
+    columns = [*range(pinned), *inner]
+    out: list[Line] = [rule(view.title, width, _part(view, rows, inner, pinned))]
+    heads = [_folded(view.columns[column], at.cell - 1) for column in columns]
+    for number in range(at.head):
+        line: Line = [(" " * at.label, "")]
+        for column, head in zip(columns, heads, strict=True):
+            text = _head_line(head, number, at.head, at.cell - 1)
+            line.append((f" {text:>{at.cell - 1}}", _head_style(view, column)))
+        out.append(line)
+    for row in rows:
+        out += _row(view, row, columns, at)
+    if at.legend:
+        out.append(_legend(view, width, at.each))
+    return out
+
+
+def _row(view: GridView, row: int, columns: Sequence[int], at: Places) -> list[Line]:
+    name, out = view.rows[row], []
+    focused = row == view.focus[0]
+    for number in range(at.each):
+        phase = f"{view.parts[number]} " if at.each == 2 else ""
+        text = name if number == 0 else ""
+        room = at.label - 1 - len(phase)
+        line: Line = [
+            ("▸" if focused and number == 0 else " ", "accent"),
+            (f"{cut(text, room):<{room}}", "strong" if focused else ""),
+            (phase, "faint"),
+        ]
+        for column in columns:
+            key = (name, view.columns[column])
+            one, call, wait = view.squares.get(key, (Square("·", "faint"),) * 3)
+            square = one if at.each == 1 else (call, wait)[number]
+            chosen = focused and column == view.focus[1]
+            style = (f"focus-{square.style}" if square.style in _FOCUSED else "focus") if chosen else square.style
+            edge = "▸" if chosen and number == 0 else " "
+            line += [(edge, "accent"), (f"{cut(square.text, at.cell - 1):>{at.cell - 1}}", style)]
+        out.append(line)
+    return out
+
+
+_FOCUSED = ("good", "warn", "bad", "dim")
+
+
+def _part(view: GridView, rows: range, inner: range, pinned: int) -> str:
+    """Which rows and columns are seen, where that is not all."""
+    words = []
+    if len(rows) < len(view.rows):
+        words.append(f"rows {rows.start + 1}–{rows.stop} of {len(view.rows)}")
+    if len(inner) + pinned < len(view.columns):
+        words.append(f"columns {inner.start + 1}–{inner.stop} of {len(view.columns)}")
+    return ", ".join(words)
+
+
+def _folded(name: str, width: int) -> list[str]:
+    """A name in lines of ``width``, broken after its hyphens and before its places."""
+    out = [""]
+    for piece in (piece for piece in _PIECES.findall(name) if piece):
+        if out[-1] and len(out[-1]) + len(piece) > width:
+            out.append("")
+        if len(piece) > width + 1:
+            piece = cut(piece, width)
+        out[-1] += piece
+        if len(out[-1]) > width:
+            # Only what separates it from the next piece has no room.
+            out[-1:] = [out[-1][:width], out[-1][width:]]
+    return out
+
+
+def _head_line(head: Sequence[str], number: int, lines: int, width: int) -> str:
+    """Line ``number`` of a name that stands at the foot of ``lines`` lines, cut where there are too few."""
+    if len(head) > lines:
+        kept = [*head[: lines - 1], "".join(head[lines - 1 :])]
+        return cut(kept[number], width)
+    at = number - (lines - len(head))
+    return head[at] if at >= 0 else ""
+
+
+def _head_style(view: GridView, column: int) -> str:
+    if column == view.focus[1]:
+        return "strong"
+    return "live" if view.columns[column] == view.fresh else "dim"
+
+
+def _legend(view: GridView, width: int, each: int) -> Line:
+    """What marks and words mean, as many as find room; the letters of call and wait where the lines do not say it."""
+    line: Line = [(" ", "")]
+    more = () if each == 2 and view.parts[0] else (("c", "call"), ("w", "wait"))
+    for mark, words in (*more, *view.legend):
+        if length(line) + len(mark) + len(words) + 3 <= width:
+            line += [(mark, "key"), (f" {words}  ", "dim")]
+    return line
+
+
+class Grid(Drawn):
+    """Draws ``view``. A click chooses a cell, a click on the chosen one enters it, the wheel scrolls."""
+
+    class Picked(Message):
+        """A cell was clicked: its row and column, and whether it was chosen before."""
+
+        def __init__(self, row: int, column: int, again: bool) -> None:
+            super().__init__()
+            self.row = row
+            self.column = column
+            self.again = again
+
+    class Rolled(Message):
+        """The wheel was turned: by so many rows and columns."""
+
+        def __init__(self, rows: int, columns: int) -> None:
+            super().__init__()
+            self.rows = rows
+            self.columns = columns
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view = GridView("")
+        self._drawn: object = None
+
+    def redraw(self) -> None:
+        """Draw again when it is another view, or another size."""
+        key = (self.size, self.view)
+        if key != self._drawn or not self._strips:
+            self._drawn = key
+            super().redraw()
+
+    @property
+    def places(self) -> Places:
+        """Where everything stands now."""
+        return places(self.view, *self.size)
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """The matrix."""
+        return grid_lines(self.view, width, height)
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose or enter a cell."""
+        cell = cell_at(self.view, self.size.width, self.size.height, event.x, event.y)
+        if cell is not None:
+            self.post_message(self.Picked(*cell, again=cell == self.view.focus))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Down, or to the right with shift."""
+        self._rolled(event, 1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Up, or to the left with shift."""
+        self._rolled(event, -1)
+
+    def on_mouse_scroll_right(self, event: events.MouseScrollRight) -> None:
+        """To the right."""
+        event.stop()
+        self.post_message(self.Rolled(0, 1))
+
+    def on_mouse_scroll_left(self, event: events.MouseScrollLeft) -> None:
+        """To the left."""
+        event.stop()
+        self.post_message(self.Rolled(0, -1))
+
+    def _rolled(self, event: events.MouseEvent, by: int) -> None:
+        event.stop()
+        self.post_message(self.Rolled(0, by) if event.shift else self.Rolled(by, 0))
+
+
+def cell_at(view: GridView, width: int, height: int, x: int, y: int) -> tuple[int, int] | None:
+    """The row and the column of the cell that is drawn at (``x``, ``y``), None where there is none."""
+    if not view.rows or height < 3:
+        return None
+    at = places(view, width, height)
+    top, left = at.kept(view, view.first)
+    line = y - 1 - at.head
+    if line < 0 or line // at.each >= at.rows or x < at.label:
+        return None
+    row, number = top + line // at.each, (x - at.label) // at.cell
+    pinned = min(view.pinned, len(view.columns))
+    column = number if number < pinned else number + left
+    if row >= len(view.rows) or column >= len(view.columns) or number >= pinned + at.columns:
+        return None
+    return row, column
+
+
+@dataclass(frozen=True)
+class HeadView:
+    """What stands above the matrix: the machine, the check, how far it is (``share`` from 0 to 1), and a message."""
+
+    gpu: str = ""
+    simulated: bool = False
+    state: str = ""
+    state_style: str = ""
+    about: str = ""
+    share: float | None = None
+    doing: str = ""
+    note: str = ""
+    note_style: str = "dim"
+
+
+class CheckHead(Drawn):
+    """Draws ``view`` in three lines."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view = HeadView()
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Machine and state, what the check is, and how far it is or what there is to say."""
+        if height > 3:
+            return [[(" too small", "warn")], [(f" {SMALLEST[0]}×{SMALLEST[1]} at least", "")], [(" q quits", "dim")]]
+        return head_lines(self.view, width)
+
+
+def head_lines(view: HeadView, width: int) -> list[Line]:
+    """The three lines above the matrix."""
+    left: Line = [(" stallscope ", "strong")]
+    if view.simulated:
+        left += [(" SIMULATED ", "notice"), (" ", "")]
+    right: Line = [(f" {view.state} ", view.state_style)] if view.state else []
+    left.append((cut(view.gpu, max(0, width - length(left) - length(right) - 2)), ""))
+    first, second = spread(left, right, width), [(f" {cut(view.about, width - 2)}", "dim")]
+    if view.share is None:
+        if len(view.note) <= width - 2:
+            return [first, second, [(f" {view.note}", view.note_style)]]
+        # What happened is more urgent than how it was measured.
+        folded = textwrap.wrap(view.note, width - 2, max_lines=2, placeholder=" …", break_on_hyphens=False)
+        return [first, *([(f" {text}", view.note_style)] for text in folded)]
+    bar = min(30, width // 4)
+    full = round(view.share * bar)
+    third: Line = [
+        (" ", ""),
+        ("█" * full, "heat"),
+        ("░" * (bar - full), "faint"),
+        (f" {view.share:4.0%}  ", "strong"),
+    ]
+    third.append((cut(view.doing, max(0, width - length(third) - 1)), ""))
+    return [first, second, third]
+
+
+class Passages(Drawn):
+    """Draws ``told``: (title, its style, text), folded to the width, one below the other."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.told: Sequence[tuple[str, str, str]] = ()
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """A rule, and as much as there is room for."""
+        return [rule("", width), *passage_lines(self.told, width, height - 1)]
+
+
+def passage_lines(told: Sequence[tuple[str, str, str]], width: int, height: int) -> list[Line]:
+    """``told`` in at most ``height`` lines; an ellipsis where there is more."""
+    out: list[Line] = []
+    for title, style, text in told:
+        head = f"{title}  " if title else ""
+        for number, part in enumerate(textwrap.wrap(head + text, max(20, width - 2), break_on_hyphens=False)):
+            if number == 0 and title:
+                out.append([(" ", ""), (part[: len(title)], style), (part[len(title) :], "")])
+            else:
+                out.append([(f" {part}", "")])
+    if len(out) > height > 0:
+        text = "".join(part for part, _ in out[height - 1])
+        out[height - 1] = [(f"{cut(text, width - 3).rstrip('…')}…", "")]
+    return out[: max(height, 0)]

@@ -1,0 +1,170 @@
+"""The focused probe's histograms: one for each phase, quiet behind live, all on one fixed axis of time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.latency.histogram import Histogram
+from stallprobes.live.history import DECADES, LOW_NS, binned, position
+from stallprobes.live.view_model import FocusView, LaneView
+from stallprobes.model import Phase
+from stallprobes.units import duration
+from stallscope.tui.common.lines import BLOCKS, Drawn, Line, cut, fit, runs, short_ratio, spread
+
+LABEL = 6
+FIGURES_IN_A_LINE, FIGURES = 22, 30
+TAIL_CALLS = 1000
+_NAMES = {Phase.INTENDED: "due"}
+_QUIET = "quiet"
+_STYLES = ("", _QUIET, "live", "both", "bad")
+_LETTERS = np.array(list(BLOCKS))
+
+
+class Histograms(Drawn):
+    """Draws ``view``: the focused probe."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view: FocusView | None = None
+        self.now = "last second"
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """A title, for each phase a few lines, the axis, a legend where there is room."""
+        if self.view is None:
+            return []
+        return histogram_lines(self.view, width, height, self.now)
+
+
+def histogram_lines(view: FocusView, width: int, height: int, now: str = "last second") -> list[Line]:
+    """The panel for one probe; ``now`` says what the live histogram is of."""
+    row = view.row
+    state = f"{row.state} ×{short_ratio(row.ratio)}" if row.ratio and row.mark in ("bad", "warn") else row.state
+    out: list[Line] = [
+        spread([(f" {cut(row.title, width - len(state) - 3)}", "strong")], [(f"{state} ", row.mark)], width)
+    ]
+    phases = [lane for lane in view.lanes if not lane.label]
+    labelled = [lane for lane in view.lanes if lane.label]
+    table = _host_and_device(labelled, width) if labelled else []
+    if not phases or height < 4:
+        return out
+    room = height - 2 - len(table)
+    if room < len(phases):
+        table, room = [], height - 2
+    phases = phases[: max(room, 1)]
+    legend = room - len(phases) >= 2
+    each = min(8, max(1, (room - legend) // len(phases)))
+    figures = (FIGURES_IN_A_LINE if each == 1 else FIGURES) if width >= 64 else 0
+    plot = max(10, width - LABEL - 1 - figures - 1)
+    for lane in phases:
+        out += _lane(lane, row.in_flight_us if lane.phase is Phase.CALL else None, plot, each, figures)
+    out.append([(" " * (LABEL + 1), ""), (axis_letters(plot), "dim")])
+    out += table
+    if legend:
+        out.append([(" " * (LABEL + 1), ""), *_legend(phases, now)])
+    return out
+
+
+def _legend(lanes: list[LaneView], now: str) -> Line:
+    """What the letters mean, of those that can be there."""
+    quiet: Line = [("░", "quiet"), (" quiet   ", "dim")] if any(lane.quiet is not None for lane in lanes) else []
+    return [*quiet, ("█", "live"), (f" {now}", "dim")]
+
+
+def decade_words(decade: int) -> str:
+    """The time at which a decade of the axis begins: ``100 ns``, ``1 µs``, ``10 ms``."""
+    value, unit = LOW_NS * 10**decade, 0
+    while value >= 1000 and unit < 3:
+        value, unit = value // 1000, unit + 1
+    return f"{value} {('ns', 'µs', 'ms', 's')[unit]}"
+
+
+def axis_letters(columns: int) -> str:
+    """Times under the axis at every decade, or every other where they would touch."""
+    letters = [" "] * (columns + 8)
+    step = 1 if columns >= DECADES * 6 else 2
+    for decade in range(0, DECADES, step):
+        text = decade_words(decade).replace(" ", "")
+        at = round(decade * columns / DECADES)
+        letters[at : at + len(text) + 1] = list("╵" + text)
+    return "".join(letters)[:columns]
+
+
+def _lane(lane: LaneView, in_flight_us: float | None, plot: int, rows: int, figures: int) -> list[Line]:
+    live = _heights(binned(lane.live.counts, plot), rows)
+    quiet = (
+        _heights(binned(lane.quiet.counts, plot), rows) if lane.quiet is not None else np.zeros(plot, dtype=np.int64)
+    )
+    flight = None if in_flight_us is None else position(in_flight_us * 1000, plot)
+    texts = _texts(lane, rows) if figures else []
+    out: list[Line] = []
+    for number in range(rows):
+        base = (rows - 1 - number) * 8
+        now = np.clip(live - base, 0, 8)
+        before = np.clip(quiet - base, 0, 8)
+        letters = _LETTERS[now]
+        letters = np.where((now == 0) & (before > 0), "░", letters)
+        styles = np.where(now == 0, np.where(before > 0, 1, 0), np.where(before > now, 3, 2))
+        if flight is not None and number == rows - 1:
+            letters[flight], styles[flight] = "◆", 4
+        name = _NAMES.get(lane.phase, str(lane.phase)) if number == rows - 1 else ""
+        line: Line = [(f" {name:<{LABEL}}", "dim"), *runs(letters, styles, _STYLES)]
+        text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
+        if figures:
+            line.append((f" {text:<{figures}}", "dim" if text.startswith(_QUIET) else ""))
+        out.append(line)
+    return out
+
+
+def _heights(counts: NDArray[np.uint64], rows: int) -> NDArray[np.int64]:
+    """Heights in eighths of a line. Square roots, and at least one eighth: a single late call must be seen."""
+    most = int(counts.max()) if len(counts) else 0
+    if most == 0:
+        return np.zeros(len(counts), dtype=np.int64)
+    heights = np.ceil(np.sqrt(counts / most) * rows * 8).astype(np.int64)
+    return np.where(counts > 0, np.maximum(heights, 1), 0)
+
+
+def _texts(lane: LaneView, rows: int) -> list[str]:
+    """Figures for the right end of ``rows`` lines. Several say each whether they are of quiet or of now."""
+    usual = _pair(lane.live, 50, 99)
+    if rows == 1:
+        return [usual]
+    tail = lane.live.percentile_or_none(99.9, TAIL_CALLS)
+    highest = _short(lane.live.max_ns) if lane.live.count else "–"
+    out = [f"now   {usual}", "now   " + (f"p99.9 {_short(tail)} " if tail is not None else "") + f"max {highest}"]
+    if lane.quiet is not None:
+        out.insert(0, f"{_QUIET} {_pair(lane.quiet, 50, 99)}")
+    return out[:rows]
+
+
+def _pair(hist: Histogram, one: float, other: float) -> str:
+    return f"p{one:g} {_short(hist.percentile(one))} p{other:g} {_short(hist.percentile(other))}"
+
+
+def _short(ns: float | None) -> str:
+    return duration(None if ns is None else ns / 1000).replace(" ", "")
+
+
+def _host_and_device(lanes: list[LaneView], width: int) -> list[Line]:
+    """The host's time and the GPU's for each call that has both, side by side, and those of its very first call."""
+    known = {(lane.label, lane.phase): lane for lane in lanes}
+    if not any(lane.phase is Phase.GPU for lane in lanes):
+        return []
+    out: list[Line] = [
+        [(f" {'p50 of each call':<22}{'host':>10}{'GPU':>10}{'first host':>12}{'first GPU':>11}", "dim")]
+    ]
+    for label in dict.fromkeys(lane.label for lane in lanes):
+        host, device = known.get((label, Phase.CALL)), known.get((label, Phase.GPU))
+        now = [None if lane is None else lane.live.percentile(50) for lane in (host, device)]
+        first = [None if lane is None else lane.first_ns for lane in (host, device)]
+        hidden = now[0] is not None and now[1] is not None and now[0] > max(3 * now[1], 100_000)
+        texts = [duration(None if ns is None else ns / 1000) for ns in (*now, *first)]
+        out.append(
+            [
+                (f" {cut(label, 21):<22}{texts[0]:>10}", "warn" if hidden else ""),
+                (f"{texts[1]:>10}", ""),
+                (f"{texts[2]:>12}{texts[3]:>11}", "dim"),
+            ]
+        )
+    return [fit(line, width) for line in out]

@@ -1,0 +1,161 @@
+"""DISTURB and MEASURE: one line for each probe, with its key, its state in words, its figures and its last minute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from textual import events
+from textual.message import Message
+
+from stallprobes.live.history import BINS
+from stallprobes.live.observation import Bench
+from stallprobes.live.view_model import Picture, Row
+from stallprobes.model import Role
+from stallprobes.units import duration
+from stallscope.tui.common.lines import BLOCKS, Drawn, Line, cut, fit, length, short_ratio
+
+STRIP = 20
+STRIP_FROM = 108
+_STATE = 11
+_TITLES_FROM = 8
+_FIGURES = (("calls/s", 8), ("phase", 10), ("p50", 9), ("p99", 9), ("× quiet", 8))
+_NARROW = (("calls/s", 7), ("phase", 7), ("p50", 8), ("p99", 8), ("×", 6))
+
+
+class Lists(Drawn):
+    """The probes. ``focus`` is the name of the one that the other panels show."""
+
+    class Picked(Message):
+        """A row was clicked: on its box (``toggle``) or elsewhere."""
+
+        def __init__(self, name: str, toggle: bool) -> None:
+            super().__init__()
+            self.name = name
+            self.toggle = toggle
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.picture: Picture | None = None
+        self.keys_of: Mapping[str, str] = {}
+        self.focus_name: str | None = None
+        self.empty = ""
+        self._names: list[str | None] = []
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """The two lists. Where they are longer than ``height``: the focus, then what is worst, then what is next to the
+        focus."""
+        if self.picture is None or not self.picture.rows:
+            self._names = []
+            return [[(f" {self.empty}", "dim")]]
+        rows = self.picture.rows
+        disturb = [row for row in rows if row.role is Role.AGGRESSOR]
+        measure = [row for row in rows if row.role is not Role.AGGRESSOR]
+        out: list[tuple[str | None, Line]] = []
+        if disturb:
+            out.append((None, _head("DISTURB", width)))
+            out += [(row.name, self._row(row, width)) for row in disturb]
+        if len(out) + len(measure) + 2 <= height and disturb:
+            out.append((None, []))
+        out.append((None, _head("MEASURE", width)))
+        out += [(row.name, self._row(row, width)) for row in measure]
+        if len(out) > height:
+            out = self._most_wanted(out, width, height)
+        self._names = [name for name, _ in out]
+        return [line for _, line in out]
+
+    def _most_wanted(
+        self, out: list[tuple[str | None, Line]], width: int, height: int
+    ) -> list[tuple[str | None, Line]]:
+        """``height`` of the lines, in their order; the last title says how many probes there are beside."""
+        rows = {row.name: row for row in self.picture.rows} if self.picture is not None else {}
+        at = next((i for i, (name, _) in enumerate(out) if name == self.focus_name), 0)
+        title = max(i for i, (name, line) in enumerate(out) if name is None and line)
+
+        def rank(number: int) -> tuple[int, float]:
+            row = rows.get(out[number][0] or "")
+            if number in (at, title):
+                return 0, 0.0
+            if row is None:
+                return (1 if height >= _TITLES_FROM else 5), 0.0
+            return {"bad": 1, "warn": 2}.get(row.mark, 3 if row.on else 4), abs(number - at)
+
+        kept = sorted(sorted(range(len(out)), key=rank)[:height])
+        hidden = sum(name is not None for i, (name, _) in enumerate(out) if i not in kept)
+        found = [out[i] for i in kept]
+        if title in kept:
+            found[kept.index(title)] = (None, _head(f"MEASURE +{hidden}", width))
+        return found
+
+    def height_wanted(self, bench: Bench | None) -> int:
+        """How many lines all probes of ``bench`` need."""
+        if bench is None:
+            return 3
+        both = {probe.role is Role.AGGRESSOR for probe in bench.probes}
+        return len(bench.probes) + len(both) + (1 if len(both) == 2 else 0)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on the box toggles, one elsewhere moves the focus."""
+        name = self._names[event.y] if event.y < len(self._names) else None
+        if name is not None:
+            self.post_message(self.Picked(name, event.x <= 5))
+
+    def _row(self, row: Row, width: int) -> Line:
+        focused = row.name == self.focus_name
+        plain, dim = ("focus", "focus-dim") if focused else ("", "dim")
+        mark = f"focus-{row.mark}" if focused and row.mark else row.mark or plain
+        key = self.keys_of.get(row.name, " ")
+        line: Line = [("▸" if focused else " ", "accent"), (key, "key"), (" ■ " if row.on else " □ ", mark)]
+        columns = _columns(width)
+        strip = len(row.strip) if width >= STRIP_FROM else 0
+        figures = _figures(row)
+        room = width - length(line) - _STATE - 1 - sum(size for _, size in columns) - (strip + 1 if strip else 0)
+        line.append((f"{cut(_title(row), room):<{max(room, 1)}} ", plain))
+        line.append((f"{cut(row.state, _STATE):<{_STATE}}", mark))
+        for number, (text, (_, size)) in enumerate(zip(figures, columns, strict=True)):
+            worst = row.mark in ("bad", "warn") and number in (4, 3 if row.quantile == "p99" else 2)
+            if len(text) >= size:
+                text = text.removeprefix("in ")
+            line.append((f"{cut(text, size - 1):>{size}}", mark if worst else plain if row.on else dim))
+        if strip:
+            line.append((" ", plain))
+            line.append((strip_letters(row.strip), mark if row.mark == "bad" else "heat"))
+        return fit(line, width, plain)
+
+
+def _title(row: Row) -> str:
+    """A stream of its own is the usual case, and needs no room."""
+    return row.title.removesuffix(" · own stream").removesuffix(" stream")
+
+
+def strip_letters(strip: tuple[int, ...]) -> str:
+    """A minute of latencies in letters: the axis from 100 ns to 10 s in eight steps, a dot for no call."""
+    return "".join("·" if level < 0 else BLOCKS[1 + min(level, BINS - 1) * 8 // BINS] for level in strip)
+
+
+def _columns(width: int) -> tuple[tuple[str, int], ...]:
+    return _FIGURES if width >= 88 else _NARROW
+
+
+def _head(title: str, width: int) -> Line:
+    columns = _columns(width)
+    strip = STRIP + 1 if width >= STRIP_FROM else 0
+    figures = sum(size for _, size in columns)
+    room = width - _STATE - figures - strip
+    line: Line = [(f" {title:<{max(room - 1, len(title))}}", "strong"), (f"{'state':<{_STATE}}", "dim")]
+    line += [(f"{name:>{size}}", "dim") for name, size in columns]
+    if strip:
+        line.append((f" {cut('last minute', STRIP)}", "dim"))
+    return line
+
+
+def _figures(row: Row) -> tuple[str, str, str, str, str]:
+    rate = "–" if row.calls_per_s is None else f"{row.calls_per_s:.0f}"
+    ratio = "–" if row.ratio is None else short_ratio(row.ratio)
+    if row.in_flight_us is not None:
+        # The age of a call that has not come back says more than figures of those that have.
+        return rate, "in flight", _short(row.in_flight_us), "–", ratio
+    return rate, str(row.phase or "–"), _short(row.p50_us), _short(row.p99_us), ratio
+
+
+def _short(us: float | None) -> str:
+    return "–" if us is None else duration(us).replace(" ", "")

@@ -1,0 +1,411 @@
+"""The shared memory between the engine, whose loops write it, and the session, which reads it.
+
+One block from ``memfd_create``: it has no name, so nothing is left behind when both processes are gone. A header, then
+a slice for each probe. Every word has one writer. Readers take what is there, and nothing waits for them. Times are
+nanoseconds of CLOCK_MONOTONIC, or of the simulated clock where the header has one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.engine.block import empty_block
+from stallprobes.latency.histogram import BUCKETS, Histogram
+from stallprobes.model import Lane, Phase, Probe
+
+LAYOUT_VERSION = 1
+MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
+ALIGN = 128
+HEADER_WORDS = 64
+PROBE_WORDS = 64
+RING = 4096
+
+MAGIC_WORD, VERSION_WORD, SIZE_WORD, DIGEST_WORD = 0, 1, 2, 3
+QUIT = 8
+ENGINE_STATE = 16
+ENGINE_HEARTBEAT_NS = 17
+CLOCK_NS = 18
+
+# Words of a probe, in groups of a cache line's eight by writer: session, loop (three lines), engine.
+RUN = 0
+PERIOD_NS = 1
+STATE = 8
+TURNS = 9
+HEARTBEAT_NS = 10
+INFLIGHT_OP = 11
+INFLIGHT_SINCE_NS = 12
+INTENDED_NS = 13
+RING_HEAD = 14
+ON_SINCE_NS = 15
+MISSED = 16
+ERROR_CODE = 24
+ERROR_OP = 25
+ERROR_NS = 26
+PROOF = 32
+GUARD_ADDRESS = 40
+GUARD_AHEAD = 41
+INTENDED_LANE = 42
+LEAD_NS = 43
+
+# A probe sleeps until this long before a turn and is awake from then on: a call right after a wake-up measures the
+# wake-up too (a core's sleep state, cold caches), and by how much changes from minute to minute. On an H200 machine
+# the p50 of a launch each millisecond wandered between 2.9 and 9.5 us with a lead of 60 us, and between 3.0 and 3.4 us
+# with this, over eight windows of 0.6 s each. It is steadier, not steady: later runs saw slow spells with it too.
+LEAD_DEFAULT_NS = 150_000
+
+COUNT, SUM_NS, MAX_NS, FIRST_NS = 0, 1, 2, 3
+
+Int64s = NDArray[np.int64]
+Uint64s = NDArray[np.uint64]
+
+
+class BoardError(Exception):
+    """The shared memory is not a board of this layout."""
+
+
+class State(IntEnum):
+    """What a probe's loop does."""
+
+    NEW = 0
+    PARKED = 1
+    RUNNING = 2
+    ENDED = 3
+    ERROR = 4
+
+
+class EngineState(IntEnum):
+    """What the engine does."""
+
+    STARTING = 0
+    READY = 1
+    STOPPING = 2
+    FAILED = 3
+
+
+_NO_RING: Int64s = np.zeros((0, 3), dtype=np.int64)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything lies. ``probes``: name and lanes; ``offsets``: byte offset of each slice; ``size``: bytes."""
+
+    names: tuple[str, ...]
+    lanes: tuple[tuple[Lane, ...], ...]
+    periods_ns: tuple[int, ...]
+    offsets: tuple[int, ...]
+    size: int
+
+    @classmethod
+    def of(cls, probes: Sequence[Probe]) -> Layout:
+        """The layout for ``probes``. Raises ValueError when two have the same name."""
+        names = tuple(probe.name for probe in probes)
+        if len(set(names)) != len(names):
+            raise ValueError("two probes have the same name")
+        lanes = tuple(probe.program.lanes() for probe in probes)
+        offsets = []
+        end = HEADER_WORDS * 8
+        for own in lanes:
+            end = _aligned(end)
+            offsets.append(end)
+            end += sum(_slice_sizes(len(own)))
+        periods = tuple(probe.period_ns for probe in probes)
+        return cls(names, lanes, periods, tuple(offsets), _aligned(end))
+
+    def digest(self) -> int:
+        """A checksum of names and lanes, so that both sides agree on what each number means."""
+        return zlib.crc32(repr((self.names, self.lanes, RING, BUCKETS)).encode())
+
+
+def _slice_sizes(lanes: int) -> tuple[int, int, int, int]:
+    return (PROBE_WORDS * 8, _aligned(lanes * BUCKETS * 8), _aligned(lanes * 4 * 8), RING * 3 * 8)
+
+
+class Slice:
+    """A probe's part of the board as numpy views.
+
+    ``words`` int64[64], ``hist`` uint64[lanes][BUCKETS], ``stats`` int64[lanes][4], ``ring`` int64[RING][3] with
+    end (ns), lane, value (ns).
+    """
+
+    def __init__(self, name: str, lanes: tuple[Lane, ...], memory: memoryview, offset: int) -> None:
+        self.name = name
+        self.lanes = lanes
+        words, hist, stats, ring = _slice_sizes(len(lanes))
+        starts = np.cumsum([offset, words, hist, stats, ring]).tolist()
+
+        def view(part: int, dtype: type[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+            count = int(np.prod(shape))
+            return np.frombuffer(memory, dtype, count, starts[part]).reshape(shape)
+
+        self.words: Int64s = view(0, np.int64, (PROBE_WORDS,))
+        self.hist: Uint64s = view(1, np.uint64, (len(lanes), BUCKETS))
+        self.stats: Int64s = view(2, np.int64, (len(lanes), 4))
+        self.ring: Int64s = view(3, np.int64, (RING, 3))
+
+    def lane(self, lane: Lane) -> int:
+        """The row of ``lane``. Raises ValueError when the probe has no such lane."""
+        return self.lanes.index(lane)
+
+
+class Board:
+    """The shared memory, mapped. ``fd`` can be handed to another process; ``header`` is int64[64]."""
+
+    def __init__(self, fd: int, layout: Layout) -> None:
+        self.fd = fd
+        self.layout = layout
+        # Populated, so that a loop's first count in a bucket does not fault.
+        self.mm: mmap.mmap | None = mmap.mmap(fd, layout.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        memory = memoryview(self.mm)
+        self.header: Int64s = np.frombuffer(memory, np.int64, HEADER_WORDS)
+        self._slices = [
+            Slice(name, lanes, memory, offset)
+            for name, lanes, offset in zip(layout.names, layout.lanes, layout.offsets, strict=True)
+        ]
+        self._by_name = {part.name: part for part in self._slices}
+
+    @classmethod
+    def create(cls, layout: Layout, fd: int | None = None) -> Board:
+        """A new board of zeros, all probes off; in the empty block ``fd`` where there is one already, which is closed
+        with it. Raises OSError when there is no memory for it."""
+        fd = empty_block() if fd is None else fd
+        try:
+            os.ftruncate(fd, layout.size)
+            # A reader of a block that shrinks under it would die of SIGBUS.
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            board = cls(fd, layout)
+        except BaseException:
+            os.close(fd)
+            raise
+        for part, period_ns in zip(board._slices, layout.periods_ns, strict=True):
+            part.words[PERIOD_NS] = period_ns
+            part.words[LEAD_NS] = LEAD_DEFAULT_NS
+            part.words[INTENDED_LANE] = part.lane(Lane(Phase.INTENDED))
+            part.stats[:, FIRST_NS] = -1
+        board.header[[VERSION_WORD, SIZE_WORD, DIGEST_WORD]] = LAYOUT_VERSION, layout.size, layout.digest()
+        board.header[MAGIC_WORD] = MAGIC
+        return board
+
+    @classmethod
+    def attach(cls, fd: int, layout: Layout) -> Board:
+        """The board that another process made; ``fd`` is closed with it. Raises BoardError when it is another one."""
+        size = os.fstat(fd).st_size
+        if size != layout.size:
+            raise BoardError(f"the board has {size} bytes, not {layout.size}")
+        board = cls(fd, layout)
+        found = board.header[[MAGIC_WORD, VERSION_WORD, SIZE_WORD, DIGEST_WORD]].tolist()
+        wanted = [MAGIC, LAYOUT_VERSION, layout.size, layout.digest()]
+        for what, is_, should in zip(("magic", "version", "size", "digest of lanes"), found, wanted, strict=True):
+            if is_ != should:
+                board.fd = -1
+                board.close()
+                raise BoardError(f"the board's {what} is {is_}, not {should}")
+        return board
+
+    def __getitem__(self, probe: str | int) -> Slice:
+        """The slice of a probe by name or number. Raises KeyError or IndexError."""
+        return self._by_name[probe] if isinstance(probe, str) else self._slices[probe]
+
+    def __len__(self) -> int:
+        return len(self._slices)
+
+    def now(self) -> int:
+        """The board's time in ns: the simulated clock's, or CLOCK_MONOTONIC."""
+        return int(self.header[CLOCK_NS]) or time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+    def close(self) -> None:
+        """Closes the descriptor and gives the memory back, at once or, if views of it are still held, with them."""
+        self._slices.clear()
+        self._by_name.clear()
+        self.header = np.zeros(HEADER_WORDS, dtype=np.int64)
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        if self.mm is not None:
+            with contextlib.suppress(BufferError):
+                self.mm.close()
+            # With views still held it lives as long as they do; it has a descriptor of its own.
+            self.mm = None
+
+    def look(self, name: str, with_lanes: bool = True) -> ProbeSnapshot:
+        """What the board says of one probe now, its ring of recent calls left out, and its histograms unless
+        ``with_lanes``.
+
+        Raises KeyError for a name that is no probe's.
+        """
+        probe = _read(self._by_name[name], with_ring=False, with_lanes=with_lanes)
+        return probe._at(self.now())
+
+    def snapshot(self, now_ns: int | None = None) -> Snapshot:
+        """What the board says now. ``now_ns`` puts the snapshot at another time than ``now()``."""
+        probes = {part.name: _read(part) for part in self._slices}
+        # Read after the probes, so that no call in flight began after it.
+        at_ns = self.now() if now_ns is None else now_ns
+        return Snapshot(
+            at_ns=at_ns,
+            engine_state=EngineState(int(self.header[ENGINE_STATE])),
+            engine_heartbeat_ns=int(self.header[ENGINE_HEARTBEAT_NS]),
+            probes={name: probe._at(at_ns) for name, probe in probes.items()},
+        )
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """A call that has not returned: index of its op in the program, since when, for how long, and when its turn was
+    meant to start (ns)."""
+
+    op: int
+    since_ns: int
+    age_ns: int
+    intended_ns: int
+
+
+@dataclass(frozen=True)
+class ProbeErrorCode:
+    """A wrong return code, the op's place (from 1; setup and teardown ops negative), and when (ns)."""
+
+    code: int
+    op: int
+    at_ns: int
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeSnapshot:
+    """A probe's figures: since the start, or, after ``minus``, of the window of ``window_ns``.
+
+    ``first_ns`` is each lane's value in the very first turn, which the histograms leave out. ``ring`` is
+    int64[n][3] (end ns, lane, value ns) in the order of the calls; ``ring_head`` counts all calls ever put there.
+    """
+
+    name: str
+    at_ns: int
+    window_ns: int | None
+    state: State
+    on: bool
+    turns: int
+    on_since_ns: int
+    heartbeat_ns: int
+    in_flight: InFlight | None
+    error: ProbeErrorCode | None
+    missed: int
+    proof: int
+    period_ns: int
+    lanes: Mapping[Lane, Histogram]
+    first_ns: Mapping[Lane, int | None]
+    ring: Int64s
+    ring_head: int
+
+    def minus(self, earlier: ProbeSnapshot) -> ProbeSnapshot:
+        """What happened between ``earlier`` and this.
+
+        A call that is in flight for longer than the period counts in the intended-time histogram for the time it
+        waited within the window, once for each start that was due. Raises ValueError for an earlier state that is
+        not of this probe.
+        """
+        lanes = {lane: hist.minus(earlier.lanes[lane]) for lane, hist in self.lanes.items()}
+        flight = self.in_flight
+        # A call of ordinary length that the snapshot happened to catch would count twice, first with a part of it.
+        if flight is not None and 0 < self.period_ns < self.at_ns - flight.intended_ns:
+            intended = Lane(Phase.INTENDED)
+            inside = self.at_ns - max(flight.intended_ns, earlier.at_ns)
+            lanes[intended] = lanes[intended].add_waiting(inside, self.period_ns)
+        fresh = min(self.ring_head - earlier.ring_head, len(self.ring))
+        return replace(
+            self,
+            window_ns=self.at_ns - earlier.at_ns,
+            turns=self.turns - earlier.turns,
+            missed=self.missed - earlier.missed,
+            proof=self.proof - earlier.proof,
+            lanes=lanes,
+            ring=self.ring[len(self.ring) - fresh :],
+        )
+
+    def _at(self, at_ns: int) -> ProbeSnapshot:
+        flight = self.in_flight
+        if flight is not None:
+            flight = replace(flight, age_ns=max(at_ns - flight.since_ns, 0))
+        return replace(self, at_ns=at_ns, in_flight=flight)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The whole board at one time (ns)."""
+
+    at_ns: int
+    engine_state: EngineState
+    engine_heartbeat_ns: int
+    probes: Mapping[str, ProbeSnapshot]
+
+    def minus(self, earlier: Snapshot) -> Snapshot:
+        """The window between ``earlier`` and this, probe by probe."""
+        return replace(self, probes={name: now.minus(earlier.probes[name]) for name, now in self.probes.items()})
+
+
+def _read(part: Slice, with_ring: bool = True, with_lanes: bool = True) -> ProbeSnapshot:
+    words = part.words
+    turns = int(words[TURNS])
+    # Counts before the maximum: a maximum may be ahead of its count, never behind it.
+    counts = part.hist.copy() if with_lanes else part.hist[:0]
+    # A histogram copies what could still change.
+    counts.flags.writeable = False
+    stats = part.stats.copy()
+    ring, head = _ring(part) if with_ring else (_NO_RING, 0)
+    error = None
+    if words[ERROR_OP] != 0:
+        error = ProbeErrorCode(int(words[ERROR_CODE]), int(words[ERROR_OP]), int(words[ERROR_NS]))
+    rows = list(zip(part.lanes, counts, stats.tolist(), strict=with_lanes))
+    return ProbeSnapshot(
+        name=part.name,
+        at_ns=0,
+        window_ns=None,
+        state=State(int(words[STATE])),
+        on=bool(words[RUN] != 0),
+        turns=turns,
+        on_since_ns=int(words[ON_SINCE_NS]),
+        heartbeat_ns=int(words[HEARTBEAT_NS]),
+        in_flight=_in_flight(words),
+        error=error,
+        missed=int(words[MISSED]),
+        proof=int(words[PROOF]),
+        period_ns=int(words[PERIOD_NS]),
+        lanes={lane: Histogram(row, stat[MAX_NS]) for lane, row, stat in rows},
+        first_ns={lane: stat[FIRST_NS] if turns and stat[FIRST_NS] >= 0 else None for lane, _, stat in rows},
+        ring=ring,
+        ring_head=head,
+    )
+
+
+def _in_flight(words: Int64s) -> InFlight | None:
+    for _ in range(2):
+        seen = words[TURNS], words[INFLIGHT_OP], words[INFLIGHT_SINCE_NS]
+        intended = int(words[INTENDED_NS])
+        if (words[TURNS], words[INFLIGHT_OP], words[INFLIGHT_SINCE_NS]) == seen:
+            op, since = int(seen[1]), int(seen[2])
+            return InFlight(op - 1, since, 0, intended) if op > 0 else None
+    # It changes while we look, so nothing hangs.
+    return None
+
+
+def _ring(part: Slice) -> tuple[Int64s, int]:
+    head = int(part.words[RING_HEAD])
+    entries = part.ring.copy()
+    # What was overwritten during the copy, and the entry that may be half written now, are left out.
+    first = max(int(part.words[RING_HEAD]) - RING + 1, 0)
+    if head <= first:
+        return np.zeros((0, 3), dtype=np.int64), head
+    return entries[np.arange(first, head) % RING], head

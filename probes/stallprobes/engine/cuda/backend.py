@@ -1,0 +1,129 @@
+"""The backend with a real GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stallprobes.engine.backend import (
+    EXIT_ENGINE,
+    BackendError,
+    Options,
+    Trouble,
+    Unsupported,
+    on_behalf_of,
+    real_time_only,
+)
+from stallprobes.engine.board import Board
+from stallprobes.engine.cuda.api import SPOILING, Api, CudaError
+from stallprobes.engine.cuda.devices import Contexts, choose, peer_access_problem
+from stallprobes.engine.cuda.resolver import CudaResolver, Shared
+from stallprobes.engine.host import error_text
+from stallprobes.engine.op_table import compile_program
+from stallprobes.engine.workers import Crew
+from stallprobes.model import Context, Op, Probe
+
+
+class CudaBackend:
+    """Runs probes on one GPU or two."""
+
+    virtual = False
+
+    def __init__(self) -> None:
+        self._crew = Crew()
+        self._resolvers: list[CudaResolver] = []
+        self._api: Api | None = None
+
+    def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
+        """Make contexts, modules, buffers, streams and events, before anything runs.
+
+        Raises Unsupported for what this GPU or driver cannot do, BackendError with exit code 3 without a GPU and 4
+        when a call fails.
+        """
+        api = self._api = Api()
+        try:
+            return self._prepare(api, probes, board, options)
+        except CudaError as error:
+            raise BackendError(EXIT_ENGINE, f"the GPU could not be made ready: {error}") from error
+
+    def start(self) -> None:
+        """Start the threads; on return they are parked or failed."""
+        self._crew.start()
+
+    def poll(self) -> list[Trouble]:
+        """Proofs to the board; the probes that stopped since the last call."""
+        return self._crew.poll(self._explain)
+
+    def advance(self, ns: int) -> None:
+        """Raises BackendError: a GPU's time is real."""
+        raise real_time_only()
+
+    def stop(self, deadline_s: float) -> bool:
+        """Open the gates and wait for the threads' end."""
+        for resolver in self._resolvers:
+            resolver.open_gates()
+        return self._crew.stop(deadline_s)
+
+    def _prepare(self, api: Api, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
+        contexts = Contexts(api, choose(api, options.gpu))
+        shared = Shared(api, contexts, options)
+        for probe in probes:
+            with on_behalf_of(probe):
+                self._check_peers(api, contexts, probe)
+        for probe in probes:
+            with on_behalf_of(probe):
+                for context in _contexts(probe):
+                    contexts.handle(context)
+        for probe in probes:
+            resolver = CudaResolver(shared)
+            self._resolvers.append(resolver)
+            current = probe.program.context
+            if current is not None:
+                contexts.use(current)
+            with on_behalf_of(probe):
+                table = compile_program(probe.program, resolver)
+            self._crew.add(probe, table, board, _current(contexts, current))
+        return {
+            "devices": [
+                {"name": gpu.name, "uuid": f"GPU-{gpu.uuid}", "cuda_index": gpu.ordinal, "sms": gpu.sms}
+                for gpu in contexts.gpus
+            ],
+            "contexts": [f"{context.name} on GPU {context.device}" for context in contexts.made()],
+            "cuda_version": api.version,
+        }
+
+    def _check_peers(self, api: Api, contexts: Contexts, probe: Probe) -> None:
+        for context in _contexts(probe):
+            contexts.device(context.device)
+        enabling = any(op.fn == "cuCtxEnablePeerAccess" for op in probe.program.setup)
+        problem = peer_access_problem(api, contexts.gpus) if enabling else None
+        if problem is not None:
+            raise Unsupported(f"no peer access: {problem}")
+
+    def _explain(self, op: Op, code: int) -> tuple[str, bool]:
+        if ":" in op.fn or self._api is None:
+            return error_text(op, code), False
+        return self._api.text(code), code in SPOILING
+
+
+def warm() -> None:
+    """Load libcuda and initialise it, which makes nothing on any GPU. Raises BackendError without a GPU."""
+    Api()
+
+
+def create() -> CudaBackend:
+    """A fresh backend, for the engine."""
+    return CudaBackend()
+
+
+def _contexts(probe: Probe) -> list[Context]:
+    return [resource for resource in probe.program.resources() if isinstance(resource, Context)]
+
+
+def _current(contexts: Contexts, context: Context | None) -> Callable[[], None] | None:
+    if context is None:
+        return None
+
+    def use() -> None:
+        contexts.use(context)
+
+    return use

@@ -1,0 +1,150 @@
+"""The session's GPUs: which they are, and their contexts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from stallprobes.engine.backend import EXIT_NO_GPU, BackendError, Unsupported
+from stallprobes.engine.cuda.api import Api, CudaError, refusal
+from stallprobes.model import Context
+
+_SCHED_SPIN_MAP_HOST = 0x01 | 0x08
+_GREEN_SMS = 16
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One GPU: its CUdevice, name, UUID, number of SMs, threads an SM holds, SM clock in kHz."""
+
+    handle: Any
+    ordinal: int
+    name: str
+    uuid: str
+    sms: int
+    threads_per_sm: int
+    clock_khz: int
+
+
+def _uuid(api: Api, handle: Any) -> str:
+    function = "cuDeviceGetUuid_v2" if hasattr(api.driver, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
+    return str(UUID(bytes=bytes(api.call(function, handle).bytes)))
+
+
+def _describe(api: Api, ordinal: int) -> Chosen:
+    attribute = api.driver.CUdevice_attribute
+    handle = api.call("cuDeviceGet", ordinal)
+
+    def get(name: str) -> int:
+        return int(api.call("cuDeviceGetAttribute", getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), handle))
+
+    name = api.call("cuDeviceGetName", 128, handle)
+    return Chosen(
+        handle=handle,
+        ordinal=ordinal,
+        name=bytes(name).split(b"\0")[0].decode(),
+        uuid=_uuid(api, handle),
+        sms=get("MULTIPROCESSOR_COUNT"),
+        threads_per_sm=get("MAX_THREADS_PER_MULTIPROCESSOR"),
+        clock_khz=get("CLOCK_RATE"),
+    )
+
+
+def choose(api: Api, spec: str | None) -> list[Chosen]:
+    """The GPUs that ``spec`` names by UUID, in its order, then the others in CUDA's order.
+
+    Raises BackendError with exit code 3 when there is none, or not the one named.
+    """
+    count = int(api.call("cuDeviceGetCount"))
+    if count == 0:
+        raise BackendError(EXIT_NO_GPU, "CUDA sees no GPU")
+    found = [_describe(api, ordinal) for ordinal in range(count)]
+    first: list[Chosen] = []
+    for part in (spec or "").split(","):
+        wanted = part.strip().lower().removeprefix("gpu-").removeprefix("mig-")
+        if not wanted:
+            continue
+        named = next((gpu for gpu in found if gpu.uuid == wanted or str(gpu.ordinal) == wanted), None)
+        if named is None:
+            raise BackendError(EXIT_NO_GPU, f"CUDA sees no GPU {part.strip()}")
+        first.append(named)
+    return [*first, *(gpu for gpu in found if gpu not in first)]
+
+
+class Contexts:
+    """The contexts of a session, each made once."""
+
+    def __init__(self, api: Api, gpus: list[Chosen]) -> None:
+        self._api = api
+        self.gpus = gpus
+        self._handles: dict[Context, Any] = {}
+
+    def device(self, index: int) -> Chosen:
+        """GPU number ``index`` of the session. Raises Unsupported when there are not as many."""
+        if index >= len(self.gpus):
+            raise Unsupported(f"{'one GPU' if len(self.gpus) == 1 else f'{len(self.gpus)} GPUs'}: this needs two")
+        return self.gpus[index]
+
+    def handle(self, context: Context) -> Any:
+        """The CUcontext. Raises Unsupported when the GPU or driver cannot make it, BackendError when that fails."""
+        if context not in self._handles:
+            gpu = self.device(context.device)
+            try:
+                self._handles[context] = self._make(context, gpu)
+            except CudaError as error:
+                raise refusal(error, f"the {context.name} context on GPU {gpu.ordinal}") from error
+        return self._handles[context]
+
+    def use(self, context: Context) -> None:
+        """Make ``context`` current in the calling thread."""
+        self._api.call("cuCtxSetCurrent", self.handle(context))
+
+    def made(self) -> list[Context]:
+        """The contexts made so far."""
+        return list(self._handles)
+
+    def _make(self, context: Context, gpu: Chosen) -> Any:
+        match context.name:
+            case "primary":
+                return self._api.call("cuDevicePrimaryCtxRetain", gpu.handle)
+            case "green":
+                return self._green(gpu)
+            case _:
+                return self._create(gpu)
+
+    def _create(self, gpu: Chosen) -> Any:
+        create = self._api.driver.cuCtxCreate
+        # cuda-python 13 put parameters before the flags.
+        head = (None,) if "ctxCreateParams" in (create.__doc__ or "") else ()
+        return self._api.call("cuCtxCreate", *head, _SCHED_SPIN_MAP_HOST, gpu.handle)
+
+    def _green(self, gpu: Chosen) -> Any:
+        api = self._api
+        if not api.has("cuGreenCtxCreate"):
+            raise Unsupported("this driver has no green contexts, which came with CUDA 12.4")
+        # A green context is made of the primary context's resources, which must be active for it.
+        self.handle(Context("primary", context_device(gpu, self.gpus)))
+        kind = api.driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+        try:
+            whole = api.call("cuDeviceGetDevResource", gpu.handle, kind)
+            groups, _count, _rest = api.call("cuDevSmResourceSplitByCount", 1, whole, 0, _GREEN_SMS)
+            description = api.call("cuDevResourceGenerateDesc", [groups[0]], 1)
+            green = api.call("cuGreenCtxCreate", description, gpu.handle, 1)
+            return api.call("cuCtxFromGreenCtx", green)
+        except CudaError as error:
+            raise Unsupported(f"this GPU or driver makes no green context: {error}") from error
+
+
+def context_device(gpu: Chosen, gpus: list[Chosen]) -> int:
+    """The number of ``gpu`` among the session's GPUs."""
+    return gpus.index(gpu)
+
+
+def peer_access_problem(api: Api, gpus: list[Chosen]) -> str | None:
+    """Why the first two GPUs cannot reach each other's memory; None when they can, both ways."""
+    one, other = gpus[0], gpus[1]
+    for source, target in ((one, other), (other, one)):
+        if not int(api.call("cuDeviceCanAccessPeer", source.handle, target.handle)):
+            return f"cuDeviceCanAccessPeer says no from GPU {source.ordinal} to GPU {target.ordinal}"
+    return None

@@ -1,0 +1,282 @@
+"""What the names of a program stand for on a real GPU: handles, addresses, kernel parameters."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.engine import native
+from stallprobes.engine.backend import Options, Unsupported
+from stallprobes.engine.cuda.api import Api, CudaError, refusal
+from stallprobes.engine.cuda.devices import Contexts
+from stallprobes.engine.cuda.nvml_calls import NvmlCalls
+from stallprobes.engine.host import HostResolver
+from stallprobes.engine.host_memory import CACHE_LINE, Memory
+from stallprobes.model import (
+    Arg,
+    Buffer,
+    Context,
+    CopyAttributes,
+    Device,
+    Event,
+    Graph,
+    HostFunction,
+    Image,
+    Kernel,
+    KernelArgs,
+    Op,
+    Resource,
+    Space,
+    Stream,
+    StreamKind,
+    Word,
+)
+
+_HOST_ALLOC_PORTABLE_MAPPED = 0x01 | 0x02
+_EVENT_DISABLE_TIMING = 0x02
+_STREAM_NON_BLOCKING = 0x01
+_MAPPED_WORDS = 512
+_ORDER_STREAM = 1
+_LOCATION_NONE = 0
+_PREFER_OVERLAP = 1
+
+
+def ptx() -> bytes:
+    """The package's kernels as a NUL-ended PTX image."""
+    return files("stallprobes.engine.cuda").joinpath("kernels.ptx").read_bytes() + b"\0"
+
+
+class Shared:
+    """What all probes of a session have in common: contexts, modules, shared streams and buffers, mapped words."""
+
+    def __init__(self, api: Api, contexts: Contexts, options: Options) -> None:
+        self.api = api
+        self.contexts = contexts
+        self.options = options
+        self.memory = Memory()
+        self.nvml = NvmlCalls()
+        self.handles: dict[Resource, int] = {}
+        self.keep: list[object] = []
+        self.bytes_taken = 0
+        self._functions: dict[Kernel, Any] = {}
+        self._modules: dict[Context, Any] = {}
+        self._mapped: list[int] = []
+        self._image = ptx()
+
+    def function(self, kernel: Kernel) -> int:
+        """The CUfunction of ``kernel`` in its context, loaded and launched once so that no lazy loading is left."""
+        if kernel not in self._functions:
+            self.contexts.use(kernel.context)
+            if kernel.context not in self._modules:
+                self._modules[kernel.context] = self.api.call("cuModuleLoadData", self._image)
+            function = self.api.call("cuModuleGetFunction", self._modules[kernel.context], kernel.name.encode())
+            self._functions[kernel] = function
+            self._launch_once(kernel, int(function))
+        return int(self._functions[kernel])
+
+    def mapped_word(self) -> int:
+        """The address of a fresh word, 0, in pinned memory that every context's kernels can write."""
+        if not self._mapped:
+            self.contexts.use(self.contexts.made()[0])
+            size = _MAPPED_WORDS * CACHE_LINE
+            block = int(self.api.call("cuMemHostAlloc", size, _HOST_ALLOC_PORTABLE_MAPPED))
+            ctypes.memset(block, 0, size)
+            self._mapped = [block + CACHE_LINE * number for number in range(_MAPPED_WORDS)]
+        return self._mapped.pop()
+
+    def image(self) -> int:
+        """The address of the PTX image."""
+        return int(np.frombuffer(self._image, dtype=np.uint8).ctypes.data)
+
+    def _launch_once(self, kernel: Kernel, function: int) -> None:
+        call = native_call(self.api.address("cuLaunchKernel"))
+        params = 0 if kernel.name != "spin" else kernel_params(self, 0, 0)
+        status = call(function, 1, 1, 1, 1, 1, 1, 0, 0, params, 0)
+        if status != 0:
+            raise CudaError("cuLaunchKernel", status, self.api.text(status))
+        self.api.call("cuCtxSynchronize")
+
+
+def native_call(address: int) -> Any:
+    """The function at ``address`` as ctypes calls it, with integers in and a status out."""
+
+    def call(*args: int) -> int:
+        kinds = [ctypes.c_uint64] * len(args)
+        return int(ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address)(*args))
+
+    return call
+
+
+def kernel_params(shared: Shared, cycles: int, started: int) -> int:
+    """The address of a ``void *[2]`` that points at the spin kernel's two parameters."""
+    values: NDArray[np.uint64] = np.array([cycles, started], dtype=np.uint64)
+    pointers: NDArray[np.uint64] = np.array([values.ctypes.data, values.ctypes.data + 8], dtype=np.uint64)
+    shared.keep += [values, pointers]
+    return int(pointers.ctypes.data)
+
+
+class CudaResolver:
+    """What one probe's names stand for. Shared names are looked up in ``shared``."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._api = shared.api
+        self.memory = Memory(shared.memory)
+        self._host = HostResolver(self.memory, shared.options.watchdog_ns)
+        self._own: dict[Resource, int] = {}
+
+    def function(self, fn: str) -> int:
+        """The address of an op's function. Raises Unsupported when driver, NVML or libc has none."""
+        if fn.startswith("nvml:"):
+            return self._shared.nvml.address(fn.removeprefix("nvml:"))
+        if ":" in fn:
+            return self._host.function(fn)
+        return self._api.address(fn)
+
+    def word(self, word: Word) -> int:
+        """The address of ``word``; a mapped one lies in pinned memory."""
+        if not word.mapped:
+            return self._host.word(word)
+        known = self._home(word.shared)
+        if word not in known:
+            known[word] = self._shared.mapped_word()
+        return known[word]
+
+    def value(self, resource: Resource | KernelArgs) -> int:
+        """The handle or address of ``resource``. Raises Unsupported when it cannot be had on this machine."""
+        match resource:
+            case Word():
+                return self.word(resource)
+            case KernelArgs():
+                raise ValueError("kernel arguments stand for nothing outside a launch")
+            case HostFunction():
+                return self._host.value(resource)
+            case Buffer(space=Space.PAGEABLE):
+                return self._host.value(resource)
+            case Context():
+                return int(self._shared.contexts.handle(resource))
+            case Kernel():
+                return self._shared.function(resource)
+            case Device(index, True):
+                return self._shared.nvml.device(self._shared.contexts.device(index).uuid)
+            case Device(index, False):
+                return int(self._shared.contexts.device(index).handle)
+            case Image():
+                return self._shared.image()
+            case Stream(kind=StreamKind.NULL):
+                self._shared.contexts.handle(resource.context)
+                return 0
+            case Buffer() | Stream() | Event() | Graph() | CopyAttributes():
+                known = self._home(getattr(resource, "shared", False))
+                if resource not in known:
+                    known[resource] = self._make(resource)
+                return known[resource]
+            case _:
+                return self._host.value(resource)
+
+    def lower(self, op: Op) -> Sequence[Arg] | None:
+        """The C arguments of the calls whose ops are spelled shorter than their signatures."""
+        match op.fn, op.args:
+            case "cuLaunchKernel", (target, int(blocks), int(threads), Stream() as stream, KernelArgs() as args):
+                params = self._params(args, stream.context)
+                grid = blocks or self._filling(stream.context, threads)
+                return (target, grid, 1, 1, threads, 1, 1, 0, stream, params, 0)
+            case "cuLaunchHostFunc", (Stream() as stream, HostFunction(name) as function):
+                return (stream, native.address(name), self.value(function))
+            case "cuMemcpyBatchAsync", (Buffer() as to, Buffer() as source, int(size), CopyAttributes() as how, stream):
+                cells = self._cells(self.value(to), self.value(source), size, 0, 0)
+                to_, source_, size_, index_, failed_ = (cells + 8 * number for number in range(5))
+                return (to_, source_, size_, 1, self.value(how), index_, 1, failed_, stream)
+            case _:
+                return None
+
+    def open_gates(self) -> None:
+        """Let everyone through who waits at one of this probe's gates."""
+        self.memory.open_gates()
+
+    def _home(self, shared: bool) -> dict[Resource, int]:
+        return self._shared.handles if shared else self._own
+
+    def _params(self, args: KernelArgs, context: Context) -> int:
+        if not args.duration_ns and args.started is None:
+            return 0
+        gpu = self._shared.contexts.device(context.device)
+        cycles = args.duration_ns * gpu.clock_khz // 1_000_000
+        return kernel_params(self._shared, cycles, 0 if args.started is None else self.word(args.started))
+
+    def _filling(self, context: Context, threads: int) -> int:
+        gpu = self._shared.contexts.device(context.device)
+        return gpu.sms * (gpu.threads_per_sm // threads)
+
+    def _cells(self, *values: int) -> int:
+        cells: NDArray[np.uint64] = np.array(values, dtype=np.uint64)
+        self._shared.keep.append(cells)
+        return int(cells.ctypes.data)
+
+    def _make(self, resource: Buffer | Stream | Event | Graph | CopyAttributes) -> int:
+        if isinstance(resource, CopyAttributes):
+            return self._attributes(resource)
+        self._shared.contexts.use(resource.context)
+        try:
+            match resource:
+                case Buffer():
+                    return self._buffer(resource)
+                case Stream(kind=kind):
+                    flags = _STREAM_NON_BLOCKING if kind is StreamKind.NON_BLOCKING else 0
+                    return self._kept(self._api.call("cuStreamCreate", flags))
+                case Event(timing=timing):
+                    return self._kept(self._api.call("cuEventCreate", 0 if timing else _EVENT_DISABLE_TIMING))
+                case Graph():
+                    return self._graph(resource)
+        except CudaError as error:
+            raise refusal(error, f"{type(resource).__name__.lower()} {resource.name}") from error
+
+    def _kept(self, handle: Any) -> int:
+        self._shared.keep.append(handle)
+        return int(handle)
+
+    def _buffer(self, buffer: Buffer) -> int:
+        if buffer.space is Space.PINNED:
+            address = int(self._api.call("cuMemHostAlloc", buffer.nbytes, _HOST_ALLOC_PORTABLE_MAPPED))
+            ctypes.memset(address, 1, buffer.nbytes)
+            return address
+        self._shared.bytes_taken += buffer.nbytes
+        if self._shared.bytes_taken > self._shared.options.max_memory:
+            limit = self._shared.options.max_memory >> 20
+            raise Unsupported(f"its buffers take more than the {limit} MiB of GPU memory that a session may take")
+        address = int(self._api.call("cuMemAlloc", buffer.nbytes))
+        self._api.call("cuMemsetD8", address, 1, buffer.nbytes)
+        self._api.call("cuCtxSynchronize")
+        return address
+
+    def _graph(self, graph: Graph) -> int:
+        launch = native_call(self._api.address("cuLaunchKernel"))
+        function = self._shared.function(Kernel("empty", graph.context))
+        self._shared.contexts.use(graph.context)
+        stream = self._api.call("cuStreamCreate", _STREAM_NON_BLOCKING)
+        thread_local = self._api.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._api.call("cuStreamBeginCapture", stream, thread_local)
+        for _ in range(graph.nodes):
+            status = launch(function, 1, 1, 1, 1, 1, 1, 0, int(stream), 0, 0)
+            if status != 0:
+                raise CudaError("cuLaunchKernel", status, self._api.text(status))
+        template = self._api.call("cuStreamEndCapture", stream)
+        self._shared.keep += [stream, template]
+        if not graph.instantiated:
+            return int(template)
+        return self._kept(self._api.call("cuGraphInstantiate", template, 0))
+
+    def _attributes(self, wanted: CopyAttributes) -> int:
+        """A CUmemcpyAttributes: access order, two locations of two ints, flags."""
+        if not self._api.has("cuMemcpyBatchAsync"):
+            raise Unsupported("this driver has no cuMemcpyBatchAsync, which came with CUDA 12.8")
+        flags = _PREFER_OVERLAP if wanted.prefer_overlap else 0
+        fields = [_ORDER_STREAM, _LOCATION_NONE, 0, _LOCATION_NONE, 0, flags]
+        block: NDArray[np.int32] = np.array(fields, dtype=np.int32)
+        self._shared.keep.append(block)
+        return int(block.ctypes.data)

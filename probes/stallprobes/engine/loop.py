@@ -1,0 +1,330 @@
+"""The compiled loop that makes the calls and times them.
+
+Between the two clocks of a call there is the call, and nothing else: no Python, no lock, no allocation. Such a loop
+equals a C program; clocks read in Python add stalls of their own, of milliseconds when another thread is busy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.engine.board import (
+    COUNT,
+    ERROR_CODE,
+    ERROR_NS,
+    ERROR_OP,
+    FIRST_NS,
+    GUARD_ADDRESS,
+    GUARD_AHEAD,
+    HEARTBEAT_NS,
+    INFLIGHT_OP,
+    INFLIGHT_SINCE_NS,
+    INTENDED_LANE,
+    INTENDED_NS,
+    LEAD_NS,
+    MAX_NS,
+    MISSED,
+    ON_SINCE_NS,
+    PERIOD_NS,
+    QUIT,
+    RING,
+    RING_HEAD,
+    RUN,
+    STATE,
+    SUM_NS,
+    TURNS,
+    Slice,
+    State,
+)
+from stallprobes.engine.native import (
+    bit_length,
+    clock_ns,
+    compiled,
+    invoke,
+    libc_address,
+    load,
+    load_ms_as_ns,
+    sleep_until,
+    store,
+)
+from stallprobes.latency.histogram import BUCKETS, SUB, SUB_BITS
+
+Int64s = NDArray[np.int64]
+Uint64s = NDArray[np.uint64]
+
+# A row of an op table, int64[COLUMNS].
+COLUMNS = 24
+COL_FN = 0
+COL_A0 = 1
+ARGUMENTS = 11
+COL_LANE = 12
+COL_LABEL_LANE = 13
+COL_LOAD_MASK = 14
+COL_FLAGS = 15
+COL_INTO = 16
+COL_VALUE = 17
+COL_OK0 = 18
+COL_OK1 = 19
+COL_OK2 = 20
+COL_REPEAT = 21
+
+RETURN_IS_VALUE = 1
+SAMPLE_IS_FLOAT_MS = 2
+
+PARKED_STEP_NS = 1_000_000
+GUARD_STEP_NS = 100_000
+# A longer wait is cut into slices, so that a slow probe still hears that it shall stop.
+WAIT_SLICE_NS = 50_000_000
+# Waking from a sleep is late by some 50 us; a faster pace is kept by looking at the clock.
+SPIN_BELOW_NS = 100_000
+
+_LAST = BUCKETS - 1
+_PARKED = int(State.PARKED)
+_RUNNING = int(State.RUNNING)
+_ENDED = int(State.ENDED)
+_ERROR = int(State.ERROR)
+
+
+@compiled()
+def bucket_of(value: int) -> int:
+    """``histogram.index``, compiled."""
+    if value < SUB:
+        return max(value, 0)
+    exponent = bit_length(value) - (SUB_BITS + 1)
+    return min(exponent * SUB + (value >> exponent), _LAST)
+
+
+@compiled()
+def count_value(hist: Uint64s, stats: Int64s, lane: int, value: int) -> None:
+    """Adds ``value`` ns to a lane."""
+    # The maximum first: a reader that sees the count must not miss it.
+    if value > stats[lane, MAX_NS]:
+        stats[lane, MAX_NS] = value
+    stats[lane, COUNT] += 1
+    stats[lane, SUM_NS] += value
+    hist[lane, bucket_of(value)] += np.uint64(1)
+
+
+@compiled()
+def count_passed(hist: Uint64s, stats: Int64s, lane: int, value: int, period: int) -> None:
+    """Adds value - period, value - 2 period and so on while above 0; at most one step for each bucket."""
+    rest = value - period
+    while rest > 0:
+        bucket = bucket_of(rest)
+        exponent = max(bucket // SUB - 1, 0)
+        least = (bucket - exponent * SUB) << exponent
+        number = (rest - least) // period + 1
+        stats[lane, COUNT] += number
+        stats[lane, SUM_NS] += number * rest - period * (number * (number - 1) // 2)
+        hist[lane, bucket] += np.uint64(number)
+        rest -= number * period
+
+
+@compiled()
+def argument(table: Int64s, op: int, mask: int, number: int) -> int:
+    """An argument of an op, through its pointer where the mask says so."""
+    value = table[op, COL_A0 + number]
+    return load(value) if mask & (1 << number) else value
+
+
+@compiled()
+def call_op(table: Int64s, op: int) -> int:
+    """Calls an op untimed; the 64-bit return."""
+    mask = table[op, COL_LOAD_MASK]
+    return invoke(
+        table[op, COL_FN],
+        argument(table, op, mask, 0),
+        argument(table, op, mask, 1),
+        argument(table, op, mask, 2),
+        argument(table, op, mask, 3),
+        argument(table, op, mask, 4),
+        argument(table, op, mask, 5),
+        argument(table, op, mask, 6),
+        argument(table, op, mask, 7),
+        argument(table, op, mask, 8),
+        argument(table, op, mask, 9),
+        argument(table, op, mask, 10),
+    )
+
+
+@compiled()
+def wrong(table: Int64s, op: int, result: int) -> int:
+    """Keeps the return value where it is wanted. The status (low 32 bits, signed) if it is not a fine one, else 0."""
+    if table[op, COL_INTO] != 0:
+        store(table[op, COL_INTO], result)
+        return 0
+    if table[op, COL_FLAGS] & RETURN_IS_VALUE:
+        return 0
+    status = ((result & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
+    for fine in range(COL_OK0, COL_OK2 + 1):
+        if table[op, fine] != -1 and table[op, fine] == status:
+            return 0
+    return status
+
+
+@compiled("void(int64[:,::1], int64[::1], uint64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1])")
+def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s, header: Int64s, libc: Int64s) -> None:
+    """Repeats the ops of ``table`` until told to quit or until a call returns a wrong code.
+
+    ``words``, ``hist``, ``stats`` and ``ring`` are the probe's slice, ``header`` the board's. ``libc`` holds the
+    addresses of clock_gettime and clock_nanosleep.
+    """
+    clock, nap = libc[0], libc[1]
+    at = words.ctypes.data
+    run_at, period_at, quit_at = at + 8 * RUN, at + 8 * PERIOD_NS, header.ctypes.data + 8 * QUIT
+    op_at, head_at = at + 8 * INFLIGHT_OP, at + 8 * RING_HEAD
+    intended_lane = words[INTENDED_LANE]
+    guard, ahead, lead = words[GUARD_ADDRESS], words[GUARD_AHEAD], words[LEAD_NS]
+    period = due = last = 0
+    on = False
+    while load(quit_at) == 0:
+        now = clock_ns(clock)
+        words[HEARTBEAT_NS] = now
+        if load(run_at) == 0:
+            on = False
+            words[STATE] = _PARKED
+            sleep_until(nap, now + PARKED_STEP_NS)
+            continue
+        pace = load(period_at)
+        if not on:
+            on = True
+            period, due = pace, now
+            words[ON_SINCE_NS] = now
+            words[STATE] = _RUNNING
+        elif pace != period:
+            period, due = pace, max(last + pace, now)
+        if guard != 0 and words[TURNS] - load(guard) >= ahead:
+            sleep_until(nap, now + GUARD_STEP_NS)
+            # Held back by its own guard and not by a call: the schedule moves on.
+            due = max(due, now)
+            continue
+        if period > 0 and now < due:
+            if period >= SPIN_BELOW_NS and now < due - lead:
+                sleep_until(nap, min(due - lead, now + WAIT_SLICE_NS))
+            continue
+        if period == 0:
+            due = now
+        words[INTENDED_NS] = due
+        first = words[TURNS] == 0
+        end = now
+        measured = False
+        measured_end = now
+        for op in range(table.shape[0]):
+            function, mask = table[op, COL_FN], table[op, COL_LOAD_MASK]
+            lane, label = table[op, COL_LANE], table[op, COL_LABEL_LANE]
+            for _ in range(table[op, COL_REPEAT]):
+                a0, a1 = argument(table, op, mask, 0), argument(table, op, mask, 1)
+                a2, a3 = argument(table, op, mask, 2), argument(table, op, mask, 3)
+                a4, a5 = argument(table, op, mask, 4), argument(table, op, mask, 5)
+                a6, a7 = argument(table, op, mask, 6), argument(table, op, mask, 7)
+                a8, a9 = argument(table, op, mask, 8), argument(table, op, mask, 9)
+                a10 = argument(table, op, mask, 10)
+                # Since the clock read before this one, so that no store stands between the two clocks.
+                words[INFLIGHT_SINCE_NS] = end
+                store(op_at, op + 1)
+                began = clock_ns(clock)
+                result = invoke(function, a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10)
+                end = clock_ns(clock)
+                store(op_at, 0)
+                status = wrong(table, op, result)
+                if status != 0:
+                    words[ERROR_CODE] = status
+                    words[ERROR_NS] = end
+                    store(at + 8 * ERROR_OP, op + 1)
+                    words[STATE] = _ERROR
+                    return
+                if lane < 0:
+                    continue
+                measured = True
+                measured_end = end
+                value = end - began
+                if table[op, COL_FLAGS] & SAMPLE_IS_FLOAT_MS:
+                    # A code that is merely fine (not ready) has left no sample there.
+                    if result & 0xFFFFFFFF:
+                        continue
+                    value = load_ms_as_ns(table[op, COL_VALUE])
+                if first:
+                    if stats[lane, FIRST_NS] < 0:
+                        stats[lane, FIRST_NS] = max(value, 0)
+                    if label >= 0 and stats[label, FIRST_NS] < 0:
+                        stats[label, FIRST_NS] = max(value, 0)
+                else:
+                    count_value(hist, stats, lane, value)
+                    if label >= 0:
+                        count_value(hist, stats, label, value)
+                head = words[RING_HEAD]
+                slot = head % RING
+                ring[slot, 0] = end
+                ring[slot, 1] = lane
+                ring[slot, 2] = value
+                store(head_at, head + 1)
+        late = measured_end - due
+        if measured and first:
+            stats[intended_lane, FIRST_NS] = late
+        elif measured:
+            count_value(hist, stats, intended_lane, late)
+            if period > 0:
+                count_passed(hist, stats, intended_lane, late, period)
+        passed = (end - due - 1) // period if period > 0 and end > due else 0
+        words[MISSED] += passed
+        last = due + passed * period
+        due = last + period
+        store(at + 8 * TURNS, words[TURNS] + 1)
+    words[STATE] = _ENDED
+
+
+@compiled("int64(int64[:,::1], int64[::1], int64[::1])")
+def run_once(table: Int64s, words: Int64s, libc: Int64s) -> int:
+    """Calls each op of ``table`` (setup or teardown) ``repeat`` times, unmeasured.
+
+    Returns 0, or at the first wrong code that op's number from 1; the error words then hold it as a negative number.
+    """
+    for op in range(table.shape[0]):
+        for _ in range(table[op, COL_REPEAT]):
+            status = wrong(table, op, call_op(table, op))
+            if status != 0:
+                words[ERROR_CODE] = status
+                words[ERROR_NS] = clock_ns(libc[0])
+                store(words.ctypes.data + 8 * ERROR_OP, -op - 1)
+                words[STATE] = _ERROR
+                return op + 1
+    return 0
+
+
+def empty_table(ops: int) -> Int64s:
+    """A table of ``ops`` rows that call nothing yet: no lane, no fine code but 0, called once."""
+    table = np.zeros((ops, COLUMNS), dtype=np.int64)
+    table[:, [COL_LANE, COL_LABEL_LANE, COL_OK0, COL_OK1, COL_OK2]] = -1
+    table[:, COL_REPEAT] = 1
+    return table
+
+
+def clock_addresses() -> Int64s:
+    """The ``libc`` argument of ``run`` and ``run_once``."""
+    return np.array([libc_address("clock_gettime"), libc_address("clock_nanosleep")], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Runner:
+    """All that one probe's thread needs; keeps the arrays alive while it runs."""
+
+    ops: Int64s
+    setup: Int64s
+    teardown: Int64s
+    part: Slice
+    header: Int64s
+
+    def __call__(self) -> None:
+        """Setup, turns until told to quit, teardown, in the calling thread and without the GIL.
+
+        After a wrong return code the rest is left out, and the slice's error words say which one it was.
+        """
+        words, libc = self.part.words, clock_addresses()
+        if run_once(self.setup, words, libc):
+            return
+        run(self.ops, words, self.part.hist, self.part.stats, self.part.ring, self.header, libc)
+        if words[STATE] == State.ENDED:
+            run_once(self.teardown, words, libc)

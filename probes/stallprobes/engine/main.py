@@ -1,0 +1,217 @@
+"""The process that owns contexts, buffers and threads.
+
+Its command is ``python -m stallprobes.engine.main BOARD_FD CONTROL_FD PARENT_PID [BACKEND]``; a BACKEND is
+loaded while it waits for what to run.
+
+A crash or a hang in the driver is a crash or a hang of this process only. It ends when its parent does, by a signal
+from the kernel and because its control socket closes: either alone would do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import importlib
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+from stallprobes.engine.backend import EXIT_ENGINE, EXIT_USAGE, Backend, BackendError, Unsupported
+from stallprobes.engine.board import ENGINE_HEARTBEAT_NS, ENGINE_STATE, Board, EngineState, Layout
+from stallprobes.engine.protocol import (
+    Advance,
+    Advanced,
+    Failed,
+    Fatal,
+    FromEngine,
+    ProbeFailed,
+    Ready,
+    Refused,
+    Start,
+    Stop,
+)
+
+BACKENDS = {
+    "host": "stallprobes.engine.host",
+    "cuda": "stallprobes.engine.cuda.backend",
+    "sim": "stallprobes.engine.sim.backend",
+}
+TICK_S = 0.02
+STOP_S = 0.7
+
+_PR_SET_PDEATHSIG = 1
+_MS = 1_000_000
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Run an engine until it is told to stop, its parent is gone, or an error spoils it."""
+    board_fd, control_fd, parent = (int(argument) for argument in arguments[:3])
+    _die_with(parent)
+    # The terminal's Ctrl-C is for the parent, which then tells the engine what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.enable()
+    connection = Connection(control_fd)
+    loading = threading.Thread(target=_load_ahead, args=arguments[3:4], name="load", daemon=True)
+    if arguments[3:]:
+        loading.start()
+    code = EXIT_ENGINE
+    try:
+        start = connection.recv()
+        if isinstance(start, Start):
+            board = Board.attach(board_fd, Layout.of(start.probes))
+            code = Engine(connection, start, board, loading if arguments[3:] else None).run()
+    except EOFError:
+        pass
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        # Straight out: nothing that still hangs in the driver, at exit or in a thread, can hold the process.
+        sys.stderr.flush()
+        os._exit(code)
+
+
+class Engine:
+    """A backend, the board, and the socket to the session. ``loading`` is the thread that loads the backend, if any."""
+
+    def __init__(
+        self, connection: Connection, start: Start, board: Board, loading: threading.Thread | None = None
+    ) -> None:
+        self._loading = loading
+        self._connection = connection
+        self._start = start
+        self._board = board
+        self._inbox: queue.SimpleQueue[Advance | Stop] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+
+    def run(self) -> int:
+        """Live from start to stop; returns the exit code of the process."""
+        # Before the driver is asked anything: if that hangs, the end of the parent must still be noticed.
+        threading.Thread(target=self._listen, name="control", daemon=True).start()
+        backend: Backend | None = None
+        try:
+            if self._loading is not None:
+                self._loading.join()
+            backend = _backend(self._start.backend)
+            info = backend.prepare(self._start.probes, self._board, self._start.options)
+            backend.start()
+            self._beat(EngineState.READY)
+            self._say(Ready(info))
+            self._serve(backend)
+        except Unsupported as error:
+            return self._fail(Refused(error.reason, error.probe), EXIT_ENGINE)
+        except BackendError as error:
+            running = self._board.header[ENGINE_STATE] == EngineState.READY
+            kind = Fatal if running else Failed
+            return self._fail(kind(error.exit_code, error.sentence), error.exit_code)
+        except Exception as error:
+            traceback.print_exc()
+            running = self._board.header[ENGINE_STATE] == EngineState.READY
+            kind = Fatal if running else Failed
+            sentence = f"the engine met an error of its own: {type(error).__name__}: {error}"
+            return self._fail(kind(EXIT_ENGINE, sentence), EXIT_ENGINE)
+        self._beat(EngineState.STOPPING)
+        backend.stop(STOP_S)
+        return 0
+
+    def _serve(self, backend: Backend) -> None:
+        """Copy, report and let time pass until told to stop. Raises BackendError when all is spoiled."""
+        paced = backend.virtual and self._start.options.paced
+        last = time.monotonic_ns()
+        while True:
+            self._tick(backend)
+            try:
+                message = self._inbox.get(timeout=TICK_S)
+            except queue.Empty:
+                message = None
+            if isinstance(message, Stop) or self._stopping.is_set():
+                return
+            if message is not None:
+                self._advance(backend, message)
+            elif paced:
+                now = time.monotonic_ns()
+                # After a pause of the whole process the simulation goes on from where it is, it does not catch up.
+                backend.advance(min(now - last, 100 * _MS))
+                last = now
+
+    def _advance(self, backend: Backend, message: Advance) -> None:
+        left = message.ns
+        while left > 0 and not self._stopping.is_set():
+            step = min(left, 20 * _MS)
+            backend.advance(step)
+            left -= step
+            self._tick(backend)
+        self._say(Advanced(message.number))
+
+    def _tick(self, backend: Backend) -> None:
+        self._beat(None)
+        for trouble in backend.poll():
+            self._say(ProbeFailed(trouble))
+            if trouble.fatal:
+                raise BackendError(EXIT_ENGINE, f"{trouble.sentence}; this error spoils the context of all probes")
+
+    def _beat(self, state: EngineState | None) -> None:
+        if state is not None:
+            self._board.header[ENGINE_STATE] = state
+        self._board.header[ENGINE_HEARTBEAT_NS] = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                message = self._connection.recv()
+                if isinstance(message, Stop):
+                    self._stopping.set()
+                self._inbox.put(message)
+        except (EOFError, OSError):
+            os._exit(EXIT_ENGINE)
+
+    def _say(self, message: FromEngine) -> None:
+        try:
+            self._connection.send(message)
+        except OSError:
+            os._exit(EXIT_ENGINE)
+
+    def _fail(self, message: FromEngine, code: int) -> int:
+        self._beat(EngineState.FAILED)
+        self._say(message)
+        return code
+
+
+def _load_ahead(name: str) -> None:
+    """Do what takes long and is the same for all probes. What fails here fails again when it is needed, and is told."""
+    with contextlib.suppress(Exception):
+        warm = getattr(importlib.import_module(BACKENDS[name]), "warm", None)
+        if warm is not None:
+            warm()
+
+
+def _backend(name: str) -> Backend:
+    if name not in BACKENDS:
+        raise BackendError(EXIT_USAGE, f"there is no backend {name!r}, only {', '.join(BACKENDS)}")
+    try:
+        backend: Backend = importlib.import_module(BACKENDS[name]).create()
+    except ModuleNotFoundError as error:
+        what = f"the Python package {error.name} is missing"
+        raise BackendError(EXIT_ENGINE, f"{what}: install stallscope again (stallscope doctor)") from error
+    return backend
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when the thread that spawned it ends (prctl(2), PR_SET_PDEATHSIG)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    # The parent may have ended before the kernel was asked.
+    if os.getppid() != parent:
+        os._exit(EXIT_ENGINE)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

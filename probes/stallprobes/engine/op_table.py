@@ -1,0 +1,137 @@
+"""A program becomes op tables: rows of integers that the compiled loop calls without knowing what they mean.
+
+What is the same for every backend happens here: which histogram an op fills, which arguments are read through a
+pointer at call time, which codes are fine. What a function's address is and what a stream or a buffer stands for is
+asked of a Resolver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.engine import loop
+from stallprobes.model import Arg, KernelArgs, Lane, Load, Op, Part, Program, Resource, Word, op_name
+
+MAX_ARGS = loop.ARGUMENTS
+MAX_OK = 3
+
+
+class Resolver(Protocol):
+    """Knows what a program's names stand for, for one probe."""
+
+    def function(self, fn: str) -> int:
+        """The address of an op's function. Raises Unsupported when there is none here."""
+        ...
+
+    def value(self, resource: Resource | KernelArgs) -> int:
+        """The integer that is passed for ``resource``: a handle or an address. Raises Unsupported."""
+        ...
+
+    def word(self, word: Word) -> int:
+        """The address of ``word``."""
+        ...
+
+    def lower(self, op: Op) -> Sequence[Arg] | None:
+        """The arguments of the C function for an op whose own are spelled otherwise (cuLaunchKernel and the like).
+
+        None: the op's arguments are the function's. What is returned may still hold resources and Loads.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Table:
+    """A compiled program: int64 arrays of one row for each op, and the guard's word (0: none) with its limit."""
+
+    ops: NDArray[np.int64]
+    setup: NDArray[np.int64]
+    teardown: NDArray[np.int64]
+    guard_address: int
+    guard_ahead: int
+    proof_address: int
+
+
+def compile_program(program: Program, resolver: Resolver) -> Table:
+    """The tables of ``program``.
+
+    Raises Unsupported when the resolver cannot provide something, ValueError when an op cannot be put in a row.
+    """
+    lanes = {lane: number for number, lane in enumerate(program.lanes())}
+    guard = program.guard
+    return Table(
+        ops=_rows(program.ops, resolver, lanes),
+        setup=_rows(program.setup, resolver, {}),
+        teardown=_rows(program.teardown, resolver, {}),
+        guard_address=0 if guard is None else resolver.word(guard.word),
+        guard_ahead=0 if guard is None else guard.ahead,
+        proof_address=0 if program.proof is None else resolver.word(program.proof),
+    )
+
+
+def failed_op(program: Program, number: int) -> Op:
+    """The op that the board's ERROR_OP means: counted from 1 in ``ops``, from -1 down in ``setup``."""
+    return program.ops[number - 1] if number > 0 else program.setup[-number - 1]
+
+
+def _rows(ops: Sequence[Op], resolver: Resolver, lanes: Mapping[Lane, int]) -> NDArray[np.int64]:
+    rows = loop.empty_table(len(ops))
+    for row, op in zip(rows, ops, strict=True):
+        _fill(row, op, resolver, lanes)
+    return rows
+
+
+def _fill(row: NDArray[np.int64], op: Op, resolver: Resolver, lanes: Mapping[Lane, int]) -> None:
+    lowered = resolver.lower(op)
+    args = op.args if lowered is None else lowered
+    if len(args) > MAX_ARGS:
+        raise ValueError(f"{op_name(op)} has {len(args)} arguments, the loop passes at most {MAX_ARGS}")
+    if len(op.ok) > MAX_OK:
+        raise ValueError(f"{op_name(op)} has {len(op.ok)} fine codes, a row holds {MAX_OK}")
+    if op.repeat < 1:
+        raise ValueError(f"{op_name(op)} is to be repeated {op.repeat} times")
+    row[loop.COL_FN] = resolver.function(op.fn)
+    mask = 0
+    for number, arg in enumerate(args):
+        if isinstance(arg, Load):
+            mask |= 1 << number
+            row[loop.COL_A0 + number] = resolver.word(arg.word)
+        else:
+            row[loop.COL_A0 + number] = _signed(_value(arg, resolver))
+    row[loop.COL_LOAD_MASK] = mask
+    if op.phase is not None and lanes:
+        row[loop.COL_LANE] = lanes[Lane(op.phase)]
+        if op.label:
+            row[loop.COL_LABEL_LANE] = lanes[Lane(op.phase, op.label)]
+    flags = 0
+    if op.into is not None:
+        flags |= loop.RETURN_IS_VALUE
+        row[loop.COL_INTO] = resolver.word(op.into)
+    if op.value is not None:
+        flags |= loop.SAMPLE_IS_FLOAT_MS
+        row[loop.COL_VALUE] = resolver.word(op.value)
+    row[loop.COL_FLAGS] = flags
+    for column, code in zip((loop.COL_OK0, loop.COL_OK1, loop.COL_OK2), op.ok, strict=False):
+        row[column] = code
+    row[loop.COL_REPEAT] = op.repeat
+
+
+def _value(arg: int | Part | KernelArgs | Resource, resolver: Resolver) -> int:
+    match arg:
+        case int():
+            return arg
+        case Part(buffer, offset):
+            return resolver.value(buffer) + offset
+        case _:
+            return resolver.value(arg)
+
+
+def _signed(value: int) -> int:
+    """``value`` as the signed 64-bit integer of the same bits. Raises ValueError when it has more bits."""
+    if not -(1 << 63) <= value < 1 << 64:
+        raise ValueError(f"{value} does not fit into 64 bits")
+    return value - (1 << 64) if value >= 1 << 63 else value

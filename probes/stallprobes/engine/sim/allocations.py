@@ -1,0 +1,134 @@
+"""Allocation and registration, and which locks they hold: those of the device's memory management and the context."""
+
+from __future__ import annotations
+
+from stallprobes.engine.sim.clock import Call, Wait
+from stallprobes.engine.sim.device import Cell, Storage, us
+from stallprobes.engine.sim.dice import Cost
+from stallprobes.engine.sim.host import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Host, call, plain
+from stallprobes.engine.sim.jobs import Stream
+from stallprobes.model import Space
+
+_MIB = 1 << 20
+
+
+def _manage(host: Host, name: str, us_per_mib: float, nbytes: int) -> Wait:
+    """A call that works on the device's address space: both locks, all the time."""
+    context = host.context
+    assert context is not None
+    ns = host.took(name, us(us_per_mib * nbytes / _MIB))
+    yield from host.under(ns, context.gpu.memory_lock, context.lock)
+
+
+def _live(storage: object, space: Space) -> bool:
+    return isinstance(storage, Storage) and storage.live and storage.space is space
+
+
+@call("cuMemAlloc")
+def mem_alloc(host: Host, into: Cell, nbytes: int) -> Call:
+    """(word for the address, bytes)."""
+    context = host.context
+    assert context is not None
+    if nbytes <= 0:
+        return INVALID_VALUE
+    yield from _manage(host, "cuMemAlloc", host.world.profile.memory.alloc_us_per_mib, nbytes)
+    if nbytes > context.gpu.free_bytes:
+        return OUT_OF_MEMORY
+    context.gpu.free_bytes -= nbytes
+    into.put(Storage(Space.DEVICE, nbytes, context.gpu))
+    return SUCCESS
+
+
+@call("cuMemFree")
+def mem_free(host: Host, storage: Storage) -> Call:
+    """(address). It waits for all work of the context, and keeps the locks meanwhile."""
+    context = host.context
+    assert context is not None
+    if not _live(storage, Space.DEVICE) or storage.gpu is None:
+        return INVALID_VALUE
+    memory = host.world.profile.memory
+    ns = host.took("cuMemFree", us(memory.free_us_per_mib * storage.nbytes / _MIB))
+    yield from context.gpu.memory_lock.acquire(host)
+    yield from context.lock.acquire(host)
+    for job in context.unfinished():
+        yield from host.until_done(job)
+    yield from host.clock.spend(ns)
+    context.lock.release()
+    context.gpu.memory_lock.release()
+    storage.gpu.free_bytes += storage.nbytes
+    storage.live = False
+    return SUCCESS
+
+
+@call("cuMemHostAlloc")
+def host_alloc(host: Host, into: Cell, nbytes: int, _flags: int) -> Call:
+    """(word for the address, bytes, flags)."""
+    if nbytes <= 0:
+        return INVALID_VALUE
+    yield from _manage(host, "cuMemHostAlloc", host.world.profile.memory.pin_us_per_mib, nbytes)
+    into.put(Storage(Space.PINNED, nbytes))
+    return SUCCESS
+
+
+@call("cuMemFreeHost")
+def host_free(host: Host, storage: Storage) -> Call:
+    """(address)."""
+    if not _live(storage, Space.PINNED):
+        return INVALID_VALUE
+    yield from _manage(host, "cuMemFreeHost", host.world.profile.memory.unpin_us_per_mib, storage.nbytes)
+    storage.live = False
+    return SUCCESS
+
+
+@call("cuMemHostRegister")
+def host_register(host: Host, storage: Storage, nbytes: int, _flags: int) -> Call:
+    """(memory, bytes, flags)."""
+    if not _live(storage, Space.PAGEABLE) or nbytes > storage.nbytes:
+        return INVALID_VALUE
+    memory = host.world.profile.memory
+    yield from _manage(host, "cuMemHostRegister", memory.register_us_per_mib, nbytes)
+    yield from host.clock.spend(us(memory.register_tail_us))
+    storage.space, storage.touched = Space.PINNED, True
+    return SUCCESS
+
+
+@call("cuMemHostUnregister")
+def host_unregister(host: Host, storage: Storage) -> Call:
+    """(memory)."""
+    if not _live(storage, Space.PINNED):
+        return INVALID_VALUE
+    memory = host.world.profile.memory
+    yield from _manage(host, "cuMemHostUnregister", memory.unregister_us_per_mib, storage.nbytes)
+    yield from host.clock.spend(us(memory.register_tail_us))
+    storage.space = Space.PAGEABLE
+    return SUCCESS
+
+
+@call("cuMemAllocAsync")
+def alloc_async(host: Host, into: Cell, nbytes: int, stream: Stream) -> Call:
+    """(word for the address, bytes, stream): from a pool, so no lock of the memory management."""
+    yield from host.under(host.took("cuMemAllocAsync"), stream.lock)
+    into.put(Storage(Space.DEVICE, nbytes, stream.context.gpu))
+    return SUCCESS
+
+
+@call("cuMemFreeAsync")
+def free_async(host: Host, storage: Storage, stream: Stream) -> Call:
+    """(address, stream): back to the pool."""
+    if not _live(storage, Space.DEVICE):
+        return INVALID_VALUE
+    yield from host.under(host.took("cuMemFreeAsync"), stream.lock)
+    storage.live = False
+    return SUCCESS
+
+
+@plain("cuMemAllocAsync")
+def plain_alloc_async(host: Host, _into: Cell, _nbytes: int, stream: Stream) -> Cost | None:
+    """While nobody has the stream's lock."""
+    return host.undisturbed("cuMemAllocAsync", stream.lock)
+
+
+@plain("cuMemFreeAsync")
+def plain_free_async(host: Host, _storage: object, stream: Stream) -> Cost | None:
+    """While nobody has the stream's lock; that the memory is live was seen in the turns before."""
+    return host.undisturbed("cuMemFreeAsync", stream.lock)

@@ -1,0 +1,200 @@
+"""Copies: by a kernel, by a copy engine, staged through the host, and between two GPUs."""
+
+from __future__ import annotations
+
+from stallprobes.engine.sim.clock import Call
+from stallprobes.engine.sim.device import Gpu, GpuContext, Storage, transfer_ns, us
+from stallprobes.engine.sim.engines import CopyEngine, HostEngine, RelayEngine, Staging
+from stallprobes.engine.sim.host import INVALID_VALUE, SUCCESS, Host, call
+from stallprobes.engine.sim.jobs import Job, Stream
+from stallprobes.engine.sim.locks import Lock
+from stallprobes.model import CopyAttributes, Space, StreamKind
+
+_MIB = 1 << 20
+# Smaller transfers are over before they are in anyone's way.
+_HEAVY_NS = 50_000
+
+
+def _fits(storage: object, nbytes: int) -> bool:
+    return isinstance(storage, Storage) and storage.live and nbytes <= storage.nbytes
+
+
+@call("cuMemcpyDtoDAsync")
+def d2d(host: Host, target: Storage, source: Storage, nbytes: int, stream: Stream) -> Call:
+    """(target, source, bytes, stream). Within a GPU a kernel does it."""
+    if not (_fits(target, nbytes) and _fits(source, nbytes)):
+        return INVALID_VALUE
+    if target.gpu is not source.gpu:
+        return (yield from _peer(host, target, source, nbytes, stream))
+    yield from host.pointers(host.took("cuMemcpyDtoDAsync"), stream)
+    _copy_kernel(host, nbytes, stream)
+    return SUCCESS
+
+
+@call("cuMemcpyBatchAsync")
+def d2d_batch(
+    host: Host, target: Storage, source: Storage, nbytes: int, _attributes: CopyAttributes, stream: Stream
+) -> Call:
+    """(target, source, bytes, attributes, stream): one copy. The wish for overlap changes nothing."""
+    if not (_fits(target, nbytes) and _fits(source, nbytes)):
+        return INVALID_VALUE
+    yield from host.pointers(host.took("cuMemcpyBatchAsync"), stream)
+    _copy_kernel(host, nbytes, stream)
+    return SUCCESS
+
+
+def _copy_kernel(host: Host, nbytes: int, stream: Stream) -> None:
+    figures, engine = host.world.profile.copy, host.world.profile.engine
+    ns = us(figures.d2d_base_us) + transfer_ns(nbytes, figures.d2d_gbps)
+    lead, gap = us(engine.start_us), us(engine.gap_us)
+    stream.submit(Job(host.clock, stream.context.gpu.graphics, ns, lead, gap, figures.d2d_threads, None, "d2d"))
+
+
+@call("cuMemcpyDtoHAsync")
+def d2h(host: Host, target: Storage, source: Storage, nbytes: int, stream: Stream) -> Call:
+    """(target, source, bytes, stream)."""
+    if not (_fits(target, nbytes) and _fits(source, nbytes)) or source.gpu is None:
+        return INVALID_VALUE
+    figures, gpu = host.world.profile.copy, source.gpu
+    if target.space is Space.PAGEABLE:
+        gbps = figures.warm_gbps if target.touched else figures.fresh_gbps
+        drag = host.world.profile.drag.warm if target.touched else host.world.profile.drag.fresh
+        call_ns = host.took("pageable cuMemcpyDtoHAsync")
+        yield from _staged(host, gpu.to_host, gpu, nbytes, gbps, figures.d2h_gbps, drag, call_ns, stream)
+        target.touched = True
+        return SUCCESS
+    yield from host.pointers(host.took("cuMemcpyDtoHAsync", kind="transfer"), stream)
+    stream.submit(_transfer(host, gpu.to_host, gpu, nbytes, figures.d2h_gbps, host.world.profile.drag.d2h, "d2h"))
+    return SUCCESS
+
+
+@call("cuMemcpyHtoDAsync")
+def h2d(host: Host, target: Storage, source: Storage, nbytes: int, stream: Stream) -> Call:
+    """(target, source, bytes, stream). To another GPU than the stream's, it takes the way of staged copies."""
+    if not (_fits(target, nbytes) and _fits(source, nbytes)) or target.gpu is None:
+        return INVALID_VALUE
+    figures, drags, gpu = host.world.profile.copy, host.world.profile.drag, target.gpu
+    if source.space is Space.PAGEABLE and nbytes > figures.inline_bytes:
+        call_ns = host.took("pageable cuMemcpyHtoDAsync")
+        upload = figures.upload_gbps
+        yield from _staged(host, gpu.to_gpu, gpu, nbytes, upload, figures.h2d_gbps, drags.upload, call_ns, stream)
+        return SUCCESS
+    if gpu is not stream.context.gpu:
+        ns = host.took("foreign cuMemcpyHtoDAsync", kind="transfer")
+    else:
+        name = "inline cuMemcpyHtoDAsync" if source.space is Space.PAGEABLE else "cuMemcpyHtoDAsync"
+        ns = host.took(name, kind="transfer")
+    yield from host.pointers(ns, stream)
+    job = _transfer(host, gpu.to_gpu, gpu, nbytes, figures.h2d_gbps, drags.h2d, "h2d")
+    if gpu is not stream.context.gpu:
+        channel = host.world.channel
+        stream.submit(job, channel.tail)
+        channel.tail = job
+    else:
+        stream.submit(job)
+    return SUCCESS
+
+
+def _transfer(host: Host, engine: CopyEngine, gpu: Gpu, nbytes: int, gbps: float, drag: float, what: str) -> Job:
+    figures = host.world.profile.copy
+    ns = us(figures.base_us) + transfer_ns(nbytes, gbps)
+    job = Job(host.clock, engine, ns, us(figures.start_us), us(figures.gap_us), what=what)
+    if ns > _HEAVY_NS and drag != 1:
+        job.on_start = lambda: _begin_drag(gpu, job, drag)
+    return job
+
+
+def _begin_drag(gpu: Gpu, job: Job, factor: float) -> None:
+    gpu.drag(factor, job.end)
+
+
+def _staged(
+    host: Host,
+    engine: CopyEngine,
+    gpu: Gpu,
+    nbytes: int,
+    gbps: float,
+    engine_gbps: float,
+    drag: float,
+    call_ns: int,
+    stream: Stream,
+) -> Call:
+    """A copy with pageable memory: this thread moves it, chunk by chunk.
+
+    The stream's lock is held from the wait for the work before it to its end; on the legacy default stream the
+    context's lock too.
+    """
+    clock, figures = host.clock, host.world.profile.copy
+    locks: list[Lock] = [stream.lock, stream.context.lock] if stream.kind is StreamKind.NULL else [stream.lock]
+    yield from host.look_around(stream)
+    yield from stream.lock.acquire(host)
+    yield from host.under(call_ns >> 3, stream.context.gpu.memory_lock)
+    if len(locks) > 1:
+        yield from stream.context.lock.acquire(host)
+    yield from clock.spend(call_ns - (call_ns >> 3))
+    may_begin = clock.event()
+    job = Job(clock, HostEngine(lambda _, ready: may_begin.succeed(ready)), 0, what="staged")
+    stream.submit(job)
+    yield may_begin
+    yield from clock.spend(max(engine.free_at - clock.now, 0))
+    total = us(figures.staging_base_us) + transfer_ns(nbytes, gbps)
+    chunk = min(figures.staging_chunk, nbytes)
+    period = max(transfer_ns(chunk, gbps), 1)
+    engine.staging.append(Staging(clock.now, clock.now + total, min(transfer_ns(chunk, engine_gbps), period), period))
+    write = us(figures.staging_write_us) if gbps > figures.fresh_gbps else 0
+    hold = min(us(figures.staging_hold_us) + write, period)
+    if nbytes >= figures.staging_chunk:
+        stream.context.staging.append((host, Staging(clock.now, clock.now + total, hold, period)))
+    if total > _HEAVY_NS and drag != 1:
+        gpu.drag(drag, clock.now + total)
+    yield from clock.spend(total)
+    job.ends(clock.now)
+    for lock in reversed(locks):
+        lock.release()
+    return SUCCESS
+
+
+@call("cuMemcpyPeerAsync")
+def peer(
+    host: Host,
+    target: Storage,
+    _target_context: GpuContext,
+    source: Storage,
+    _source_context: GpuContext,
+    nbytes: int,
+    stream: Stream,
+) -> Call:
+    """(target, its context, source, its context, bytes, stream)."""
+    if not (_fits(target, nbytes) and _fits(source, nbytes)):
+        return INVALID_VALUE
+    return (yield from _peer(host, target, source, nbytes, stream))
+
+
+def _peer(host: Host, target: Storage, source: Storage, nbytes: int, stream: Stream) -> Call:
+    figures, world = host.world.profile.copy, host.world
+    assert target.gpu is not None
+    assert source.gpu is not None
+    direct = any(context.gpu is target.gpu for context in stream.context.peers)
+    lead, gap = us(figures.start_us), us(figures.gap_us)
+    if direct:
+        yield from host.pointers(host.took("direct cuMemcpyPeerAsync"), stream)
+        ns = us(figures.peer_base_us) + transfer_ns(nbytes, figures.peer_gbps)
+        stream.submit(Job(host.clock, source.gpu.to_peer, ns, lead, gap, what="peer"))
+        return SUCCESS
+    extra = figures.relay_call_us_per_mib * nbytes / _MIB
+    before = world.channel.tail
+    if stream.unfinished() or (before is not None and before.end > host.clock.now):
+        extra += figures.relay_behind_us
+    yield from host.pointers(host.took("cuMemcpyPeerAsync") + us(extra), stream)
+    ns = us(figures.relay_base_us) + transfer_ns(nbytes, figures.relay_gbps)
+    half = transfer_ns(nbytes, figures.d2h_gbps)
+    job = Job(host.clock, RelayEngine(source.gpu.to_host, half), ns, lead, gap, what="staged peer")
+    blocks = world.profile.machine.staged_copies_block
+    if blocks:
+        yield from stream.context.lock.acquire(host)
+    stream.submit(job, world.channel.tail)
+    world.channel.tail = job
+    if blocks:
+        yield from host.seen([job])
+        stream.context.lock.release()
+    return SUCCESS

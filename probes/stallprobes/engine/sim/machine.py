@@ -1,0 +1,209 @@
+"""A program's names become things on the simulated machine, and its ops become steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from stallprobes.engine.backend import Unsupported
+from stallprobes.engine.board import Slice
+from stallprobes.engine.sim import allocations, contexts, copies, launches, outside, streams
+from stallprobes.engine.sim.clock import Call
+from stallprobes.engine.sim.device import Cell, EventHandle, Function, Gate, GpuContext, GraphHandle, Storage, World
+from stallprobes.engine.sim.dice import Cost
+from stallprobes.engine.sim.host import CALLS, PLAIN, Host
+from stallprobes.engine.sim.steps import Step, step
+from stallprobes.engine.sim.turns import Turns
+from stallprobes.model import (
+    Arg,
+    Buffer,
+    Context,
+    CopyAttributes,
+    Device,
+    Event,
+    Graph,
+    HostFunction,
+    Image,
+    Kernel,
+    KernelArgs,
+    Lane,
+    Load,
+    Op,
+    Part,
+    Probe,
+    Resource,
+    Space,
+    Stream,
+    StreamKind,
+    Text,
+    Word,
+)
+
+# Each of them has registered its calls.
+FAMILIES = (allocations, contexts, copies, launches, outside, streams)
+
+_GREEN = "green"
+_PRIMARY = "primary"
+_NVML = "nvml:"
+
+
+class Machine:
+    """Makes what probes name, once for each distinct resource."""
+
+    def __init__(self, world: World, watchdog_ns: int, max_memory: int) -> None:
+        self.world = world
+        self._watchdog_ns = watchdog_ns
+        self._max_memory = max_memory
+        self._device_bytes = 0
+        self._contexts: dict[Context, GpuContext] = {}
+        self._things: dict[tuple[str, Resource], Any] = {}
+        self._gates: list[Gate] = []
+
+    def turns(self, probe: Probe, part: Slice, seed: int) -> Turns:
+        """The thread of ``probe``. Raises Unsupported when this machine has not got what it needs."""
+        program = probe.program
+        host = Host(self.world, probe.name, seed)
+        if program.context is not None:
+            host.contexts.append(self._context(program.context))
+        lanes = program.lanes()
+
+        def steps(ops: Sequence[Op], lanes: Sequence[Lane]) -> tuple[Step, ...]:
+            return tuple(
+                step(op, self._begin(op, host), partial(self._cell, probe.name), lanes, self._plain(op, host))
+                for op in ops
+            )
+
+        return Turns(
+            probe,
+            host,
+            part,
+            (steps(program.setup, ()), steps(program.ops, lanes), steps(program.teardown, ())),
+            None if program.guard is None else (self._cell(probe.name, program.guard.word), program.guard.ahead),
+            None if program.proof is None else self._cell(probe.name, program.proof),
+        )
+
+    def open_gates(self) -> None:
+        """Let everyone through who waits at a gate."""
+        for gate in self._gates:
+            gate.word.put(1)
+
+    @property
+    def contexts(self) -> list[str]:
+        """The contexts in words."""
+        return [context.name for context in self._contexts.values()]
+
+    def _begin(self, op: Op, host: Host) -> Callable[[], Call]:
+        """A function that makes the call, its Loads read at that time."""
+        if op.fn.startswith(_NVML):
+            return partial(outside.nvml, host, op.fn[len(_NVML) :])
+        if op.fn not in CALLS:
+            raise Unsupported(f"the simulated GPU does not know {op.fn}")
+        self._allowed(op)
+        call = CALLS[op.fn]
+        args = [self._value(host.name, arg) for arg in op.args]
+        loads = [number for number, arg in enumerate(op.args) if isinstance(arg, Load)]
+        if not loads:
+            return partial(call, host, *args)
+
+        def begin() -> Call:
+            now = [arg.value if number in loads else arg for number, arg in enumerate(args)]
+            return call(host, *now)
+
+        return begin
+
+    def _plain(self, op: Op, host: Host) -> Callable[[], Cost | None] | None:
+        """When the call is nothing but a time, if it ever is: arguments that are Loads do not matter then."""
+        if op.fn.startswith(_NVML):
+            return partial(outside.plain_nvml, host, op.fn[len(_NVML) :])
+        if op.fn not in PLAIN or op.into is not None:
+            return None
+        return partial(PLAIN[op.fn], host, *(self._value(host.name, arg) for arg in op.args))
+
+    def _allowed(self, op: Op) -> None:
+        machine = self.world.profile.machine
+        if op.fn == "cuMemcpyBatchAsync" and not machine.batch_copies:
+            raise Unsupported(f"{machine.title} with CUDA {machine.cuda} has no cuMemcpyBatchAsync")
+        if op.fn == "cuCtxEnablePeerAccess" and not machine.peer_access:
+            raise Unsupported(f"the GPUs of {machine.title} cannot reach each other's memory")
+
+    def _value(self, probe: str, arg: Arg) -> Any:
+        match arg:
+            case int():
+                return arg
+            case Load(word):
+                return self._cell(probe, word)
+            case Part(buffer, _):
+                return self._value(probe, buffer)
+            case KernelArgs(duration_ns, started):
+                return duration_ns, None if started is None else self._cell(probe, started)
+            case Context():
+                return self._context(arg)
+            case Image() | Text() | CopyAttributes():
+                return arg
+            case Device(index):
+                return index
+            case _:
+                return self._thing(probe, arg)
+
+    def _thing(self, probe: str, resource: Resource) -> Any:
+        owner = "" if getattr(resource, "shared", False) else probe
+        key = owner, resource
+        if key not in self._things:
+            self._things[key] = self._make(probe, resource)
+        return self._things[key]
+
+    def _cell(self, probe: str, word: Word) -> Cell:
+        cell: Cell = self._thing(probe, word)
+        return cell
+
+    def _make(self, probe: str, resource: Resource) -> Any:
+        match resource:
+            case Word():
+                return Cell()
+            case Stream(_, context, StreamKind.NULL):
+                return self._context(context).null
+            case Stream(name, context, kind):
+                return self._context(context).stream(kind, name)
+            case Buffer(_, Space.DEVICE, nbytes, context):
+                self._device_bytes += nbytes
+                if self._device_bytes > self._max_memory:
+                    raise Unsupported(
+                        f"the probes' buffers take more than the {self._max_memory} bytes of GPU memory they may"
+                    )
+                gpu = self._context(context).gpu
+                if nbytes > gpu.free_bytes:
+                    raise Unsupported(f"the simulated GPU has no {nbytes} bytes left for {resource.name}")
+                gpu.free_bytes -= nbytes
+                return Storage(Space.DEVICE, nbytes, gpu)
+            case Buffer(_, space, nbytes, _):
+                return Storage(space, nbytes)
+            case Event(_, _, timing):
+                return EventHandle(timing)
+            case Kernel(name, _):
+                return Function(spins=name == "spin")
+            case Graph(_, _, nodes, _):
+                return GraphHandle(nodes)
+            case HostFunction(_, word, forced, _):
+                # The session's watchdog goes before the program's own patience, as on the CUDA side.
+                gate = Gate(self._cell(probe, word), self._cell(probe, forced), self._watchdog_ns)
+                self._gates.append(gate)
+                return gate
+            case _:
+                raise Unsupported(f"the simulated GPU does not know a {type(resource).__name__.lower()}")
+
+    def _context(self, context: Context) -> GpuContext:
+        if context in self._contexts:
+            return self._contexts[context]
+        machine = self.world.profile.machine
+        if context.device >= len(self.world.gpus):
+            raise Unsupported(f"it needs {context.device + 1} GPUs, the simulated {machine.title} has {machine.gpus}")
+        within = None
+        if context.name == _GREEN:
+            if not machine.green_contexts:
+                raise Unsupported(f"{machine.title} with CUDA {machine.cuda} has no green contexts")
+            within = self._context(Context(_PRIMARY, context.device))
+        world = self.world
+        made = GpuContext(world.clock, context.name, world.gpus[context.device], world.reaction, within)
+        self._contexts[context] = made
+        return made

@@ -1,0 +1,336 @@
+"""The figures of a simulated machine: read from TOML, checked, and changed by ``--sim-set``.
+
+A file may name a ``base`` profile and then holds only what is different. Times are in microseconds in the files, as
+data sheets give them, and in nanoseconds everywhere else.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from difflib import get_close_matches
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from stallprobes.engine.sim.dice import Cost
+from stallprobes.engine.sim.figures import SECTIONS, Copy, Drag, Engine, Locks, Machine, Memory
+
+DEFAULT = "h200"
+_MOST = 1e9
+# How far a 99th percentile may lie above its median; the tables of quantiles end somewhere.
+_WIDEST = 1e6
+# Figures of the section locks that are a median and a 99th percentile.
+_PAIRS = tuple((f"{name}_us", f"{name}_p99_us") for name in ("spin_react", "wake", "timer", "poll"))
+
+
+class ProfileError(Exception):
+    """A profile or a setting that cannot be used; the message is one sentence for the user (exit code 2)."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A simulated machine. ``calls``: median and 99th percentile of each API call with nothing else going on, us."""
+
+    name: str
+    source: str
+    settings: Mapping[str, str]
+    machine: Machine
+    engine: Engine
+    copy: Copy
+    locks: Locks
+    memory: Memory
+    drag: Drag
+    calls: Mapping[str, tuple[float, float]]
+
+    def cost(self, call: str) -> Cost:
+        """What ``call`` takes. Raises KeyError when the profile has no figure for it."""
+        return self._costs[call]
+
+    @property
+    def title(self) -> str:
+        """The machine in words."""
+        machine = self.machine
+        return f"{machine.gpus} × {machine.title}" if machine.gpus > 1 else machine.title
+
+    @property
+    def label(self) -> str:
+        """The name, with what was set otherwise: what results of it are marked with."""
+        changed = ", ".join(f"{key}={value}" for key, value in self.settings.items())
+        return f"{self.name} with {changed}" if changed else self.name
+
+    @cached_property
+    def _costs(self) -> dict[str, Cost]:
+        return {call: Cost(1000 * p50, 1000 * p99) for call, (p50, p99) in self.calls.items()}
+
+    @property
+    def react(self) -> Cost:
+        """How soon a spinning thread sees a free lock."""
+        return Cost(1000 * self.locks.spin_react_us, 1000 * self.locks.spin_react_p99_us)
+
+    @property
+    def wake(self) -> Cost:
+        """How long a sleeping thread takes to wake."""
+        return Cost(1000 * self.locks.wake_us, 1000 * self.locks.wake_p99_us)
+
+    @property
+    def timer(self) -> Cost:
+        """How late a sleep ends."""
+        return Cost(1000 * self.locks.timer_us, 1000 * self.locks.timer_p99_us)
+
+    @property
+    def poll(self) -> Cost:
+        """How late a waiting thread sees that the GPU is done."""
+        return Cost(1000 * self.locks.poll_us, 1000 * self.locks.poll_p99_us)
+
+
+def names() -> tuple[str, ...]:
+    """The profiles that come with the package, the default one first."""
+    found = sorted(entry.name[:-5] for entry in _folder().iterdir() if entry.name.endswith(".toml"))
+    return tuple(sorted(found, key=lambda name: name != DEFAULT))
+
+
+def load(name: str | None = None, settings: Mapping[str, str] | None = None) -> Profile:
+    """The profile called ``name`` (None: the default one), or the one in the file that ``name`` is the path of, if
+    that ends in ``.toml``; with ``settings`` in place of its own figures.
+
+    Raises ProfileError when there is none, it is damaged, or a setting does not fit.
+    """
+    name = DEFAULT if name is None else name
+    data = _read(name)
+    label = _label(name)
+    plain = _build(label, data, {})
+    if not settings:
+        return plain
+    for key, value in settings.items():
+        _set(data, key, value)
+    return _build(label, data, dict(settings))
+
+
+def _label(name: str) -> str:
+    """What results are marked with; a file must not pass for a profile of the package."""
+    stem = Path(name).stem
+    return stem if name.endswith(".toml") and stem not in names() else name
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """``KEY=VALUE`` as a pair, for ``Options.sim_set``. Raises ProfileError when it is none, or nobody knows the key.
+
+    Whether the value fits is seen by ``load``.
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not key or not value:
+        raise ProfileError(f"--sim-set takes KEY=VALUE, such as timeslice_us=4000, not {text!r}")
+    _place(key, _keys(_read(DEFAULT)))
+    return key, value
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One figure that can be set: its full key, its value as text, and what it is."""
+
+    key: str
+    value: str
+    what: str
+
+
+def settable(name: str | None = None) -> list[Setting]:
+    """Every figure of the profile ``name`` that can be set, in the order of the sections. Raises ProfileError."""
+    loaded = load(name)
+    found = []
+    for section, kind in SECTIONS.items():
+        for item in fields(kind):
+            if item.type != "str":
+                value = getattr(getattr(loaded, section), item.name)
+                text = str(value).lower() if isinstance(value, bool) else f"{value:g}"
+                what = str(item.metadata.get("what", item.name.replace("_", " ")))
+                found.append(Setting(f"{section}.{item.name}", text, what))
+    for call, (median, p99) in loaded.calls.items():
+        found.append(Setting(f"calls.{call}", f"{median:g}/{p99:g}", "median and 99th percentile of the call, us"))
+    return found
+
+
+def _folder() -> Any:
+    return resources.files("stallprobes.engine.sim") / "profiles"
+
+
+def _read(name: str) -> dict[str, Any]:
+    if name.endswith(".toml"):
+        place: Any = Path(name)
+        where = name
+    elif name in names():
+        place = _folder() / f"{name}.toml"
+        where = f"profile {name}"
+    else:
+        raise ProfileError(f"there is no profile {name!r}{_nearest(name, names())}; there are {', '.join(names())}")
+    try:
+        data = tomllib.loads(place.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProfileError(f"{where} cannot be read: {error.strerror or error}") from error
+    except RecursionError as error:
+        raise ProfileError(f"{where} is damaged: it is nested too deeply") from error
+    except ValueError as error:
+        # What TOML and UTF-8 do not allow, and integers of thousands of digits.
+        raise ProfileError(f"{where} is damaged: {error}") from error
+    base = data.pop("base", None)
+    if base is None:
+        return data
+    if base == name or base not in names():
+        raise ProfileError(f"{where} is damaged: its base {base!r} is not one of {', '.join(names())}")
+    data.setdefault("source", f"not given; what it does not say is as in {base}")
+    return _over(_read(base), data)
+
+
+def _over(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """``base`` with what ``data`` says otherwise, section by section."""
+    found = dict(base)
+    for key, value in data.items():
+        old = base.get(key)
+        found[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+    return found
+
+
+def _build(name: str, data: dict[str, Any], settings: Mapping[str, str]) -> Profile:
+    where = f"profile {name}"
+    known = {*SECTIONS, "source", "calls"}
+    for key in data:
+        if key not in known:
+            raise ProfileError(f"{where} is damaged: nobody knows {key!r}{_nearest(key, known)}")
+    source = data.get("source")
+    if not isinstance(source, str):
+        raise ProfileError(f"{where} is damaged: it does not say its source")
+    _check(where, "source", "str", None, source)
+    sections = {key: _section(where, key, kind, data.get(key)) for key, kind in SECTIONS.items()}
+    for median, p99 in _PAIRS:
+        _check_pair(where, f"locks.{median}", getattr(sections["locks"], median), getattr(sections["locks"], p99))
+    calls = _calls(where, data.get("calls"))
+    return Profile(name=name, source=source, settings=settings, calls=calls, **sections)
+
+
+def _section(where: str, section: str, kind: type[Any], data: object) -> Any:
+    if not isinstance(data, dict):
+        raise ProfileError(f"{where} is damaged: it has no section {section}")
+    known = {item.name: item for item in fields(kind)}
+    for key in data:
+        if key not in known:
+            raise ProfileError(f"{where} is damaged: nobody knows {section}.{key}{_nearest(key, known)}")
+    for key, item in known.items():
+        if key not in data and item.default is MISSING:
+            raise ProfileError(f"{where} is damaged: {section}.{key} is missing")
+        if key in data:
+            _check(where, f"{section}.{key}", str(item.type), item.metadata.get("above"), data[key])
+    return kind(**data)
+
+
+def _check(where: str, key: str, kind: str, above: float | None, value: object) -> None:
+    wanted = {"str": "a text", "bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
+    fine = {
+        "str": isinstance(value, str),
+        "bool": isinstance(value, bool),
+        "int": isinstance(value, int) and not isinstance(value, bool),
+        "float": isinstance(value, (int, float)) and not isinstance(value, bool),
+    }[kind]
+    if not fine or (isinstance(value, str) and not value.isprintable()):
+        raise ProfileError(f"{where}: {key} is {value!r}, it must be {wanted}")
+    if isinstance(value, (int, float)) and kind in ("int", "float"):
+        if isinstance(value, int) and value > _MOST:
+            # An integer may have more digits than Python writes.
+            raise ProfileError(f"{where}: {key} is too large, it must be {wanted} up to {_MOST:.0f}")
+        if not value <= _MOST:
+            raise ProfileError(f"{where}: {key} is {value}, it must be {wanted} up to {_MOST:.0f}")
+        if above is not None and value <= above:
+            raise ProfileError(f"{where}: {key} is {value}, it must be above {above:g}")
+        if value < 0:
+            raise ProfileError(f"{where}: {key} is {value}, it must not be below 0")
+
+
+def _calls(where: str, data: object) -> dict[str, tuple[float, float]]:
+    if not isinstance(data, dict):
+        raise ProfileError(f"{where} is damaged: it has no section calls")
+    found = {}
+    for call, pair in data.items():
+        numbers = pair if isinstance(pair, list) else []
+        for number in numbers:
+            _check(where, f"calls.{call}", "float", None, number)
+        if len(numbers) != 2 or numbers[0] > numbers[1] or (numbers[0] == 0 and numbers[1] > 0):
+            raise ProfileError(f"{where}: calls.{call} is {pair!r}, it must be [median, 99th percentile] in us")
+        _check_pair(where, f"calls.{call}", *numbers)
+        found[call] = (float(numbers[0]), float(numbers[1]))
+    known = _read(DEFAULT)["calls"]
+    for call in found:
+        if call not in known:
+            raise ProfileError(f"{where} is damaged: nobody knows calls.{call}{_nearest(call, known)}")
+    for call in known:
+        if call not in found:
+            raise ProfileError(f"{where} is damaged: calls.{call} is missing")
+    return found
+
+
+def _check_pair(where: str, key: str, median: float, p99: float) -> None:
+    if not median <= p99:
+        raise ProfileError(f"{where}: {key} is {median:g}, it must not be above its 99th percentile, {p99:g}")
+    if p99 > median * _WIDEST > 0:
+        raise ProfileError(f"{where}: {key} is {median:g}, too far below its 99th percentile, {p99:g}")
+
+
+def _keys(data: Mapping[str, Any]) -> list[str]:
+    figures = [f"{section}.{item.name}" for section, kind in SECTIONS.items() for item in fields(kind)]
+    return [*figures, *(f"calls.{call}" for call in data.get("calls", {}))]
+
+
+def _place(key: str, known: Iterable[str]) -> tuple[str, str]:
+    """Section and name of ``key``, which may leave the section out where the name alone is clear."""
+    known = list(known)
+    found = [full for full in known if key in (full, full.partition(".")[2])]
+    if not found:
+        short = [full.partition(".")[2] for full in known]
+        raise ProfileError(f"the profile has no setting {key!r}{_nearest(key, [*known, *short])}")
+    if len(found) > 1:
+        raise ProfileError(f"the setting {key!r} could be {' or '.join(found)}: write one of them")
+    section, _, name = found[0].partition(".")
+    return section, name
+
+
+def _set(data: dict[str, Any], key: str, text: str) -> None:
+    section, name = _place(key, _keys(data))
+    if section == "calls":
+        data["calls"][name] = _pair(key, text, data["calls"][name])
+        return
+    kind = next(str(item.type) for item in fields(SECTIONS[section]) if item.name == name)
+    above = next(item.metadata.get("above") for item in fields(SECTIONS[section]) if item.name == name)
+    value: object = text
+    if kind == "bool":
+        value = {"true": True, "false": False}.get(text.lower(), text)
+    elif kind in ("int", "float"):
+        value = _parsed(text)
+    _check("--sim-set", f"{section}.{name}", kind, above, value)
+    data.setdefault(section, {})[name] = value
+
+
+def _parsed(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _pair(key: str, text: str, old: list[float]) -> list[float]:
+    """``MEDIAN/P99`` or ``MEDIAN``, where the 99th percentile keeps its distance."""
+    parts = [_parsed(part) for part in text.split("/")]
+    if len(parts) not in (1, 2) or not all(isinstance(part, (int, float)) for part in parts):
+        raise ProfileError(f"--sim-set: {key} is {text!r}, it must be MEDIAN or MEDIAN/P99 in us")
+    for part in parts:
+        _check("--sim-set", key, "float", None, part)
+    median = float(parts[0])
+    if len(parts) == 2:
+        return [median, float(parts[1])]
+    return [median, median * old[1] / old[0] if old[0] else median]
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, list(known), 1)
+    return f", did you mean {close[0]}?" if close else ""

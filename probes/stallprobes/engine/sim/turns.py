@@ -1,0 +1,276 @@
+"""A probe's thread: setup, turns at its pace, teardown, as the compiled loop does it, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stallprobes.engine.board import (
+    ERROR_CODE,
+    ERROR_NS,
+    ERROR_OP,
+    HEARTBEAT_NS,
+    INFLIGHT_OP,
+    INFLIGHT_SINCE_NS,
+    INTENDED_LANE,
+    INTENDED_NS,
+    LEAD_NS,
+    MISSED,
+    ON_SINCE_NS,
+    PERIOD_NS,
+    PROOF,
+    RUN,
+    STATE,
+    TURNS,
+    Slice,
+    State,
+)
+from stallprobes.engine.sim.bulk import Bulk
+from stallprobes.engine.sim.clock import Call, Wait
+from stallprobes.engine.sim.device import Cell
+from stallprobes.engine.sim.dice import FACES, Dice
+from stallprobes.engine.sim.host import Host
+from stallprobes.engine.sim.recorder import Recorder
+from stallprobes.engine.sim.steps import Step
+from stallprobes.model import Probe
+
+PARKED_STEP_NS = 1_000_000
+GUARD_STEP_NS = 100_000
+WAIT_SLICE_NS = 50_000_000
+SPIN_BELOW_NS = 100_000
+
+_RUNNING = int(State.RUNNING)
+_PARKED = int(State.PARKED)
+_ENDED = int(State.ENDED)
+_ERROR = int(State.ERROR)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A made-up stall as the thread meets it: ``lane`` is the phase's, ``aggressor`` the words of the other probe."""
+
+    lane: int
+    aggressor: Any
+    at_least_ns: int
+    every: int
+
+    def due(self, took_ns: int, dice: Dice) -> bool:
+        """Whether this call, which took ``took_ns``, is one of those to stall."""
+        return bool(self.aggressor[RUN]) and dice.roll() * self.every < FACES and took_ns < self.at_least_ns
+
+
+class Turns:
+    """One probe's thread and its slice of the board."""
+
+    def __init__(
+        self,
+        probe: Probe,
+        host: Host,
+        part: Slice,
+        steps: tuple[Sequence[Step], Sequence[Step], Sequence[Step]],
+        guard: tuple[Cell, int] | None,
+        proof: Cell | None,
+    ) -> None:
+        """``steps``: of setup, of a turn, of teardown."""
+        self.probe = probe
+        self.host = host
+        self._recorder = Recorder(part)
+        self.words = self._recorder.words
+        self._setup, self._ops, self._teardown = steps
+        self._guard = guard
+        self._proof = proof
+        self._bulk = Bulk(host, self._recorder, self._ops) if guard is None else None
+        self._poke: Any = None
+        self._last_on = False
+        self._plant: Planted | None = None
+        self.settled: Any = host.clock.event()
+        # Each parked thread looks for its RUN word at moments of its own.
+        self._late = host.dice.roll() * PARKED_STEP_NS // FACES
+        self._drift = 0
+
+    def plant(self, planted: Planted) -> None:
+        """Have some of its calls stall from now on."""
+        self._plant = planted
+
+    @property
+    def changed(self) -> bool:
+        """Whether it was switched since it was told last."""
+        return bool((self.words[RUN] != 0) != self._last_on or self.host.world.quit)
+
+    def switched(self, drift_ns: int) -> None:
+        """Have a parked or held back thread look at its words, which have changed, ``drift_ns`` later at least."""
+        if self.changed:
+            self._last_on = self.words[RUN] != 0
+            self._drift = drift_ns
+            if self._poke is not None:
+                poke, self._poke = self._poke, None
+                poke.succeed()
+
+    def report(self) -> None:
+        """Copy the proof to the board, and show a thread that only waits for its turn as alive."""
+        if self._bulk is not None:
+            self._bulk.flush()
+        if self._proof is not None:
+            self.words[PROOF] = self._proof.value
+        if self._poke is not None:
+            self.words[HEARTBEAT_NS] = self.host.clock.now
+
+    def live(self) -> Wait:
+        """The thread, from its setup to its end."""
+        done = yield from self._once(self._setup)
+        if done:
+            self.words[STATE] = _PARKED
+            self.settled.succeed()
+            ended = yield from self._run()
+            if ended:
+                self.words[STATE] = _ENDED
+                yield from self._once(self._teardown)
+        else:
+            self.settled.succeed()
+
+    def _once(self, steps: Sequence[Step]) -> Call:
+        """Setup or teardown: every op, unmeasured. 0 when one returned a wrong code."""
+        for number, each in enumerate(steps, 1):
+            for _ in range(each.repeat):
+                result = yield from each.begin()
+                if self._wrong(each, result):
+                    self._fail(result, -number)
+                    return 0
+        return 1
+
+    def _wrong(self, each: Step, result: Any) -> bool:
+        if each.into is not None:
+            each.into.put(result)
+            return False
+        return result not in each.ok
+
+    def _fail(self, code: int, op: int) -> None:
+        words = self.words
+        words[ERROR_CODE] = code
+        words[ERROR_NS] = self.host.clock.now
+        words[ERROR_OP] = op
+        words[STATE] = _ERROR
+
+    def _wait_for_poke(self) -> Wait:
+        self._poke = self.host.clock.event()
+        yield self._poke
+
+    def _parked(self) -> Wait:
+        """Wait until RUN is 1, which it hears of a little later."""
+        self.words[STATE] = _PARKED
+        while self.words[RUN] == 0 and not self.host.world.quit:
+            yield from self._wait_for_poke()
+            yield from self.host.clock.spend(self._drift + self._late)
+
+    def _held_back(self, word: Cell, ahead: int) -> Wait:
+        """Wait until the guard's word has come closer, looked at each 100 us."""
+        clock, began = self.host.clock, self.host.clock.now
+
+        def poke() -> None:
+            if self._poke is not None:
+                woken, self._poke = self._poke, None
+                woken.succeed()
+
+        word.watch(poke)
+        yield from self._wait_for_poke()
+        word.unwatch(poke)
+        yield from clock.spend(-(clock.now - began) % GUARD_STEP_NS or GUARD_STEP_NS)
+
+    def _run(self) -> Call:
+        """Turns until told to quit; 0 when a call returned a wrong code."""
+        host, words, recorder = self.host, self.words, self._recorder
+        clock, world = host.clock, host.world
+        intended_lane, lead = words[INTENDED_LANE], words[LEAD_NS]
+        gap = round(world.profile.locks.loop_ns)
+        timer, plant, rings = world.timer, self._plant, world.rings
+        period = due = last = 0
+        on = False
+        while not world.quit:
+            now = clock.now
+            words[HEARTBEAT_NS] = now
+            if words[RUN] == 0:
+                on = False
+                yield from self._parked()
+                continue
+            pace = words[PERIOD_NS]
+            if not on:
+                on = True
+                period, due = pace, now
+                words[ON_SINCE_NS] = now
+                words[STATE] = _RUNNING
+            elif pace != period:
+                period, due = pace, max(last + pace, now)
+            if self._guard is not None and words[TURNS] - self._guard[0].value >= self._guard[1]:
+                yield from self._held_back(*self._guard)
+                due = max(due, clock.now)
+                continue
+            if period > 0 and now < due:
+                until = due
+                if period >= SPIN_BELOW_NS and now < due - lead:
+                    awake = min(due - lead, now + WAIT_SLICE_NS) + timer.draw(host.dice)
+                    # Once awake for a turn it looks at the clock until that is due.
+                    until = max(due, awake) if now + WAIT_SLICE_NS >= due - lead else awake
+                    host.sleeps(awake - now)
+                yield clock.timeout(until - now)
+                continue
+            if period == 0:
+                due = now
+                if self._bulk is not None and words[TURNS] > 0 and self._bulk.turns(gap):
+                    last = words[INTENDED_NS]
+                    continue
+            words[INTENDED_NS] = due
+            first = words[TURNS] == 0
+            measured = False
+            measured_end = end = now
+            for number, each in enumerate(self._ops, 1):
+                for _ in range(each.repeat):
+                    began = clock.now + gap
+                    if clock.clear(began):
+                        clock.skip(began)
+                    else:
+                        yield clock.timeout(gap)
+                    words[INFLIGHT_SINCE_NS] = began
+                    words[INFLIGHT_OP] = number
+                    result = yield from each.begin()
+                    end = clock.now
+                    if plant is not None and each.lane == plant.lane and plant.due(end - began, host.dice):
+                        yield clock.timeout(began + plant.at_least_ns - end)
+                        end = clock.now
+                    words[INFLIGHT_OP] = 0
+                    if result != 0 and self._wrong(each, result):
+                        self._fail(result, number)
+                        return 0
+                    lane = each.lane
+                    if lane < 0:
+                        continue
+                    measured = True
+                    measured_end = end
+                    value = end - began
+                    if each.value is not None:
+                        if result != 0:
+                            continue
+                        value = round(each.value.value * 1e6)
+                    if first:
+                        recorder.first(lane, value)
+                        if each.label >= 0:
+                            recorder.first(each.label, value)
+                    else:
+                        recorder.count(lane, value)
+                        if each.label >= 0:
+                            recorder.count(each.label, value)
+                    if rings:
+                        recorder.push(end, lane, value)
+            late = measured_end - due
+            if measured and first:
+                recorder.first(intended_lane, late)
+            elif measured:
+                recorder.count(intended_lane, late)
+                if late > period > 0:
+                    recorder.passed(intended_lane, late, period)
+            passed = (end - due - 1) // period if period > 0 and end > due else 0
+            words[MISSED] += passed
+            last = due + passed * period
+            due = last + period
+            words[TURNS] += 1
+        return 1

@@ -1,0 +1,127 @@
+"""The threads of an engine: one for each probe, from its setup ops to its teardown ops."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+from stallprobes.engine.backend import EXIT_ENGINE, BackendError, Trouble
+from stallprobes.engine.board import ERROR_CODE, ERROR_OP, GUARD_ADDRESS, GUARD_AHEAD, PROOF, STATE, Board, State
+from stallprobes.engine.host_memory import read
+from stallprobes.engine.loop import Runner
+from stallprobes.engine.op_table import Table, failed_op
+from stallprobes.model import Op, Probe, op_name
+
+Explain = Callable[[Op, int], tuple[str, bool]]
+
+_PR_SET_NAME = 15
+_PR_SET_TIMERSLACK = 29
+_SETTLE_STEP_S = 0.001
+
+
+class ProbeThread:
+    """Runs one probe's tables. ``before`` is called in the thread first of all, to make a context current."""
+
+    def __init__(self, probe: Probe, table: Table, board: Board, before: Callable[[], None] | None = None) -> None:
+        self.probe = probe
+        self._table = table
+        self._before = before
+        self._part = board[probe.name]
+        self._part.words[GUARD_ADDRESS] = table.guard_address
+        self._part.words[GUARD_AHEAD] = table.guard_ahead
+        self._runner = Runner(table.ops, table.setup, table.teardown, self._part, board.header)
+        self._thread = threading.Thread(target=self._run, name=probe.name, daemon=True)
+        self._reported = False
+        self.error: BaseException | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    @property
+    def settled(self) -> bool:
+        """Whether its setup is over, well or badly."""
+        return bool(self._part.words[STATE] != State.NEW) or not self._thread.is_alive()
+
+    def copy_proof(self) -> None:
+        """Copy the word in which the GPU counts, if the program has one, to the board."""
+        if self._table.proof_address:
+            self._part.words[PROOF] = read(self._table.proof_address)
+
+    def trouble(self, explain: Explain) -> Trouble | None:
+        """The wrong return code that stopped the probe; told once."""
+        if self._reported or self._part.words[STATE] != State.ERROR:
+            return None
+        self._reported = True
+        op = failed_op(self.probe.program, int(self._part.words[ERROR_OP]))
+        code = int(self._part.words[ERROR_CODE])
+        text, fatal = explain(op, code)
+        return Trouble(self.probe.name, op_name(op), code, text, fatal)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the thread's end; False when it has not ended in time."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        libc = ctypes.CDLL(None)
+        # The default slack of 50 us would be in every sleep.
+        libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        libc.prctl(_PR_SET_NAME, self.probe.name.encode()[:15], 0, 0, 0)
+        try:
+            if self._before is not None:
+                self._before()
+            self._runner()
+        except BaseException as error:
+            traceback.print_exc()
+            self.error = error
+
+
+class Crew:
+    """All probe threads of an engine."""
+
+    def __init__(self) -> None:
+        self._threads: list[ProbeThread] = []
+
+    def add(self, probe: Probe, table: Table, board: Board, before: Callable[[], None] | None = None) -> None:
+        """One more probe; to be added before ``start``."""
+        self._threads.append(ProbeThread(probe, table, board, before))
+
+    def start(self) -> None:
+        """Start all, one setup after the other, and return when each stands parked or has failed.
+
+        Raises BackendError when a thread could not even begin.
+        """
+        for thread in self._threads:
+            thread.start()
+            while not thread.settled:
+                time.sleep(_SETTLE_STEP_S)
+        self._raise_error()
+
+    def poll(self, explain: Explain) -> list[Trouble]:
+        """Copy proofs and report new troubles; ``explain`` gives a code's text and whether it is fatal to all.
+
+        Raises BackendError when a thread met an error that is not a return code.
+        """
+        self._raise_error()
+        for thread in self._threads:
+            thread.copy_proof()
+        found = (thread.trouble(explain) for thread in self._threads)
+        return [trouble for trouble in found if trouble is not None]
+
+    def stop(self, deadline_s: float) -> bool:
+        """Wait until all ended, which the board's QUIT word tells them to; False when one has not in time."""
+        until = time.monotonic() + deadline_s
+        ended = [thread.join(max(until - time.monotonic(), 0)) for thread in self._threads]
+        return all(ended)
+
+    def _raise_error(self) -> None:
+        for thread in self._threads:
+            if isinstance(thread.error, BackendError):
+                raise thread.error
+            if thread.error is not None:
+                what = f"{type(thread.error).__name__}: {thread.error}"
+                raise BackendError(EXIT_ENGINE, f"{thread.probe.name}: its thread ended with {what}")

@@ -1,0 +1,108 @@
+"""Record one bench without a screen: quiet, what disturbs, quiet again, into a file that the screen replays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from stallprobes.engine.backend import Options
+from stallprobes.engine.session import Session
+from stallprobes.live.analyzer import Scope
+from stallprobes.live.observation import READY, SIM, Bench, EngineStatus, Frame
+from stallprobes.live.recording import Recorder
+from stallprobes.machine.telemetry import Telemetry
+from stallprobes.model import Role
+
+STEP_S = 0.1
+_LONGEST_QUIET_S = 30.0
+_AFTER_S = 2.0
+
+
+def capture(
+    bench: Bench,
+    path: Path,
+    *,
+    options: Options,
+    seconds: float,
+    uuid: str | None = None,
+    wall_s: float | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Scope:
+    """Record ``bench`` to ``path``: quiet until it is measured, ``seconds`` with all aggressors on, 2 s without.
+
+    ``uuid`` names the GPU whose NVML values are recorded too. ``wall_s`` is the time of day to begin at, in place of
+    the real one. ``stop`` is asked every tenth of a second. Returns the scope that saw it all.
+
+    Raises RecordingError, EngineFailed or Unsupported.
+    """
+    recorder = Recorder(path)
+    telemetry = None
+    session = Session(bench.probes, backend=bench.backend, options=options)
+    try:
+        info = session.start()
+        if bench.backend == SIM:
+            facts = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
+            bench = replace(bench, gpu=str(info.get("gpu")).removesuffix(" (SIMULATED)"), facts=facts)
+        if uuid is not None:
+            telemetry = Telemetry(uuid)
+            telemetry.start()
+        taker = _Taker(session, bench, recorder, telemetry, wall_s, stop)
+        aggressors = [probe.name for probe in bench.probes if probe.role is Role.AGGRESSOR]
+        session.set_running([probe.name for probe in bench.probes if probe.role is not Role.AGGRESSOR])
+        taker.take(_LONGEST_QUIET_S, until=lambda: not taker.scope.quiet_missing)
+        session.set_running(dict.fromkeys(aggressors, True))
+        taker.take(seconds)
+        session.set_running(dict.fromkeys(aggressors, False))
+        taker.take(_AFTER_S)
+        return taker.scope
+    finally:
+        if telemetry is not None:
+            telemetry.stop()
+        session.stop()
+        recorder.close(10.0)
+
+
+class _Taker:
+    """Takes a frame each tenth of a second."""
+
+    def __init__(
+        self,
+        session: Session,
+        bench: Bench,
+        recorder: Recorder,
+        telemetry: Telemetry | None,
+        wall_s: float | None,
+        stop: Callable[[], bool],
+    ) -> None:
+        self.scope = Scope(bench)
+        self._session = session
+        self._bench = bench
+        self._recorder = recorder
+        self._telemetry = telemetry
+        self._shift_s: float | None = None
+        self._wall_s = wall_s
+        self._stop = stop
+
+    def take(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Frames for ``seconds``, or until there is what is wanted."""
+        for _ in range(round(seconds / STEP_S)):
+            if self._stop():
+                return
+            self._session.run_for(STEP_S)
+            snapshot = self._session.snapshot()
+            if self._shift_s is None:
+                self._shift_s = (time.time() if self._wall_s is None else self._wall_s) - snapshot.at_ns / 1e9
+            frame = Frame(
+                wall_s=snapshot.at_ns / 1e9 + self._shift_s,
+                bench=self._bench,
+                engine=EngineStatus(READY),
+                snapshot=snapshot,
+                telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
+                troubles=self._session.troubles(),
+            )
+            self.scope.feed(frame)
+            self._recorder.put_patiently(frame, self.scope.quiet)
+            if until():
+                return

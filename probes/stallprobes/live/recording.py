@@ -1,0 +1,426 @@
+"""Record and replay: what the board and NVML said, frame by frame, in a file that survives a cut-off tail.
+
+The file is one line of JSON (format and version), then a zlib stream of lines of JSON that is flushed after each
+line: whatever was written last is lost at most, never what stood before it. Each line begins with its checksum and
+holds a bench, quiet bases, or a frame whose histograms are the differences from the frame before it, so that a reader
+can begin anywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import queue
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from stallprobes.engine.backend import Trouble
+from stallprobes.engine.board import EngineState, InFlight, ProbeErrorCode, ProbeSnapshot, Snapshot, State
+from stallprobes.latency.histogram import BUCKETS, Histogram
+from stallprobes.live.analyzer import Quiet
+from stallprobes.live.observation import Bench, EngineStatus, Frame
+from stallprobes.machine.gpus import GpuProcess
+from stallprobes.machine.telemetry import Reading, TelemetrySnapshot
+from stallprobes.model import Lane, Op, Phase, Probe, Program, Role, Word
+
+FORMAT = "stallscope.recording"
+VERSION = 1
+
+_FRAME = b'{"f":{"w":'
+_QUEUE = 100
+_NO_RING = np.zeros((0, 3), dtype=np.int64)
+
+
+class RecordingError(Exception):
+    """The file cannot be read as a recording, or not be written; the text is one sentence for the user."""
+
+
+class Recorder:
+    """Writes frames to ``path`` in a thread of its own, so that a slow disk holds nobody up.
+
+    Raises RecordingError when the file cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.dropped = 0
+        self.problem: str | None = None
+        try:
+            self._file: BinaryIO = path.open("xb")
+        except FileExistsError:
+            raise RecordingError(f"{path} is there already; a recording never overwrites") from None
+        except OSError as error:
+            raise RecordingError(f"{path} cannot be written: {error.strerror}") from error
+        self._queue: queue.Queue[tuple[Frame, Mapping[str, Quiet]] | None] = queue.Queue(_QUEUE)
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread.start()
+
+    def put(self, frame: Frame, quiet: Mapping[str, Quiet]) -> None:
+        """Record a frame and the quiet bases known with it. Never waits; ``dropped`` counts what did not fit."""
+        try:
+            self._queue.put_nowait((frame, dict(quiet)))
+        except queue.Full:
+            self.dropped += 1
+
+    def put_patiently(self, frame: Frame, quiet: Mapping[str, Quiet]) -> None:
+        """Record a frame, and wait where the disk is slower."""
+        self._queue.put((frame, dict(quiet)))
+
+    def close(self, seconds: float = 1.0) -> None:
+        """Write what is still queued, for at most ``seconds``."""
+        try:
+            self._queue.put(None, timeout=seconds)
+        except queue.Full:
+            return
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            with self._file:
+                writer = _Writer(self._file)
+                while (item := self._queue.get()) is not None:
+                    writer.write(*item)
+                writer.finish()
+        except OSError as error:
+            self.problem = f"{self.path} cannot be written: {error.strerror}"
+            while self._queue.get() is not None:
+                self.dropped += 1
+
+
+class _Writer:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._zlib = zlib.compressobj(6)
+        self._bench: Bench | None = None
+        self._quiet: dict[str, Quiet] = {}
+        self._before: Snapshot | None = None
+        head = {"format": FORMAT, "version": VERSION, "begun_s": time.time()}
+        file.write(json.dumps(head).encode() + b"\n")
+        file.flush()
+
+    def write(self, frame: Frame, quiet: Mapping[str, Quiet]) -> None:
+        if frame.bench is not self._bench:
+            self._bench, self._before, self._quiet = frame.bench, None, {}
+            self._line({"bench": _bench_out(frame.bench)})
+        if {name: id(base) for name, base in quiet.items()} != {name: id(base) for name, base in self._quiet.items()}:
+            self._quiet = dict(quiet)
+            self._line({"quiet": {name: [base.at_ns, _lanes_out(base.lanes, None)] for name, base in quiet.items()}})
+        self._line({"f": _frame_out(frame, self._before)})
+        if frame.snapshot is not None:
+            self._before = frame.snapshot
+
+    def finish(self) -> None:
+        self._file.write(self._zlib.flush(zlib.Z_FINISH))
+
+    def _line(self, value: Mapping[str, Any]) -> None:
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+        text = f"{zlib.crc32(text):08x} ".encode() + text + b"\n"
+        self._file.write(self._zlib.compress(text) + self._zlib.flush(zlib.Z_SYNC_FLUSH))
+        self._file.flush()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a frame is among the lines, and the lines with the bench and the quiet bases that hold for it."""
+
+    line: int
+    wall_s: float
+    bench: int
+    quiet: int | None
+
+
+class Recording:
+    """A recording in memory. ``cut_off`` says that its end is missing."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises RecordingError for a file that cannot be read or is none, and for a newer version."""
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise RecordingError(f"{path} cannot be read: {error.strerror}") from error
+        head, _, body = data.partition(b"\n")
+        self.path = path
+        self._check(head)
+        decompressor = zlib.decompressobj()
+        text = _all_that_can_be_had(decompressor, body)
+        self.cut_off = not decompressor.eof
+        # What follows the last newline was being written when it stopped.
+        self._lines = list(_sound(text.split(b"\n")[:-1]))
+        self.cut_off |= len(self._lines) < text.count(b"\n")
+        self._places = list(self._index())
+        self._benches: dict[int, Bench] = {}
+        self._quiets: dict[int, dict[str, Quiet]] = {}
+        if not self._places:
+            raise RecordingError(f"{path} holds no frame")
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def begun_s(self) -> float:
+        """When the first frame was made, in seconds since 1970."""
+        return self._places[0].wall_s
+
+    @property
+    def seconds(self) -> float:
+        """From the first frame to the last."""
+        return self._places[-1].wall_s - self.begun_s
+
+    def number_at(self, seconds: float) -> int:
+        """The number of the last frame that is at most ``seconds`` after the first one."""
+        times = [place.wall_s for place in self._places]
+        return max(0, int(np.searchsorted(times, self.begun_s + seconds, side="right")) - 1)
+
+    def at_s(self, number: int) -> float:
+        """Seconds from the first frame to frame ``number``."""
+        return self._places[number].wall_s - self.begun_s
+
+    def quiet(self, number: int) -> dict[str, Quiet]:
+        """The quiet bases that were known at frame ``number``."""
+        line = self._places[number].quiet
+        if line is None:
+            return {}
+        if line not in self._quiets:
+            self._quiets[line] = self._quiet_of(line)
+        return self._quiets[line]
+
+    def _quiet_of(self, line: int) -> dict[str, Quiet]:
+        return {
+            name: Quiet({lane: hist for lane, hist, _ in _lanes_in(lanes)}, at_ns)
+            for name, (at_ns, lanes) in json.loads(self._lines[line])["quiet"].items()
+        }
+
+    def play(self, number: int = 0) -> Iterator[Frame]:
+        """The frames from ``number`` on. Their histograms count from there; only differences mean anything."""
+        before: Snapshot | None = None
+        bench_line = -1
+        for place in self._places[number:]:
+            if place.bench != bench_line:
+                bench_line, before = place.bench, None
+                if bench_line not in self._benches:
+                    self._benches[bench_line] = _bench_in(json.loads(self._lines[bench_line])["bench"])
+            frame = _frame_in(json.loads(self._lines[place.line])["f"], self._benches[bench_line], before)
+            before = frame.snapshot or before
+            yield frame
+
+    def _check(self, head: bytes) -> None:
+        try:
+            known = json.loads(head)
+            version = known["version"] if known["format"] == FORMAT else None
+        except (ValueError, TypeError, KeyError):
+            version = None
+        if not isinstance(version, int):
+            raise RecordingError(f"{self.path} is no recording of stallscope")
+        if version > VERSION:
+            raise RecordingError(
+                f"{self.path} has version {version} of the format; this stallscope reads up to {VERSION}: upgrade it"
+            )
+
+    def _index(self) -> Iterator[_Place]:
+        bench, quiet = -1, None
+        for number, line in enumerate(self._lines):
+            if line.startswith(_FRAME):
+                if bench >= 0:
+                    yield _Place(number, float(line[len(_FRAME) : line.index(b",")]), bench, quiet)
+            elif line.startswith(b'{"bench"'):
+                bench, quiet = number, None
+            elif line.startswith(b'{"quiet"'):
+                quiet = number
+
+
+def _all_that_can_be_had(decompressor: Any, body: bytes) -> bytes:
+    """Everything up to where the stream ends or makes no sense any more."""
+    parts = []
+    for start in range(0, len(body), 4096):
+        try:
+            parts.append(decompressor.decompress(body[start : start + 4096]))
+        except zlib.error:
+            break
+    return b"".join(parts)
+
+
+def _sound(lines: list[bytes]) -> Iterator[bytes]:
+    """The lines without their checksums, up to the first one that is spoiled: zlib notices that much later."""
+    for line in lines:
+        told, _, text = line.partition(b" ")
+        if told != f"{zlib.crc32(text):08x}".encode():
+            return
+        yield text
+
+
+def _bench_out(bench: Bench) -> dict[str, Any]:
+    return {
+        "title": bench.title,
+        "backend": bench.backend,
+        "gpu": bench.gpu,
+        "more_gpus": bench.more_gpus,
+        "facts": bench.facts,
+        "pattern": bench.pattern,
+        "variant": bench.variant,
+        "watch": bench.watch,
+        "why_simulated": bench.why_simulated,
+        "probes": [
+            {
+                "name": probe.name,
+                "title": probe.title,
+                "role": probe.role,
+                "entry": probe.entry,
+                "context": probe.context,
+                "stream": probe.stream,
+                "period_ns": probe.period_ns,
+                "proof": probe.program.proof is not None,
+                "ops": [[op.fn, op.phase, op.label] for op in probe.program.ops],
+            }
+            for probe in bench.probes
+        ],
+    }
+
+
+def _bench_in(told: Mapping[str, Any]) -> Bench:
+    # What a later version tells beside that is not for this one.
+    names = {field.name for field in dataclasses.fields(Bench)} - {"probes"}
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in told.items() if key in names
+    }
+    return Bench(probes=tuple(_probe_in(probe) for probe in told["probes"]), **fields)
+
+
+def _probe_in(told: Mapping[str, Any]) -> Probe:
+    """The probe as far as a view needs it: which calls it makes, but not their arguments."""
+    ops = tuple(Op(fn, phase=None if phase is None else Phase(phase), label=label) for fn, phase, label in told["ops"])
+    program = Program(ops, context=None, proof=Word("proof") if told["proof"] else None)
+    names = ("name", "title", "period_ns", "entry", "context", "stream")
+    return Probe(role=Role(told["role"]), program=program, **{name: told[name] for name in names})
+
+
+def _lanes_out(lanes: Mapping[Lane, Histogram], before: Mapping[Lane, Histogram] | None) -> list[Any]:
+    out = []
+    for lane, hist in lanes.items():
+        counts = hist.counts if before is None else hist.counts - before[lane].counts
+        used = np.flatnonzero(counts)
+        pairs = np.stack((used, counts[used].astype(np.int64)), axis=1).ravel().tolist()
+        out.append([lane.phase, lane.label, hist.max_ns, pairs])
+    return out
+
+
+def _lanes_in(told: list[Any]) -> Iterator[tuple[Lane, Histogram, int]]:
+    for phase, label, max_ns, pairs in told:
+        counts = np.zeros(BUCKETS, dtype=np.uint64)
+        counts[pairs[::2]] = pairs[1::2]
+        yield Lane(Phase(phase), label), Histogram(counts, max_ns), max_ns
+
+
+def _frame_out(frame: Frame, before: Snapshot | None) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "w": round(frame.wall_s, 4),
+        "e": [frame.engine.state, round(frame.engine.age_s, 2), frame.engine.sentence],
+    }
+    if frame.held:
+        out["held"] = sorted(frame.held)
+    if frame.others:
+        out["others"] = frame.others
+    if frame.troubles:
+        out["troubles"] = [[t.probe, t.op, t.code, t.text, t.fatal] for t in frame.troubles]
+    if frame.telemetry is not None:
+        out["nvml"] = _telemetry_out(frame.telemetry)
+    if frame.snapshot is not None:
+        out["s"] = _snapshot_out(frame.snapshot, before)
+    return out
+
+
+def _frame_in(told: Mapping[str, Any], bench: Bench, before: Snapshot | None) -> Frame:
+    return Frame(
+        wall_s=told["w"],
+        bench=bench,
+        engine=EngineStatus(*told["e"]),
+        snapshot=_snapshot_in(told["s"], before) if "s" in told else None,
+        telemetry=_telemetry_in(told["nvml"]) if "nvml" in told else None,
+        troubles=tuple(Trouble(*trouble) for trouble in told.get("troubles", ())),
+        held=frozenset(told.get("held", ())),
+        others=tuple(told.get("others", ())),
+    )
+
+
+def _telemetry_out(telemetry: TelemetrySnapshot) -> dict[str, Any]:
+    readings = {}
+    for name, reading in telemetry.readings.items():
+        value = reading.value
+        if name == "processes" and value is not None:
+            value = [[process.pid, process.name, process.memory_bytes] for process in value]
+        readings[name] = [value, reading.at_ns, reading.why]
+    return {
+        "uuid": telemetry.uuid,
+        "at": telemetry.at_ns,
+        "state": telemetry.state,
+        "why": telemetry.why,
+        "r": readings,
+    }
+
+
+def _telemetry_in(told: Mapping[str, Any]) -> TelemetrySnapshot:
+    readings = {}
+    for name, (value, at_ns, why) in told["r"].items():
+        if name == "processes" and value is not None:
+            value = tuple(GpuProcess(*process) for process in value)
+        elif isinstance(value, list):
+            value = tuple(value)
+        readings[name] = Reading(value, at_ns, why)
+    return TelemetrySnapshot(told["uuid"], told["at"], told["state"], told["why"], MappingProxyType(readings))
+
+
+def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]:
+    probes = {}
+    for name, part in snapshot.probes.items():
+        flight, error = part.in_flight, part.error
+        probes[name] = [
+            [int(part.state), int(part.on), part.turns, part.on_since_ns, part.heartbeat_ns, part.missed, part.proof],
+            part.period_ns,
+            None if flight is None else [flight.op, flight.since_ns, flight.age_ns, flight.intended_ns],
+            None if error is None else [error.code, error.op, error.at_ns],
+            _lanes_out(part.lanes, None if before is None else before.probes[name].lanes),
+            [part.first_ns.get(lane) for lane in part.lanes],
+        ]
+    return {
+        "at": snapshot.at_ns,
+        "state": int(snapshot.engine_state),
+        "beat": snapshot.engine_heartbeat_ns,
+        "p": probes,
+    }
+
+
+def _snapshot_in(told: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
+    probes = {}
+    for name, (words, period_ns, flight, error, lanes, first) in told["p"].items():
+        state, on, turns, on_since_ns, heartbeat_ns, missed, proof = words
+        seen: dict[Lane, Histogram] = {}
+        for lane, hist, max_ns in _lanes_in(lanes):
+            earlier = None if before is None else before.probes[name].lanes[lane].counts
+            seen[lane] = hist if earlier is None else Histogram(hist.counts + earlier, max_ns)
+        probes[name] = ProbeSnapshot(
+            name=name,
+            at_ns=told["at"],
+            window_ns=None,
+            state=State(state),
+            on=bool(on),
+            turns=turns,
+            on_since_ns=on_since_ns,
+            heartbeat_ns=heartbeat_ns,
+            in_flight=None if flight is None else InFlight(*flight),
+            error=None if error is None else ProbeErrorCode(*error),
+            missed=missed,
+            proof=proof,
+            period_ns=period_ns,
+            lanes=seen,
+            first_ns=dict(zip(seen, first, strict=True)),
+            ring=_NO_RING,
+            ring_head=0,
+        )
+    return Snapshot(told["at"], EngineState(told["state"]), told["beat"], probes)

@@ -1,0 +1,149 @@
+"""What a result depends on besides the program: GPU, driver, settings, host. Two of them tell what differs.
+
+What cannot be learnt is None, and ``unknown`` says why, by the same key.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+from stallprobes.machine import gpus, nvml
+
+PACKAGES = ("stallscope", "cuda-bindings", "numba", "numpy", "nvidia-ml-py")
+ENVIRONMENT = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_DISABLE_PTX_JIT",
+    "CUDA_CACHE_DISABLE",
+)
+
+
+def fingerprint(
+    gpu_uuid: str | None, engine_info: Mapping[str, object], survey: gpus.Survey | None = None
+) -> dict[str, object]:
+    """The fingerprint of this machine with the GPU ``gpu_uuid``; None for a run without a GPU.
+
+    ``engine_info`` is what the engine told when it was ready; its values go before those found here. ``survey`` saves
+    asking the driver once more. Nothing is raised.
+    """
+    unknown: dict[str, str] = {}
+    found: dict[str, object] = {**_host(unknown), **_gpu(gpu_uuid, survey, unknown)}
+    found.update({key: value for key, value in engine_info.items() if key in found and value is not None})
+    for key, value in found.items():
+        if value is None:
+            unknown.setdefault(key, "not to be had")
+    known = {key: why for key, why in unknown.items() if found.get(key) is None}
+    return {**found, "date": datetime.date.today().isoformat(), "unknown": known}
+
+
+def first_gpu(engine_info: Mapping[str, object]) -> str | None:
+    """The UUID of the first GPU an engine says it uses; None when it uses none or does not say."""
+    devices = engine_info.get("devices")
+    if not isinstance(devices, list) or not devices or not isinstance(devices[0], Mapping):
+        return None
+    uuid = devices[0].get("uuid")
+    return str(uuid) if uuid else None
+
+
+def _host(unknown: dict[str, str]) -> dict[str, object]:
+    governors = scaling_governors()
+    if governors is None:
+        unknown["governor"] = "the kernel shows no cpufreq governor (usual in virtual machines and containers)"
+    model = cpu_model()
+    if model is None:
+        unknown["cpu"] = "/proc/cpuinfo names no model"
+    return {
+        "hostname": platform.node() or None,
+        "cpu": model,
+        "cpus": len(os.sched_getaffinity(0)),
+        "governor": governors,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": {name: nvml.version_of(name) for name in PACKAGES},
+        "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+    }
+
+
+def _gpu(uuid: str | None, survey: gpus.Survey | None, unknown: dict[str, str]) -> dict[str, object]:
+    keys = (
+        "gpu", "uuid", "pci", "memory_bytes", "driver", "cuda", "module_loading", "mig", "mps", "compute_mode",
+    )  # fmt: skip
+    if uuid is None:
+        unknown.update(dict.fromkeys(keys, "no GPU took part"))
+        return dict.fromkeys(keys)
+    survey = survey if survey is not None else gpus.survey()
+    if survey.nvml_problem is not None:
+        unknown.update(dict.fromkeys(("driver", "mig", "compute_mode"), survey.nvml_problem.reason))
+    if survey.driver.problem is not None:
+        unknown.update(dict.fromkeys(("cuda", "module_loading"), survey.driver.problem))
+    gpu, uuid = next(
+        ((g, known) for g in survey.gpus for known in (g.uuid, *g.mig_uuids) if gpus.same_uuid(uuid, known)),
+        (None, uuid),
+    )
+    if gpu is None:
+        unknown.update(dict.fromkeys(("gpu", "pci", "memory_bytes", "mig", "compute_mode"), "the GPU is not listed"))
+    return {
+        "gpu": gpu.name if gpu else None,
+        "uuid": uuid,
+        "pci": gpu.pci if gpu else None,
+        "memory_bytes": gpu.memory_bytes if gpu else None,
+        "driver": survey.driver_version or kernel_module_version(),
+        "cuda": survey.driver.cuda_version_text,
+        "module_loading": survey.driver.loading_mode,
+        "mig": gpu.mig if gpu else None,
+        "mps": mps_running(),
+        "compute_mode": gpu.compute_mode if gpu else None,
+    }
+
+
+def cpu_model() -> str | None:
+    """The CPU's name as /proc/cpuinfo has it."""
+    for line in _lines("/proc/cpuinfo"):
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model") and value.strip():
+            return value.strip()
+    return None
+
+
+def scaling_governors() -> str | None:
+    """The cpufreq governors in use, joined by commas; None where the kernel shows none."""
+    found: set[str] = set()
+    for path in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"):
+        found.update(line.strip() for line in _lines(str(path)))
+    return ",".join(sorted(found)) or None
+
+
+def clock_source() -> str | None:
+    """The kernel's clock source; with another one than ``tsc`` reading the clock costs a system call on x86-64."""
+    return next(iter(_lines("/sys/devices/system/clocksource/clocksource0/current_clocksource")), None)
+
+
+def kernel_module_version() -> str | None:
+    """The version of the loaded NVIDIA kernel module."""
+    for line in _lines("/proc/driver/nvidia/version"):
+        if line.startswith("NVRM"):
+            return next((word for word in line.split() if word[:1].isdigit() and "." in word), None)
+    return None
+
+
+def mps_running() -> bool:
+    """Whether an MPS control daemon or server runs in this process's view of the machine."""
+    # The kernel cuts a process's name after 15 letters: "nvidia-cuda-mps-control" and "-server" both come out so.
+    return any("nvidia-cuda-mps" in _lines(str(path)) for path in Path("/proc").glob("[0-9]*/comm"))
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,254 @@
+"""The GPUs of this machine, by NVML and by CUDA, and the choice of one; no context is made.
+
+NVML counts all GPUs in PCI order, CUDA the visible ones in an order of its own. They are matched by UUID.
+An index given by the user is NVML's, which is what nvidia-smi shows; without NVML it is CUDA's.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stallprobes.machine import libcuda_survey, nvml
+
+COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
+_PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.IGNORECASE)
+
+
+class NoGpu(Exception):
+    """No usable GPU, or not the one asked for; the text is one sentence for the user."""
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process with a compute context on a GPU. ``memory_bytes`` is None where the driver does not tell."""
+
+    pid: int
+    name: str
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU. What could not be learnt is None.
+
+    ``nvml_index`` is None without NVML, ``cuda_index`` when CUDA does not see the GPU. ``cuda_uuid`` is the UUID that
+    CUDA has for it, which is a MIG device's where MIG is on. ``mig_uuids`` are the MIG devices that NVML lists.
+    ``processes`` are others' as well as our own; None when not known.
+    """
+
+    uuid: str
+    pci: str
+    name: str
+    nvml_index: int | None = None
+    cuda_index: int | None = None
+    cuda_uuid: str | None = None
+    memory_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    mig: bool | None = None
+    mig_uuids: tuple[str, ...] = ()
+    compute_mode: str | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+
+    @property
+    def label(self) -> str:
+        """``NVIDIA H200 (GPU 0)``."""
+        index = self.nvml_index if self.nvml_index is not None else self.cuda_index
+        return f"{self.name} (GPU {index})"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What NVML and libcuda say about this machine's GPUs, in NVML's order.
+
+    ``nvml_problem`` is why NVML could not be used, with its remedy; None when it could.
+    """
+
+    gpus: tuple[Gpu, ...]
+    driver: libcuda_survey.DriverReport
+    driver_version: str | None = None
+    nvml_version: str | None = None
+    nvml_problem: nvml.NvmlUnavailable | None = None
+
+
+def survey(timeout_s: float = 20.0) -> Survey:
+    """Ask libcuda and NVML, each for at most ``timeout_s``. Nothing is raised: what went wrong is in the answer."""
+    report = libcuda_survey.ask(timeout_s)
+    answers: queue.SimpleQueue[Survey] = queue.SimpleQueue()
+    # A thread of its own, left behind if NVML hangs: nothing can interrupt a call into the driver.
+    threading.Thread(target=lambda: answers.put(_survey(report)), name="nvml-survey", daemon=True).start()
+    try:
+        return answers.get(timeout=timeout_s)
+    except queue.Empty:
+        silent = nvml.NvmlUnavailable(f"NVML did not answer within {timeout_s:g} s", "look at dmesg for Xid errors")
+        return _without_nvml(report, silent)
+
+
+def _without_nvml(report: libcuda_survey.DriverReport, problem: nvml.NvmlUnavailable) -> Survey:
+    return Survey(tuple(_by_cuda_alone(device) for device in report.devices), report, nvml_problem=problem)
+
+
+def _survey(report: libcuda_survey.DriverReport) -> Survey:
+    try:
+        module = nvml.load()
+    except nvml.NvmlUnavailable as problem:
+        return _without_nvml(report, problem)
+    return Survey(
+        tuple(_by_nvml(module, report.devices)),
+        report,
+        driver_version=_maybe(module, lambda: nvml.text(module.nvmlSystemGetDriverVersion())),
+        nvml_version=_maybe(module, lambda: nvml.text(module.nvmlSystemGetNVMLVersion())),
+    )
+
+
+def choose(spec: str | None, found: Survey, count: int = 1) -> tuple[Gpu, ...]:
+    """The GPUs that ``spec`` names (indexes, UUIDs or PCI addresses, by commas), filled up to ``count`` if there are
+    as many: the first ones that CUDA sees.
+
+    Raises NoGpu when one is not there, or hidden from CUDA.
+    """
+    if found.driver.problem is not None:
+        raise NoGpu(found.driver.problem)
+    chosen = [_named(part.strip(), found.gpus) for part in spec.split(",") if part.strip()] if spec is not None else []
+    if spec is not None and not chosen:
+        raise NoGpu("the name of the GPU is empty")
+    for gpu in chosen:
+        if gpu.cuda_index is None:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            why = f": CUDA_VISIBLE_DEVICES={visible} hides it" if visible is not None else ""
+            raise NoGpu(f"CUDA does not see {gpu.label}{why}")
+    usable = sorted((gpu for gpu in found.gpus if gpu.cuda_index is not None), key=lambda gpu: gpu.cuda_index or 0)
+    chosen.extend([gpu for gpu in usable if gpu not in chosen][: max(0, count - len(chosen))])
+    if not chosen:
+        raise NoGpu("CUDA sees no GPU")
+    return tuple(dict.fromkeys(chosen))
+
+
+def others(gpu: Gpu) -> tuple[GpuProcess, ...]:
+    """The processes with a context on ``gpu`` besides this one."""
+    return tuple(process for process in gpu.processes or () if process.pid != os.getpid())
+
+
+def normal_pci(address: str) -> str | None:
+    """``00000000:1B:00.0`` and ``1b:00`` as ``0000:1b:00.0``; None when it is no PCI address."""
+    match = _PCI.fullmatch(address.strip())
+    if match is None:
+        return None
+    domain, bus, device, function = match.groups()
+    return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function or '0'}".lower()
+
+
+def same_uuid(one: str, other: str) -> bool:
+    """Whether two UUIDs are equal, whichever of ``GPU-``, ``MIG-`` or nothing stands before them."""
+    return bare_uuid(one) == bare_uuid(other)
+
+
+def bare_uuid(uuid: str) -> str:
+    """A UUID in small letters without ``GPU-`` or ``MIG-`` before it."""
+    return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
+
+
+def _named(name: str, gpus: Sequence[Gpu]) -> Gpu:
+    if name.isdecimal() and len(name) < 10:
+        for gpu in gpus:
+            if (gpu.nvml_index if gpu.nvml_index is not None else gpu.cuda_index) == int(name):
+                return gpu
+        there = ", ".join(str(g.nvml_index if g.nvml_index is not None else g.cuda_index) for g in gpus)
+        raise NoGpu(f"there is no GPU {name}; there is {there or 'none'}")
+    pci = normal_pci(name)
+    wanted = bare_uuid(name)
+    for gpu in gpus:
+        if pci is not None and gpu.pci == pci:
+            return gpu
+        if any(same_uuid(name, uuid) for uuid in (gpu.uuid, *gpu.mig_uuids)):
+            return gpu
+    if re.fullmatch(r"[0-9a-f-]{4,}", wanted):
+        begun = [gpu for gpu in gpus if bare_uuid(gpu.uuid).startswith(wanted)]
+        if len(begun) == 1:
+            return begun[0]
+    raise NoGpu(f'no GPU has the index, UUID or PCI address "{name}"')
+
+
+def _by_cuda_alone(device: libcuda_survey.DriverDevice) -> Gpu:
+    return Gpu(
+        uuid=f"GPU-{device.uuid}",
+        pci=normal_pci(device.pci) or device.pci,
+        name=device.name,
+        cuda_index=device.ordinal,
+        cuda_uuid=device.uuid,
+        memory_bytes=device.memory_bytes,
+    )
+
+
+def _by_nvml(module: Any, devices: Sequence[libcuda_survey.DriverDevice]) -> list[Gpu]:
+    found = []
+    for index in range(_maybe(module, module.nvmlDeviceGetCount) or 0):
+        # One sick GPU must not hide the others.
+        gpu = _maybe(module, lambda index=index: _one(module, index, devices))
+        if gpu is not None:
+            found.append(gpu)
+    return found
+
+
+def _one(module: Any, index: int, devices: Sequence[libcuda_survey.DriverDevice]) -> Gpu:
+    handle = module.nvmlDeviceGetHandleByIndex(index)
+    uuid = nvml.text(module.nvmlDeviceGetUUID(handle))
+    memory = _maybe(module, lambda: module.nvmlDeviceGetMemoryInfo(handle))
+    mig = _maybe(module, lambda: bool(module.nvmlDeviceGetMigMode(handle)[0]))
+    instances = tuple(_mig_uuids(module, handle)) if mig else ()
+    address = nvml.text(module.nvmlDeviceGetPciInfo(handle).busId)
+    mode = _maybe(module, lambda: module.nvmlDeviceGetComputeMode(handle))
+    seen = next((d for d in devices if any(same_uuid(d.uuid, known) for known in (uuid, *instances))), None)
+    return Gpu(
+        uuid=uuid,
+        pci=normal_pci(address) or address,
+        name=nvml.text(module.nvmlDeviceGetName(handle)),
+        nvml_index=index,
+        cuda_index=None if seen is None else seen.ordinal,
+        cuda_uuid=None if seen is None else seen.uuid,
+        memory_bytes=None if memory is None else int(memory.total),
+        memory_used_bytes=None if memory is None else int(memory.used),
+        mig=mig,
+        mig_uuids=instances,
+        compute_mode=None if mode is None else COMPUTE_MODES.get(mode, f"mode {mode}"),
+        processes=_maybe(module, lambda: processes_on(module, handle)),
+    )
+
+
+def processes_on(module: Any, handle: Any) -> tuple[GpuProcess, ...]:
+    """The processes with a compute context on a GPU. Raises NVMLError."""
+    found = module.nvmlDeviceGetComputeRunningProcesses(handle)
+    return tuple(
+        GpuProcess(one.pid, _process_name(one.pid), None if one.usedGpuMemory is None else int(one.usedGpuMemory))
+        for one in found
+    )
+
+
+def _process_name(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            # Its owner chose it, and a terminal would obey what is not printable.
+            return "".join(letter if letter.isprintable() else "?" for letter in file.read().strip())
+    except OSError:
+        return "?"  # of another user's or container's
+
+
+def _mig_uuids(module: Any, handle: Any) -> list[str]:
+    found = []
+    for index in range(_maybe(module, lambda: module.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0):
+        instance = _maybe(module, lambda index=index: module.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
+        if instance is not None:
+            found.append(nvml.text(module.nvmlDeviceGetUUID(instance)))
+    return found
+
+
+def _maybe(module: Any, call: Any) -> Any:
+    try:
+        return call()
+    except module.NVMLError:
+        return None

@@ -1,0 +1,233 @@
+"""NVML's values of one GPU, read in threads of their own: each value with its age, or n/a with a reason.
+
+NVML calls cost from 1 us to 20 ms (PCIe throughput blocks for its window) and may hang with a sick driver. So each
+field has a rate of its own, the slow ones have a thread of their own, and nobody who looks at the values waits for
+one: ``Telemetry.snapshot`` only takes what is there and says when a call has not come back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from stallprobes.machine import nvml
+from stallprobes.machine.gpus import GpuProcess, processes_on
+
+NS = 1_000_000_000
+HANGING_AFTER_S = 1.0
+RETRY_S = 5.0
+# NVML averages utilisation over a window between these, by the GPU's generation.
+UTILISATION_WINDOW_S = (1 / 6, 1.0)
+
+_THROTTLE_REASONS = {
+    0x1: "idle",
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One value and when it was read (CLOCK_MONOTONIC, ns; 0 for never). ``value`` None is n/a, ``why`` says why."""
+
+    value: Any = None
+    at_ns: int = 0
+    why: str | None = "not read yet"
+
+    def age_s(self, now_ns: int) -> float | None:
+        """Seconds since it was read, None if it never was."""
+        return (now_ns - self.at_ns) / NS if self.at_ns else None
+
+
+@dataclass(frozen=True)
+class Field:
+    """One value: its ``name`` with the unit, how often to read it, and how. ``slow`` ones have the other thread."""
+
+    name: str
+    period_s: float
+    read: Callable[[Any, Any], Any]
+    slow: bool = False
+
+
+def _clock_reasons(module: Any, handle: Any) -> tuple[str, ...]:
+    newer = getattr(module, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    try:
+        bits = (newer or module.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
+    except module.NVMLError:
+        # The newer name is missing from older drivers.
+        bits = module.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    return tuple(words for bit, words in _THROTTLE_REASONS.items() if bits & bit)
+
+
+FIELDS = (
+    Field("utilisation_percent", 0.2, lambda m, h: m.nvmlDeviceGetUtilizationRates(h).gpu),
+    Field("sm_clock_mhz", 0.2, lambda m, h: m.nvmlDeviceGetClockInfo(h, m.NVML_CLOCK_SM)),
+    Field("memory_clock_mhz", 1.0, lambda m, h: m.nvmlDeviceGetClockInfo(h, m.NVML_CLOCK_MEM)),
+    Field("power_w", 0.2, lambda m, h: m.nvmlDeviceGetPowerUsage(h) / 1000),
+    Field("power_limit_w", 10.0, lambda m, h: m.nvmlDeviceGetEnforcedPowerLimit(h) / 1000),
+    Field("temperature_c", 0.5, lambda m, h: m.nvmlDeviceGetTemperature(h, m.NVML_TEMPERATURE_GPU)),
+    Field("performance_state", 0.5, lambda m, h: f"P{m.nvmlDeviceGetPerformanceState(h)}"),
+    Field("clock_reasons", 0.5, _clock_reasons),
+    Field("memory_used_bytes", 0.5, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).used)),
+    Field("memory_total_bytes", 10.0, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).total)),
+    Field("pcie_to_gpu_kb_s", 1.0, lambda m, h: m.nvmlDeviceGetPcieThroughput(h, m.NVML_PCIE_UTIL_RX_BYTES), slow=True),
+    Field(
+        "pcie_from_gpu_kb_s", 1.0, lambda m, h: m.nvmlDeviceGetPcieThroughput(h, m.NVML_PCIE_UTIL_TX_BYTES), slow=True
+    ),
+    Field("processes", 2.0, processes_on, slow=True),
+)
+
+
+@dataclass(frozen=True)
+class TelemetrySnapshot:
+    """What NVML last said of one GPU.
+
+    ``state``: "starting", "live", "hanging" (a call has not come back), "lost" (the GPU), or "unavailable" (NVML);
+    ``why`` is a sentence for all but the first two. ``readings`` has every name of FIELDS.
+    """
+
+    uuid: str
+    at_ns: int
+    state: str
+    why: str | None
+    readings: Mapping[str, Reading]
+
+    def __getitem__(self, name: str) -> Reading:
+        return self.readings[name]
+
+    @property
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """The processes on the GPU as far as they are known."""
+        return self.readings["processes"].value or ()
+
+
+@dataclass
+class _Reader:
+    """One thread's own state. The thread writes it, ``snapshot`` reads it; every assignment is of a whole value."""
+
+    fields: tuple[Field, ...]
+    readings: dict[str, Reading] = field(default_factory=dict)
+    state: str = "starting"
+    why: str | None = None
+    calling: tuple[str, int] | None = None
+
+
+class Telemetry:
+    """Reads one GPU's values until ``stop``. ``load`` gives the NVML module, by default ``nvml.load``.
+
+    Nothing is asked of NVML before ``start``, and no method of this class ever waits for NVML.
+    """
+
+    def __init__(
+        self,
+        uuid: str,
+        *,
+        load: Callable[[], Any] = nvml.load,
+        fields: tuple[Field, ...] = FIELDS,
+        clock: Callable[[], int] = time.monotonic_ns,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        self.uuid = uuid
+        self._load = load
+        self._clock = clock
+        self._retry_s = retry_s
+        self._quit = threading.Event()
+        self._readers = tuple(
+            _Reader(chosen)
+            for chosen in (tuple(f for f in fields if not f.slow), tuple(f for f in fields if f.slow))
+            if chosen
+        )
+        self._threads = [
+            threading.Thread(target=self._run, args=(reader,), name=f"nvml-{number}", daemon=True)
+            for number, reader in enumerate(self._readers)
+        ]
+
+    def start(self) -> None:
+        """Start to read. Returns at once."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop to read. Returns at once: a thread that hangs in the driver is left, it ends with the process."""
+        self._quit.set()
+
+    def snapshot(self) -> TelemetrySnapshot:
+        """What is known now. Never blocks."""
+        now = self._clock()
+        readings = {f.name: Reading() for reader in self._readers for f in reader.fields}
+        state, why = "live", None
+        for reader in self._readers:
+            readings.update(reader.readings.copy())
+            of_reader, of_why = self._state_of(reader, now)
+            if _RANK[of_reader] > _RANK[state]:
+                state, why = of_reader, of_why
+        if state in ("lost", "unavailable"):
+            readings = {name: Reading(None, reading.at_ns, why) for name, reading in readings.items()}
+        return TelemetrySnapshot(self.uuid, now, state, why, MappingProxyType(readings))
+
+    @staticmethod
+    def _state_of(reader: _Reader, now: int) -> tuple[str, str | None]:
+        calling = reader.calling
+        if calling is not None and now - calling[1] > HANGING_AFTER_S * NS:
+            return "hanging", f"NVML has not answered for {(now - calling[1]) / NS:.1f} s ({calling[0]})"
+        return reader.state, reader.why
+
+    def _run(self, reader: _Reader) -> None:
+        while not self._quit.is_set():
+            try:
+                reader.calling = ("start", self._clock())
+                module = self._load()
+                handle = module.nvmlDeviceGetHandleByUUID(self.uuid)
+            except nvml.NvmlUnavailable as problem:
+                reader.state, reader.why = "unavailable", problem.reason
+            except Exception as error:
+                lost = getattr(error, "value", None) == nvml.GPU_IS_LOST
+                reader.state, reader.why = ("lost" if lost else "unavailable"), nvml.words(error)
+            else:
+                reader.calling = None
+                self._read(reader, module, handle)
+            finally:
+                reader.calling = None
+            self._quit.wait(self._retry_s)
+
+    def _read(self, reader: _Reader, module: Any, handle: Any) -> None:
+        """Read the fields as they fall due, until the end or until the GPU is lost."""
+        due = dict.fromkeys(reader.fields, self._clock())
+        while not self._quit.is_set():
+            for one, when in due.items():
+                if when > self._clock():
+                    continue
+                reader.calling = (one.name, self._clock())
+                try:
+                    value = one.read(module, handle)
+                except module.NVMLError as error:
+                    if getattr(error, "value", None) == nvml.GPU_IS_LOST:
+                        reader.state, reader.why = "lost", nvml.words(error)
+                        return
+                    reader.readings = {**reader.readings, one.name: Reading(None, self._clock(), nvml.words(error))}
+                except Exception as error:
+                    # A driver and a package of different ages can disagree about a structure: one n/a, not an end.
+                    why = f"{type(error).__name__}: {error}"
+                    reader.readings = {**reader.readings, one.name: Reading(None, self._clock(), why)}
+                else:
+                    reader.readings = {**reader.readings, one.name: Reading(value, self._clock(), None)}
+                finally:
+                    reader.calling = None
+                due[one] = self._clock() + int(one.period_s * NS)
+                if self._quit.is_set():
+                    return
+            reader.state, reader.why = "live", None
+            self._quit.wait(max(0.0, (min(due.values()) - self._clock()) / NS))
+
+
+_RANK = {"live": 0, "starting": 1, "hanging": 2, "unavailable": 3, "lost": 4}

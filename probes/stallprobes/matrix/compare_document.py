@@ -1,0 +1,81 @@
+"""A comparison of two checks as a JSON document by the published schema ``stallscope.compare/1``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stallprobes.matrix.compare import CellChange, Compared, Comparison
+    from stallprobes.matrix.matrix import Matrix
+
+COMPARE_SCHEMA = "stallscope.compare/1"
+
+
+def document(
+    comparison: Comparison,
+    fail_on: Iterable[str],
+    regressions: Iterable[CellChange],
+    check: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """``comparison`` as JSON types.
+
+    ``regressions`` are the cells that ``fail_on`` asks for. ``check`` is the new check's own document, for a command
+    that measured it.
+    """
+    return {
+        "schema": COMPARE_SCHEMA,
+        "false_alarm_rate": comparison.false_alarm_rate,
+        "old": _side(comparison.old),
+        "new": _side(comparison.new),
+        "differences": [{"key": one.key, "old": one.old, "new": one.new} for one in comparison.differences],
+        "counts": {str(change): number for change, number in comparison.counts().items()},
+        "fail_on": list(fail_on),
+        "regressions": [{"row": cell.row, "column": cell.column} for cell in regressions],
+        "cells": [_cell(cell) for cell in comparison.cells],
+        "only_old": [{"row": row, "column": column} for row, column in comparison.only_old],
+        "only_new": [{"row": row, "column": column} for row, column in comparison.only_new],
+        "check": None if check is None else dict(check),
+    }
+
+
+def _side(matrix: Matrix) -> dict[str, Any]:
+    return {
+        "program": matrix.program,
+        "backend": matrix.backend,
+        "profile": matrix.profile,
+        "started_at": matrix.started_at,
+        "seconds": matrix.seconds,
+        "interrupted": matrix.interrupted,
+        "hosts": list(matrix.hosts),
+        "fingerprint": dict(matrix.fingerprint),
+    }
+
+
+def _cell(cell: CellChange) -> dict[str, Any]:
+    return {
+        "row": cell.row,
+        "column": cell.column,
+        "change": str(cell.change),
+        "newly_starved": cell.newly_starved,
+        "no_longer_starved": cell.no_longer_starved,
+        "note": cell.note,
+        "parts": [_part(part) for part in cell.parts],
+    }
+
+
+def _part(part: Compared) -> dict[str, Any]:
+    return {
+        "phase": str(part.lane.phase),
+        "op": part.lane.label or None,
+        "quantile": f"p{part.q}",
+        "old_us": _rounded(part.old_us),
+        "new_us": _rounded(part.new_us),
+        "ratio": _rounded(part.ratio),
+        "change": str(part.change),
+        "why": part.why,
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(float(value), 3)

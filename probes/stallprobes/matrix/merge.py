@@ -1,0 +1,299 @@
+"""Checks of many hosts taken together, and the hosts that are not like the others.
+
+A merged matrix holds one repeat for each host in each cell. Everything else in it follows from what the hosts said,
+in their order, so merging a merged matrix further gives what merging all at once gives.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+
+from stallprobes.latency.sparse import MOST, Lanes, counted
+from stallprobes.matrix import outliers
+from stallprobes.matrix.document import BadCheck
+from stallprobes.matrix.matrix import Cell, Column, Matrix, Repeat, Row, Status, merged
+from stallprobes.matrix.outliers import Outlier
+from stallprobes.verdicts.rules import Verdict, severity
+
+# What counts was measured; of the rest, what says most comes first.
+_MEASURED = (Status.STARVED, Status.OK)
+_ORDER = (*_MEASURED, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
+_CLAUSE = re.compile(rf"({'|'.join(status for status in Status)}) on ([^:;]+)(?:: (.*))?", re.DOTALL)
+
+
+class CannotMerge(BadCheck):
+    """These checks do not belong together; the text is one sentence for the user."""
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """``matrix`` of all hosts, the ``outliers`` in it, and ``notes``, sentences on what a reader should know."""
+
+    matrix: Matrix
+    outliers: tuple[Outlier, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What one host has of one cell."""
+
+    status: Status
+    why: str = ""
+    repeat: Repeat | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    in_flight_us: float | None = None
+    in_flight_op: str | None = None
+
+
+@dataclass
+class _Names:
+    """The hosts' names in the order they came, none twice, with their fingerprints."""
+
+    hosts: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, wanted: str, fingerprint: Mapping[str, object], told: str) -> str:
+        """The name for a host that would be called ``wanted``; ``told`` is how the user named its check."""
+        # These stand between the names in a reason.
+        wanted = re.sub(r"[,;:\s]+", " ", wanted).strip() or "host"
+        name = wanted
+        if name in self.hosts:
+            base = re.sub(r" \(\d+\)$", "", wanted)
+            name = next(n for i in range(2, len(self.hosts) + 3) if (n := f"{base} ({i})") not in self.hosts)
+            self.notes.append(f"{told} is another check of the host “{wanted}”: it counts as “{name}”.")
+        self.hosts[name] = fingerprint
+        return name
+
+
+def merge(matrices: Sequence[tuple[str, Matrix]], *, force: bool = False) -> Merged:
+    """The matrices of many hosts as one, with the hosts that stand out.
+
+    Each comes with the name of its file, or of its host: a name without a slash that does not end in ``.json`` or
+    ``.json.gz`` is taken as it is. Otherwise a host is called what its fingerprint says (``hostname``), else what the
+    file is called. Two checks of one host stay apart as "node-a" and "node-a (2)", and a note says so.
+
+    Histograms of a host's repeats add up. A cell is starved when it is on any host, else ok when any host measured
+    it, and its reason names the hosts where it was otherwise; what such a host saw in an invalid cell does not count.
+    A cell's verdicts are those of the host where they are worst.
+
+    Raises CannotMerge for simulated with real GPUs, different paces, a name that stands for different things, and,
+    unless ``force``, different GPU models.
+    """
+    if not matrices:
+        raise CannotMerge("There is nothing to merge: name the files of at least one check")
+    _check(matrices, force)
+    names = _Names()
+    renamed = [_name(names, told, matrix) for told, matrix in matrices]
+    cells: dict[tuple[str, str], dict[str, _Part]] = {}
+    for (_, matrix), new in zip(matrices, renamed, strict=True):
+        for key, cell in matrix.cells.items():
+            cells.setdefault(key, {}).update(_parts(cell, matrix, new))
+    first = matrices[0][1]
+    known = [matrix for _, matrix in matrices]
+    matrix = Matrix(
+        backend=first.backend,
+        fingerprint=_common(names.hosts),
+        started_at=min((one.started_at for one in known), key=datetime.datetime.fromisoformat),
+        seconds=max(one.seconds for one in known),
+        rows=_rows(matrices),
+        columns=_columns(matrices),
+        cells={key: _cell(key, parts, list(names.hosts)) for key, parts in cells.items()},
+        seed=first.seed,
+        repeats=max(one.repeats for one in known),
+        pace_us=first.pace_us,
+        quick=any(one.quick for one in known),
+        interrupted=any(one.interrupted for one in known),
+        profile=first.profile if len({one.profile for one in known}) == 1 else None,
+        sim_seed=first.sim_seed if len({one.sim_seed for one in known}) == 1 else None,
+        program=", ".join(sorted({part for one in known for part in one.program.split(", ")})),
+        hosts=names.hosts,
+    )
+    notes = [*names.notes, *_twice(matrix)]
+    if len({one.quick for one in known}) > 1:
+        notes.append("Some of the checks are quick ones: they count for less, having fewer calls.")
+    return Merged(matrix, outliers.find(matrix), tuple(notes))
+
+
+def _check(matrices: Sequence[tuple[str, Matrix]], force: bool) -> None:
+    told, first = matrices[0]
+    models: dict[str, str] = {}
+    for name, one in matrices:
+        if one.backend != first.backend:
+            raise CannotMerge(f"{told} is of a {_gpu(first)} and {name} of a {_gpu(one)}: merge them apart")
+        if one.pace_us != first.pace_us:
+            raise CannotMerge(
+                f"{told} calls every {first.pace_us:g} µs and {name} every {one.pace_us:g} µs, which gives other "
+                "figures: merge them apart"
+            )
+        for model in _models(one):
+            models.setdefault(model, name)
+    if len(models) > 1 and not force:
+        (here, there), (this, that) = list(models)[:2], list(models.values())[:2]
+        raise CannotMerge(f"{this} is of {here} and {that} of {there}: merge them apart, or with --force")
+    totals: dict[tuple[str, str], int] = {}
+    for _, one in matrices:
+        for key, cell in one.cells.items():
+            totals[key] = totals.get(key, 0) + sum(
+                counted(r.lanes) + counted(r.before) + counted(r.after) for r in cell.repeats
+            )
+    for (row, column), total in totals.items():
+        if total > MOST:
+            raise CannotMerge(f"The cell {row} × {column} would hold more than 2**53 calls: merge fewer checks")
+
+
+def _gpu(matrix: Matrix) -> str:
+    return "simulated GPU" if matrix.simulated else "real GPU" if matrix.backend == "cuda" else "machine without one"
+
+
+def _models(matrix: Matrix) -> list[str]:
+    """The GPU models of a matrix as far as they are known."""
+    if matrix.simulated:
+        return [matrix.profile] if matrix.profile else []
+    found = [of.get("gpu") for of in (matrix.hosts.values() if matrix.hosts else (matrix.fingerprint,))]
+    return [model for model in found if isinstance(model, str)]
+
+
+def _rows(matrices: Sequence[tuple[str, Matrix]]) -> tuple[Row, ...]:
+    found: dict[str, tuple[str, Row]] = {}
+    for told, matrix in matrices:
+        for row in matrix.rows:
+            before, same = found.setdefault(row.name, (told, row))
+            if (same.entry, same.context, same.stream) != (row.entry, row.context, row.stream):
+                raise CannotMerge(f"{before} and {told} call different victims “{row.name}”: merge them apart")
+    return tuple(row for _, row in found.values())
+
+
+def _columns(matrices: Sequence[tuple[str, Matrix]]) -> tuple[Column, ...]:
+    found: dict[str, tuple[str, Column]] = {}
+    for told, matrix in matrices:
+        for column in matrix.columns:
+            before, same = found.setdefault(column.name, (told, column))
+            if same.aggressors != column.aggressors:
+                raise CannotMerge(f"{before} and {told} call different aggressors “{column.name}”: merge them apart")
+    return tuple(column for _, column in found.values())
+
+
+def _name(names: _Names, told: str, matrix: Matrix) -> dict[str, str]:
+    """The new names of a matrix's hosts by their old ones; the host of a matrix of one machine is "" there."""
+    if matrix.hosts:
+        return {name: names.add(name, of, told) for name, of in matrix.hosts.items()}
+    hostname = matrix.fingerprint.get("hostname")
+    if told and "/" not in told and not told.endswith((".json", ".json.gz")):
+        name = told
+    elif isinstance(hostname, str) and hostname:
+        name = hostname
+    else:
+        name = PurePath(told.removesuffix(".gz")).stem
+    return {"": names.add(name, matrix.fingerprint, told)}
+
+
+def _common(hosts: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    """What is the same on all hosts; the rest is None, and ``unknown`` says why."""
+    if len(hosts) == 1:
+        return dict(*hosts.values())
+    keys = {key: None for of in hosts.values() for key in of if key != "unknown"}
+    found: dict[str, object] = {}
+    unknown: dict[str, str] = {}
+    for key in keys:
+        values = [of.get(key) for of in hosts.values()]
+        found[key] = values[0] if all(value == values[0] for value in values) else None
+        if found[key] is None:
+            unknown[key] = "not known on any host" if values[0] is None else f"not the same on all {len(hosts)} hosts"
+    return {**found, "unknown": unknown}
+
+
+def _parts(cell: Cell, matrix: Matrix, new: Mapping[str, str]) -> Iterator[tuple[str, _Part]]:
+    """Each host, by its new name, with its part of ``cell``."""
+    told = list(_told(cell, list(matrix.hosts)))
+    worst = next(
+        (host for host in matrix.hosts if any(v.sentence.startswith(f"On {host}: ") for v in cell.verdicts)),
+        next(iter(told), ("",))[0],
+    )
+    for host, part in told:
+        if host == worst:
+            prefix = f"On {host}: "
+            verdicts = tuple(replace(v, sentence=v.sentence.removeprefix(prefix)) for v in cell.verdicts)
+            part = replace(part, verdicts=verdicts, in_flight_us=cell.in_flight_us, in_flight_op=cell.in_flight_op)
+        yield new[host], part if part.repeat is None else replace(part, repeat=replace(part.repeat, host=new[host]))
+
+
+def _told(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _Part]]:
+    """Each host by its old name, with its status, reason and repeat."""
+    if not hosts:
+        yield "", _Part(cell.status, cell.reason or "", _total(cell.repeats))
+        return
+    status: dict[str, tuple[Status, str]] = {}
+    for clause in (cell.reason or "").split("; "):
+        match = _CLAUSE.fullmatch(clause)
+        for host in match[2].split(", ") if match else ():
+            status[host] = Status(match[1]) if match else cell.status, (match[3] or "") if match else ""
+    for host in hosts:
+        mine = [repeat for repeat in cell.repeats if repeat.host == host]
+        if mine or host in status:
+            yield host, _Part(*status.get(host, (Status.OK, "")), repeat=_total(mine) if mine else None)
+
+
+def _total(repeats: Sequence[Repeat]) -> Repeat:
+    """All ``repeats`` of one host as one."""
+    return Repeat(
+        lanes=Lanes.of(merged(repeat.lanes for repeat in repeats)),
+        before=Lanes.of(merged(repeat.before for repeat in repeats)),
+        after=Lanes.of(merged(repeat.after for repeat in repeats)),
+        calls=sum(repeat.calls for repeat in repeats),
+        window_s=sum(repeat.window_s for repeat in repeats),
+    )
+
+
+def _cell(key: tuple[str, str], parts: Mapping[str, _Part], hosts: Sequence[str]) -> Cell:
+    ordered = {host: parts[host] for host in hosts if host in parts}
+    status = min((part.status for part in ordered.values()), key=_ORDER.index, default=Status.MISSING)
+    kept = {host: p for host, p in ordered.items() if status not in _MEASURED or p.status in _MEASURED}
+    worst = max(kept, key=lambda host: _weight(kept[host].verdicts), default="")
+    stuck = max(kept.values(), key=lambda part: part.in_flight_us or 0.0, default=_Part(status))
+    return Cell(
+        row=key[0],
+        column=key[1],
+        status=status,
+        reason=_reason(ordered),
+        repeats=tuple(part.repeat for part in kept.values() if part.repeat is not None),
+        verdicts=tuple(
+            replace(verdict, sentence=f"On {worst}: {verdict.sentence}")
+            for verdict in (kept[worst].verdicts if kept else ())
+        ),
+        in_flight_us=stuck.in_flight_us,
+        in_flight_op=stuck.in_flight_op,
+    )
+
+
+def _weight(verdicts: Iterable[Verdict]) -> tuple[int, float]:
+    return max(((severity(verdict), verdict.ratio or 0.0) for verdict in verdicts), default=(-1, 0.0))
+
+
+def _reason(parts: Mapping[str, _Part]) -> str | None:
+    """``starved on node-b, node-c; invalid on node-d: the host control spiked``; None when all is ok."""
+    said: dict[tuple[Status, str], list[str]] = {}
+    for host, part in parts.items():
+        if part.status is not Status.OK:
+            # A semicolon begins the next clause.
+            said.setdefault((part.status, part.why.replace("; ", ", ")), []).append(host)
+    clauses = (f"{status} on {', '.join(on)}{f': {why}' if why else ''}" for (status, why), on in said.items())
+    return "; ".join(clauses) or None
+
+
+def _twice(matrix: Matrix) -> Iterator[str]:
+    """Sentences on hosts whose figures are the same to the nanosecond: most likely one check under two names."""
+    seen: dict[tuple[object, ...], str] = {}
+    tops: dict[str, list[object]] = {host: [] for host in matrix.hosts}
+    for key, cell in matrix.cells.items():
+        for repeat in cell.repeats:
+            maxima = tuple(histogram.max_ns for histogram in repeat.lanes.values())
+            tops[repeat.host] += [(key, maxima)] if any(maxima) else []
+    for host, top in tops.items():
+        same = seen.setdefault(tuple(top), host) if top else host
+        if same != host:
+            yield f"“{same}” and “{host}” have the same figures to the nanosecond: is it one check taken twice?"
