@@ -35,16 +35,16 @@ sys.path[:0] = [str(ROOT / "app"), str(ROOT / "probes")]
 from rich.style import Style  # noqa: E402
 from textual.widgets import OptionList  # noqa: E402
 
-from stallprobes.live.analyzer import Scope  # noqa: E402
+from stallprobes.live.analyzer import Analyzer  # noqa: E402
 from stallprobes.live.recording import Recording  # noqa: E402
 from stallprobes.matrix import document as check_document  # noqa: E402
 from stallprobes.model import Role  # noqa: E402
 from stallscope.tui.app import StallscopeApp  # noqa: E402
 from stallscope.tui.common.picker import Picker  # noqa: E402
-from stallscope.tui.matrix.controller import Desk, State  # noqa: E402
+from stallscope.tui.matrix.controller import MatrixController, MatrixState  # noqa: E402
 from stallscope.tui.matrix.screen import MatrixScreen  # noqa: E402
-from stallscope.tui.matrix.services import Tools  # noqa: E402
-from stallscope.tui.matrix.view_model import Sheet  # noqa: E402
+from stallscope.tui.matrix.services import MatrixServices  # noqa: E402
+from stallscope.tui.matrix.view_model import MatrixView  # noqa: E402
 from stallscope.tui.monitor.screen import Monitor  # noqa: E402
 from stallscope.tui.monitor.verdict_log import worst_first  # noqa: E402
 from stallscope.tui.probe_sets import gpu_words  # noqa: E402
@@ -217,8 +217,8 @@ def animated(screens: Sequence[Sequence[Strip]], ground: str, title: str) -> str
     palette = Palette()
     frames = [dict.fromkeys(shapes(strips, ground, palette)) for strips in screens]
     spans: dict[tuple[int, int], list[Shape]] = defaultdict(list)
-    for first, frame in enumerate(frames):
-        for shape in frame:
+    for first, observation in enumerate(frames):
+        for shape in observation:
             if first == 0 or shape not in frames[first - 1]:
                 stays = (number for number in range(first, len(frames)) if shape not in frames[number])
                 spans[first, next(stays, len(frames))].append(shape)
@@ -255,9 +255,9 @@ def animated(screens: Sequence[Sequence[Strip]], ground: str, title: str) -> str
 def disturbed_s(recording: Recording) -> tuple[float, float]:
     """Seconds from the beginning to the first and to the last frame in which an aggressor is on."""
     found = []
-    for number, frame in enumerate(recording.play()):
-        aggressors = [probe.name for probe in frame.bench.probes if probe.role is Role.AGGRESSOR]
-        if frame.snapshot is not None and any(frame.snapshot.probes[name].on for name in aggressors):
+    for number, observation in enumerate(recording.play()):
+        aggressors = [probe.name for probe in observation.probe_set.probes if probe.role is Role.AGGRESSOR]
+        if observation.snapshot is not None and any(observation.snapshot.probes[name].on for name in aggressors):
             found.append(recording.at_s(number))
     # A control without aggressors is drawn at its end.
     return (found[0], found[-1]) if found else (recording.seconds, recording.seconds)
@@ -270,19 +270,21 @@ def telling_s(recording: Recording) -> float:
     """
     on_s, off_s = disturbed_s(recording)
     last_s = found_s = off_s - BEFORE_OFF_S
-    scope: Scope | None = None
-    for number, frame in enumerate(recording.play()):
-        if scope is None:
-            scope = Scope(frame.bench, quiet_s=SETTINGS.quiet_seconds, keep_s=2 * SETTINGS.history_seconds)
-        scope.quiet = recording.quiet(number)
-        scope.feed(frame)
-        picture = scope.picture(None, columns=10, span_s=10, strip=0)
-        if not on_s < recording.at_s(number) <= last_s or not picture.log:
+    analyzer: Analyzer | None = None
+    for number, observation in enumerate(recording.play()):
+        if analyzer is None:
+            analyzer = Analyzer(
+                observation.probe_set, quiet_s=SETTINGS.quiet_seconds, keep_s=2 * SETTINGS.history_seconds
+            )
+        analyzer.quiet = recording.quiet(number)
+        analyzer.feed(observation)
+        monitor_view = analyzer.monitor_view(None, columns=10, span_s=10, strip=0)
+        if not on_s < recording.at_s(number) <= last_s or not monitor_view.log:
             continue
-        first = worst_first(picture.log)[0].verdict
-        largest = max(entry.verdict.ratio or 0.0 for entry in picture.log)
-        row = picture.row(first.probe)
-        calm = all(row.state == "quiet" for row in picture.rows if row.role is Role.HOST)
+        first = worst_first(monitor_view.log)[0].verdict
+        largest = max(entry.verdict.ratio or 0.0 for entry in monitor_view.log)
+        row = monitor_view.row(first.probe)
+        calm = all(row.state == "quiet" for row in monitor_view.rows if row.role is Role.HOST)
         if calm and first.ratio == largest and row is not None and (row.ratio is None or row.ratio > largest / 2):
             found_s = recording.at_s(number)
     return found_s
@@ -308,7 +310,7 @@ class Stage:
                 await pilot.pause(0.05)
 
             self.settle = settle
-            while not isinstance(self.app.screen, Monitor) or self.app.screen.picture is None:
+            while not isinstance(self.app.screen, Monitor) or self.app.screen.monitor_view is None:
                 await settle()
             self._monitor = self.app.screen
             self._monitor.rearrange()
@@ -340,9 +342,9 @@ class Stage:
     def title(self) -> str:
         """Where it was seen, and when."""
         assert self.monitor.last is not None
-        bench = self.monitor.last.bench
+        probe_set = self.monitor.last.probe_set
         when = time.strftime("%Y-%m-%d", time.gmtime(self.recording.begun_s))
-        return " · ".join((bench.title, gpu_words(bench), *bench.facts, when))
+        return " · ".join((probe_set.title, gpu_words(probe_set), *probe_set.facts, when))
 
 
 async def draw_check(recording: Path, file: Path) -> dict[str, str]:
@@ -354,8 +356,10 @@ async def draw_check(recording: Path, file: Path) -> dict[str, str]:
     title = " · ".join(("an interference matrix", str(print_of["gpu"]), *facts))
     made: dict[str, str] = {}
     async with stage.open():
-        stage.monitor.desk = Desk(Tools())
-        stage.monitor.desk.state = State(sheet=Sheet.of(matrix), origin=file.name.removesuffix(".gz"))
+        stage.monitor.controller = MatrixController(MatrixServices())
+        stage.monitor.controller.state = MatrixState(
+            matrix_view=MatrixView.of(matrix), origin=file.name.removesuffix(".gz")
+        )
         stage.monitor.action_matrix()
         while not isinstance(stage.app.screen, MatrixScreen):
             await stage.settle()
@@ -387,11 +391,11 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
                 screens.append(stage.strips())
             made["stall-appears"] = animated(screens, stage.ground, stage.title)
         await stage.go_to(telling_s(recording))
-        if stage.monitor.scope is not None and stage.monitor.scope.worst is not None:
+        if stage.monitor.analyzer is not None and stage.monitor.analyzer.worst is not None:
             stage.monitor.action_focus_worst()
             await stage.settle()
         assert stage.monitor.last is not None
-        made[stage.monitor.last.bench.pattern] = still(stage.strips(), stage.ground, stage.title)
+        made[stage.monitor.last.probe_set.pattern] = still(stage.strips(), stage.ground, stage.title)
         if first:
             stage.monitor.action_explain()
             await stage.settle()

@@ -10,7 +10,7 @@ import matrices
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix.matrix import Cell, Matrix, Repeat, Status
-from stallprobes.model import Lane, Phase
+from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.rules import Verdict
 
 SPIN = ("d2d", "spin")
@@ -30,12 +30,12 @@ def host(seed: int, name: str | None = None, *, gpu: str = "Made-up GPU", calls:
 
 def starved_cell(key: tuple[str, str]) -> Cell:
     """A cell whose victim returned twice and then hung."""
-    lanes: Mapping[Lane, Histogram] = {
-        Lane(Phase.CALL): Histogram.of([900_000_000, 880_000_001]),
-        Lane(Phase.CALL, "cuMemcpyDtoDAsync: a"): Histogram.of([900_000_000]),
-        Lane(Phase.INTENDED): Histogram.empty().add_waiting(1_190_000_000, 50_000),
+    channels: Mapping[Channel, Histogram] = {
+        Channel(Phase.CALL): Histogram.of([900_000_000, 880_000_001]),
+        Channel(Phase.CALL, "cuMemcpyDtoDAsync: a"): Histogram.of([900_000_000]),
+        Channel(Phase.DUE): Histogram.empty().add_waiting(1_190_000_000, 50_000),
     }
-    quiet = {Lane(Phase.CALL): Histogram.of([3800] * 50)}
+    quiet = {Channel(Phase.CALL): Histogram.of([3800] * 50)}
     verdict = Verdict(
         probe=key[0],
         phase=None,
@@ -48,7 +48,7 @@ def starved_cell(key: tuple[str, str]) -> Cell:
         sentence=f"{key[0]}: starved, 2 calls returned in 0.6 s. The lock is held.",
         helps="Do not “free” there.",
     )
-    repeat = Repeat(lanes=lanes, before=quiet, after=quiet, calls=2, window_s=0.6)
+    repeat = Repeat(channels=channels, before=quiet, after=quiet, calls=2, window_s=0.6)
     return Cell(
         *key,
         status=Status.STARVED,

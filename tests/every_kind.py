@@ -8,7 +8,7 @@ from dataclasses import replace
 import matrices
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.matrix.matrix import QUIET, Cell, Column, Matrix, Row, Status
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import Phase
 from stallprobes.verdicts.rules import Verdict
 
@@ -21,7 +21,7 @@ FINGERPRINT: Mapping[str, object] = {
     "governor": None,
     "unknown": {"governor": "the kernel shows no cpufreq governor"},
 }
-NOTHING = Column(QUIET, "nothing beside it", ())
+NOTHING = MatrixColumn(QUIET, "nothing beside it", ())
 
 
 def verdict(kind: str, **changed: object) -> Verdict:
@@ -46,7 +46,7 @@ def matrix(seed: int = 1) -> Matrix:
     names = (
         "stalled", "tail", "late", "starved", "slower", "unsure", "host", "invalid", "unsupported", "missing", "calm",
     )  # fmt: skip
-    columns = (NOTHING, *(Column(name, f"title of {name}", (name,)) for name in names))
+    columns = (NOTHING, *(MatrixColumn(name, f"title of {name}", (name,)) for name in names))
     made = matrices.made_up(seed, columns=columns, fingerprint=FINGERPRINT)
     cells = dict(made.cells)
 
@@ -56,10 +56,10 @@ def matrix(seed: int = 1) -> Matrix:
     change("launch", "stalled", verdicts=(verdict("stalled"),))
     change("d2d", "stalled", verdicts=(verdict("stalled", probe="d2d", ratio=427.0, now_us=1152.9),))
     change("launch", "tail", verdicts=(verdict("stalled", quantile="p99", ratio=21.0, now_us=56.7),))
-    change("launch", "late", verdicts=(verdict("stalled", phase=Phase.INTENDED, quantile="p99", ratio=14_000.0),))
+    change("launch", "late", verdicts=(verdict("stalled", phase=Phase.DUE, quantile="p99", ratio=14_000.0),))
     stuck = verdict("starved", quantile="in-flight", now_us=1.2e6, ratio=4e5)
     none = tuple(
-        replace(r, calls=0, lanes={lane: Histogram.empty() for lane in r.lanes})
+        replace(r, calls=0, channels={channel: Histogram.empty() for channel in r.channels})
         for r in cells["launch", "starved"].repeats
     )
     change(
@@ -80,9 +80,9 @@ def matrix(seed: int = 1) -> Matrix:
 def whole(seed: int = 1) -> Matrix:
     """As many victims and aggressors as the largest check has, a third of them stalled; a simulated one."""
     rows = tuple(
-        Row(f"victim-{n}@secondary", f"victim number {n} · own stream", "launch", "x", "own") for n in range(14)
+        MatrixRow(f"victim-{n}@secondary", f"victim number {n} · own stream", "launch", "x", "own") for n in range(14)
     )
-    columns = (NOTHING, *(Column(f"aggressor-{n}/null", f"aggressor number {n}", (f"a{n}",)) for n in range(26)))
+    columns = (NOTHING, *(MatrixColumn(f"aggressor-{n}/null", f"aggressor number {n}", (f"a{n}",)) for n in range(26)))
     times = {(r.name, c.name): 2.0 ** (n % 12) for n, c in enumerate(columns[1:]) if n % 3 == 0 for r in rows}
     made = matrices.made_up(
         seed, rows=rows, columns=columns, times=times, fingerprint={**FINGERPRINT, "gpu": "NVIDIA H200 (SIMULATED)"}

@@ -7,23 +7,23 @@ from collections.abc import Mapping
 import numpy as np
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.matrix.matrix import QUIET, Cell, Column, Matrix, Repeat, Row, Status
-from stallprobes.model import Lane, Phase
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
+from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.rules import Verdict
 
-CALL, WAIT, INTENDED = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)
+CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 ROWS = (
-    Row("launch", "launch · primary · own stream", "launch", "primary", "own"),
-    Row("d2d", "D2D · primary · own stream", "d2d", "primary", "own"),
-    Row("d2d@secondary", "D2D · secondary · own stream", "d2d", "secondary", "own"),
-    Row("d2h-pinned", "pinned D2H · primary · own stream", "d2h-pinned", "primary", "own"),
+    MatrixRow("launch", "launch · primary · own stream", "launch", "primary", "own"),
+    MatrixRow("d2d", "D2D · primary · own stream", "d2d", "primary", "own"),
+    MatrixRow("d2d@secondary", "D2D · secondary · own stream", "d2d", "secondary", "own"),
+    MatrixRow("d2h-pinned", "pinned D2H · primary · own stream", "d2h-pinned", "primary", "own"),
 )
 COLUMNS = (
-    Column(QUIET, "nothing beside it", ()),
-    Column("spin", "spin kernel · 16 blocks", ("spin",)),
-    Column("host-alloc-free", "pinned alloc/free", ("host-alloc-free",)),
-    Column("d2h-pinned-large", "pinned D2H · large", ("d2h-pinned-large",)),
-    Column("alloc-async", "cuMemAllocAsync/FreeAsync", ("alloc-async",)),
+    MatrixColumn(QUIET, "nothing beside it", ()),
+    MatrixColumn("spin", "spin kernel · 16 blocks", ("spin",)),
+    MatrixColumn("host-alloc-free", "pinned alloc/free", ("host-alloc-free",)),
+    MatrixColumn("d2h-pinned-large", "pinned D2H · large", ("d2h-pinned-large",)),
+    MatrixColumn("alloc-async", "cuMemAllocAsync/FreeAsync", ("alloc-async",)),
 )
 FINGERPRINT: Mapping[str, object] = {
     "hostname": "node-a",
@@ -44,8 +44,8 @@ def made_up(
     repeats: int = 4,
     spread: float = 0.15,
     drift: float = 0.0,
-    rows: tuple[Row, ...] = ROWS,
-    columns: tuple[Column, ...] = COLUMNS,
+    rows: tuple[MatrixRow, ...] = ROWS,
+    columns: tuple[MatrixColumn, ...] = COLUMNS,
     fingerprint: Mapping[str, object] = FINGERPRINT,
 ) -> Matrix:
     """A matrix of ``calls`` calls in each repeat of each cell.
@@ -60,13 +60,13 @@ def made_up(
             key = (row.name, column.name)
             factor, tail = (times or {}).get(key, 1.0), (tails or {}).get(key, 1.0)
 
-            def lanes(factor: float, tail: float, n: int, row: Row = row) -> dict[Lane, Histogram]:
+            def channels(factor: float, tail: float, n: int, row: MatrixRow = row) -> dict[Channel, Histogram]:
                 shift = float(np.exp(dice.normal(0, drift))) if drift else 1.0
                 found = {}
-                for lane, middle in zip((CALL, WAIT), USUAL.get(row.name, (3000, 5000)), strict=True):
+                for channel, middle in zip((CALL, WAIT), USUAL.get(row.name, (3000, 5000)), strict=True):
                     drawn = middle * factor * shift * np.exp(dice.normal(0, spread, n))
                     drawn = np.where(dice.random(n) < 0.04, drawn * tail, drawn)
-                    found[lane] = Histogram.of(drawn.astype(np.int64))
+                    found[channel] = Histogram.of(drawn.astype(np.int64))
                 return found
 
             quiet = column.name == QUIET
@@ -76,9 +76,9 @@ def made_up(
                 status=Status.OK,
                 repeats=tuple(
                     Repeat(
-                        lanes=lanes(factor, tail, calls),
-                        before={} if quiet else lanes(1.0, 1.0, calls // 2),
-                        after={} if quiet else lanes(1.0, 1.0, calls // 2),
+                        channels=channels(factor, tail, calls),
+                        before={} if quiet else channels(1.0, 1.0, calls // 2),
+                        after={} if quiet else channels(1.0, 1.0, calls // 2),
                         calls=calls,
                         window_s=calls * 5e-5,
                     )
@@ -101,7 +101,7 @@ def made_up(
     )
 
 
-def _stalled(row: Row, column: Column, factor: float) -> Verdict:
+def _stalled(row: MatrixRow, column: MatrixColumn, factor: float) -> Verdict:
     quiet = USUAL.get(row.name, (3000, 5000))[0] / 1000
     return Verdict(
         probe=row.name,

@@ -10,7 +10,7 @@ from stallprobes.matrix import runner
 from stallprobes.matrix.compare import Change, Comparison, compare
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.plan import HOST, Plan
-from stallprobes.model import Lane, Phase
+from stallprobes.model import Channel, Phase
 
 # Half of what is less than this is less than the microsecond from which on a comparison calls a tail another one.
 LEAST_P99_NS = 2_000
@@ -41,7 +41,7 @@ def places(matrix: Matrix) -> list[Place]:
         if column == QUIET or row == HOST or cell.status is not Status.OK:
             continue
         for phase in (Phase.CALL, Phase.WAIT):
-            seen = cell.lanes.get(Lane(phase))
+            seen = cell.channels.get(Channel(phase))
             p99_ns = None if seen is None else seen.percentile(99)
             if seen is not None and p99_ns is not None and seen.count >= LEAST_CALLS and p99_ns >= LEAST_P99_NS:
                 found.append(Place(row, column, phase, p99_ns))

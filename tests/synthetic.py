@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
-from stallprobes.model import Kind, Lane, Phase, Role
+from stallprobes.model import Channel, Kind, Phase, Role
 from stallprobes.verdicts.rules import Verdict
 
-CALL, WAIT, INTENDED = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)
+CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 
 
 def around(ns: int, count: int) -> Histogram:
@@ -17,7 +17,7 @@ def around(ns: int, count: int) -> Histogram:
 
 def probe(name: str, state: str = "quiet", role: Role = Role.VICTIM, **changed: object) -> ProbeResult:
     """A probe of 1200 calls at 1 kHz that went as quietly as before, but for what is ``changed``."""
-    lanes = {CALL: around(3_000, 1200), WAIT: around(5_000, 1200), INTENDED: around(9_000, 1200)}
+    channels = {CALL: around(3_000, 1200), WAIT: around(5_000, 1200), DUE: around(9_000, 1200)}
     values: dict[str, object] = {
         "name": name,
         "title": f"{name} · primary · own stream",
@@ -33,9 +33,9 @@ def probe(name: str, state: str = "quiet", role: Role = Role.VICTIM, **changed: 
         "error": None,
         "window_s": 1.2,
         "period_ns": 1_000_000,
-        "lanes": lanes,
-        "quiet": lanes if role is Role.VICTIM else {},
-        "first_ns": {CALL: 81_000, WAIT: 5_200, INTENDED: 90_000},
+        "channels": channels,
+        "quiet": channels if role is Role.VICTIM else {},
+        "first_ns": {CALL: 81_000, WAIT: 5_200, DUE: 90_000},
         "proof": None,
     }
     return ProbeResult(**{**values, **changed})  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ def stalled() -> ProbeResult:
         "STALLED",
         context="secondary",
         calls=500,
-        lanes={CALL: around(3_000, 500), WAIT: around(2_400_000, 500), INTENDED: around(2_403_000, 500)},
+        channels={CALL: around(3_000, 500), WAIT: around(2_400_000, 500), DUE: around(2_403_000, 500)},
     )
 
 
@@ -62,8 +62,8 @@ def starved() -> ProbeResult:
         starved=True,
         in_flight_us=1_190_000.0,
         in_flight_op="cuLaunchKernel",
-        lanes={CALL: empty, WAIT: empty, INTENDED: empty.add_waiting(1_190_000_000, 1_000_000)},
-        first_ns={CALL: None, WAIT: None, INTENDED: None},
+        channels={CALL: empty, WAIT: empty, DUE: empty.add_waiting(1_190_000_000, 1_000_000)},
+        first_ns={CALL: None, WAIT: None, DUE: None},
     )
 
 
@@ -71,10 +71,12 @@ def readback() -> ProbeResult:
     """Two calls timed on the host and on the GPU."""
     ops = {}
     for label, host, gpu in (("reduction kernel", 2_900, 5_010_000), ("D2H 4 bytes", 5_003_000, 10_000)):
-        ops[Lane(Phase.CALL, label)] = around(host, 40)
-        ops[Lane(Phase.GPU, label)] = around(gpu, 40)
-    lanes = {CALL: around(3_000, 80), Lane(Phase.GPU): around(10_000, 80), INTENDED: around(5_100_000, 40), **ops}
-    return probe("scalar-readback", calls=40, lanes=lanes, quiet={}, first_ns=dict.fromkeys(lanes, 904_000), proof=41)
+        ops[Channel(Phase.CALL, label)] = around(host, 40)
+        ops[Channel(Phase.GPU, label)] = around(gpu, 40)
+    channels = {CALL: around(3_000, 80), Channel(Phase.GPU): around(10_000, 80), DUE: around(5_100_000, 40), **ops}
+    return probe(
+        "scalar-readback", calls=40, channels=channels, quiet={}, first_ns=dict.fromkeys(channels, 904_000), proof=41
+    )
 
 
 def verdict(of: ProbeResult, kind: str = "stalled", ratio: float | None = 427.0) -> Verdict:

@@ -20,13 +20,50 @@ MS = 1_000_000
 
 
 class Phase(StrEnum):
-    """What a latency is the latency of."""
+    """What a latency is the latency of. The values are those of the JSON documents, version 1.
+
+    ``CALL``: time inside the driver call. ``WAIT``: from its return until the host sees the work complete. ``START``:
+    from its return until the GPU starts the work. ``GPU``: time on the GPU. ``DUE``: from when the call was scheduled
+    until it returned, which counts the calls that a stall held up (coordinated omission).
+    """
 
     CALL = "call"
     WAIT = "wait"
     START = "start"
     GPU = "gpu"
-    INTENDED = "intended"
+    DUE = "intended"
+
+    @property
+    def traits(self) -> PhaseTraits:
+        """How the phase is measured, and where it is judged and shown."""
+        return PHASE_TRAITS[self]
+
+
+@dataclass(frozen=True)
+class PhaseTraits:
+    """What may be done with a phase.
+
+    ``word`` in sentences and tables. ``judged``: the rules give verdicts on it. ``host``: the loop times it on the host.
+    ``matrix``: each cell of a check compares it with the cell's baseline. ``of_call``: an op has it, so it may carry
+    the op's label; the due time belongs to the whole iteration.
+    """
+
+    word: str
+    judged: bool
+    host: bool
+    matrix: bool
+    of_call: bool = True
+
+
+PHASE_TRAITS = {
+    Phase.CALL: PhaseTraits("call", judged=True, host=True, matrix=True),
+    Phase.WAIT: PhaseTraits("wait", judged=True, host=True, matrix=True),
+    Phase.START: PhaseTraits("start", judged=True, host=False, matrix=False),
+    Phase.GPU: PhaseTraits("gpu", judged=False, host=False, matrix=False),
+    Phase.DUE: PhaseTraits("due", judged=False, host=True, matrix=False, of_call=False),
+}
+JUDGED_PHASES = tuple(phase for phase in Phase if phase.traits.judged)
+MATRIX_PHASES = tuple(phase for phase in Phase if phase.traits.matrix)
 
 
 class Role(StrEnum):
@@ -101,7 +138,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Part:
+class BufferPart:
     """``buffer`` from byte ``offset`` on, as an argument."""
 
     buffer: Buffer
@@ -212,7 +249,7 @@ class CopyAttributes:
 Resource = (
     Context | Stream | Buffer | Word | Event | Kernel | Graph | Image | Text | HostFunction | Device | CopyAttributes
 )
-Arg = int | Load | Part | KernelArgs | Resource
+Arg = int | Load | BufferPart | KernelArgs | Resource
 
 
 @dataclass(frozen=True)
@@ -290,15 +327,15 @@ class Program:
                 seen.setdefault(resource)
         return iter(seen)
 
-    def lanes(self) -> tuple[Lane, ...]:
+    def channels(self) -> tuple[Channel, ...]:
         """The histograms the program fills: one for each phase it has, the intended-time one, one for each label."""
         measured = [op for op in self.ops if op.phase is not None]
-        phases = [p for p in Phase if p is not Phase.INTENDED and any(op.phase is p for op in measured)]
-        labelled: dict[Lane, None] = {}
+        phases = [p for p in Phase if p.traits.of_call and any(op.phase is p for op in measured)]
+        labelled: dict[Channel, None] = {}
         for op in measured:
             if op.label and op.phase is not None:
-                labelled.setdefault(Lane(op.phase, op.label))
-        return (*(Lane(p) for p in phases), Lane(Phase.INTENDED), *labelled)
+                labelled.setdefault(Channel(op.phase, op.label))
+        return (*(Channel(p) for p in phases), Channel(Phase.DUE), *labelled)
 
 
 def _resources_of(arg: Arg) -> Iterator[Resource]:
@@ -307,7 +344,7 @@ def _resources_of(arg: Arg) -> Iterator[Resource]:
             return
         case Load(word):
             yield word
-        case Part(buffer, _):
+        case BufferPart(buffer, _):
             yield buffer.context
             yield buffer
         case KernelArgs(_, started):
@@ -325,7 +362,7 @@ def _resources_of(arg: Arg) -> Iterator[Resource]:
 
 
 @dataclass(frozen=True)
-class Lane:
+class Channel:
     """One histogram of a probe: a phase, or with ``label`` one op's share of it."""
 
     phase: Phase

@@ -25,13 +25,13 @@ from matrices import CALL, COLUMNS, WAIT, made_up
 
 from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
 from stallprobes.matrix.compare import CellChange, Change, compare
-from stallprobes.matrix.matrix import QUIET, Cell, Column, Matrix, Repeat, Row, Status
-from stallprobes.model import Lane
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
+from stallprobes.model import Channel
 
-ROWS = tuple(Row(f"victim-{i}", f"victim {i}", "launch", "primary", "own") for i in range(12))
-ALL = (COLUMNS[0], *(Column(f"aggressor-{i}", f"aggressor {i}", (f"a{i}",)) for i in range(25)))
+ROWS = tuple(MatrixRow(f"victim-{i}", f"victim {i}", "launch", "primary", "own") for i in range(12))
+ALL = (COLUMNS[0], *(MatrixColumn(f"aggressor-{i}", f"aggressor {i}", (f"a{i}",)) for i in range(25)))
 REPEATS, CALLS = 4, 250
-LANES = (CALL, WAIT)
+CHANNELS = (CALL, WAIT)
 MIDDLES = np.array([3_000.0, 6_000.0])
 SIZE = len(ROWS) * len(ALL)
 LIMIT_S = 2.0
@@ -101,8 +101,8 @@ def whole(dice: np.random.Generator, law: Law) -> Matrix:
         for column in ALL:
             repeats = []
             for _ in range(REPEATS):
-                before = {lane: next(quiet) for lane in LANES}
-                held = {lane: next(now) for lane in LANES}
+                before = {channel: next(quiet) for channel in CHANNELS}
+                held = {channel: next(now) for channel in CHANNELS}
                 beside = {} if column.name == QUIET else before
                 repeats.append(Repeat(held, beside, {}, law.calls, law.calls * 5e-5))
             cells[row.name, column.name] = Cell(row.name, column.name, Status.OK, repeats=tuple(repeats))
@@ -113,15 +113,18 @@ def again(dice: np.random.Generator, law: Law, matrix: Matrix, *, tail: float = 
     """``matrix`` with every cell drawn anew, its quiets as they were; ``tail`` and ``middle`` as for ``drawn``."""
     made = iter(drawn(dice, law, len(matrix.cells), tail=tail, middle=middle))
     cells = {
-        key: replace(cell, repeats=tuple(replace(r, lanes={lane: next(made) for lane in LANES}) for r in cell.repeats))
+        key: replace(
+            cell,
+            repeats=tuple(replace(r, channels={channel: next(made) for channel in CHANNELS}) for r in cell.repeats),
+        )
         for key, cell in matrix.cells.items()
     }
     return replace(matrix, cells=cells)
 
 
-def found(cells: Sequence[CellChange], change: Change, q: int, lane: Lane = CALL) -> float:
-    """The share of ``cells`` in which ``change`` is said of ``lane`` at ``q``."""
-    parts = [part for cell in cells for part in cell.parts if part.lane == lane and part.q == q]
+def found(cells: Sequence[CellChange], change: Change, q: int, channel: Channel = CALL) -> float:
+    """The share of ``cells`` in which ``change`` is said of ``channel`` at ``q``."""
+    parts = [part for cell in cells for part in cell.parts if part.channel == channel and part.q == q]
     return sum(part.change is change for part in parts) / len(parts)
 
 
@@ -181,8 +184,8 @@ def in_turn(old: Matrix, healthy: Matrix, slow: Matrix, q: int, law: Law) -> flo
     """The share of cells found slower when two or three columns at a time are slow and the rest is healthy."""
     shares = []
     tame = {key for place, key in enumerate(old.cells) if place % 100 >= 100 * law.wild}
-    for turn in range(1, 13):
-        columns = {column.name for column in ALL[turn::12]}
+    for iteration in range(1, 13):
+        columns = {column.name for column in ALL[iteration::12]}
         cells = {key: (slow if key[1] in columns else healthy).cells[key] for key in healthy.cells}
         some = compare(old, replace(healthy, cells=cells))
         mine = [cell for cell in some.cells if cell.column in columns and (cell.row, cell.column) in tame]

@@ -49,11 +49,11 @@ def ns_per_call(measured: bool) -> float:
     part = board["p"]
     table = loop.empty_table(2)
     table[0, [loop.COL_FN, loop.COL_REPEAT]] = native.address("nothing"), CALLS
-    table[0, loop.COL_LANE] = 0 if measured else -1
+    table[0, loop.COL_CHANNEL] = 0 if measured else -1
     quit_at = board.header.ctypes.data + 8 * b.QUIT
     table[1, loop.COL_FN : loop.COL_FN + 3] = native.address("store"), quit_at, 1
     # The very first turn is not counted in the histogram; this is to be a later one.
-    part.words[[b.RUN, b.TURNS]] = 1, 1
+    part.words[[b.RUN, b.ITERATIONS]] = 1, 1
     since = time.perf_counter_ns()
     loop.run(table, part.words, part.hist, part.stats, part.ring, board.header, loop.clock_addresses())
     took = time.perf_counter_ns() - since

@@ -35,11 +35,11 @@ from stallprobes.catalog import Place
 from stallprobes.catalog.kernels import launch_op
 from stallprobes.engine import board as b
 from stallprobes.engine.backend import BackendError, Options, Unsupported
-from stallprobes.engine.board import Board, Layout, State
+from stallprobes.engine.board import Board, Layout, ProbeState
 from stallprobes.latency.histogram import Histogram
-from stallprobes.model import US, Lane, Phase, Probe, Program, Role
+from stallprobes.model import US, Channel, Phase, Probe, Program, Role
 
-CALL = Lane(Phase.CALL)
+CALL = Channel(Phase.CALL)
 PERIOD_NS = 20 * US
 WARM_UP_S = 0.1
 ENDED_WITHIN_S = 2.0
@@ -123,8 +123,8 @@ def build(folder: Path) -> Path:
 
 def by_c(program: Path, threads: int, seconds: float) -> Histogram:
     """The samples of all threads of the C program, whose process then ends."""
-    turns, warm = (str(max(1, round(s * 1e9 / PERIOD_NS))) for s in (seconds, WARM_UP_S))
-    command = [str(program), str(PTX), str(threads), str(PERIOD_NS), turns, warm]
+    iterations, warm = (str(max(1, round(s * 1e9 / PERIOD_NS))) for s in (seconds, WARM_UP_S))
+    command = [str(program), str(PTX), str(threads), str(PERIOD_NS), iterations, warm]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"the C program failed: {done.stderr.decode(errors='replace').strip()}")
@@ -158,7 +158,7 @@ class Loops:
         self._await_parked()
         merged = Histogram.empty()
         for part in parts:
-            merged = merged.merge(window.probes[part.name].lanes[CALL])
+            merged = merged.merge(window.probes[part.name].channels[CALL])
         return merged
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class Loops:
 
     def _await_parked(self) -> None:
         until = time.monotonic() + ENDED_WITHIN_S
-        while any(self._board[number].words[b.STATE] != State.PARKED for number in range(len(self._board))):
+        while any(self._board[number].words[b.STATE] != ProbeState.PARKED for number in range(len(self._board))):
             if time.monotonic() > until:
                 troubles = "; ".join(trouble.sentence for trouble in self._backend.poll())
                 raise SystemExit(f"a probe did not come to rest: {troubles or 'its call has not returned'}")

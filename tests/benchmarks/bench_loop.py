@@ -30,9 +30,9 @@ from stallprobes.engine import board as b
 from stallprobes.engine import loop, native
 from stallprobes.engine.board import Board, Layout
 from stallprobes.latency.histogram import Histogram
-from stallprobes.model import Lane, Op, Phase, Probe, Program, Role
+from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
 
-CALL = Lane(Phase.CALL)
+CALL = Channel(Phase.CALL)
 PERIOD_NS = 200_000
 NBYTES = 65_536
 WARM_UP_S = 0.1
@@ -113,8 +113,8 @@ def build(folder: Path) -> Path:
 
 
 def by_c(program: Path, call: str, threads: int, seconds: float) -> Histogram:
-    turns, warm = (str(int(s * 1e9 / PERIOD_NS)) for s in (seconds, WARM_UP_S))
-    command = [str(program), call, str(threads), str(PERIOD_NS), turns, warm]
+    iterations, warm = (str(int(s * 1e9 / PERIOD_NS)) for s in (seconds, WARM_UP_S))
+    command = [str(program), call, str(threads), str(PERIOD_NS), iterations, warm]
     output = subprocess.run(command, check=True, capture_output=True).stdout
     return Histogram.of(np.frombuffer(output, dtype=np.int64).tolist())
 
@@ -132,7 +132,7 @@ def by_loop(call: str, threads: int, seconds: float) -> Histogram:
         arguments = [] if call == "getppid" else [zero, to.ctypes.data, NBYTES, 0]
         table[0, loop.COL_FN] = native.libc_address(call)
         table[0, loop.COL_A0 : loop.COL_A0 + len(arguments)] = arguments
-        table[0, [loop.COL_LANE, loop.COL_FLAGS]] = 0, loop.RETURN_IS_VALUE
+        table[0, [loop.COL_CHANNEL, loop.COL_FLAGS]] = 0, loop.RETURN_IS_VALUE
         part = board[number]
         part.words[b.RUN] = 1
         runner = loop.Runner(table, nothing, nothing, part, board.header)
@@ -150,7 +150,7 @@ def by_loop(call: str, threads: int, seconds: float) -> Histogram:
     os.close(zero)
     merged = Histogram.empty()
     for probe in window.probes.values():
-        merged = merged.merge(probe.lanes[CALL])
+        merged = merged.merge(probe.channels[CALL])
     return merged
 
 

@@ -170,7 +170,7 @@ class Arms:
         self._name = name
         self._look = look
         self._before: Snapshot | None = None
-        self._lanes: dict[bool, list[Histogram]] = {True: [], False: []}
+        self._channels: dict[bool, list[Histogram]] = {True: [], False: []}
 
     def begin(self) -> None:
         """From here on."""
@@ -178,19 +178,23 @@ class Arms:
 
     def end(self, with_screen: bool) -> None:
         """Up to here."""
-        from stallprobes.model import Lane, Phase
+        from stallprobes.model import Channel, Phase
 
         assert self._before is not None
-        self._lanes[with_screen].append(self._look().minus(self._before).probes[self._name].lanes[Lane(Phase.CALL)])
+        self._channels[with_screen].append(
+            self._look().minus(self._before).probes[self._name].channels[Channel(Phase.CALL)]
+        )
 
     def ratios(self) -> tuple[float, float]:
         """Print what was seen; how many times the p50 and p99 without the screen are those with it.
 
         Each is the median over the rounds: a window in which the machine did something else has a tail of its own.
         """
-        found = {with_screen: [self._figures(parts, q) for q in (50, 99)] for with_screen, parts in self._lanes.items()}
+        found = {
+            with_screen: [self._figures(parts, q) for q in (50, 99)] for with_screen, parts in self._channels.items()
+        }
         middles = {with_screen: [median(rounds) for rounds in figures] for with_screen, figures in found.items()}
-        calls = {with_screen: sum(part.count for part in parts) for with_screen, parts in self._lanes.items()}
+        calls = {with_screen: sum(part.count for part in parts) for with_screen, parts in self._channels.items()}
         for with_screen, words in ((True, "with"), (False, "without")):
             p50, p99 = middles[with_screen]
             rounds = " ".join(f"{ns:.0f}" for ns in found[with_screen][1])

@@ -55,7 +55,7 @@ def broken(*_: object, **__: object) -> measure.RunResult:
 
 
 def all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> measure.RunResult:
-    progress(measure.Progress(0.5, 2.0, "kernel-other-context"))
+    progress(measure.RunProgress(0.5, 2.0, "kernel-other-context"))
     return synthetic.everything()
 
 
@@ -90,7 +90,7 @@ def check_slower(*_: object, **__: object) -> Matrix:
 
 
 def check_all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> Matrix:
-    progress(runner.Progress(11, 44, 12.3, "repeat 1 of 4 · spin kernel"))
+    progress(runner.CheckProgress(11, 44, 12.3, "repeat 1 of 4 · spin kernel"))
     return every_kind.matrix()
 
 

@@ -146,7 +146,7 @@ def test_an_engine_outlives_the_thread_that_asked_for_it(make_probe: MakeProbe) 
         session.set_running(["a"])
         session.run_for(0.5)
         assert session.alive
-        assert session.snapshot().probes["a"].turns > 0
+        assert session.snapshot().probes["a"].iterations > 0
 
 
 def test_a_killed_engine_is_lost_at_once_and_its_figures_are_kept(make_probe: MakeProbe) -> None:
@@ -164,7 +164,7 @@ def test_a_killed_engine_is_lost_at_once_and_its_figures_are_kept(make_probe: Ma
         assert lost.value.exit_code == 4
         assert not session.alive
         assert session.engine_pid is None
-        assert session.snapshot().probes["a"].turns > 0
+        assert session.snapshot().probes["a"].iterations > 0
 
 
 @pytest.mark.parametrize("fn", ["libc:abort", "libc:_exit"])
@@ -250,7 +250,7 @@ def test_a_forked_child_that_exits_leaves_the_engine_alone(make_probe: MakeProbe
         session.set_running(["a"])
         session.run_for(0.2)
         assert session.alive
-        assert session.snapshot().probes["a"].turns > 0
+        assert session.snapshot().probes["a"].iterations > 0
 
 
 def test_many_sessions_leave_no_thread_behind(make_probe: MakeProbe) -> None:

@@ -13,13 +13,13 @@ import pytest
 
 from stallprobes.engine import process
 from stallprobes.engine.backend import Options, Unsupported
-from stallprobes.engine.board import EngineState, ProbeSnapshot, State
+from stallprobes.engine.board import EngineState, ProbeSnapshot, ProbeState
 from stallprobes.engine.session import EngineFailed, Session
-from stallprobes.model import PRIMARY, Buffer, HostFunction, Lane, Load, Op, Phase, Probe, Program, Role, Space, Word
+from stallprobes.model import PRIMARY, Buffer, Channel, HostFunction, Load, Op, Phase, Probe, Program, Role, Space, Word
 
 MakeProbe = Callable[..., Probe]
 
-CALL = Lane(Phase.CALL)
+CALL = Channel(Phase.CALL)
 MS = 1_000_000
 HUNG = Op("native:sleep", (600_000 * MS,))
 
@@ -37,8 +37,11 @@ def test_probes_stand_parked_until_they_are_switched_on(make_probe: MakeProbe) -
         session.run_for(0.1)
         first = session.snapshot()
         assert first.engine_state is EngineState.READY
-        assert {name: probe.state for name, probe in first.probes.items()} == {"a": State.PARKED, "b": State.PARKED}
-        assert [probe.turns for probe in first.probes.values()] == [0, 0]
+        assert {name: probe.state for name, probe in first.probes.items()} == {
+            "a": ProbeState.PARKED,
+            "b": ProbeState.PARKED,
+        }
+        assert [probe.iterations for probe in first.probes.values()] == [0, 0]
 
 
 def test_switching_is_by_a_set_of_names_or_by_changes(make_probe: MakeProbe) -> None:
@@ -53,13 +56,13 @@ def test_switching_is_by_a_set_of_names_or_by_changes(make_probe: MakeProbe) -> 
         assert on() == ["a", "b"]
         session.set_running({"a": False})
         assert on() == ["b"]
-        assert window(session, "b", 0.1).turns > 0
+        assert window(session, "b", 0.1).iterations > 0
         session.set_running([])
         assert on() == []
         session.run_for(0.1)
-        assert window(session, "b", 0.1).turns == 0
+        assert window(session, "b", 0.1).iterations == 0
         session.set_running(["b"])
-        assert window(session, "b", 0.1).turns > 0
+        assert window(session, "b", 0.1).iterations > 0
 
 
 def test_a_new_period_holds_from_then_on(make_probe: MakeProbe) -> None:
@@ -70,7 +73,7 @@ def test_a_new_period_holds_from_then_on(make_probe: MakeProbe) -> None:
         session.run_for(0.05)
         fast = window(session, "a", 0.4)
         assert fast.period_ns == 2 * MS
-        assert fast.turns > 4 * slow.turns
+        assert fast.iterations > 4 * slow.iterations
 
 
 def test_names_and_periods_that_cannot_be_are_refused(make_probe: MakeProbe) -> None:
@@ -102,9 +105,9 @@ def test_after_the_stop_the_last_figures_are_still_there(make_probe: MakeProbe) 
     with session:
         session.set_running(["a"])
         session.run_for(0.1)
-        before = session.snapshot().probes["a"].turns
+        before = session.snapshot().probes["a"].iterations
     session.stop()
-    assert session.snapshot().probes["a"].turns >= before > 0
+    assert session.snapshot().probes["a"].iterations >= before > 0
     assert session.failure() is None
     assert not session.alive
     session.set_running([])
@@ -126,9 +129,9 @@ def test_a_wrong_return_code_stops_its_probe_and_no_other(make_probe: MakeProbe)
         assert (trouble.probe, trouble.code, trouble.fatal) == ("bad", 22, False)
         assert trouble.sentence == "bad: libc:clock_nanosleep (odd clock) returned 22 (Invalid argument)"
         assert session.alive
-        assert window(session, "good", 0.1).turns > 0
+        assert window(session, "good", 0.1).iterations > 0
         stopped = session.snapshot().probes["bad"]
-        assert stopped.state is State.ERROR
+        assert stopped.state is ProbeState.ERROR
         assert stopped.error is not None
         assert (stopped.error.code, stopped.error.op) == (22, 2)
         assert len(session.troubles()) == 1
@@ -140,8 +143,8 @@ def test_a_wrong_return_code_in_the_setup_is_told_too(make_probe: MakeProbe) -> 
         session.set_running(["bad", "good"])
         session.run_for(0.1)
         assert [t.sentence for t in session.troubles()] == ["bad: native:wait returned 1 (the time was over)"]
-        assert session.snapshot().probes["bad"].turns == 0
-        assert session.snapshot().probes["good"].turns > 0
+        assert session.snapshot().probes["bad"].iterations == 0
+        assert session.snapshot().probes["good"].iterations > 0
 
 
 def test_a_call_that_does_not_return_shows_its_age_and_counts_as_waiting(make_probe: MakeProbe) -> None:
@@ -149,11 +152,11 @@ def test_a_call_that_does_not_return_shows_its_age_and_counts_as_waiting(make_pr
         session.set_running(["hung"])
         session.run_for(0.1)
         seen = window(session, "hung", 0.2)
-        assert seen.turns == 0
+        assert seen.iterations == 0
         assert seen.in_flight is not None
         assert seen.in_flight.op == 1
         assert seen.in_flight.age_ns > 0.2e9
-        assert seen.lanes[Lane(Phase.INTENDED)].count >= 100
+        assert seen.channels[Channel(Phase.DUE)].count >= 100
 
 
 def test_words_are_shared_between_probes_only_where_they_say_so(make_probe: MakeProbe) -> None:
@@ -164,11 +167,11 @@ def test_words_are_shared_between_probes_only_where_they_say_so(make_probe: Make
     counts = make_probe("counts", Op("native:add", (shared, 1)), Op("native:add", (own, 1)))
     with Session([waits, waits_alone, counts], "host") as session:
         session.set_running(["waits", "waits-alone"])
-        assert window(session, "waits", 0.1).turns == 0
+        assert window(session, "waits", 0.1).iterations == 0
         session.set_running({"counts": True})
         session.run_for(0.2)
-        assert session.snapshot().probes["waits"].turns > 0
-        assert session.snapshot().probes["waits-alone"].turns == 0
+        assert session.snapshot().probes["waits"].iterations > 0
+        assert session.snapshot().probes["waits-alone"].iterations == 0
 
 
 def test_a_value_made_by_one_op_is_used_by_the_next(make_probe: MakeProbe) -> None:
@@ -183,7 +186,7 @@ def test_a_value_made_by_one_op_is_used_by_the_next(make_probe: MakeProbe) -> No
         session.set_running(["a"])
         seen = window(session, "a", 0.2)
         assert session.troubles() == ()
-        labels = [lane.label for lane, hist in seen.lanes.items() if hist.count > 0]
+        labels = [channel.label for channel, hist in seen.channels.items() if hist.count > 0]
         assert {"map", "unmap"} <= set(labels)
 
 
@@ -197,7 +200,7 @@ def test_the_proof_is_what_the_word_counts(make_probe: MakeProbe) -> None:
         session.set_running([])
         session.run_for(0.1)
         seen = session.snapshot().probes["a"]
-        assert seen.proof == 3 * seen.turns > 0
+        assert seen.proof == 3 * seen.iterations > 0
 
 
 def test_the_stop_opens_a_gate_that_somebody_waits_at(make_probe: MakeProbe) -> None:
@@ -208,7 +211,7 @@ def test_the_stop_opens_a_gate_that_somebody_waits_at(make_probe: MakeProbe) -> 
     session.run_for(0.1)
     assert session.snapshot().probes["gated"].in_flight is not None
     session.stop()
-    assert session.snapshot().probes["gated"].state is State.ENDED
+    assert session.snapshot().probes["gated"].state is ProbeState.ENDED
 
 
 def test_a_machine_that_cannot_do_it_says_why(make_probe: MakeProbe) -> None:

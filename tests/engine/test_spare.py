@@ -11,7 +11,7 @@ from subprocess import Popen
 
 import pytest
 
-from stallprobes.engine.process import Spare
+from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
 from stallprobes.model import Probe
 
@@ -22,21 +22,21 @@ Gone = Callable[[int], bool]
 Parent = Callable[[str], "Popen[str]"]
 
 
-def pid_of(spare: Spare) -> int:
+def pid_of(spare: SpareEngine) -> int:
     assert spare._held is not None
     return spare._held[0].process.pid
 
 
 @pytest.mark.parametrize("loaded_s", [0.0, 0.7])
 def test_a_session_takes_it_over_whether_it_has_loaded_or_not(make_probe: MakeProbe, loaded_s: float) -> None:
-    spare = Spare("host")
+    spare = SpareEngine("host")
     pid = pid_of(spare)
     time.sleep(loaded_s)
     with Session([make_probe("a")], "host", spare=spare) as session:
         assert session.engine_pid == pid
         session.set_running(["a"])
         session.run_for(0.2)
-        assert session.snapshot().probes["a"].turns > 0
+        assert session.snapshot().probes["a"].iterations > 0
         spare.close()
         assert session.alive
         # It is taken once.
@@ -45,7 +45,7 @@ def test_a_session_takes_it_over_whether_it_has_loaded_or_not(make_probe: MakePr
 
 
 def test_for_another_backend_a_new_one_is_started(make_probe: MakeProbe, gone: Gone) -> None:
-    spare = Spare("cuda")
+    spare = SpareEngine("cuda")
     pid = pid_of(spare)
     with Session([make_probe("a")], "host", spare=spare) as session:
         assert session.engine_pid not in (None, pid)
@@ -55,7 +55,7 @@ def test_for_another_backend_a_new_one_is_started(make_probe: MakeProbe, gone: G
 
 
 def test_in_the_place_of_one_that_died_a_new_one_is_started(make_probe: MakeProbe, gone: Gone) -> None:
-    spare = Spare("host")
+    spare = SpareEngine("host")
     pid = pid_of(spare)
     os.kill(pid, signal.SIGKILL)
     assert gone(pid)
@@ -68,8 +68,8 @@ def test_killed_outright_the_parent_takes_it_along(parent: Parent, gone: Gone) -
     process = parent(
         textwrap.dedent("""
             import time
-            from stallprobes.engine.process import Spare
-            spare = Spare("host")
+            from stallprobes.engine.process import SpareEngine
+            spare = SpareEngine("host")
             print(spare._held[0].process.pid, flush=True)
             time.sleep(600)
         """)

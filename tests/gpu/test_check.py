@@ -9,7 +9,7 @@ from stallprobes.machine import gpus
 from stallprobes.matrix import runner, schedule
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.plan import plan
-from stallprobes.model import Lane, Phase
+from stallprobes.model import Channel, Phase
 
 pytestmark = pytest.mark.gpu
 
@@ -38,7 +38,7 @@ def test_what_is_known_of_an_h200_is_in_it(matrix: Matrix) -> None:
 
 
 def test_the_quiet_of_a_launch_has_one_hump(matrix: Matrix) -> None:
-    quiet = matrix.cells["launch", QUIET].lanes[Lane(Phase.CALL)]
+    quiet = matrix.cells["launch", QUIET].channels[Channel(Phase.CALL)]
     assert quiet.count > 500
     assert (quiet.percentile(90) or 0) < 3 * (quiet.percentile(10) or 0)
 

@@ -15,7 +15,7 @@ import pytest
 
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import EXIT_ENGINE, EXIT_NO_GPU, Options
-from stallprobes.engine.board import Snapshot, State
+from stallprobes.engine.board import ProbeState, Snapshot
 from stallprobes.engine.session import EngineFailed, EngineLost, Session
 from stallprobes.machine import gpus, nvml
 from stallprobes.model import (
@@ -23,10 +23,10 @@ from stallprobes.model import (
     MS,
     Arg,
     Buffer,
+    BufferPart,
+    Channel,
     Kernel,
-    Lane,
     Op,
-    Part,
     Phase,
     Probe,
     Program,
@@ -42,7 +42,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 WITHIN_S = 2.0
 SLACK = 64 * MIB
-CALL = Lane(Phase.CALL)
+CALL = Channel(Phase.CALL)
 GATED = patterns()["default-stream-gate"].variant("pageable")
 
 Used = Callable[[], int]
@@ -178,7 +178,7 @@ def await_snapshot(session: Session, holds: Callable[[Snapshot], bool], seconds:
 
 
 def spins(seen: Snapshot) -> bool:
-    return seen.probes["spin"].proof >= 2 and seen.probes["launch"].turns >= 100
+    return seen.probes["spin"].proof >= 2 and seen.probes["launch"].iterations >= 100
 
 
 def spinning() -> list[Probe]:
@@ -289,14 +289,14 @@ def test_a_hung_gate_opens_after_its_watchdogs_time(watchdog_ms: int) -> None:
         def longest(seen: Snapshot, name: str) -> int:
             # From the ring, which has the very first call too.
             part = seen.probes[name]
-            calls = part.ring[part.ring[:, 1] == list(part.lanes).index(CALL)]
+            calls = part.ring[part.ring[:, 1] == list(part.channels).index(CALL)]
             return int(calls[:, 2].max()) if len(calls) else 0
 
         seen = await_snapshot(session, lambda seen: longest(seen, "launch-then-open") >= 0.8 * watchdog_ns)
         # The copy waits for one gate only. The launch may lose the lock to the next copy, and wait for two.
         assert 0.8 * watchdog_ns <= longest(seen, "gated-copy") < 1.5 * watchdog_ns
-        turns = seen.probes["launch-then-open"].turns
-        await_snapshot(session, lambda later: later.probes["launch-then-open"].turns > turns)
+        iterations = seen.probes["launch-then-open"].iterations
+        await_snapshot(session, lambda later: later.probes["launch-then-open"].iterations > iterations)
         assert session.troubles() == ()
 
 
@@ -320,9 +320,9 @@ def test_a_wrong_return_code_stops_its_probe_with_op_and_cudas_text_while_anothe
         assert "CUDA_ERROR_INVALID_VALUE" in trouble.text
         assert not trouble.fatal
         assert "cuMemFree" in trouble.sentence
-        turns = session.snapshot().probes["launch"].turns
-        seen = await_snapshot(session, lambda seen: seen.probes["launch"].turns >= turns + 100)
-        assert seen.probes["bad"].state is State.ERROR
+        iterations = session.snapshot().probes["launch"].iterations
+        seen = await_snapshot(session, lambda seen: seen.probes["launch"].iterations >= iterations + 100)
+        assert seen.probes["bad"].state is ProbeState.ERROR
         assert session.alive
 
 
@@ -331,7 +331,7 @@ def spoiling() -> Probe:
     stream, kernel = Stream(), Kernel("spin")
     block = Buffer("parameters", Space.PAGEABLE, 4096)
     # Two pointers to the two parameters, which lie behind them.
-    at_cycles, at_word, cycles, word = (Part(block, offset) for offset in (0, 8, 64, 72))
+    at_cycles, at_word, cycles, word = (BufferPart(block, offset) for offset in (0, 8, 64, 72))
     no_memory = 0x1000
     setup: list[tuple[Arg, Arg]] = [(at_cycles, cycles), (at_word, word), (cycles, 0), (word, no_memory)]
     return probe(
@@ -345,7 +345,7 @@ def spoiling() -> Probe:
 def test_an_error_that_spoils_the_context_ends_the_engine_with_its_words(card: Card, before: int) -> None:
     with Session([spoiling(), entries()["launch"].probe()]) as session:
         session.set_running(["launch"])
-        await_snapshot(session, lambda seen: seen.probes["launch"].turns >= 100)
+        await_snapshot(session, lambda seen: seen.probes["launch"].iterations >= 100)
         engine = session.engine_pid
         assert engine is not None
         session.set_running({"spoiling": True})

@@ -16,13 +16,13 @@ from stallprobes.files import schemas
 from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
 from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
-from stallprobes.model import Kind, Lane, Needs, Phase, Role
+from stallprobes.model import Channel, Kind, Needs, Phase, Role
 from stallprobes.patterns import patterns
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 SECONDS = 2.0
-CALL, WAIT, INTENDED = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)
+CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 LOUD = ("STALLED", "STARVED")
 
 SECONDARY = "secondary-context-d2d"
@@ -62,27 +62,27 @@ def aggressor(pattern: str, name: str) -> ProbeResult:
     return found
 
 
-def now(probe: ProbeResult, lane: Lane, q: float = 50) -> float:
+def now(probe: ProbeResult, channel: Channel, q: float = 50) -> float:
     """A percentile with the aggressors on, in ns."""
-    value = probe.lanes[lane].percentile(q)
-    assert value is not None, f"{probe.name}: no {lane} returned"
+    value = probe.channels[channel].percentile(q)
+    assert value is not None, f"{probe.name}: no {channel} returned"
     return value
 
 
-def quiet(probe: ProbeResult, lane: Lane, q: float = 50) -> float:
+def quiet(probe: ProbeResult, channel: Channel, q: float = 50) -> float:
     """A percentile in quiet, in ns."""
-    value = probe.quiet[lane].percentile(q)
-    assert value is not None, f"{probe.name}: no {lane} returned in quiet"
+    value = probe.quiet[channel].percentile(q)
+    assert value is not None, f"{probe.name}: no {channel} returned in quiet"
     return max(value, 1.0)
 
 
-def times_quiet(probe: ProbeResult, lane: Lane, q: float = 50) -> float:
-    return now(probe, lane, q) / quiet(probe, lane, q)
+def times_quiet(probe: ProbeResult, channel: Channel, q: float = 50) -> float:
+    return now(probe, channel, q) / quiet(probe, channel, q)
 
 
-def slowest(probe: ProbeResult, lane: Lane) -> float:
+def slowest(probe: ProbeResult, channel: Channel) -> float:
     """The p99 in ns, or the age of the call in flight if that is more."""
-    returned = probe.lanes[lane].percentile(99) or 0.0
+    returned = probe.channels[channel].percentile(99) or 0.0
     return max(returned, (probe.in_flight_us or 0.0) * 1000)
 
 
@@ -202,8 +202,8 @@ def test_a_launch_on_the_stream_of_a_warm_pageable_copy_starves_and_its_row_is_n
     assert launch.in_flight_us is not None
     assert launch.in_flight_op == "cuLaunchKernel"
     # What was waited counts as waited, though hardly a call returned.
-    assert launch.lanes[INTENDED].count > 10 * max(launch.lanes[CALL].count, 1)
-    assert slowest(launch, INTENDED) >= 100 * quiet(launch, INTENDED)
+    assert launch.channels[DUE].count > 10 * max(launch.channels[CALL].count, 1)
+    assert slowest(launch, DUE) >= 100 * quiet(launch, DUE)
     says_stalled(variant(PAGEABLE, name), launch)
     assert any(one.kind == "starved" and one.quantile == "in-flight" for one in variant(PAGEABLE, name).verdicts)
 
@@ -243,11 +243,11 @@ REDUCE = "reduction kernel"
 
 
 def on_host(probe: ProbeResult, label: str) -> float:
-    return now(probe, Lane(Phase.CALL, label))
+    return now(probe, Channel(Phase.CALL, label))
 
 
 def on_gpu(probe: ProbeResult, label: str) -> float:
-    return now(probe, Lane(Phase.GPU, label))
+    return now(probe, Channel(Phase.GPU, label))
 
 
 def test_a_pageable_read_back_is_booked_the_time_of_the_kernel_before_it() -> None:
@@ -267,7 +267,7 @@ def test_a_pinned_read_back_returns_at_once_and_the_time_stands_in_the_wait() ->
 
 def test_a_scalar_that_stays_on_the_gpu_costs_the_host_little() -> None:
     reading = aggressor(READBACK, "on-device")
-    labels = [lane.label for lane in reading.lanes if lane.label and lane.phase is Phase.CALL]
+    labels = [channel.label for channel in reading.channels if channel.label and channel.phase is Phase.CALL]
     assert REDUCE in labels
     assert sum(on_host(reading, label) for label in labels) * 50 < on_gpu(reading, REDUCE)
     assert on_gpu(reading, REDUCE) == pytest.approx(on_gpu(aggressor(READBACK, "pageable"), REDUCE), rel=0.1)

@@ -12,11 +12,11 @@ from stallprobes.engine.board import ProbeSnapshot
 from stallprobes.engine.session import Session
 from stallprobes.measurement import measure
 from stallprobes.measurement.measure import ProbeResult
-from stallprobes.model import KIB, MIB, US, Kind, Lane, Phase, Probe, Role, Variant
+from stallprobes.model import KIB, MIB, US, Channel, Kind, Phase, Probe, Role, Variant
 
 pytestmark = pytest.mark.gpu
 
-CALL, WAIT = Lane(Phase.CALL), Lane(Phase.WAIT)
+CALL, WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
 LOUD = ("STALLED", "STARVED")
 
 PAIRS = 8
@@ -58,9 +58,9 @@ def switch(session: Session, on: bool) -> None:
     raise AssertionError("the spin kernel did not start")
 
 
-def compared(probe: Probe) -> tuple[dict[Lane, dict[bool, list[float]]], list[tuple[bool, int]]]:
+def compared(probe: Probe) -> tuple[dict[Channel, dict[bool, list[float]]], list[tuple[bool, int]]]:
     """The p50s (ns) of windows with the spin on and off in turn; and for each window how many spins started in it."""
-    middles: dict[Lane, dict[bool, list[float]]] = {lane: {True: [], False: []} for lane in (CALL, WAIT)}
+    middles: dict[Channel, dict[bool, list[float]]] = {channel: {True: [], False: []} for channel in (CALL, WAIT)}
     spins = []
     with Session([probe, entries()["spin"].probe(name="spin")]) as session:
         session.set_running([probe.name])
@@ -71,9 +71,9 @@ def compared(probe: Probe) -> tuple[dict[Lane, dict[bool, list[float]]], list[tu
                 switch(session, on)
                 seen = window(session, WINDOW_S)
                 spins.append((on, seen["spin"].proof))
-                for lane, by in middles.items():
-                    middle = seen[probe.name].lanes[lane].percentile(50)
-                    assert middle is not None, f"no {lane.phase} returned with the spin {'on' if on else 'off'}"
+                for channel, by in middles.items():
+                    middle = seen[probe.name].channels[channel].percentile(50)
+                    assert middle is not None, f"no {channel.phase} returned with the spin {'on' if on else 'off'}"
                     by[on].append(middle)
         assert session.troubles() == ()
     return middles, spins
@@ -85,9 +85,9 @@ def test_a_victim_in_the_spin_kernels_context_stays_within_a_tenth_of_quiet(name
     middles, spins = compared(entries()[entry].probe(size=size, name=name))
     for on, started in spins:
         assert (started >= 3) if on else (started == 0), spins
-    for lane, by in middles.items():
+    for channel, by in middles.items():
         beside, alone = statistics.median(by[True]), statistics.median(by[False])
-        assert beside <= WITHIN * alone, f"{lane.phase}: {beside:.0f} ns beside it, {alone:.0f} ns alone; {by}"
+        assert beside <= WITHIN * alone, f"{channel.phase}: {beside:.0f} ns beside it, {alone:.0f} ns alone; {by}"
 
 
 def launch_beside(aggressor: str) -> ProbeResult:
@@ -111,7 +111,7 @@ def launch_beside(aggressor: str) -> ProbeResult:
 
 
 def times_quiet(probe: ProbeResult) -> float:
-    now, quiet = probe.lanes[CALL].percentile(50), probe.quiet[CALL].percentile(50)
+    now, quiet = probe.channels[CALL].percentile(50), probe.quiet[CALL].percentile(50)
     assert now is not None
     assert quiet is not None
     return now / quiet

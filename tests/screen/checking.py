@@ -12,20 +12,20 @@ from matrices import COLUMNS, ROWS, made_up
 from stallprobes.engine.backend import EXIT_ENGINE
 from stallprobes.engine.session import EngineFailed
 from stallprobes.matrix import plan
-from stallprobes.matrix.matrix import QUIET, Cell, Column, Matrix, Status
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, Status
 from stallprobes.matrix.plan import Plan
-from stallprobes.matrix.runner import Progress
+from stallprobes.matrix.runner import CheckProgress
 from stallprobes.model import Phase
 from stallprobes.verdicts.rules import Verdict
-from stallscope.tui.matrix.services import Tools
+from stallscope.tui.matrix.services import MatrixServices
 from stallscope.tui.sources.live import Ground
 
 FINGERPRINT = {"gpu": "Made-up GPU", "driver": "580.1", "cuda": "13.0", "unknown": {}}
 MORE = (
     *COLUMNS,
-    Column("d2h-pageable-warm/null", "pageable D2H · warm · null stream", ("d2h-pageable-warm/null",)),
-    Column("peer-copy-behind-kernel", "kernel, then peer copy", ("peer-copy-behind-kernel",)),
-    Column("context-churn", "context churn", ("context-churn",)),
+    MatrixColumn("d2h-pageable-warm/null", "pageable D2H · warm · null stream", ("d2h-pageable-warm/null",)),
+    MatrixColumn("peer-copy-behind-kernel", "kernel, then peer copy", ("peer-copy-behind-kernel",)),
+    MatrixColumn("context-churn", "context churn", ("context-churn",)),
 )
 
 
@@ -72,7 +72,7 @@ def _tail() -> Verdict:
     return Verdict("d2d", Phase.WAIT, "p99", 6.1, 79.3, 13.0, "stalled", "", sentence, "Use another stream.")
 
 
-class Scripted(Tools):
+class Scripted(MatrixServices):
     """Tools that measure nothing: cells of a made-up matrix come one by one, ``pace_s`` apart.
 
     With ``fails_after`` the engine is lost after so many cells. ``running`` is set as soon as it measures, and it
@@ -98,7 +98,7 @@ class Scripted(Tools):
         return plan.plan(victims, aggressors, quick=quick)
 
     def run(
-        self, plan: Plan, ground: Ground, seed: int, progress: Callable[[Progress], None], stop: Callable[[], bool]
+        self, plan: Plan, ground: Ground, seed: int, progress: Callable[[CheckProgress], None], stop: Callable[[], bool]
     ) -> Matrix:
         """Let the cells of a made-up matrix come."""
         self.grounds.append(ground)
@@ -124,8 +124,8 @@ class Scripted(Tools):
             if stop():
                 cells |= {key: Cell(*key, Status.MISSING) for key in keys[number:]}
                 return replace(whole, cells=cells, interrupted=True)
-            progress(Progress(number, len(keys), 9.0, f"repeat 1 of 4 · {key[1]}"))
+            progress(CheckProgress(number, len(keys), 9.0, f"repeat 1 of 4 · {key[1]}"))
             time.sleep(self.pace_s)
             if key[1] != QUIET:
-                progress(Progress(number + 1, len(keys), 8.0, f"repeat 1 of 4 · {key[1]}", cells[key]))
+                progress(CheckProgress(number + 1, len(keys), 8.0, f"repeat 1 of 4 · {key[1]}", cells[key]))
         return whole

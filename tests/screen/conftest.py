@@ -21,7 +21,7 @@ import stallprobes
 import stallscope
 from stallprobes.engine.backend import Options
 from stallprobes.live.capture import capture
-from stallprobes.live.observation import SIM, Bench
+from stallprobes.live.observation import SIM, ProbeSet
 from stallprobes.live.recording import Recording
 from stallprobes.patterns import patterns
 
@@ -30,10 +30,10 @@ WALL_S = 1_800_000_000.0
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[\]P_].*?(?:\x07|\x1b\\)|\x1b.", re.DOTALL)
 
 
-def bench_of(pattern: str, variant: str) -> Bench:
+def bench_of(pattern: str, variant: str) -> ProbeSet:
     """The bench of a pattern's variant on the simulated GPU."""
     what = patterns()[pattern].variant(variant)
-    return Bench(f"{pattern} · {variant}", what.probes, SIM, pattern=pattern, variant=variant, watch=what.expect)
+    return ProbeSet(f"{pattern} · {variant}", what.probes, SIM, pattern=pattern, variant=variant, watch=what.expect)
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +52,8 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def stall_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording: a copy in a second context, quiet, then stalled for 3 s by a kernel in the first."""
     path = tmp_path_factory.mktemp("recordings") / "stall.rec"
-    bench = bench_of("secondary-context-d2d", "kernel-other-context")
-    capture(bench, path, options=Options(profile="h200"), seconds=3.0, wall_s=WALL_S)
+    probe_set = bench_of("secondary-context-d2d", "kernel-other-context")
+    capture(probe_set, path, options=Options(profile="h200"), seconds=3.0, wall_s=WALL_S)
     return path
 
 

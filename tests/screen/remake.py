@@ -12,5 +12,5 @@ from stallprobes.live.capture import capture
 if __name__ == "__main__":
     path = Path(__file__).parent / "data" / "stall.rec"
     path.unlink(missing_ok=True)
-    bench = bench_of("secondary-context-d2d", "kernel-other-context")
-    capture(bench, path, options=Options(profile="h200"), seconds=3.0, wall_s=WALL_S)
+    probe_set = bench_of("secondary-context-d2d", "kernel-other-context")
+    capture(probe_set, path, options=Options(profile="h200"), seconds=3.0, wall_s=WALL_S)

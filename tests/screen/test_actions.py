@@ -26,7 +26,7 @@ from stallscope.tui.common.ask import Ask
 from stallscope.tui.common.choose import Choose
 from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
-from stallscope.tui.common.key_bar import Keys
+from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.picker import Picker
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
@@ -51,7 +51,7 @@ async def until(pilot: Pilot[None], what: Callable[[], object], seconds: float =
 
 
 def quiet_is_known(screen: Monitor) -> bool:
-    return screen.scope is not None and bool(screen.scope.quiet) and not screen.scope.quiet_missing
+    return screen.analyzer is not None and bool(screen.analyzer.quiet) and not screen.analyzer.quiet_missing
 
 
 @asynccontextmanager
@@ -114,9 +114,9 @@ async def test_the_focus_moves_and_space_switches_it() -> None:
 async def test_the_worst_victim_is_found() -> None:
     async with live() as pilot:
         await pilot.press("1")
-        scope = monitor(pilot).scope
-        assert scope is not None
-        await until(pilot, lambda: scope.worst == "d2d-secondary")
+        analyzer = monitor(pilot).analyzer
+        assert analyzer is not None
+        await until(pilot, lambda: analyzer.worst == "d2d-secondary")
         await pilot.press("w")
         assert monitor(pilot).focus_name == "d2d-secondary"
 
@@ -134,13 +134,13 @@ async def test_quiet_is_measured_again_with_what_disturbs_off_and_then_on_again(
     async with live() as pilot:
         await pilot.press("1")
         await until(pilot, lambda: "spin" in running(pilot))
-        scope = monitor(pilot).scope
-        assert scope is not None
-        old = scope.quiet["launch"]
+        analyzer = monitor(pilot).analyzer
+        assert analyzer is not None
+        old = analyzer.quiet["launch"]
         await pilot.press("n")
         await until(pilot, lambda: "spin" not in running(pilot))
         await until(pilot, lambda: "spin" in running(pilot))
-        assert scope.quiet["launch"] is not old
+        assert analyzer.quiet["launch"] is not old
 
 
 async def test_the_picker_sets_the_probes_and_remedies_follow_one_after_the_other() -> None:
@@ -153,10 +153,10 @@ async def test_the_picker_sets_the_probes_and_remedies_follow_one_after_the_othe
         await until(pilot, lambda: "spin-primary" in running(pilot))
         last = monitor(pilot).last
         assert last is not None
-        assert last.bench.variant == "kernel-other-context"
-        assert "2 ms" in last.bench.watch
+        assert last.probe_set.variant == "kernel-other-context"
+        assert "2 ms" in last.probe_set.watch
         await pilot.press("v")
-        await until(pilot, lambda: monitor(pilot).last.bench.variant == "kernel-same-context")  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last.probe_set.variant == "kernel-same-context")  # type: ignore[union-attr]
 
 
 async def test_one_more_probe_can_be_added_to_those_that_are_on() -> None:
@@ -199,18 +199,18 @@ async def test_help_has_every_action() -> None:
 async def test_the_view_stands_still_and_the_probes_go_on() -> None:
     async with live() as pilot:
         await pilot.press("p")
-        picture = monitor(pilot).picture
-        assert picture is not None
+        monitor_view = monitor(pilot).monitor_view
+        assert monitor_view is not None
         assert monitor(pilot).last is not None
         before = monitor(pilot).last.snapshot  # type: ignore[union-attr]
         await pilot.pause(0.5)
-        now = monitor(pilot).picture
+        now = monitor(pilot).monitor_view
         assert now is not None
-        assert now.rows == picture.rows
+        assert now.rows == monitor_view.rows
         after = monitor(pilot).last.snapshot  # type: ignore[union-attr]
         assert after is not None
         assert before is not None
-        assert after.probes["launch"].turns > before.probes["launch"].turns
+        assert after.probes["launch"].iterations > before.probes["launch"].iterations
         assert "PAUSED" in monitor(pilot).frozen_why
         await pilot.press("p")
         assert monitor(pilot).frozen is None
@@ -230,27 +230,27 @@ async def test_the_view_freezes_on_a_stall() -> None:
 async def test_clear_begins_anew_and_keeps_quiet() -> None:
     async with live() as pilot:
         await pilot.press("1")
-        scope = monitor(pilot).scope
-        assert scope is not None
-        await until(pilot, lambda: scope.picture(None).log)
+        analyzer = monitor(pilot).analyzer
+        assert analyzer is not None
+        await until(pilot, lambda: analyzer.monitor_view(None).log)
         await pilot.press("x")
         await until(pilot, lambda: "spin" not in running(pilot))
         await pilot.pause(1.5)
         await pilot.press("l")
-        assert scope.picture(None).log == ()
-        assert scope.quiet
+        assert analyzer.monitor_view(None).log == ()
+        assert analyzer.quiet
 
 
 async def test_the_pace_of_a_victim_changes_and_its_quiet_is_measured_again() -> None:
     async with live() as pilot:
         await pilot.press("minus")
-        scope = monitor(pilot).scope
-        assert scope is not None
-        assert "launch" not in scope.quiet
-        await until(pilot, lambda: (row := monitor(pilot).picture.row("launch")) and row.period_ns == 2_000_000)  # type: ignore[union-attr]
-        await until(pilot, lambda: "launch" in scope.quiet)
+        analyzer = monitor(pilot).analyzer
+        assert analyzer is not None
+        assert "launch" not in analyzer.quiet
+        await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("launch")) and row.period_ns == 2_000_000)  # type: ignore[union-attr]
+        await until(pilot, lambda: "launch" in analyzer.quiet)
         await pilot.press("plus")
-        await until(pilot, lambda: (row := monitor(pilot).picture.row("launch")) and row.period_ns == 1_000_000)  # type: ignore[union-attr]
+        await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("launch")) and row.period_ns == 1_000_000)  # type: ignore[union-attr]
 
 
 async def test_the_size_of_a_copy_changes() -> None:
@@ -259,7 +259,7 @@ async def test_the_size_of_a_copy_changes() -> None:
 
         def size() -> int | None:
             last = monitor(pilot).last
-            probe = last.bench.probe("d2d-secondary") if last is not None else None
+            probe = last.probe_set.probe("d2d-secondary") if last is not None else None
             return None if probe is None else probe_sets.size_of(probe)
 
         await until(pilot, lambda: size() == 4 << 20)
@@ -355,7 +355,7 @@ async def test_a_click_focuses_and_on_the_box_switches() -> None:
 
 async def test_a_click_on_the_last_line_does_what_its_key_does() -> None:
     async with live(wait=False) as pilot:
-        line = monitor(pilot).query_one(Keys)
+        line = monitor(pilot).query_one(KeyBar)
         await until(pilot, lambda: line._places)
         for words, screen in (("patterns", Picker), ("help", Help), ("explain", Explain)):
             (begin,) = (begin for begin, _, known_words in line._places if known_words == words)
@@ -380,7 +380,7 @@ async def test_every_answer_can_be_clicked() -> None:
         choices = pilot.app.screen.query_one(OptionList)
         choices.highlighted = choices.get_option_index("secondary-context-d2d/kernel-other-context")
         await pilot.press("enter")
-        await until(pilot, lambda: monitor(pilot).last.bench.variant == "kernel-other-context")  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last.probe_set.variant == "kernel-other-context")  # type: ignore[union-attr]
         await pilot.press("e")
         words = pilot.app.screen.query_one("#text")
         lines = [strip.text for strip in words.render_lines(words.size.region)]
@@ -389,7 +389,7 @@ async def test_every_answer_can_be_clicked() -> None:
         pilot.app.screen.query_one("#scroll").scroll_to(y=max(0, row - 3), animate=False)
         await pilot.pause(0.2)
         await pilot.click("#text", offset=(0, row))
-        await until(pilot, lambda: monitor(pilot).last.bench.variant == "kernel-same-context")  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last.probe_set.variant == "kernel-same-context")  # type: ignore[union-attr]
 
 
 async def test_the_palette_offers_the_actions_by_name() -> None:
@@ -418,7 +418,7 @@ async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_not
     source = Replay(stall)
     app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(120, 36)) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).picture is not None)
+        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).monitor_view is not None)
         for key in ("x", "n", "r", "o", "space", "plus", "right_square_bracket", "u", "v"):
             await pilot.press(key)
             assert isinstance(pilot.app.screen, Monitor)
@@ -426,7 +426,7 @@ async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_not
         assert source.paused
         await pilot.press("right")
         assert source.at_s > 4.9
-        await until(pilot, lambda: (row := monitor(pilot).picture.row("d2d")) and row.state == "STALLED")  # type: ignore[union-attr]
+        await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("d2d")) and row.state == "STALLED")  # type: ignore[union-attr]
         await pilot.press("left")
         assert source.at_s < 1
         await pilot.press("1")
@@ -456,7 +456,7 @@ async def test_while_the_driver_does_not_answer_the_screen_says_so_and_keys_work
         assert isinstance(pilot.app.screen, Help)
         await pilot.press("escape")
         hung.set()
-        await until(pilot, lambda: monitor(pilot).last.bench.why_simulated == "made up")  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last.probe_set.why_simulated == "made up")  # type: ignore[union-attr]
     app.close()
 
 
@@ -466,5 +466,5 @@ async def test_the_first_call_stands_beside_the_later_ones_in_the_table_of_host_
     *_, last = Recording(file).play()
     assert last.snapshot is not None
     probe = last.snapshot.probes["scalar-readback"]
-    lane = next(lane for lane in probe.lanes if lane.label)
-    assert probe.first_ns[lane] is not None
+    channel = next(channel for channel in probe.channels if channel.label)
+    assert probe.first_ns[channel] is not None

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from stallprobes.engine.process import Spare
+from stallprobes.engine.process import SpareEngine
 from stallprobes.live.observation import READY, SIM
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -19,7 +19,7 @@ def ready(source: Live) -> None:
     until = time.monotonic() + 20
     source.start()
     source.start()
-    while source.frame().engine.state != READY:
+    while source.observation().engine.state != READY:
         assert time.monotonic() < until
         time.sleep(0.02)
 
@@ -61,15 +61,15 @@ def test_the_engine_is_of_the_kind_that_will_be_wanted(
 
 
 def test_the_live_source_takes_it_over() -> None:
-    spare = Spare("sim")
+    spare = SpareEngine("sim")
     assert spare._held is not None
     pid = spare._held[0].process.pid
     source = Live(Wish(sim="h200"), spare=spare)
     ready(source)
     assert source.engine_pid == pid
-    frame = source.frame()
-    assert frame.snapshot is not None
-    assert {name for name, probe in frame.snapshot.probes.items() if probe.on} == {
+    observation = source.observation()
+    assert observation.snapshot is not None
+    assert {name for name, probe in observation.snapshot.probes.items() if probe.on} == {
         "launch",
         "d2d-secondary",
         "d2h-pinned",
@@ -79,12 +79,12 @@ def test_the_live_source_takes_it_over() -> None:
 
 
 def test_where_it_turns_out_to_be_of_the_wrong_kind_it_is_ended() -> None:
-    spare = Spare("cuda")
+    spare = SpareEngine("cuda")
     assert spare._held is not None
     process = spare._held[0].process
     source = Live(Wish(), survey=lambda: Survey((), DriverReport(problem="made up")), spare=spare)
     ready(source)
-    assert source.frame().bench.backend == SIM
+    assert source.observation().probe_set.backend == SIM
     process.wait(5)
     assert source.engine_pid not in (None, process.pid)
     source.close()

@@ -39,13 +39,13 @@ from stallscope.tui.common.help import Help
 from stallscope.tui.common.lines import length
 from stallscope.tui.common.prompt import Prompt
 from stallscope.tui.matrix.cell_screen import CellScreen
-from stallscope.tui.matrix.controller import Desk, Run, State, suggestion
+from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.differences import Differences
 from stallscope.tui.matrix.grid import Grid, GridView, cell_at, grid_lines, head_lines, passage_lines, places
 from stallscope.tui.matrix.header import headline
 from stallscope.tui.matrix.screen import MatrixScreen
-from stallscope.tui.matrix.services import Tools
-from stallscope.tui.matrix.view_model import Figure, Sheet
+from stallscope.tui.matrix.services import MatrixServices
+from stallscope.tui.matrix.view_model import Figure, MatrixView
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import Live, Wish
@@ -58,8 +58,8 @@ def screen(pilot: Pilot[None]) -> MatrixScreen:
     return found
 
 
-def state(pilot: Pilot[None]) -> State:
-    return screen(pilot).desk.state
+def state(pilot: Pilot[None]) -> MatrixState:
+    return screen(pilot).controller.state
 
 
 def shown(pilot: Pilot[None]) -> str:
@@ -72,18 +72,18 @@ async def until_shown(pilot: Pilot[None], words: str) -> None:
 
 @asynccontextmanager
 async def looking(
-    given: State | None = None,
+    given: MatrixState | None = None,
     size: tuple[int, int] = (120, 36),
     settings: Settings | None = None,
-    tools: Tools | None = None,
+    services: MatrixServices | None = None,
 ) -> AsyncIterator[Pilot[None]]:
     """The matrix screen over a recording: no engine, so that nothing is measured."""
     app = StallscopeApp(lambda: Replay(Recording(RECORDING), clock=lambda: 0.0), settings or Settings())
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
-        desk = Desk(tools or Tools())
-        desk.state = given or State()
-        monitor(pilot).desk = desk
+        controller = MatrixController(services or MatrixServices())
+        controller.state = given or MatrixState()
+        monitor(pilot).controller = controller
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
         await pilot.pause(0.1)
@@ -91,7 +91,7 @@ async def looking(
 
 
 @asynccontextmanager
-async def live(tools: Tools, size: tuple[int, int] = (140, 44)) -> AsyncIterator[Pilot[None]]:
+async def live(services: MatrixServices, size: tuple[int, int] = (140, 44)) -> AsyncIterator[Pilot[None]]:
     """The matrix screen over a simulated GPU."""
     source = Live(Wish(sim="h200"))
     app = StallscopeApp(lambda: source, QUICK)
@@ -99,9 +99,9 @@ async def live(tools: Tools, size: tuple[int, int] = (140, 44)) -> AsyncIterator
         async with app.run_test(size=size, notifications=True) as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
             await until(pilot, lambda: quiet_is_known(monitor(pilot)))
-            if isinstance(tools, Scripted):
-                tools.engine_pid = lambda: source.engine_pid
-            monitor(pilot).desk = Desk(tools)
+            if isinstance(services, Scripted):
+                services.engine_pid = lambda: source.engine_pid
+            monitor(pilot).controller = MatrixController(services)
             await pilot.press("m")
             await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
             yield pilot
@@ -127,19 +127,23 @@ async def answered(pilot: Pilot[None], key: str, path: str) -> None:
     await until(pilot, lambda: not state(pilot).busy)
 
 
-ON_THE_TABLE = State(sheet=Sheet.of(check()), origin="new.json")
+ON_THE_TABLE = MatrixState(matrix_view=MatrixView.of(check()), origin="new.json")
 
 
-def compared() -> State:
+def compared() -> MatrixState:
     old, new = check(driver="570.9"), check(seed=2, slower=2.0)
     found = compare(old, new)
-    return State(sheet=Sheet.of(new).compared(found), comparison=found, against="old.json", origin="new.json")
+    return MatrixState(
+        matrix_view=MatrixView.of(new).compared(found), comparison=found, against="old.json", origin="new.json"
+    )
 
 
 # What it looks like.
 
 
-async def strips(given: State, size: tuple[int, int], *keys: str, settings: Settings | None = None) -> list[Strip]:
+async def strips(
+    given: MatrixState, size: tuple[int, int], *keys: str, settings: Settings | None = None
+) -> list[Strip]:
     async with looking(given, size, settings) as pilot:
         await pilot.press(*keys)
         await pilot.pause(0.5)
@@ -320,22 +324,22 @@ async def test_a_cell_without_calls_says_why() -> None:
 
 
 async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> None:
-    tools = Scripted(pace_s=0.2)
-    async with live(tools) as pilot:
+    services = Scripted(pace_s=0.2)
+    async with live(services) as pilot:
         await pilot.press("r")
         assert "Seed 1" in shown(pilot)
         await pilot.press("escape")
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 2)  # type: ignore[union-attr]
-        assert not tools.engine_was_there
+        assert not services.engine_was_there
         for words in ("measuring", "s left", "order by seed 1", "quick check", "×1.0"):
             await until_shown(pilot, words)
         await until(pilot, lambda: state(pilot).run is None)
-        sheet = state(pilot).sheet
-        assert sheet is not None
-        assert not any(cell.status is Status.MISSING for cell in sheet.matrix.cells.values())
+        matrix_view = state(pilot).matrix_view
+        assert matrix_view is not None
+        assert not any(cell.status is Status.MISSING for cell in matrix_view.matrix.cells.values())
         assert state(pilot).unsaved
-        assert tools.grounds[0].options.paced is False
+        assert services.grounds[0].options.paced is False
         await until_shown(pilot, "not saved")
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
@@ -344,7 +348,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
         await until(pilot, lambda: quiet_is_known(monitor(pilot)))
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
-        assert state(pilot).sheet is sheet
+        assert state(pilot).matrix_view is matrix_view
 
 
 async def test_without_a_check_the_monitors_engine_stays() -> None:
@@ -366,12 +370,12 @@ async def test_stopped_it_keeps_what_was_measured() -> None:
         assert isinstance(pilot.app.screen, MatrixScreen)
         await pilot.press("x")
         await until(pilot, lambda: state(pilot).run is None)
-        sheet = state(pilot).sheet
-        assert sheet is not None
-        assert sheet.matrix.interrupted
-        measured = sum(bool(cell.repeats) for cell in sheet.matrix.cells.values())
-        assert 0 < measured < len(sheet.matrix.cells)
-        await until_shown(pilot, f"Stopped: {measured} of {len(sheet.matrix.cells)} cells")
+        matrix_view = state(pilot).matrix_view
+        assert matrix_view is not None
+        assert matrix_view.matrix.interrupted
+        measured = sum(bool(cell.repeats) for cell in matrix_view.matrix.cells.values())
+        assert 0 < measured < len(matrix_view.matrix.cells)
+        await until_shown(pilot, f"Stopped: {measured} of {len(matrix_view.matrix.cells)} cells")
         assert "INTERRUPTED" in shown(pilot)
 
 
@@ -381,18 +385,18 @@ async def test_an_engine_that_is_lost_is_told_and_measured_cells_stay() -> None:
         await until(pilot, lambda: state(pilot).run is None and state(pilot).note)
         await until_shown(pilot, "killed by SIGKILL")
         assert "cells were measured before, and stay" in shown(pilot)
-        sheet = state(pilot).sheet
-        assert sheet is not None
-        assert sheet.matrix.interrupted
-        assert any(cell.status is Status.OK for cell in sheet.matrix.cells.values())
+        matrix_view = state(pilot).matrix_view
+        assert matrix_view is not None
+        assert matrix_view.matrix.interrupted
+        assert any(cell.status is Status.OK for cell in matrix_view.matrix.cells.values())
 
 
 async def test_a_check_that_fails_at_once_leaves_what_was_there() -> None:
     async with live(Scripted(fails_after=0)) as pilot:
-        screen(pilot).desk.state = ON_THE_TABLE
+        screen(pilot).controller.state = ON_THE_TABLE
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is None and state(pilot).bad)
-        assert state(pilot).sheet is ON_THE_TABLE.sheet
+        assert state(pilot).matrix_view is ON_THE_TABLE.matrix_view
         assert state(pilot).origin == "new.json"
 
 
@@ -408,53 +412,53 @@ async def test_a_mistake_in_the_program_is_told_and_nothing_waits_for_ever() -> 
 
 
 async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
-    tools = Scripted(pace_s=0.05)
-    async with live(tools) as pilot:
+    services = Scripted(pace_s=0.05)
+    async with live(services) as pilot:
         await begin(pilot, "whole")
-        await until(pilot, lambda: tools.running.is_set())
+        await until(pilot, lambda: services.running.is_set())
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, Ask)
         await pilot.press("n")
         assert state(pilot).run is not None
         await pilot.press("m", "y")
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
-        desk = monitor(pilot).desk
-        assert desk is not None
-        assert desk.state.run is None
-        assert desk.state.sheet is not None
+        controller = monitor(pilot).controller
+        assert controller is not None
+        assert controller.state.run is None
+        assert controller.state.matrix_view is not None
         await until(pilot, lambda: monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
 
 
 async def test_on_a_shared_gpu_it_asks_before_it_disturbs(monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = Scripted()
-    async with live(tools) as pilot:
+    services = Scripted()
+    async with live(services) as pilot:
         monkeypatch.setattr(monitor(pilot), "shared_with", lambda: ("python (pid 77)",))
         await begin(pilot)
         assert isinstance(pilot.app.screen, Ask)
         await pilot.press("n")
         await pilot.pause(0.2)
         assert state(pilot).run is None
-        assert not tools.grounds
+        assert not services.grounds
         await begin(pilot)
         await pilot.press("y")
-        await until(pilot, lambda: tools.running.is_set())
+        await until(pilot, lambda: services.running.is_set())
 
 
 async def test_keys_answer_and_leaving_does_not_wait_also_while_the_check_is_deaf() -> None:
-    tools = Scripted(deaf=4.0)
-    async with live(tools) as pilot:
+    services = Scripted(deaf=4.0)
+    async with live(services) as pilot:
         await begin(pilot)
-        await until(pilot, lambda: tools.running.is_set())
+        await until(pilot, lambda: services.running.is_set())
         begun = time.monotonic()
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
         await pilot.press("escape")
-        assert time.monotonic() - begun < tools.deaf / 2
+        assert time.monotonic() - begun < services.deaf / 2
         await pilot.press("q")
         await asyncio.sleep(0.1)
         assert not pilot.app.is_running
         begun = time.monotonic()
-    assert time.monotonic() - begun < tools.deaf / 2
+    assert time.monotonic() - begun < services.deaf / 2
 
 
 async def test_in_a_replay_nothing_can_be_measured_and_files_can_be_opened(tmp_path: Path) -> None:
@@ -463,7 +467,7 @@ async def test_in_a_replay_nothing_can_be_measured_and_files_can_be_opened(tmp_p
         await pilot.press("r", "x")
         assert isinstance(pilot.app.screen, MatrixScreen)
         await answered(pilot, "o", str(tmp_path / "a.json"))
-        assert state(pilot).sheet is not None
+        assert state(pilot).matrix_view is not None
 
 
 # Files.
@@ -478,11 +482,11 @@ async def test_saved_and_opened_it_is_the_same(tmp_path: Path) -> None:
         assert not state(pilot).unsaved
         await until_shown(pilot, "Saved to")
         await answered(pilot, "o", str(file))
-        sheet = state(pilot).sheet
-        assert sheet is not None
-        assert sheet is not ON_THE_TABLE.sheet
-        assert sheet.figures.keys() == ON_THE_TABLE.sheet.figures.keys()  # type: ignore[union-attr]
-        assert sheet.counts() == ON_THE_TABLE.sheet.counts()  # type: ignore[union-attr]
+        matrix_view = state(pilot).matrix_view
+        assert matrix_view is not None
+        assert matrix_view is not ON_THE_TABLE.matrix_view
+        assert matrix_view.figures.keys() == ON_THE_TABLE.matrix_view.figures.keys()  # type: ignore[union-attr]
+        assert matrix_view.counts() == ON_THE_TABLE.matrix_view.counts()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("key", "changed"), [("n", False), ("y", True)])
@@ -528,7 +532,7 @@ async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes
         assert words in state(pilot).note
         assert state(pilot).bad
         await until_shown(pilot, words)
-        assert state(pilot).sheet is ON_THE_TABLE.sheet
+        assert state(pilot).matrix_view is ON_THE_TABLE.matrix_view
 
 
 async def test_a_folder_that_is_not_there_is_told_when_saving(tmp_path: Path) -> None:
@@ -540,7 +544,7 @@ async def test_a_folder_that_is_not_there_is_told_when_saving(tmp_path: Path) ->
 
 async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_differs(tmp_path: Path) -> None:
     check_document.save(check(driver="570.9"), tmp_path / "old.json")
-    new = State(sheet=Sheet.of(check(seed=2, slower=2.0)), origin="new.json")
+    new = MatrixState(matrix_view=MatrixView.of(check(seed=2, slower=2.0)), origin="new.json")
     async with looking(new, (160, 44)) as pilot:
         await answered(pilot, "c", str(tmp_path / "old.json"))
         assert state(pilot).comparison is not None
@@ -580,18 +584,18 @@ async def test_another_gpu_is_compared_only_when_one_says_so(tmp_path: Path, key
 
 
 async def test_a_real_check_of_the_simulated_gpu_finds_its_stall() -> None:
-    class Small(Tools):
+    class Small(MatrixServices):
         def plan(self, quick: bool) -> Plan:
             return plan.plan(("launch", "d2d@secondary"), ("spin", "alloc-async"), quick=quick)
 
     async with live(Small()) as pilot:
         await begin(pilot)
-        await until(pilot, lambda: state(pilot).run is None and state(pilot).sheet is not None, 60.0)
-        sheet = state(pilot).sheet
-        assert sheet is not None
+        await until(pilot, lambda: state(pilot).run is None and state(pilot).matrix_view is not None, 60.0)
+        matrix_view = state(pilot).matrix_view
+        assert matrix_view is not None
         assert not state(pilot).bad
-        assert sheet.matrix.simulated
-        assert sheet.worst(changed=False) == ("d2d@secondary", "spin")
+        assert matrix_view.matrix.simulated
+        assert matrix_view.worst(changed=False) == ("d2d@secondary", "spin")
         await until_shown(pilot, "SIMULATED")
 
 
@@ -631,7 +635,9 @@ def test_words_that_do_not_fit_end_with_an_ellipsis() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120, 250])
 def test_the_lines_above_say_how_far_it_is(width: int) -> None:
-    run = Run(quick=True, seed=1, began_s=100.0, done=30, total=60, left_s=12.4, text="repeat 1 of 4 · spin kernel")
+    run = CheckRun(
+        quick=True, seed=1, began_s=100.0, done=30, total=60, left_s=12.4, text="repeat 1 of 4 · spin kernel"
+    )
     view = headline(replace(ON_THE_TABLE, run=run), 165.5)
     text = "\n".join("".join(part for part, _ in line) for line in head_lines(view, width))
     for words in ("measuring 1:05", "50%", "12 s left", "30 of 60"):

@@ -10,24 +10,24 @@ import pytest
 from screen.conftest import WALL_S
 
 from stallprobes.live import recording
-from stallprobes.live.analyzer import Scope
+from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.recording import VERSION, Recording, RecordingError
-from stallprobes.model import Lane, Phase
+from stallprobes.model import Channel, Phase
 from stallscope.tui.sources.replay import Replay
 
-WAIT = Lane(Phase.WAIT)
+WAIT = Channel(Phase.WAIT)
 
 
-def seen(recording: Recording, number: int = 0) -> Scope:
+def seen(recording: Recording, number: int = 0) -> Analyzer:
     frames = list(recording.play(number))
-    scope = Scope(frames[0].bench, quiet=recording.quiet(len(recording) - 1))
-    for frame in frames:
-        scope.feed(frame)
-    return scope
+    analyzer = Analyzer(frames[0].probe_set, quiet=recording.quiet(len(recording) - 1))
+    for observation in frames:
+        analyzer.feed(observation)
+    return analyzer
 
 
 def test_a_replay_tells_the_same_verdict(stall: Recording) -> None:
-    log = seen(stall).picture("d2d").log
+    log = seen(stall).monitor_view("d2d").log
     assert [entry.verdict.kind for entry in log] == ["stalled"]
     assert log[0].verdict.phase is Phase.WAIT
     assert "time-slice" in log[0].text
@@ -37,9 +37,9 @@ def test_a_replay_tells_the_same_verdict(stall: Recording) -> None:
 
 def test_it_keeps_bench_and_times(stall: Recording) -> None:
     first = next(stall.play())
-    assert first.bench.pattern == "secondary-context-d2d"
-    assert [probe.name for probe in first.bench.probes] == ["d2d", "spin-primary", "host"]
-    assert first.bench.probes[1].program.proof is not None
+    assert first.probe_set.pattern == "secondary-context-d2d"
+    assert [probe.name for probe in first.probe_set.probes] == ["d2d", "spin-primary", "host"]
+    assert first.probe_set.probes[1].program.proof is not None
     assert first.wall_s == pytest.approx(WALL_S, abs=0.2)
     assert stall.seconds == pytest.approx(7.5, abs=2)
     assert not stall.cut_off
@@ -49,14 +49,14 @@ def test_all_gpus_come_back_and_what_a_later_version_tells_beside_them_does_no_h
     stall: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = next(stall.play())
-    bench = replace(first.bench, gpu="A (GPU 0)", more_gpus=("A (GPU 1)",))
-    usual = recording._bench_out
-    monkeypatch.setattr(recording, "_bench_out", lambda bench: {**usual(bench), "mood": "good"})
+    probe_set = replace(first.probe_set, gpu="A (GPU 0)", more_gpus=("A (GPU 1)",))
+    usual = recording._probe_set_out
+    monkeypatch.setattr(recording, "_probe_set_out", lambda probe_set: {**usual(probe_set), "mood": "good"})
     recorder = recording.Recorder(tmp_path / "a.rec")
-    recorder.put_patiently(replace(first, bench=bench), {})
+    recorder.put_patiently(replace(first, probe_set=probe_set), {})
     recorder.close()
-    again = next(Recording(tmp_path / "a.rec").play()).bench
-    assert (again.gpu, again.more_gpus, again.facts) == (bench.gpu, bench.more_gpus, bench.facts)
+    again = next(Recording(tmp_path / "a.rec").play()).probe_set
+    assert (again.gpu, again.more_gpus, again.facts) == (probe_set.gpu, probe_set.more_gpus, probe_set.facts)
 
 
 def test_figures_between_two_frames_do_not_depend_on_where_reading_began(stall: Recording) -> None:
@@ -65,7 +65,7 @@ def test_figures_between_two_frames_do_not_depend_on_where_reading_began(stall: 
         early, late = (f.snapshot for f in (frames[30 - start], frames[40 - start]))
         assert early is not None
         assert late is not None
-        return late.minus(early).probes["d2d"].lanes[WAIT].counts.tolist()
+        return late.minus(early).probes["d2d"].channels[WAIT].counts.tolist()
 
     assert window(0) == window(25)
 

@@ -33,7 +33,7 @@ async def drawn(
     app = StallscopeApp(lambda: source, settings or Settings())
     async with app.run_test(size=size) as pilot:
         monitor: Monitor | None = None
-        while monitor is None or monitor.picture is None:
+        while monitor is None or monitor.monitor_view is None:
             await pilot.pause(0.02)
             monitor = app.screen if isinstance(app.screen, Monitor) else None
         now[0] = at_s

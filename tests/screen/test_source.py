@@ -29,16 +29,16 @@ def until(what: Callable[[], bool]) -> None:
 def test_a_bench_on_two_gpus_names_both_and_the_next_one_only_its_own() -> None:
     source = Live(Wish(gpu="1"), survey=lambda: TWO)
     source.start()
-    until(lambda: source.frame().bench.gpu != "")
-    bench = source.frame().bench
-    assert (bench.backend, probe_sets.gpu_words(bench)) == (CUDA, "NVIDIA H200 (GPU 1)")
-    assert bench.facts == ("driver 580.159.04", "CUDA 13.0")
+    until(lambda: source.observation().probe_set.gpu != "")
+    probe_set = source.observation().probe_set
+    assert (probe_set.backend, probe_sets.gpu_words(probe_set)) == (CUDA, "NVIDIA H200 (GPU 1)")
+    assert probe_set.facts == ("driver 580.159.04", "CUDA 13.0")
     for pattern, variant, words in (
         ("peer-copy-behind-kernel", "staged", "2 × NVIDIA H200 (GPU 1, GPU 0)"),
         ("scalar-readback", "pageable", "NVIDIA H200 (GPU 1)"),
     ):
         story = patterns()[pattern]
-        source.open(probe_sets.of_variant(bench, story, story.variant(variant)), {})
-        until(lambda variant=variant: source.frame().bench.variant == variant)  # type: ignore[misc]
-        until(lambda words=words: probe_sets.gpu_words(source.frame().bench) == words)  # type: ignore[misc]
+        source.open(probe_sets.of_variant(probe_set, story, story.variant(variant)), {})
+        until(lambda variant=variant: source.observation().probe_set.variant == variant)  # type: ignore[misc]
+        until(lambda words=words: probe_sets.gpu_words(source.observation().probe_set) == words)  # type: ignore[misc]
     source.close()

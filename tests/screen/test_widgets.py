@@ -15,8 +15,19 @@ from textual.theme import BUILTIN_THEMES
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import BINS
-from stallprobes.live.observation import CUDA, LOST, READY, REFUSED, SILENT, SIM, STARTING, Bench, EngineStatus, Frame
-from stallprobes.live.view_model import FocusView, LaneView, LogEntry, Picture, Row
+from stallprobes.live.observation import (
+    CUDA,
+    LOST,
+    READY,
+    REFUSED,
+    SILENT,
+    SIM,
+    STARTING,
+    EngineStatus,
+    Observation,
+    ProbeSet,
+)
+from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.machine.telemetry import FIELDS, NS, Reading, TelemetrySnapshot
 from stallprobes.model import Phase, Role
 from stallprobes.verdicts.rules import Verdict
@@ -36,8 +47,8 @@ from stallscope.tui.line_filters import ascii_only
 from stallscope.tui.monitor.header import Header, nvml_line
 from stallscope.tui.monitor.heatmap import heat_lines
 from stallscope.tui.monitor.histograms import axis_letters, histogram_lines
-from stallscope.tui.monitor.probe_table import Lists
-from stallscope.tui.monitor.verdict_log import Log, entry_lines, worst_first
+from stallscope.tui.monitor.probe_table import ProbeTable
+from stallscope.tui.monitor.verdict_log import VerdictLog, entry_lines, worst_first
 from stallscope.tui.probe_sets import gpu_words
 
 NOW = 100 * NS
@@ -63,14 +74,14 @@ def telemetry(state: str = "live", why: str | None = None, **changed: Reading) -
     return TelemetrySnapshot("GPU-1", NOW, state, why, MappingProxyType({**known, **changed}))
 
 
-def row(**changed: object) -> Row:
+def row(**changed: object) -> ProbeRow:
     values: dict[str, object] = {
         "name": "d2d",
         "title": "D2D · secondary · own stream",
         "role": Role.VICTIM,
         "on": True,
     }
-    return Row(**{**values, "state": "quiet", "mark": "good", **changed})  # type: ignore[arg-type]
+    return ProbeRow(**{**values, "state": "quiet", "mark": "good", **changed})  # type: ignore[arg-type]
 
 
 def test_nvml_values_stand_with_their_window_and_what_holds_the_clocks() -> None:
@@ -102,9 +113,9 @@ def test_others_on_the_gpu_come_first() -> None:
     assert line.strip().startswith("also here: python (pid 77) +1")
 
 
-def lines_of(rows: tuple[Row, ...], width: int, height: int, focus: str = "d2d") -> list[str]:
-    lists = Lists()
-    lists.picture = Picture(rows, None, (), 1.0, None, 1.0)
+def lines_of(rows: tuple[ProbeRow, ...], width: int, height: int, focus: str = "d2d") -> list[str]:
+    lists = ProbeTable()
+    lists.monitor_view = MonitorView(rows, None, (), 1.0, None, 1.0)
     lists.keys_of = {one.name: "abc"[number % 3] for number, one in enumerate(rows)}
     lists.focus_name = focus
     return [text(fit(line, width)) for line in lists.lines(width, height)]
@@ -149,7 +160,7 @@ def test_a_row_says_its_state_at_every_width(width: int) -> None:
 def focus(live: Histogram, quiet: Histogram | None, **changed: object) -> FocusView:
     heat = np.zeros((40, BINS), dtype=np.uint32)
     ages = np.zeros(40, dtype=np.int64)
-    return FocusView(row(**changed), (LaneView(Phase.CALL, "", live, quiet),), heat, ages, ((35, "spin on"),))
+    return FocusView(row(**changed), (ChannelView(Phase.CALL, "", live, quiet),), heat, ages, ((35, "spin on"),))
 
 
 def test_a_single_late_call_among_a_million_is_seen() -> None:
@@ -237,7 +248,7 @@ def entry(number: int, kind: str, ended_s: float | None = None) -> LogEntry:
 
 def test_the_worst_that_holds_stands_before_what_came_later() -> None:
     entries = (entry(5, "slower"), entry(4, "stalled", 3700.0), entry(3, "starved"), entry(2, "stalled"))
-    log = Log()
+    log = VerdictLog()
     log.entries = entries
     log.expect = "something"
     shown = [text(line) for line in log.lines(80, 5)]
@@ -265,9 +276,9 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
 ) -> None:
     facts = ("profile h200 with timeslice_us=4000, copy_gb_s=1.5, launch_us=9, and_so_on=1", "seed 12345678")
     header = Header()
-    header.frame = Frame(1e9, Bench("b", (), SIM, gpu="NVIDIA H200", facts=facts), engine)
+    header.observation = Observation(1e9, ProbeSet("b", (), SIM, gpu="NVIDIA H200", facts=facts), engine)
     header.gpus, header.view = "NVIDIA H200", view
-    header.picture = Picture((), None, (), 3.0, 0.0, 1.0)
+    header.monitor_view = MonitorView((), None, (), 3.0, 0.0, 1.0)
     line = text(header.lines(width, 2)[0])
     assert len(line) == width
     assert " SIMULATED " in line
@@ -279,16 +290,16 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
 
 def test_the_header_says_for_how_long_quiet_will_still_be_measured() -> None:
     header = Header()
-    header.frame = Frame(1e9, Bench("b", (), CUDA, gpu="NVIDIA H200"), EngineStatus(READY))
-    header.picture = Picture((), None, (), None, 1.3, 1.0)
+    header.observation = Observation(1e9, ProbeSet("b", (), CUDA, gpu="NVIDIA H200"), EngineStatus(READY))
+    header.monitor_view = MonitorView((), None, (), None, 1.3, 1.0)
     assert "measuring quiet, 2 s" in text(header.lines(100, 2)[0])
-    header.picture = Picture((), None, (), None, None, 1.0)
+    header.monitor_view = MonitorView((), None, (), None, None, 1.0)
     assert "no quiet base" in text(header.lines(100, 2)[0])
 
 
 def test_both_gpus_are_told() -> None:
     def words(pattern: str, variant: str, gpu: str, *more: str) -> str:
-        return gpu_words(Bench("b", (), CUDA, gpu=gpu, more_gpus=more, pattern=pattern, variant=variant))
+        return gpu_words(ProbeSet("b", (), CUDA, gpu=gpu, more_gpus=more, pattern=pattern, variant=variant))
 
     two, one = ("peer-copy-behind-kernel", "staged"), ("scalar-readback", "pageable")
     assert words(*two, "NVIDIA H200 (GPU 0)", "NVIDIA H200 (GPU 3)") == "2 × NVIDIA H200 (GPU 0, GPU 3)"

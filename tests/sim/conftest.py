@@ -9,11 +9,11 @@ import pytest
 from stallprobes.engine.backend import Options, Trouble
 from stallprobes.engine.board import PERIOD_NS, RUN, Board, Layout, ProbeSnapshot, Snapshot
 from stallprobes.engine.sim.backend import SimBackend
-from stallprobes.model import PRIMARY, Context, Lane, Op, Phase, Probe, Program, Role
+from stallprobes.model import PRIMARY, Channel, Context, Op, Phase, Probe, Program, Role
 
 MS = 1_000_000
 SECOND = 1_000_000_000
-CALL, WAIT = Lane(Phase.CALL), Lane(Phase.WAIT)
+CALL, WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
 
 
 class Bench:
@@ -64,13 +64,13 @@ def bench() -> MakeBench:
     return make
 
 
-def p50_us(part: ProbeSnapshot, lane: Lane = CALL) -> float:
-    return at_us(part, 50, lane)
+def p50_us(part: ProbeSnapshot, channel: Channel = CALL) -> float:
+    return at_us(part, 50, channel)
 
 
-def at_us(part: ProbeSnapshot, q: float, lane: Lane = CALL) -> float:
-    value = part.lanes[lane].percentile(q)
-    assert value is not None, f"{part.name} has no {lane.phase} in the window"
+def at_us(part: ProbeSnapshot, q: float, channel: Channel = CALL) -> float:
+    value = part.channels[channel].percentile(q)
+    assert value is not None, f"{part.name} has no {channel.phase} in the window"
     return value / 1000
 
 

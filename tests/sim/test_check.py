@@ -12,8 +12,8 @@ from stallprobes.engine.session import EngineFailed
 from stallprobes.matrix import cell_runner, runner, schedule
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.plan import plan
-from stallprobes.matrix.runner import Progress
-from stallprobes.model import Lane, Phase
+from stallprobes.matrix.runner import CheckProgress
+from stallprobes.model import Channel, Phase
 
 SMALL = plan(["launch", "launch/shared", "d2d@secondary"], ["spin", "d2h-pageable-warm", "alloc-async"])
 
@@ -30,7 +30,7 @@ def matrix() -> Matrix:
 def test_every_chosen_pair_has_a_cell_and_every_row_its_quiet(matrix: Matrix) -> None:
     assert set(matrix.cells) == {(row.name, column.name) for row in matrix.rows for column in matrix.columns}
     assert all(cell.status in (Status.OK, Status.STARVED) for cell in matrix.cells.values())
-    assert all(matrix.cells[row.name, QUIET].lanes[Lane(Phase.CALL)].count > 20 for row in matrix.rows)
+    assert all(matrix.cells[row.name, QUIET].channels[Channel(Phase.CALL)].count > 20 for row in matrix.rows)
 
 
 def test_the_stalls_are_there_and_only_they(matrix: Matrix) -> None:
@@ -47,14 +47,14 @@ def test_each_repeat_is_kept_with_the_quiet_on_both_sides_of_it(matrix: Matrix) 
     cell = matrix.cells["launch", "alloc-async"]
     assert len(cell.repeats) == schedule.REPEATS
     for repeat in cell.repeats:
-        assert all(part[Lane(Phase.CALL)].count for part in (repeat.lanes, repeat.before, repeat.after))
+        assert all(part[Channel(Phase.CALL)].count for part in (repeat.channels, repeat.before, repeat.after))
 
 
 def test_the_same_seeds_give_the_same_matrix_and_others_another(matrix: Matrix) -> None:
     again, other = measured(), measured(seed=2)
 
     def figures(one: Matrix) -> list[object]:
-        return [(key, lane, hist) for key, cell in one.cells.items() for lane, hist in cell.lanes.items()]
+        return [(key, channel, hist) for key, cell in one.cells.items() for channel, hist in cell.channels.items()]
 
     assert figures(matrix) == figures(again)
     assert figures(matrix) != figures(other)
@@ -86,7 +86,7 @@ def test_peer_copies_with_and_without_peer_access_are_measured_apart() -> None:
 
 
 def test_progress_counts_up_to_the_end_and_gives_cells() -> None:
-    seen: list[Progress] = []
+    seen: list[CheckProgress] = []
     measured(progress=seen.append, cells=True)
     assert [one.done for one in seen] == sorted(one.done for one in seen)
     assert seen[-1].done == seen[-1].total
@@ -127,16 +127,16 @@ def test_an_unknown_profile_is_wrong_use() -> None:
 
 
 def test_a_lost_engine_costs_its_column_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = cell_runner.Bench.beside
+    usual = cell_runner.CellRunner.beside
     lost = threading.Event()
 
-    def beside(self, disturbance, *rest):  # type: ignore[no-untyped-def]
-        if disturbance.column.name == "alloc-async" and not lost.is_set():
+    def beside(self, aggressor_set, *rest):  # type: ignore[no-untyped-def]
+        if aggressor_set.column.name == "alloc-async" and not lost.is_set():
             lost.set()
             raise EngineFailed(4, "the engine ended (killed)")
-        return usual(self, disturbance, *rest)
+        return usual(self, aggressor_set, *rest)
 
-    monkeypatch.setattr(cell_runner.Bench, "beside", beside)
+    monkeypatch.setattr(cell_runner.CellRunner, "beside", beside)
     found = measured()
     assert found.cells["launch", "alloc-async"].status is Status.INVALID
     assert "killed" in (found.cells["launch", "alloc-async"].reason or "")

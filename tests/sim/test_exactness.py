@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from stallprobes.catalog import Place, entries
-from stallprobes.engine.board import CLOCK_NS, State
+from stallprobes.engine.board import CLOCK_NS, ProbeState
 from stallprobes.engine.sim.bulk import Bulk
 from stallprobes.engine.sim.dice import FACES, UNIT_BITS, Cost, Dice, spread
-from stallprobes.model import MS, SECONDARY, Lane, Phase, Probe
+from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
 
 if TYPE_CHECKING:
     from sim.conftest import Bench, Helpers, MakeBench
@@ -60,11 +60,11 @@ def test_many_turns_at_once_are_the_same_as_one_by_one(
         made = bench(entries()[name].probe(period_ns=0), *others)
         found = run(made, 3 * MS, 20 * MS)
         parts = made.board.snapshot().probes
-        return [found, [(part.turns, part.heartbeat_ns, part.in_flight, part.lanes) for part in parts.values()]]
+        return [found, [(part.iterations, part.heartbeat_ns, part.in_flight, part.channels) for part in parts.values()]]
 
     at_once = everything()
     taken = []
-    monkeypatch.setattr(Bulk, "turns", lambda *_: taken.append(1))
+    monkeypatch.setattr(Bulk, "iterations", lambda *_: taken.append(1))
     assert at_once == everything()
     assert taken
 
@@ -115,17 +115,17 @@ def test_the_boards_clock_is_the_virtual_time(bench: MakeBench) -> None:
 
 def test_a_probe_keeps_its_pace_and_hears_of_changes(bench: MakeBench) -> None:
     made = bench(entries()["launch"].probe())
-    assert made.window(100 * MS).probes["launch"].state is State.PARKED
+    assert made.window(100 * MS).probes["launch"].state is ProbeState.PARKED
     made.switch(True)
     made.advance(50 * MS)
-    assert made.window(1_000 * MS).probes["launch"].turns == 1_000
+    assert made.window(1_000 * MS).probes["launch"].iterations == 1_000
     made.set_period("launch", 5 * MS)
     made.advance(20 * MS)
-    assert made.window(1_000 * MS).probes["launch"].turns == 200
+    assert made.window(1_000 * MS).probes["launch"].iterations == 200
     made.switch(False)
     made.advance(20 * MS)
     last = made.window(100 * MS).probes["launch"]
-    assert (last.turns, last.state) == (0, State.PARKED)
+    assert (last.iterations, last.state) == (0, ProbeState.PARKED)
 
 
 def test_the_first_turn_is_kept_apart_and_slow(bench: MakeBench, us: type[Helpers]) -> None:
@@ -136,15 +136,15 @@ def test_the_first_turn_is_kept_apart_and_slow(bench: MakeBench, us: type[Helper
     first = seen.first_ns[us.call]
     assert first is not None
     assert first / 1000 > 3 * us.p50(seen)
-    assert seen.lanes[us.call].count == seen.turns - 1
+    assert seen.channels[us.call].count == seen.iterations - 1
 
 
 def test_a_call_in_flight_shows_its_age_and_counts(bench: MakeBench) -> None:
     made = bench(entries()["launch"].probe(), entries()["free-beside-kernel"].probe(), sim_set={"wake_us": "30"})
     seen = made.run(500 * MS)
-    intended = seen.probes["launch"].lanes[Lane(Phase.INTENDED)]
-    assert intended.count >= 450
-    assert intended.percentile(50) or 5 * MS < 0
+    due = seen.probes["launch"].channels[Channel(Phase.DUE)]
+    assert due.count >= 450
+    assert due.percentile(50) or 5 * MS < 0
 
 
 def test_a_wrong_code_stops_the_probe_alone(bench: MakeBench) -> None:
@@ -160,15 +160,15 @@ def test_a_wrong_code_stops_the_probe_alone(bench: MakeBench) -> None:
     assert [trouble.sentence for trouble in made.troubles] == [
         "bad: cuMemFree (free) returned 1 (CUDA_ERROR_INVALID_VALUE)"
     ]
-    assert seen.probes["launch"].turns == 200
-    assert made.board.snapshot().probes["bad"].state is State.ERROR
+    assert seen.probes["launch"].iterations == 200
+    assert made.board.snapshot().probes["bad"].state is ProbeState.ERROR
 
 
 def test_stopping_ends_every_thread_and_runs_its_teardown(bench: MakeBench) -> None:
     made = bench(*probes())
     made.run(100 * MS)
     assert made.backend.stop(10.0)
-    assert {part.state for part in made.board.snapshot().probes.values()} == {State.ENDED}
+    assert {part.state for part in made.board.snapshot().probes.values()} == {ProbeState.ENDED}
 
 
 def test_the_simulated_gpu_loads_nothing_of_a_real_one_or_of_a_screen() -> None:

@@ -10,7 +10,7 @@ from stallprobes.catalog import Place, entries
 from stallprobes.engine.sim.clock import Clock, Wait
 from stallprobes.engine.sim.dice import Cost, Dice
 from stallprobes.engine.sim.locks import BargingLock, FairLock, Lock, Reaction
-from stallprobes.model import MS, SECONDARY, Lane, Phase, Probe
+from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
 
 if TYPE_CHECKING:
     from sim.conftest import Helpers, MakeBench
@@ -24,7 +24,7 @@ class Thread:
 
     def __init__(self, clock: Clock, lock: Lock, name: str, hold_ns: int, pause_ns: int) -> None:
         self.dice = Dice(1, name)
-        self.turns = 0
+        self.iterations = 0
         self.longest = 0
         clock.process(self._live(clock, lock, hold_ns, pause_ns))
 
@@ -35,7 +35,7 @@ class Thread:
             self.longest = max(self.longest, clock.now - began)
             yield from clock.spend(hold_ns)
             lock.release()
-            self.turns += 1
+            self.iterations += 1
             yield from clock.spend(pause_ns)
 
 
@@ -51,24 +51,24 @@ def rivals(kind: type[FairLock] | type[BargingLock], hold_ns: int, pause_ns: int
 
 def test_a_fair_lock_goes_to_whoever_waits_longest() -> None:
     _, modest = rivals(FairLock, 5 * MS)
-    assert modest.turns > 300
+    assert modest.iterations > 300
     assert modest.longest < 6 * MS
 
 
 def test_a_lock_for_whoever_comes_first_starves_a_sleeping_thread() -> None:
     greedy, modest = rivals(BargingLock, 5 * MS)
-    assert modest.turns < 3
-    assert greedy.turns > 390
+    assert modest.iterations < 3
+    assert greedy.iterations > 390
 
 
 def test_short_holds_only_delay_it_since_a_spinning_thread_is_quick() -> None:
     _, modest = rivals(BargingLock, 20_000)
-    assert modest.turns > 1_000
+    assert modest.iterations > 1_000
 
 
 def test_a_pause_longer_than_it_takes_to_wake_lets_it_in() -> None:
     _, modest = rivals(BargingLock, 5 * MS, pause_ns=1 * MS)
-    assert modest.turns > 300
+    assert modest.iterations > 300
 
 
 def medians(bench: MakeBench, us: type[Helpers], aggressor: str | None) -> dict[str, float]:
@@ -76,10 +76,10 @@ def medians(bench: MakeBench, us: type[Helpers], aggressor: str | None) -> dict[
     probes = [entries()[name].probe() for name in VICTIMS]
     others: list[Probe] = [] if aggressor is None else [entries()[aggressor].probe()]
     seen = bench(*probes, *others).run()
-    lanes = {"event": Lane(Phase.CALL, "cuEventQuery")}
+    channels = {"event": Channel(Phase.CALL, "cuEventQuery")}
     return {
-        name: us.p50(seen.probes[name], lanes.get(name, us.call))
-        if seen.probes[name].lanes[lanes.get(name, us.call)].count
+        name: us.p50(seen.probes[name], channels.get(name, us.call))
+        if seen.probes[name].channels[channels.get(name, us.call)].count
         else float("inf")
         for name in VICTIMS
     }
@@ -131,4 +131,4 @@ def test_another_context_shares_the_memory_management_but_not_the_contexts_lock(
     launch, d2d = entries()["launch"].probe(Place(SECONDARY)), entries()["d2d"].probe(Place(SECONDARY))
     seen = bench(launch, d2d, entries()["host-alloc-free"].probe()).run().probes
     assert us.p50(seen["launch"]) < 10
-    assert seen["d2d"].turns < 3
+    assert seen["d2d"].iterations < 3

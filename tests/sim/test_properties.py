@@ -16,7 +16,7 @@ from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.sim.clock import NEVER
 from stallprobes.engine.sim.engines import CopyEngine, GraphicsEngine, Segment
 from stallprobes.engine.sim.jobs import Job
-from stallprobes.engine.sim.jobs import Stream as SimStream
+from stallprobes.engine.sim.jobs import SimStream as SimStream
 from stallprobes.model import (
     KIB,
     MIB,

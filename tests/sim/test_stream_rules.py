@@ -11,10 +11,10 @@ from stallprobes.model import (
     PRIMARY,
     SECONDARY,
     THIRD,
+    Channel,
     Event,
     Kernel,
     KernelArgs,
-    Lane,
     Op,
     Phase,
     Probe,
@@ -85,7 +85,7 @@ def test_elapsed_time_is_the_time_between_two_events_on_the_gpu(bench: MakeBench
         period_ns=10 * MS,
     )
     seen = bench(probe).run()
-    assert 0.98 < us.p50(seen.probes["timed"], Lane(Phase.GPU)) / 3_000 < 1.02
+    assert 0.98 < us.p50(seen.probes["timed"], Channel(Phase.GPU)) / 3_000 < 1.02
 
 
 def test_an_event_that_has_not_come_is_not_ready(bench: MakeBench, us: type[Helpers]) -> None:
@@ -104,8 +104,8 @@ def test_a_scalar_left_on_a_busy_gpu_is_read_later_and_no_failure(bench: MakeBen
     made = bench(scalar, *busy)
     seen = made.run().probes[scalar.name]
     assert made.troubles == []
-    assert seen.turns > 10
-    assert seen.lanes[Lane(Phase.GPU)].count < seen.lanes[Lane(Phase.CALL)].count
+    assert seen.iterations > 10
+    assert seen.channels[Channel(Phase.GPU)].count < seen.channels[Channel(Phase.CALL)].count
 
 
 def test_a_full_launch_queue_blocks_its_own_thread_and_no_other_stream(bench: MakeBench, us: type[Helpers]) -> None:
@@ -113,14 +113,14 @@ def test_a_full_launch_queue_blocks_its_own_thread_and_no_other_stream(bench: Ma
     quiet = us.p50(bench(victim).run().probes["launch"])
     seen = bench(victim, full).run()
     assert us.p50(seen.probes["launch"]) < 1.5 * quiet
-    assert seen.probes["launch-queue-full"].lanes[Lane(Phase.CALL, "launches")].max_ns > 5 * MS
+    assert seen.probes["launch-queue-full"].channels[Channel(Phase.CALL, "launches")].max_ns > 5 * MS
 
 
 def test_the_queue_takes_as_many_launches_as_the_profile_says(bench: MakeBench, us: type[Helpers]) -> None:
     def longest(pending: int) -> int:
         ops = [spin(A), Op("cuLaunchKernel", (Kernel("empty"), 1, 1, A, KernelArgs()), repeat=pending), wait(A)]
         seen = bench(us.probe("many", ops, period_ns=20 * MS), sim_set={"queue": "100"}).run()
-        return seen.probes["many"].lanes[us.call].max_ns
+        return seen.probes["many"].channels[us.call].max_ns
 
     assert longest(90) < MS
     assert longest(110) > MS

@@ -8,7 +8,7 @@ import pytest
 
 from stallprobes.catalog import Place, entries, on_null_stream, on_shared_stream
 from stallprobes.engine.backend import Unsupported
-from stallprobes.model import MIB, MS, Buffer, Lane, Load, Op, Phase, Probe, Space, Stream, Word
+from stallprobes.model import MIB, MS, Buffer, Channel, Load, Op, Phase, Probe, Space, Stream, Word
 
 if TYPE_CHECKING:
     from sim.conftest import Helpers, MakeBench
@@ -60,7 +60,7 @@ def test_memory_is_fresh_once(bench: MakeBench, us: type[Helpers]) -> None:
         period_ns=20 * MS,
     )
     seen = bench(probe).run().probes["twice"]
-    assert 7 < us.p50(seen, Lane(Phase.CALL, "first")) / us.p50(seen, Lane(Phase.CALL, "second")) < 12
+    assert 7 < us.p50(seen, Channel(Phase.CALL, "first")) / us.p50(seen, Channel(Phase.CALL, "second")) < 12
 
 
 def test_registered_memory_is_pinned(bench: MakeBench, us: type[Helpers]) -> None:
@@ -77,7 +77,7 @@ def test_registered_memory_is_pinned(bench: MakeBench, us: type[Helpers]) -> Non
         period_ns=20 * MS,
     )
     seen = bench(probe).run().probes["registered"]
-    assert us.p50(seen, Lane(Phase.CALL, "pageable")) > 50 * us.p50(seen, Lane(Phase.CALL, "pinned"))
+    assert us.p50(seen, Channel(Phase.CALL, "pageable")) > 50 * us.p50(seen, Channel(Phase.CALL, "pinned"))
     assert us.p50(seen, us.wait) > 200
 
 
@@ -105,7 +105,7 @@ def test_a_staged_copy_keeps_its_stream_and_on_the_null_stream_its_context(bench
                 aggressor = entry(f"d2h-pageable-{copy}", places[copies_on])
                 seen = bench(victim.probe(place), aggressor).run(2_000 * MS).probes["launch"]
                 if key in starved:
-                    assert seen.turns < 3, key
+                    assert seen.iterations < 3, key
                 elif key in delayed:
                     assert 0.8 < us.p50(seen) / delayed[key] < 1.2, key
                 elif copy == "fresh" and (copies_on == "NULL" or launches_on != "other"):

@@ -29,7 +29,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.document import BadCheck
 from stallprobes.matrix.matrix import Matrix, Status
-from stallprobes.model import Lane, Phase
+from stallprobes.model import Channel, Phase
 
 VALIDATOR = jsonschema.Draft202012Validator(schemas.schema(check_document.CHECK_SCHEMA))
 
@@ -87,7 +87,7 @@ def test_what_is_saved_comes_back_to_the_last_count(matrix: Matrix, tmp_path: Pa
     again = check_document.load(tmp_path / "a.json")
     assert check_document.document(again) == told
     for key, cell in matrix.cells.items():
-        assert again.cells[key].lanes == cell.lanes
+        assert again.cells[key].channels == cell.channels
         assert dict(again.cells[key].quiet) == dict(cell.quiet)
         assert again.cells[key].kind == cell.kind
     assert (again.rows, again.columns, again.hosts) == (matrix.rows, matrix.columns, matrix.hosts)
@@ -101,7 +101,7 @@ def test_figures_are_those_of_the_histograms_and_not_believed_when_read(tmp_path
     assert times is not None
     found = told["cells"][number]["figures"]["call"]
     assert (found["p50_us"], found["times_p50"]) == (round(times.now_us, 3), round(times.ratio, 3))
-    assert found["calls"] == matrix.cells[checks.SPIN].lanes[matrices.CALL].count
+    assert found["calls"] == matrix.cells[checks.SPIN].channels[matrices.CALL].count
     before = json.dumps(told)
     found["p50_us"] = 1e6
     (tmp_path / "a.json").write_text(json.dumps(told))
@@ -170,7 +170,7 @@ def test_what_is_no_check_is_refused_in_a_sentence(content: bytes, said: str, tm
     assert said in refused(tmp_path / "a.json", content)
 
 
-LANE = "cells.0.repeats.0.lanes.call"
+CHANNEL = "cells.0.repeats.0.lanes.call"
 TOP = 2**53
 
 
@@ -215,19 +215,19 @@ TOP = 2**53
         ("cells.0.repeats.0.calls", -1, "calls is no whole number from 0 to 2**53"),
         ("cells.0.repeats.0.lanes", {"cal": {}}, "is none of call, wait"),
         ("cells.0.repeats.0.lanes", {"call:": {}}, "has an empty label"),
-        (LANE, {}, "[“call”] has no “max_ns”"),
-        (f"{LANE}.max_ns", -1, "[“call”] has a max_ns that is no whole number"),
-        (f"{LANE}.max_ns", 5, "a max_ns below its highest bucket"),
-        (f"{LANE}.histogram", None, "a histogram that is no list of pairs"),
-        (f"{LANE}.histogram.0", [64, 1, 1], "a histogram that is no list of pairs"),
-        (f"{LANE}.histogram.0", [64, -1], "a bound or count that is no whole number"),
-        (f"{LANE}.histogram.0", [64, 1.0], "a bound or count that is no whole number"),
-        (f"{LANE}.histogram.0", [64, True], "a bound or count that is no whole number"),
-        (f"{LANE}.histogram.0", [64, 0], "a count of 0"),
-        (f"{LANE}.histogram.0", [64, TOP + 1], "a bound or count that is no whole number from 0 to 2**53"),
-        (f"{LANE}.histogram.0", [64, TOP], "counts above 2**53 taken together"),
-        (f"{LANE}.histogram.0", [129, 1], "a bound that is no bucket's lower bound"),
-        (f"{LANE}.histogram.0", [2**40, 1], "buckets that do not ascend"),
+        (CHANNEL, {}, "[“call”] has no “max_ns”"),
+        (f"{CHANNEL}.max_ns", -1, "[“call”] has a max_ns that is no whole number"),
+        (f"{CHANNEL}.max_ns", 5, "a max_ns below its highest bucket"),
+        (f"{CHANNEL}.histogram", None, "a histogram that is no list of pairs"),
+        (f"{CHANNEL}.histogram.0", [64, 1, 1], "a histogram that is no list of pairs"),
+        (f"{CHANNEL}.histogram.0", [64, -1], "a bound or count that is no whole number"),
+        (f"{CHANNEL}.histogram.0", [64, 1.0], "a bound or count that is no whole number"),
+        (f"{CHANNEL}.histogram.0", [64, True], "a bound or count that is no whole number"),
+        (f"{CHANNEL}.histogram.0", [64, 0], "a count of 0"),
+        (f"{CHANNEL}.histogram.0", [64, TOP + 1], "a bound or count that is no whole number from 0 to 2**53"),
+        (f"{CHANNEL}.histogram.0", [64, TOP], "counts above 2**53 taken together"),
+        (f"{CHANNEL}.histogram.0", [129, 1], "a bound that is no bucket's lower bound"),
+        (f"{CHANNEL}.histogram.0", [2**40, 1], "buckets that do not ascend"),
         ("cells.3.verdicts.0.kind", "bad", "kind is no kind of verdict"),
         ("cells.3.verdicts.0.phase", "pause", "phase is none of"),
         ("cells.3.verdicts.0.ratio", "1", "ratio is no number"),
@@ -241,8 +241,8 @@ def test_a_check_that_was_tampered_with_is_refused_with_the_place(
 
 def test_counts_of_a_cell_that_no_sum_can_hold_are_refused(tmp_path: Path) -> None:
     found = copy.deepcopy(DOCUMENT)
-    for lane in ("call", "wait"):
-        found["cells"][0]["repeats"][0]["lanes"][lane] = {"max_ns": 64, "histogram": [[64, TOP]]}
+    for channel in ("call", "wait"):
+        found["cells"][0]["repeats"][0]["lanes"][channel] = {"max_ns": 64, "histogram": [[64, TOP]]}
     assert "cells[0] has counts above 2**53 taken together" in refused(tmp_path / "a.json", json.dumps(found))
 
 
@@ -464,10 +464,12 @@ def test_any_histogram_under_any_label_comes_back(tmp_path: Path, values: list[i
     cell = matrix.cells["launch", "spin"]
     whole = Histogram.of(values).merge(Histogram.from_sparse([[64, count]], 64))
     (repeat,) = cell.repeats
-    matrix = checks.changed(matrix, replace(cell, repeats=(replace(repeat, lanes={Lane(Phase.CALL, label): whole}),)))
+    matrix = checks.changed(
+        matrix, replace(cell, repeats=(replace(repeat, channels={Channel(Phase.CALL, label): whole}),))
+    )
     path = tmp_path / "a.json"
     check_document.save(matrix, path, force=True)
-    (found,) = check_document.load(path).cells["launch", "spin"].lanes.values()
+    (found,) = check_document.load(path).cells["launch", "spin"].channels.values()
     assert found == whole
 
 
@@ -564,9 +566,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypat
 
 def test_a_limit_on_file_sizes_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))"
-    program = (
-        f"{limit}\nimport matrices\nfrom stallprobes.matrix import document\ndocument.save(matrices.made_up(1), 'a.json')"
-    )
+    program = f"{limit}\nimport matrices\nfrom stallprobes.matrix import document\ndocument.save(matrices.made_up(1), 'a.json')"
     path = os.pathsep.join([*sys.path, str(Path(matrices.__file__).parent)])
     done = subprocess.run(
         [sys.executable, "-c", program],

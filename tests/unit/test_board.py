@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from stallprobes.engine import board as b
-from stallprobes.engine.board import RING, Board, BoardError, EngineState, InFlight, Layout, Snapshot, State
+from stallprobes.engine.board import RING, Board, BoardError, EngineState, InFlight, Layout, ProbeState, Snapshot
 from stallprobes.latency.histogram import Histogram, index
-from stallprobes.model import Lane, Op, Phase, Probe, Program, Role
+from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
 
-CALL, WAIT, INTENDED = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)
+CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 PROGRAM = Program((Op("native:nothing", label="a"), Op("native:sleep", (5,), Phase.WAIT)), context=None)
 
 
@@ -34,9 +34,9 @@ def board() -> Iterator[Board]:
     board.close()
 
 
-def record(board: Board, lane: Lane, *values: int) -> None:
+def record(board: Board, channel: Channel, *values: int) -> None:
     part = board["one"]
-    row = part.lane(lane)
+    row = part.channel(channel)
     for value in values:
         part.hist[row, index(value)] += np.uint64(1)
         part.stats[row, b.MAX_NS] = max(int(part.stats[row, b.MAX_NS]), value)
@@ -58,10 +58,16 @@ def test_a_new_board_is_all_off(board: Board) -> None:
     assert snapshot.engine_state is EngineState.STARTING
     assert list(snapshot.probes) == ["one", "two"]
     fresh = one(snapshot)
-    assert (fresh.state, fresh.on, fresh.turns, fresh.error, fresh.in_flight) == (State.NEW, False, 0, None, None)
+    assert (fresh.state, fresh.on, fresh.iterations, fresh.error, fresh.in_flight) == (
+        ProbeState.NEW,
+        False,
+        0,
+        None,
+        None,
+    )
     assert fresh.period_ns == 1_000_000
-    assert set(fresh.lanes) == {CALL, WAIT, INTENDED, Lane(Phase.CALL, "a")}
-    assert all(hist.count == 0 for hist in fresh.lanes.values())
+    assert set(fresh.channels) == {CALL, WAIT, DUE, Channel(Phase.CALL, "a")}
+    assert all(hist.count == 0 for hist in fresh.channels.values())
     assert set(fresh.first_ns.values()) == {None}
     assert fresh.ring.shape == (0, 3)
 
@@ -102,7 +108,7 @@ assert board["one"].words[b.RUN] == 1
 board["one"].hist[0, 77] = 3
 board["one"].stats[0, b.MAX_NS] = 77
 board["one"].words[b.STATE] = 2
-board["one"].words[b.TURNS] = 4
+board["one"].words[b.ITERATIONS] = 4
 board["one"].stats[0, b.FIRST_NS] = 99
 board.header[b.ENGINE_STATE] = 1
 board.close()
@@ -116,10 +122,10 @@ def test_what_another_process_writes_is_read_here(board: Board) -> None:
     subprocess.run([sys.executable, "-c", code], pass_fds=[board.fd], check=True, timeout=60)
     snapshot = board.snapshot()
     assert snapshot.engine_state is EngineState.READY
-    assert one(snapshot).state is State.RUNNING
-    assert one(snapshot).lanes[CALL] == Histogram.of([77, 77, 77])
-    assert one(snapshot).first_ns == {CALL: 99, WAIT: None, INTENDED: None, Lane(Phase.CALL, "a"): None}
-    assert one(snapshot.minus(before)).turns == 4
+    assert one(snapshot).state is ProbeState.RUNNING
+    assert one(snapshot).channels[CALL] == Histogram.of([77, 77, 77])
+    assert one(snapshot).first_ns == {CALL: 99, WAIT: None, DUE: None, Channel(Phase.CALL, "a"): None}
+    assert one(snapshot.minus(before)).iterations == 4
 
 
 def test_a_board_has_no_name_and_is_gone_when_closed() -> None:
@@ -170,22 +176,22 @@ def test_memory_that_is_no_board_is_refused() -> None:
 def test_a_window_holds_only_what_came_in_it(board: Board) -> None:
     words = board["one"].words
     record(board, CALL, 5, 5000)
-    words[[b.TURNS, b.MISSED, b.PROOF]] = 2, 3, 10
+    words[[b.ITERATIONS, b.MISSED, b.PROOF]] = 2, 3, 10
     push(board, 0, 2)
     earlier = board.snapshot(100)
     record(board, CALL, 40, 50)
-    words[[b.TURNS, b.MISSED, b.PROOF]] = 4, 3, 17
+    words[[b.ITERATIONS, b.MISSED, b.PROOF]] = 4, 3, 17
     push(board, 2, 4)
     window = one(board.snapshot(300).minus(earlier))
-    assert window.lanes[CALL] == Histogram.of([40, 50])
-    assert (window.turns, window.missed, window.proof, window.window_ns) == (2, 0, 7, 200)
+    assert window.channels[CALL] == Histogram.of([40, 50])
+    assert (window.iterations, window.missed, window.proof, window.window_ns) == (2, 0, 7, 200)
     assert window.ring.tolist() == [[2, 0, 20], [3, 0, 30]]
-    assert one(earlier).lanes[CALL].count == 2
+    assert one(earlier).channels[CALL].count == 2
 
 
 def test_a_call_in_flight_shows_its_age(board: Board) -> None:
-    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.INTENDED_NS]] = 2, 1000, 900
-    assert one(board.snapshot(5000)).in_flight == InFlight(op=1, since_ns=1000, age_ns=4000, intended_ns=900)
+    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 2, 1000, 900
+    assert one(board.snapshot(5000)).in_flight == InFlight(op=1, since_ns=1000, age_ns=4000, due_ns=900)
     board["one"].words[b.INFLIGHT_OP] = 0
     assert one(board.snapshot(5000)).in_flight is None
 
@@ -193,26 +199,26 @@ def test_a_call_in_flight_shows_its_age(board: Board) -> None:
 def test_a_call_that_hangs_counts_as_waited_within_the_window(board: Board) -> None:
     period = 1_000_000
     earlier = board.snapshot(10_000_000)
-    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.INTENDED_NS]] = 1, 8_000_000, 8_000_000
+    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 1, 8_000_000, 8_000_000
     window = one(board.snapshot(30_000_000).minus(earlier))
-    assert window.lanes[INTENDED] == Histogram.of(range(20_000_000, 0, -period))
-    assert window.lanes[CALL].count == 0
-    board["one"].words[b.INTENDED_NS] = 25_500_000
+    assert window.channels[DUE] == Histogram.of(range(20_000_000, 0, -period))
+    assert window.channels[CALL].count == 0
+    board["one"].words[b.DUE_NS] = 25_500_000
     window = one(board.snapshot(30_000_000).minus(earlier))
-    assert window.lanes[INTENDED] == Histogram.of(range(4_500_000, 0, -period))
+    assert window.channels[DUE] == Histogram.of(range(4_500_000, 0, -period))
 
 
 def test_a_call_of_ordinary_length_in_flight_counts_only_when_it_ends(board: Board) -> None:
     earlier = board.snapshot(10_000_000)
-    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.INTENDED_NS]] = 1, 29_900_000, 29_900_000
-    assert one(board.snapshot(30_000_000).minus(earlier)).lanes[INTENDED].count == 0
+    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 1, 29_900_000, 29_900_000
+    assert one(board.snapshot(30_000_000).minus(earlier)).channels[DUE].count == 0
 
 
 def test_back_to_back_nothing_was_due_meanwhile(board: Board) -> None:
     earlier = board.snapshot(10)
-    board["two"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.INTENDED_NS]] = 1, 10, 10
+    board["two"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 1, 10, 10
     window = board.snapshot(10**9).minus(earlier).probes["two"]
-    assert window.lanes[INTENDED].count == 0
+    assert window.channels[DUE].count == 0
     assert window.in_flight is not None
 
 
@@ -230,7 +236,7 @@ def test_the_ring_keeps_the_newest_in_order(board: Board) -> None:
 def test_a_wrong_code_is_kept_with_op_and_time(board: Board) -> None:
     board["one"].words[[b.STATE, b.ERROR_CODE, b.ERROR_OP, b.ERROR_NS]] = 4, 719, -2, 55
     snapshot = one(board.snapshot())
-    assert snapshot.state is State.ERROR
+    assert snapshot.state is ProbeState.ERROR
     assert snapshot.error == b.ProbeErrorCode(code=719, op=-2, at_ns=55)
 
 
@@ -247,7 +253,7 @@ def test_a_snapshot_does_not_change_with_the_board(board: Board) -> None:
     before = replace(one(snapshot))
     record(board, CALL, 5)
     push(board, 5, RING)
-    assert one(snapshot).lanes[CALL].count == 0
+    assert one(snapshot).channels[CALL].count == 0
     assert one(snapshot).ring.tolist() == before.ring.tolist()
     assert len(one(snapshot).ring) == 5
 

@@ -7,17 +7,17 @@ import pytest
 
 from stallprobes.catalog import entries
 from stallprobes.latency.histogram import Histogram
-from stallprobes.matrix.accumulator import Tally, Window
-from stallprobes.matrix.matrix import Lanes, Status
+from stallprobes.matrix.accumulator import CellAccumulator, Window
+from stallprobes.matrix.matrix import Channels, Status
 from stallprobes.matrix.plan import HOST, plan
-from stallprobes.model import Lane, Phase
+from stallprobes.model import Channel, Phase
 
-CALL, WAIT, DUE = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)
+CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 PLAN = plan(["launch"], ["alloc-free"])
 HOST_PROBE = entries()[HOST].probe()
 
 
-def lanes(call: int, due: list[int] | None = None, n: int = 300) -> dict[Lane, Histogram]:
+def channels(call: int, due: list[int] | None = None, n: int = 300) -> dict[Channel, Histogram]:
     """``n`` calls around ``call`` ns."""
     values = np.random.default_rng(call).normal(call, call / 20, n).astype(int)
     return {
@@ -27,33 +27,33 @@ def lanes(call: int, due: list[int] | None = None, n: int = 300) -> dict[Lane, H
     }
 
 
-HOST_LANES = {CALL: Histogram.of([5000] * 30)}
+HOST_CHANNELS = {CALL: Histogram.of([5000] * 30)}
 
 
 def window(call: int = 3000, *, calls: int = 300, seconds: float = 0.02, **more: object) -> Window:
     """A window of ordinary calls."""
     due = more.pop("due", None)
     assert due is None or isinstance(due, list)
-    return Window(lanes(call, due, calls), HOST_LANES, calls, round(seconds * 1e9), **more)  # type: ignore[arg-type]
+    return Window(channels(call, due, calls), HOST_CHANNELS, calls, round(seconds * 1e9), **more)  # type: ignore[arg-type]
 
 
-def tally() -> Tally:
-    return Tally(PLAN.victims[0], PLAN.disturbances[0])
+def accumulator() -> CellAccumulator:
+    return CellAccumulator(PLAN.victims[0], PLAN.aggressor_sets[0])
 
 
-def cell(one: Tally, wanted: int = 4):  # type: ignore[no-untyped-def]
+def cell(one: CellAccumulator, wanted: int = 4):  # type: ignore[no-untyped-def]
     return one.cell("launch", "alloc-free", wanted, HOST_PROBE)
 
 
 def test_ordinary_calls_are_quiet() -> None:
-    one = tally()
+    one = accumulator()
     for _ in range(4):
         one.add(window(), window(), window())
     assert (cell(one).status, cell(one).kind) == (Status.OK, "quiet")
 
 
 def test_a_stall_says_what_and_why_and_names_the_row() -> None:
-    one = tally()
+    one = accumulator()
     for _ in range(4):
         one.add(window(), window(60_000), window())
     found = cell(one)
@@ -65,7 +65,7 @@ def test_a_stall_says_what_and_why_and_names_the_row() -> None:
 
 
 def test_fewer_than_three_calls_in_half_a_second_are_starved() -> None:
-    one = tally()
+    one = accumulator()
     for _ in range(2):
         one.add(window(), window(calls=0, seconds=0.5, in_flight_ns=500_000_000, in_flight_op="cuLaunchKernel"), None)
     found = cell(one)
@@ -76,7 +76,7 @@ def test_fewer_than_three_calls_in_half_a_second_are_starved() -> None:
 
 
 def test_spoilt_repeats_do_not_count_and_too_few_others_make_it_invalid() -> None:
-    one = tally()
+    one = accumulator()
     one.add(window(), window(), window())
     for _ in range(3):
         one.add(window(), window(90_000, spoilt="the host control was held up"), window())
@@ -86,32 +86,32 @@ def test_spoilt_repeats_do_not_count_and_too_few_others_make_it_invalid() -> Non
 
 
 def test_what_was_never_measured_is_missing() -> None:
-    assert cell(tally()).status is Status.MISSING
+    assert cell(accumulator()).status is Status.MISSING
 
 
 def test_rare_stalls_that_take_much_of_the_time_are_not_hidden_by_many_fast_calls() -> None:
-    one = tally()
+    one = accumulator()
     waiting = [8000] * 200 + list(range(100_000, 10_100_000, 100_000))
     for _ in range(4):
         one.add(window(), window(due=waiting), window())
     found = cell(one)
     assert found.kind == "stalled"
     assert found.worst is not None
-    assert found.worst.phase is Phase.INTENDED
+    assert found.worst.phase is Phase.DUE
 
 
 def test_one_repeat_in_which_the_thread_lost_its_core_is_no_rare_stall() -> None:
-    one = tally()
+    one = accumulator()
     waiting = [8000] * 200 + list(range(100_000, 10_100_000, 100_000))
     for number in range(4):
         one.add(window(), window(due=waiting if number == 2 else None), window())
     assert cell(one).kind == "quiet"
 
 
-def test_packed_lanes_are_what_was_packed() -> None:
-    given = lanes(3000)
-    packed = Lanes(given)
+def test_packed_channels_are_what_was_packed() -> None:
+    given = channels(3000)
+    packed = Channels(given)
     assert dict(packed) == given
     assert len(packed) == 3
     assert CALL in packed
-    assert Lane(Phase.GPU) not in packed
+    assert Channel(Phase.GPU) not in packed

@@ -23,7 +23,7 @@ from stallprobes.matrix.compare import (
     differences,
 )
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
-from stallprobes.model import Lane, Phase
+from stallprobes.model import Channel, Phase
 
 D2D_SPIN = ("d2d", "spin")
 OTHER = ("launch", "spin")
@@ -41,7 +41,7 @@ def redrawn(
     matrix: Matrix,
     key: tuple[str, str],
     draw: Callable[[np.random.Generator, int], np.ndarray],
-    lane: Lane = CALL,
+    channel: Channel = CALL,
     seed: int = 5,
     **more: object,
 ) -> Matrix:
@@ -52,7 +52,9 @@ def redrawn(
     for number, repeat in enumerate(cell.repeats):
         values = draw(dice, number)
         repeats.append(
-            replace(repeat, lanes={**repeat.lanes, lane: Histogram.of(values.astype(np.int64))}, calls=len(values))
+            replace(
+                repeat, channels={**repeat.channels, channel: Histogram.of(values.astype(np.int64))}, calls=len(values)
+            )
         )
     return put(matrix, replace(cell, repeats=tuple(repeats), **more))  # type: ignore[arg-type]
 
@@ -73,8 +75,8 @@ def cell(comparison: Comparison, key: tuple[str, str] = D2D_SPIN) -> CellChange:
     return next(one for one in comparison.cells if (one.row, one.column) == key)
 
 
-def part(comparison: Comparison, q: int, lane: Lane = CALL, key: tuple[str, str] = D2D_SPIN) -> Compared:
-    return next(one for one in cell(comparison, key).parts if (one.q, one.lane) == (q, lane))
+def part(comparison: Comparison, q: int, channel: Channel = CALL, key: tuple[str, str] = D2D_SPIN) -> Compared:
+    return next(one for one in cell(comparison, key).parts if (one.q, one.channel) == (q, channel))
 
 
 def changed(comparison: Comparison) -> set[tuple[str, str]]:
@@ -94,7 +96,7 @@ def test_a_check_compared_with_itself_is_the_same_everywhere() -> None:
     }  # fmt: skip
 
 
-def test_a_stall_of_one_call_in_25_is_found_at_p99_of_its_lane_and_nowhere_else() -> None:
+def test_a_stall_of_one_call_in_25_is_found_at_p99_of_its_channel_and_nowhere_else() -> None:
     found = 0
     for seed in range(10):
         comparison = compare(made_up(seed), redrawn(made_up(100 + seed), D2D_SPIN, stall, seed=seed))
@@ -117,8 +119,8 @@ def test_the_same_two_checks_the_other_way_round_are_faster() -> None:
 def test_what_is_told_is_what_the_histograms_say() -> None:
     old, new = made_up(1), made_up(2, times={D2D_SPIN: 1.5})
     told = part(compare(old, new), 50)
-    assert told.old_us == (old.cells[D2D_SPIN].lanes[CALL].percentile(50) or 0) / 1000
-    assert told.new_us == (new.cells[D2D_SPIN].lanes[CALL].percentile(50) or 0) / 1000
+    assert told.old_us == (old.cells[D2D_SPIN].channels[CALL].percentile(50) or 0) / 1000
+    assert told.new_us == (new.cells[D2D_SPIN].channels[CALL].percentile(50) or 0) / 1000
     assert told.ratio == (told.new_us or 0) / (told.old_us or 0)
     assert told.why == "3.79 µs → 5.66 µs (×1.5)."
 
@@ -157,11 +159,11 @@ def test_one_repeat_by_itself_claims_nothing() -> None:
 
 @pytest.mark.parametrize("calls", [4, 12])
 def test_a_slow_cell_is_judged_by_the_middle_of_its_few_calls(calls: int) -> None:
-    old = redrawn(made_up(1), D2D_SPIN, around(2.4e6, calls), lane=WAIT)
-    new = redrawn(made_up(2), D2D_SPIN, around(5.0e6, calls), lane=WAIT)
+    old = redrawn(made_up(1), D2D_SPIN, around(2.4e6, calls), channel=WAIT)
+    new = redrawn(made_up(2), D2D_SPIN, around(5.0e6, calls), channel=WAIT)
     comparison = compare(old, new)
     assert part(comparison, 50, WAIT).change is Change.SLOWER
-    assert [one.q for one in cell(comparison).parts if one.lane == WAIT] == [50]
+    assert [one.q for one in cell(comparison).parts if one.channel == WAIT] == [50]
     assert cell(compare(old, old)).change is Change.SAME
 
 
@@ -189,12 +191,12 @@ def row_times(factor: float) -> dict[tuple[str, str], float]:
 def with_quiet(matrix: Matrix, row: str, factor: float) -> Matrix:
     """``matrix`` with the quiets beside the cells of ``row`` ``factor`` times as long."""
 
-    def longer(lanes: Mapping[Lane, Histogram]) -> dict[Lane, Histogram]:
+    def longer(channels: Mapping[Channel, Histogram]) -> dict[Channel, Histogram]:
         return {
-            lane: Histogram.of(
+            channel: Histogram.of(
                 int(lower * factor) for lower, count in histogram.sparse() for _ in range(count)
             )
-            for lane, histogram in lanes.items()
+            for channel, histogram in channels.items()
         }  # fmt: skip
 
     cells = [
@@ -320,16 +322,16 @@ def test_cells_of_one_check_alone_are_listed() -> None:
 
 
 def test_where_a_turn_makes_several_calls_each_is_judged_by_itself() -> None:
-    record, query = Lane(Phase.CALL, "record"), Lane(Phase.CALL, "query")
+    record, query = Channel(Phase.CALL, "record"), Channel(Phase.CALL, "query")
 
     def labelled(seed: int, record_ns: float) -> Matrix:
-        made = redrawn(made_up(seed), D2D_SPIN, around(1_300), lane=query, seed=seed)
-        return redrawn(made, D2D_SPIN, around(record_ns), lane=record, seed=seed)
+        made = redrawn(made_up(seed), D2D_SPIN, around(1_300), channel=query, seed=seed)
+        return redrawn(made, D2D_SPIN, around(record_ns), channel=record, seed=seed)
 
     comparison = compare(labelled(1, 2_000), labelled(2, 4_000))
-    lanes = {one.lane: one.change for one in cell(comparison).parts if one.q == 50}
-    assert lanes == {query: Change.SAME, record: Change.SLOWER, WAIT: Change.SAME}
-    assert {one.lane for one in cell(compare(made_up(1), labelled(2, 4_000))).parts} == {CALL, WAIT}
+    channels = {one.channel: one.change for one in cell(comparison).parts if one.q == 50}
+    assert channels == {query: Change.SAME, record: Change.SLOWER, WAIT: Change.SAME}
+    assert {one.channel for one in cell(compare(made_up(1), labelled(2, 4_000))).parts} == {CALL, WAIT}
 
 
 def test_the_same_machines_are_each_compared_with_themselves() -> None:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from stallprobes.engine import board as b
 from stallprobes.engine import loop
-from stallprobes.engine.board import Board, Layout, ProbeSnapshot, State
+from stallprobes.engine.board import Board, Layout, ProbeSnapshot, ProbeState
 from stallprobes.latency.histogram import BUCKETS, Histogram, index
-from stallprobes.model import Lane, Op, Phase, Probe, Program, Role
+from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
 
-CALL, WAIT, INTENDED = Lane(Phase.CALL), Lane(Phase.WAIT), Lane(Phase.INTENDED)
+CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 START = 1_000_000_000
 MS = 1_000_000
 ENOUGH = 100_000
@@ -53,9 +53,9 @@ class Stage:
         self._keep: list[object] = []
         self.table = loop.empty_table(len(ops))
         for row, op in zip(self.table, ops, strict=True):
-            row[loop.COL_LANE] = -1 if op.phase is None else self.part.lane(Lane(op.phase))
+            row[loop.COL_CHANNEL] = -1 if op.phase is None else self.part.channel(Channel(op.phase))
             if op.label and op.phase is not None:
-                row[loop.COL_LABEL_LANE] = self.part.lane(Lane(op.phase, op.label))
+                row[loop.COL_LABEL_CHANNEL] = self.part.channel(Channel(op.phase, op.label))
             row[loop.COL_REPEAT] = op.repeat
 
     def script(self, op: int, function: Callable[..., int]) -> None:
@@ -113,9 +113,9 @@ def one_op(*durations: int, period_ns: int = MS) -> ProbeSnapshot:
 
 def test_the_first_turn_is_kept_apart_and_the_others_are_counted() -> None:
     seen = one_op(70_000, 300, 301, 50)
-    assert seen.lanes[CALL] == Histogram.of([300, 301, 50])
-    assert seen.first_ns == {CALL: 70_000, INTENDED: 70_000}
-    assert (seen.turns, seen.state, seen.missed) == (4, State.ENDED, 0)
+    assert seen.channels[CALL] == Histogram.of([300, 301, 50])
+    assert seen.first_ns == {CALL: 70_000, DUE: 70_000}
+    assert (seen.iterations, seen.state, seen.missed) == (4, ProbeState.ENDED, 0)
 
 
 def test_the_schedule_is_absolute() -> None:
@@ -126,16 +126,16 @@ def test_the_schedule_is_absolute() -> None:
 
 def test_a_stall_counts_for_every_start_it_held_up() -> None:
     seen = one_op(100, 5 * MS + 7, 100)
-    assert seen.lanes[CALL] == Histogram.of([5 * MS + 7, 100])
+    assert seen.channels[CALL] == Histogram.of([5 * MS + 7, 100])
     held_up = [k * MS + 7 for k in range(6)]
-    assert seen.lanes[INTENDED] == Histogram.of([*held_up, 100])
+    assert seen.channels[DUE] == Histogram.of([*held_up, 100])
     assert seen.missed == 5
     assert int(seen.ring[-1, 0]) - START == 7 * MS + 100
 
 
 def test_a_call_that_ends_just_when_the_next_is_due_holds_up_nothing() -> None:
     seen = one_op(100, 2 * MS, 100)
-    assert seen.lanes[INTENDED] == Histogram.of([2 * MS, MS, 100])
+    assert seen.channels[DUE] == Histogram.of([2 * MS, MS, 100])
     assert seen.missed == 1
 
 
@@ -152,9 +152,9 @@ def test_time_waited_equals_a_schedule_worked_out_by_hand(durations: list[int], 
             waited += [end - due] if number else []
             missed += 1
             due += period_ns
-    assert seen.lanes[INTENDED] == Histogram.of(waited)
+    assert seen.channels[DUE] == Histogram.of(waited)
     assert seen.missed == missed
-    assert seen.lanes[CALL] == Histogram.of(durations[1:])
+    assert seen.channels[CALL] == Histogram.of(durations[1:])
 
 
 @settings(deadline=None, max_examples=100)
@@ -185,13 +185,13 @@ def test_each_phase_and_label_has_its_own_histogram() -> None:
     for op, durations in enumerate([(1, 10, 11), (5000, 5000, 5000), (2, 20, 21), (3, 30, 31)]):
         stage.takes(op, *durations)
     seen = stage.run()
-    assert seen.lanes[CALL] == Histogram.of([10, 11, 20, 21])
-    assert seen.lanes[Lane(Phase.CALL, "a")] == Histogram.of([10, 11])
-    assert seen.lanes[Lane(Phase.CALL, "c")] == Histogram.of([20, 21])
-    assert seen.lanes[WAIT] == Histogram.of([30, 31])
-    assert seen.lanes[INTENDED] == Histogram.of([5060, 5063])
+    assert seen.channels[CALL] == Histogram.of([10, 11, 20, 21])
+    assert seen.channels[Channel(Phase.CALL, "a")] == Histogram.of([10, 11])
+    assert seen.channels[Channel(Phase.CALL, "c")] == Histogram.of([20, 21])
+    assert seen.channels[WAIT] == Histogram.of([30, 31])
+    assert seen.channels[DUE] == Histogram.of([5060, 5063])
     assert seen.first_ns[CALL] == 1
-    assert seen.first_ns[Lane(Phase.CALL, "c")] == 2
+    assert seen.first_ns[Channel(Phase.CALL, "c")] == 2
 
 
 def test_a_repeated_op_is_measured_each_time() -> None:
@@ -199,10 +199,10 @@ def test_a_repeated_op_is_measured_each_time() -> None:
     stage.takes(0, 1, 2, 3, 10, 11, 12)
     stage.takes(1, 5, 5)
     seen = stage.run()
-    assert seen.lanes[CALL] == Histogram.of([10, 11, 12])
+    assert seen.channels[CALL] == Histogram.of([10, 11, 12])
     assert seen.first_ns[CALL] == 1
-    assert seen.lanes[INTENDED] == Histogram.of([38])
-    assert seen.turns == 2
+    assert seen.channels[DUE] == Histogram.of([38])
+    assert seen.iterations == 2
 
 
 def test_back_to_back_there_is_no_sleep_and_nothing_is_missed() -> None:
@@ -210,7 +210,7 @@ def test_back_to_back_there_is_no_sleep_and_nothing_is_missed() -> None:
     stage.takes(0, 100, 5 * MS, 100, 200)
     seen = stage.run()
     assert stage.naps == []
-    assert seen.lanes[INTENDED] == seen.lanes[CALL] == Histogram.of([5 * MS, 100, 200])
+    assert seen.channels[DUE] == seen.channels[CALL] == Histogram.of([5 * MS, 100, 200])
     assert seen.missed == 0
 
 
@@ -237,7 +237,7 @@ def test_a_slow_probe_hears_that_it_shall_quit() -> None:
     stage.takes(0, 100, 100)
     stage.on_nap = lambda: stage.quit()
     seen = stage.run()
-    assert (seen.turns, seen.state) == (1, State.ENDED)
+    assert (seen.iterations, seen.state) == (1, ProbeState.ENDED)
     assert stage.now - START <= 2 * loop.WAIT_SLICE_NS
 
 
@@ -270,7 +270,7 @@ def test_a_new_pace_does_not_make_up_for_starts_of_the_past() -> None:
     stage.on_nap = hurry
     seen = stage.run()
     assert seen.missed == 0
-    assert seen.lanes[INTENDED] == Histogram.of([100, 100])
+    assert seen.channels[DUE] == Histogram.of([100, 100])
 
 
 def test_switched_off_it_parks_and_switched_on_it_starts_a_new_schedule() -> None:
@@ -286,7 +286,7 @@ def test_switched_off_it_parks_and_switched_on_it_starts_a_new_schedule() -> Non
         return 0
 
     def parked() -> None:
-        if stage.words[b.STATE] == State.PARKED and stage.now > START + 50 * MS:
+        if stage.words[b.STATE] == ProbeState.PARKED and stage.now > START + 50 * MS:
             assert stage.board.snapshot().probes["p"].on is False
             stage.words[b.RUN] = 1
             stage.now += 300
@@ -305,7 +305,7 @@ def test_not_switched_on_it_calls_nothing_and_still_shows_life() -> None:
     stage.words[b.RUN] = 0
     stage.on_nap = lambda: stage.quit() if len(stage.naps) == 5 else None
     seen = stage.run()
-    assert (seen.turns, seen.state) == (0, State.ENDED)
+    assert (seen.iterations, seen.state) == (0, ProbeState.ENDED)
     assert [until - since for since, until in stage.naps] == [loop.PARKED_STEP_NS] * 5
     assert seen.heartbeat_ns > START
     assert seen.on_since_ns == 0
@@ -330,7 +330,7 @@ def test_a_wrong_code_stops_the_probe_and_is_kept(result: int, code: int) -> Non
     stage.script(2, lambda *_: 0)
     seen = stage.run()
     assert calls == ["x", "y", "x", "y"]
-    assert seen.state is State.ERROR
+    assert seen.state is ProbeState.ERROR
     assert seen.error == b.ProbeErrorCode(code=code, op=2, at_ns=stage.now)
     assert seen.in_flight is None
 
@@ -349,7 +349,7 @@ def test_codes_that_are_fine_are_fine(code: int) -> None:
     stage.script(0, lambda *_: codes.pop(0))
     seen = stage.run()
     assert seen.error is not None
-    assert (seen.error.code, seen.turns, codes) == (2, 3, [])
+    assert (seen.error.code, seen.iterations, codes) == (2, 3, [])
 
 
 def test_a_return_that_is_a_value_is_no_status() -> None:
@@ -359,7 +359,7 @@ def test_a_return_that_is_a_value_is_no_status() -> None:
     stage.table[1, loop.COL_INTO] = kept.ctypes.data
     stage.script(0, lambda *_: -1)
     stage.script(1, lambda *_: stage.quit(0x7F12_3456_789A_BCDE))
-    assert stage.run().state is State.ENDED
+    assert stage.run().state is ProbeState.ENDED
     assert kept[0] == 0x7F12_3456_789A_BCDE
 
 
@@ -409,9 +409,9 @@ def test_a_float_of_milliseconds_is_the_sample_where_that_is_said() -> None:
     seen = stage.run()
     samples = [value for _, _, value in seen.ring.tolist()]
     assert samples == [1_000_000, pytest.approx(5_007_104, abs=1), -2000, 500]
-    assert seen.lanes[Lane(Phase.GPU)] == Histogram.of(samples[1:])
-    assert seen.first_ns[Lane(Phase.GPU)] == 1_000_000
-    assert seen.lanes[INTENDED] == Histogram.of([33] * 4)
+    assert seen.channels[Channel(Phase.GPU)] == Histogram.of(samples[1:])
+    assert seen.first_ns[Channel(Phase.GPU)] == 1_000_000
+    assert seen.channels[DUE] == Histogram.of([33] * 4)
 
 
 def test_turns_stay_ahead_of_the_guard_by_no_more_than_allowed() -> None:
@@ -422,7 +422,7 @@ def test_turns_stay_ahead_of_the_guard_by_no_more_than_allowed() -> None:
 
     def call(*_: int) -> int:
         stage.now += 100
-        ahead.append(int(stage.words[b.TURNS] + 1 - started[0]))
+        ahead.append(int(stage.words[b.ITERATIONS] + 1 - started[0]))
         if len(ahead) == 10:
             stage.quit()
         return 0
@@ -435,7 +435,7 @@ def test_turns_stay_ahead_of_the_guard_by_no_more_than_allowed() -> None:
     stage.on_nap = starts
     seen = stage.run()
     assert max(ahead) == 2
-    assert seen.turns == 10
+    assert seen.iterations == 10
     assert {until - since for since, until in stage.naps} == {loop.GUARD_STEP_NS}
 
 
@@ -452,7 +452,7 @@ def test_waiting_for_its_own_guard_is_not_a_stall() -> None:
     stage.on_nap = starts
     seen = stage.run()
     assert seen.missed == 0
-    waited = seen.lanes[INTENDED]
+    waited = seen.channels[DUE]
     assert waited.count == 1
     assert waited.max_ns <= 200 + loop.GUARD_STEP_NS
 
@@ -504,7 +504,7 @@ def test_setup_calls_in_order_and_stops_at_the_first_wrong_code() -> None:
     codes["y"] = 201
     assert loop.run_once(stage.table, stage.words, loop.clock_addresses()) == 2
     seen = stage.board.snapshot().probes["p"]
-    assert seen.state is State.ERROR
+    assert seen.state is ProbeState.ERROR
     assert seen.error is not None
     assert (seen.error.code, seen.error.op) == (201, -2)
     assert 0 < seen.error.at_ns <= seen.at_ns
@@ -529,4 +529,4 @@ def test_a_runner_sets_up_turns_and_tears_down(failing: str, called: str) -> Non
     loop.Runner(**tables, part=stage.part, header=stage.board.header)()
     assert "".join(calls) == called
     state = stage.board.snapshot().probes["p"].state
-    assert state is (State.ENDED if failing == "none" else State.ERROR)
+    assert state is (ProbeState.ENDED if failing == "none" else ProbeState.ERROR)

@@ -16,9 +16,9 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge, outliers
 from stallprobes.matrix.document import BadCheck
-from stallprobes.matrix.matrix import Cell, Column, Matrix, Repeat, Row, Status
+from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
 from stallprobes.matrix.merge import CannotMerge, Merged
-from stallprobes.model import Lane, Phase
+from stallprobes.model import Channel, Phase
 
 ALLOC = ("d2d", "host-alloc-free")
 
@@ -29,7 +29,7 @@ def of(*named: tuple[str, Matrix]) -> Merged:
 
 def counts(matrix: Matrix, key: tuple[str, str]) -> list[int]:
     cell = matrix.cells[key]
-    return [histogram.count for histogram in (*cell.lanes.values(), *cell.quiet.values())]
+    return [histogram.count for histogram in (*cell.channels.values(), *cell.quiet.values())]
 
 
 def test_histograms_add_up_with_one_repeat_for_each_host() -> None:
@@ -40,7 +40,7 @@ def test_histograms_add_up_with_one_repeat_for_each_host() -> None:
         assert [repeat.host for repeat in cell.repeats] == list(found.hosts)
         assert counts(found, key) == np.sum([counts(one, key) for one in known], axis=0).tolist()
         for repeat, one in zip(cell.repeats, known, strict=True):
-            assert dict(repeat.lanes) == dict(one.cells[key].lanes)
+            assert dict(repeat.channels) == dict(one.cells[key].channels)
             assert dict(repeat.quiet) == dict(one.cells[key].quiet)
             assert repeat.calls == sum(part.calls for part in one.cells[key].repeats)
     assert found.hosts["node-2"] == known[1].fingerprint
@@ -166,8 +166,8 @@ def test_what_does_not_belong_together_is_refused() -> None:
         (replace(one, backend="simulated"), "a is of a real GPU and b of a simulated GPU: merge them apart"),
         (replace(one, pace_us=100.0), "a calls every 50 µs and b every 100 µs"),
         (checks.host(2, gpu="Other GPU"), "a is of Made-up GPU and b of Other GPU: merge them apart, or with --force"),
-        (checks.host(2, rows=(Row("d2d", "D2D", "d2d", "third", "own"),)), "different victims “d2d”"),
-        (checks.host(2, columns=(Column("spin", "spin", ("spin", "d2d")),)), "different aggressors “spin”"),
+        (checks.host(2, rows=(MatrixRow("d2d", "D2D", "d2d", "third", "own"),)), "different victims “d2d”"),
+        (checks.host(2, columns=(MatrixColumn("spin", "spin", ("spin", "d2d")),)), "different aggressors “spin”"),
     ]
     for other, said in others:
         with pytest.raises(CannotMerge, match=said):
@@ -200,11 +200,11 @@ def test_a_slow_host_is_named_with_its_cell_and_in_plain_words() -> None:
     known = [(f"node-{i}", checks.host(i, times={ALLOC: 2.0} if i == 3 else {})) for i in range(8)]
     found = of(*known).outliers
     assert {(one.host, one.row, one.column) for one in found} == {("node-3", *ALLOC)}
-    assert {(one.lane, one.q) for one in found} >= {(Lane(Phase.CALL), 50), (Lane(Phase.WAIT), 50)}
+    assert {(one.channel, one.q) for one in found} >= {(Channel(Phase.CALL), 50), (Channel(Phase.WAIT), 50)}
     for one in found:
         assert one.ratio == pytest.approx(2.0, rel=0.3)
         assert one.host_us / one.others_us == pytest.approx(one.ratio)
-    first = next(one for one in found if (one.lane.phase, one.q) == (Phase.CALL, 50))
+    first = next(one for one in found if (one.channel.phase, one.q) == (Phase.CALL, 50))
     assert first.sentence.startswith(
         "node-3 is slower: D2D · primary · own stream beside “pinned alloc/free”: call p50 is 7."
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stallscope.cli import stdout
-from stallscope.cli.stdout import Cell, Column, Output
+from stallscope.cli.stdout import Output, TableCell, TableColumn
 
 
 class Terminal(io.StringIO):
@@ -29,8 +29,8 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def table(out: Output) -> None:
     out.table(
-        (Column("name"), Column("figure", right=True), Column("text")),
-        [("one", Cell("2.3 µs", "bad"), "word " * 30), ("three", "12 µs", "short")],
+        (TableColumn("name"), TableColumn("figure", right=True), TableColumn("text")),
+        [("one", TableCell("2.3 µs", "bad"), "word " * 30), ("three", "12 µs", "short")],
     )
 
 
@@ -81,7 +81,7 @@ def test_a_locale_that_is_not_utf8_gets_ascii(monkeypatch: pytest.MonkeyPatch, e
 
 
 def test_wide_letters_count_as_two_columns() -> None:
-    assert Output(Terminal()).natural_width((Column("a"),), [("語語",)]) == 4
+    assert Output(Terminal()).natural_width((TableColumn("a"),), [("語語",)]) == 4
 
 
 def test_json_comes_back_as_it_went_in() -> None:

@@ -32,7 +32,7 @@ def test_the_usual_check_has_every_family_of_victims_and_aggressors() -> None:
         ("secondary", "own"),
         ("green", "own"),
     }
-    assert len(usual.disturbances) >= 24
+    assert len(usual.aggressor_sets) >= 24
     assert usual.columns[0].name == QUIET
     assert usual.rows[-1].name == HOST
 
@@ -44,14 +44,16 @@ def test_quick_is_a_part_of_the_usual_check() -> None:
 
 
 def test_aggressors_of_the_primary_context_share_the_stream_that_victims_reach_as_shared() -> None:
-    (victim,), (disturbance,) = (lambda p: (p.victims, p.disturbances))(plan(["launch/shared"], ["d2h-pageable-warm"]))
-    assert victim.row.stream == disturbance.probes[0].stream == "shared"
+    (victim,), (aggressor_set,) = (lambda p: (p.victims, p.aggressor_sets))(
+        plan(["launch/shared"], ["d2h-pageable-warm"])
+    )
+    assert victim.row.stream == aggressor_set.probes[0].stream == "shared"
 
 
 def test_names_are_taken_by_commas_too_and_each_once() -> None:
     chosen = plan(["launch,d2d", "launch"], ["spin@secondary, spin"])
     assert [victim.row.name for victim in chosen.victims] == ["launch", "d2d"]
-    assert [one.column.name for one in chosen.disturbances] == ["spin@secondary", "spin"]
+    assert [one.column.name for one in chosen.aggressor_sets] == ["spin@secondary", "spin"]
 
 
 def test_all_stands_for_the_usual_ones_also_in_a_quick_check() -> None:
@@ -61,7 +63,7 @@ def test_all_stands_for_the_usual_ones_also_in_a_quick_check() -> None:
 @pytest.mark.parametrize("name", list(patterns()))
 def test_a_pattern_gives_its_victims_and_its_sets_of_aggressors(name: str) -> None:
     chosen = plan(chosen=[name])
-    entries_there = {probe.entry for one in chosen.disturbances for probe in one.probes}
+    entries_there = {probe.entry for one in chosen.aggressor_sets for probe in one.probes}
     wanted = {
         probe.entry for variant in patterns()[name].variants for probe in variant.probes if probe.role is Role.AGGRESSOR
     }
@@ -71,7 +73,7 @@ def test_a_pattern_gives_its_victims_and_its_sets_of_aggressors(name: str) -> No
 
 def test_what_a_usual_check_copies_fits_the_memory_a_session_may_take() -> None:
     for chosen in (plan(), *(plan(chosen=[name]) for name in patterns())):
-        probes = [v.probe for v in chosen.victims] + [p for one in chosen.disturbances for p in one.probes]
+        probes = [v.probe for v in chosen.victims] + [p for one in chosen.aggressor_sets for p in one.probes]
         total = sum(
             resource.nbytes
             for probe in probes

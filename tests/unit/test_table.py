@@ -8,17 +8,17 @@ import pytest
 from stallprobes.engine import loop
 from stallprobes.engine.backend import Unsupported
 from stallprobes.engine.host import HostResolver, error_text
-from stallprobes.engine.host_memory import CACHE_LINE, Memory, read, write
-from stallprobes.engine.op_table import Table, compile_program, failed_op
+from stallprobes.engine.host_memory import CACHE_LINE, HostMemory, read, write
+from stallprobes.engine.op_table import OpTable, compile_program, failed_op
 from stallprobes.model import (
     Arg,
     Buffer,
+    BufferPart,
+    Channel,
     Guard,
     HostFunction,
-    Lane,
     Load,
     Op,
-    Part,
     Phase,
     Program,
     Space,
@@ -35,31 +35,35 @@ def host_program(
     return Program(ops, context=None, setup=setup, guard=guard, proof=proof)
 
 
-def compiled(*ops: Op) -> Table:
-    return compile_program(host_program(*ops), HostResolver(Memory()))
+def compiled(*ops: Op) -> OpTable:
+    return compile_program(host_program(*ops), HostResolver(HostMemory()))
 
 
-def test_each_measured_op_fills_the_lane_of_its_phase_and_its_label() -> None:
+def test_each_measured_op_fills_the_channel_of_its_phase_and_its_label() -> None:
     program = host_program(
         Op("native:nothing", phase=None),
         Op("native:nothing", phase=Phase.CALL, label="first"),
         Op("native:nothing", phase=Phase.WAIT),
     )
-    table = compile_program(program, HostResolver(Memory()))
-    lanes = program.lanes()
-    assert table.ops[:, loop.COL_LANE].tolist() == [-1, lanes.index(Lane(Phase.CALL)), lanes.index(Lane(Phase.WAIT))]
-    assert table.ops[:, loop.COL_LABEL_LANE].tolist() == [-1, lanes.index(Lane(Phase.CALL, "first")), -1]
+    table = compile_program(program, HostResolver(HostMemory()))
+    channels = program.channels()
+    assert table.ops[:, loop.COL_CHANNEL].tolist() == [
+        -1,
+        channels.index(Channel(Phase.CALL)),
+        channels.index(Channel(Phase.WAIT)),
+    ]
+    assert table.ops[:, loop.COL_LABEL_CHANNEL].tolist() == [-1, channels.index(Channel(Phase.CALL, "first")), -1]
 
 
 def test_setup_ops_are_never_measured() -> None:
     program = host_program(Op("native:nothing"), setup=(Op("native:nothing", label="made"),))
-    table = compile_program(program, HostResolver(Memory()))
-    assert table.setup[0, loop.COL_LANE] == -1
-    assert table.setup[0, loop.COL_LABEL_LANE] == -1
+    table = compile_program(program, HostResolver(HostMemory()))
+    assert table.setup[0, loop.COL_CHANNEL] == -1
+    assert table.setup[0, loop.COL_LABEL_CHANNEL] == -1
 
 
 def test_a_load_passes_the_address_and_marks_the_argument() -> None:
-    memory = Memory()
+    memory = HostMemory()
     word = Word("pointer")
     program = host_program(Op("libc:munmap", (Load(word), 4096)), Op("native:store", (word, 7)))
     table = compile_program(program, HostResolver(memory))
@@ -69,14 +73,14 @@ def test_a_load_passes_the_address_and_marks_the_argument() -> None:
 
 
 def test_a_part_of_a_buffer_is_its_address_and_the_offset() -> None:
-    memory = Memory()
+    memory = HostMemory()
     buffer = Buffer("b", Space.PAGEABLE, 8192)
-    table = compile_program(host_program(Op("native:add", (Part(buffer, 4096), 1))), HostResolver(memory))
+    table = compile_program(host_program(Op("native:add", (BufferPart(buffer, 4096), 1))), HostResolver(memory))
     assert table.ops[0, loop.COL_A0] == memory.pageable(buffer) + 4096
 
 
 def test_return_values_samples_fine_codes_and_repeats_get_their_columns() -> None:
-    memory = Memory()
+    memory = HostMemory()
     result, sample = Word("result"), Word("sample")
     program = host_program(
         Op("libc:mmap", (0, 4096, 3, 34, -1, 0), into=result),
@@ -92,7 +96,7 @@ def test_return_values_samples_fine_codes_and_repeats_get_their_columns() -> Non
 
 
 def test_guard_and_proof_become_addresses() -> None:
-    memory = Memory()
+    memory = HostMemory()
     started = Word("started")
     program = host_program(Op("native:add", (started, 1)), guard=Guard(started, ahead=2), proof=started)
     table = compile_program(program, HostResolver(memory))
@@ -142,7 +146,7 @@ def test_a_resolver_may_spell_an_ops_arguments_otherwise() -> None:
         def lower(self, op: Op) -> Sequence[Arg] | None:
             return (3, Load(Word("w")), *op.args) if op.fn == "native:nothing" else None
 
-    memory = Memory()
+    memory = HostMemory()
     table = compile_program(host_program(Op("native:nothing", (5,)), Op("native:work", (6,))), Spelling(memory))
     assert table.ops[0, loop.COL_A0 : loop.COL_A0 + 3].tolist() == [3, memory.word(Word("w")), 5]
     assert table.ops[0, loop.COL_LOAD_MASK] == 0b10
@@ -150,8 +154,8 @@ def test_a_resolver_may_spell_an_ops_arguments_otherwise() -> None:
 
 
 def test_shared_words_are_one_word_and_others_are_each_probes_own() -> None:
-    session = Memory()
-    one, other = Memory(session), Memory(session)
+    session = HostMemory()
+    one, other = HostMemory(session), HostMemory(session)
     shared, own = Word("gate", shared=True), Word("gate")
     assert one.word(shared) == other.word(shared)
     assert one.word(own) != other.word(own)
@@ -159,24 +163,24 @@ def test_shared_words_are_one_word_and_others_are_each_probes_own() -> None:
 
 
 def test_no_two_words_share_a_cache_line() -> None:
-    memory = Memory()
+    memory = HostMemory()
     addresses = [memory.word(Word(str(number))) for number in range(50)]
     assert len({address // CACHE_LINE for address in addresses}) == 50
     assert all(address % 8 == 0 and read(address) == 0 for address in addresses)
 
 
 def test_a_pageable_buffer_has_been_written() -> None:
-    memory = Memory()
+    memory = HostMemory()
     buffer = Buffer("b", Space.PAGEABLE, 3 * 4096 + 5)
     assert ctypes.string_at(memory.pageable(buffer), buffer.nbytes) == b"\x01" * buffer.nbytes
 
 
 def test_a_text_is_a_c_string() -> None:
-    assert ctypes.string_at(Memory().text(Text("first"))) == b"first"
+    assert ctypes.string_at(HostMemory().text(Text("first"))) == b"first"
 
 
 def test_a_gate_looks_at_its_words_and_can_be_opened() -> None:
-    memory = Memory()
+    memory = HostMemory()
     word, forced = Word("open"), Word("forced")
     resolver = HostResolver(memory)
     data = resolver.value(HostFunction("gate", word, forced, 1_000_000))
@@ -187,13 +191,13 @@ def test_a_gate_looks_at_its_words_and_can_be_opened() -> None:
 
 
 def test_a_watchdog_that_was_asked_for_goes_before_the_programs() -> None:
-    memory = Memory()
+    memory = HostMemory()
     data = HostResolver(memory, watchdog_ns=5).value(HostFunction("gate", Word("open"), Word("forced"), 1_000_000))
     assert read(data + 16) == 5
 
 
 def test_words_are_written_and_read_with_their_sign() -> None:
-    address = Memory().word(Word("w"))
+    address = HostMemory().word(Word("w"))
     write(address, -3)
     assert read(address) == -3
 

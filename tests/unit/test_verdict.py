@@ -6,10 +6,10 @@ import pytest
 
 from stallprobes.catalog import Place, entries, on_null_stream, on_shared_stream
 from stallprobes.latency.histogram import Histogram
-from stallprobes.model import SECONDARY, Lane, Phase, Probe
+from stallprobes.model import SECONDARY, Channel, Phase, Probe
 from stallprobes.verdicts.rules import Seen, Verdict, judge
 
-CALL, WAIT = Lane(Phase.CALL), Lane(Phase.WAIT)
+CALL, WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
 SECOND = 1_000_000_000
 
 
@@ -27,15 +27,15 @@ def seen(
     of: Probe,
     now: Histogram,
     *quiets: Histogram,
-    lane: Lane = WAIT,
+    channel: Channel = WAIT,
     calls: int | None = None,
     flight_ns: int | None = None,
     error: str | None = None,
 ) -> Seen:
     return Seen(
         probe=of,
-        lanes={lane: now},
-        quiet=tuple({lane: quiet} for quiet in quiets),
+        channels={channel: now},
+        quiet=tuple({channel: quiet} for quiet in quiets),
         calls=now.count if calls is None else calls,
         window_ns=SECOND,
         in_flight_ns=flight_ns,
@@ -84,7 +84,7 @@ def test_a_tail_is_seen_though_the_middle_is_quiet() -> None:
     launch = probe("launch", on_shared_stream())
     copy = probe("d2h-pageable-fresh", on_shared_stream())
     now = spread(2_500, 126_000_000, count=200)
-    found = verdict_on("launch", seen(launch, now, spread(2_500, 6_000), lane=CALL), running(copy))
+    found = verdict_on("launch", seen(launch, now, spread(2_500, 6_000), channel=CALL), running(copy))
     assert (found.kind, found.quantile) == ("stalled", "p99")
 
 
@@ -92,12 +92,12 @@ def test_a_slower_middle_does_not_hide_a_stalled_tail() -> None:
     launch = probe("launch", on_shared_stream())
     now = spread(5_300, 137_000_000, count=100)
     copy = running(probe("d2h-pageable-fresh", on_shared_stream()))
-    found = verdict_on("launch", seen(launch, now, spread(2_500, 6_000), lane=CALL), copy)
+    found = verdict_on("launch", seen(launch, now, spread(2_500, 6_000), channel=CALL), copy)
     assert (found.kind, found.quantile) == ("stalled", "p99")
 
 
 def test_a_slower_host_control_is_the_machines_and_no_aggressors() -> None:
-    found = verdict_on("host", seen(HOST, spread(8_000), spread(5_000), lane=CALL), running())
+    found = verdict_on("host", seen(HOST, spread(8_000), spread(5_000), channel=CALL), running())
     assert found.kind == "host"
     assert "spin" not in found.sentence
 
@@ -106,12 +106,12 @@ def test_calls_of_one_turn_are_judged_apart() -> None:
     """A median of two humps falls on either; neither call is slower here."""
     relay = probe("host-relay")
     short, long = spread(2_200, 4_000), spread(7_700, 9_000)
-    labels = {Lane(Phase.CALL, "D2H"): short, Lane(Phase.CALL, "H2D"): long}
+    labels = {Channel(Phase.CALL, "D2H"): short, Channel(Phase.CALL, "H2D"): long}
 
-    def lanes(extra: Histogram) -> dict[Lane, Histogram]:
+    def channels(extra: Histogram) -> dict[Channel, Histogram]:
         return {**labels, CALL: short.merge(long).merge(extra)}
 
-    one = Seen(relay, lanes(spread(7_700, count=10)), (lanes(spread(2_200, count=10)),), 1000, SECOND)
+    one = Seen(relay, channels(spread(7_700, count=10)), (channels(spread(2_200, count=10)),), 1000, SECOND)
     (found,) = judge([one])
     assert found.kind == "quiet"
 
@@ -124,7 +124,7 @@ def test_a_few_far_calls_are_no_stall() -> None:
 def test_a_ratio_of_nanoseconds_is_no_stall() -> None:
     event = probe("event")
     now, quiet = spread(900), spread(250)
-    assert verdict_on("event", seen(event, now, quiet, lane=CALL), running()).kind == "quiet"
+    assert verdict_on("event", seen(event, now, quiet, channel=CALL), running()).kind == "quiet"
 
 
 def test_too_few_quiet_calls_give_no_ratio() -> None:
@@ -138,21 +138,21 @@ def test_one_and_a_half_times_is_slower_and_not_stalled() -> None:
 
 
 def test_the_machines_own_noise_is_named_as_such() -> None:
-    host = seen(HOST, spread(9_000), spread(5_000), lane=CALL)
+    host = seen(HOST, spread(9_000), spread(5_000), channel=CALL)
     found = verdict_on("d2d", seen(D2D, spread(11_000), spread(5_600)), running(), host)
     assert found.kind == "host"
     assert "host control" in found.sentence
 
 
 def test_the_host_is_not_blamed_for_a_stall_it_did_not_see() -> None:
-    host = seen(HOST, spread(9_000), spread(5_000), lane=CALL)
+    host = seen(HOST, spread(9_000), spread(5_000), channel=CALL)
     assert verdict_on("d2d", seen(D2D, spread(2_378_000), spread(5_600)), running(), host).kind == "stalled"
 
 
 def test_no_call_back_is_starved_with_its_age() -> None:
     launch = probe("launch", on_null_stream())
     copy = probe("d2h-pageable-warm", on_null_stream())
-    hung = seen(launch, Histogram.empty(), spread(2_500), lane=CALL, flight_ns=1_300_000_000)
+    hung = seen(launch, Histogram.empty(), spread(2_500), channel=CALL, flight_ns=1_300_000_000)
     found = verdict_on("launch", hung, running(copy))
     assert (found.kind, found.quantile) == ("starved", "in-flight")
     assert "0 calls returned" in found.sentence
@@ -173,20 +173,20 @@ def test_a_failed_probe_says_so_first() -> None:
 def test_gpu_time_booked_on_a_copy_is_told_from_the_copy() -> None:
     readback = probe("scalar-readback")
     labels = {"reduction kernel": 5_010_000, "D2H 4 bytes": 10_000}
-    lanes = {Lane(Phase.GPU, label): spread(ns, ns) for label, ns in labels.items()}
-    lanes[Lane(Phase.CALL, "D2H 4 bytes")] = spread(5_009_000, 5_009_000)
-    (found,) = judge([Seen(readback, lanes, (), 100, SECOND)])
+    channels = {Channel(Phase.GPU, label): spread(ns, ns) for label, ns in labels.items()}
+    channels[Channel(Phase.CALL, "D2H 4 bytes")] = spread(5_009_000, 5_009_000)
+    (found,) = judge([Seen(readback, channels, (), 100, SECOND)])
     assert found.kind == "gpu-time"
     assert "reduction kernel" in found.sentence
 
 
 def test_host_time_that_no_gpu_work_explains_is_overhead() -> None:
     first = probe("scalar-first-call")
-    lanes = {
-        Lane(Phase.GPU, "D2H 4 bytes"): spread(10_000),
-        Lane(Phase.CALL, "D2H 4 bytes"): spread(904_000),
+    channels = {
+        Channel(Phase.GPU, "D2H 4 bytes"): spread(10_000),
+        Channel(Phase.CALL, "D2H 4 bytes"): spread(904_000),
     }
-    (found,) = judge([Seen(first, lanes, (), 100, SECOND)])
+    (found,) = judge([Seen(first, channels, (), 100, SECOND)])
     assert found.kind == "overhead"
 
 

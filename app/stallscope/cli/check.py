@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.compare import Comparison
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.plan import Plan
-    from stallprobes.matrix.runner import Progress
+    from stallprobes.matrix.runner import CheckProgress
 
 DEFAULT_SEED = 1
 FAIL_ON = ("slower", "starved", "faster", "unsure")
@@ -160,7 +160,7 @@ def check(
     if old is None and given is click.core.ParameterSource.COMMANDLINE:
         raise Problem(Exit.USAGE, "--fail-on is for a comparison: say --compare too")
     with Interrupt() as interrupt:
-        files = output_files.Targets(
+        files = output_files.OutputFiles(
             {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force
         )
         before = _load(old) if old is not None else None
@@ -198,7 +198,7 @@ def compare(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tup
     What differs in GPU, driver, settings and host comes first. Exits 1 when something is SLOWER or newly STARVED, or
     whatever --fail-on says. --json writes stallscope.compare/1; --html shows NEW with the comparison.
     """
-    files = output_files.Targets({output_files.HTML: html}, force)
+    files = output_files.OutputFiles({output_files.HTML: html}, force)
     comparison = _compare(_load(old), _load(new), force)
     trouble = files.write(comparison.new, comparison)
     out = Output()
@@ -231,7 +231,7 @@ def merge(
     from stallprobes.matrix import document as check_document
     from stallprobes.matrix import merge as merging
 
-    written = output_files.Targets(
+    written = output_files.OutputFiles(
         {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force
     )
     try:
@@ -250,7 +250,7 @@ def merge(
 @_with(_JSON, _HTML, _PROMETHEUS, _FORCE_FILES)
 def show(file: Path, as_json: bool, html: Path | None, prometheus: Path | None, force: bool) -> None:
     """Show the saved check FILE (of check --save or merge --save), or write it otherwise. No GPU is needed."""
-    written = output_files.Targets({output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force)
+    written = output_files.OutputFiles({output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force)
     matrix = _load(file)
     hosts = _about_hosts(matrix)
     trouble = written.write(matrix, hosts=hosts)
@@ -296,7 +296,7 @@ def _setup(
 
 
 def _gpus_wanted(plan: Plan) -> int:
-    probes = [one.probe for one in plan.victims] + [probe for one in plan.disturbances for probe in one.probes]
+    probes = [one.probe for one in plan.victims] + [probe for one in plan.aggressor_sets for probe in one.probes]
     return 2 if any(getattr(r, "device", 0) == 1 for probe in probes for r in probe.program.resources()) else 1
 
 
@@ -329,7 +329,7 @@ def _called(hostname: str | None, matrix: Matrix) -> Matrix:
     return replace(matrix, fingerprint={**matrix.fingerprint, "hostname": hostname})
 
 
-def _told(step: Progress) -> str:
+def _told(step: CheckProgress) -> str:
     left = "" if step.left_s is None else f", {step.left_s:.0f} s left"
     return f"{step.done}/{step.total}{left}  {step.text}"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from stallscope.cli.diagnostics import Exit, Problem
-from stallscope.cli.stdout import Column, Output
+from stallscope.cli.stdout import Output, TableColumn
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
@@ -104,5 +104,5 @@ def show_profile(out: Output, sim: str) -> None:
     out.paragraph(f"Source: {loaded.source}")
     out.line()
     rows = [(setting.key, setting.value, setting.what) for setting in settings]
-    out.table((Column("setting"), Column("value", right=True), Column("what it is")), rows)
+    out.table((TableColumn("setting"), TableColumn("value", right=True), TableColumn("what it is")), rows)
     out.flush()

@@ -18,7 +18,7 @@ SAVE, HTML, PROMETHEUS = "--save", "--html", "--prometheus"
 _OURS = b"# HELP stallscope_"
 
 
-class Targets:
+class OutputFiles:
     """The files by their options. Raises Problem (exit code 2) for one that cannot be written, or is there without
     ``force``; only a file of ``--prometheus`` may be replaced without it, by the next one."""
 

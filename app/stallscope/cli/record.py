@@ -9,7 +9,7 @@ from pathlib import Path
 from stallprobes.engine.backend import Options, Unsupported
 from stallprobes.engine.session import EngineFailed
 from stallprobes.live.capture import capture
-from stallprobes.live.observation import CUDA, SIM, Bench
+from stallprobes.live.observation import CUDA, SIM, ProbeSet
 from stallprobes.live.recording import RecordingError
 from stallprobes.machine import gpus
 from stallprobes.measurement import measure
@@ -20,7 +20,7 @@ from stallscope.cli.diagnostics import Exit, Problem
 class Chosen:
     """A bench, on which GPUs (none of a simulated one), and how the engine is to run."""
 
-    bench: Bench
+    probe_set: ProbeSet
     gpus: tuple[gpus.Gpu, ...]
     options: Options
 
@@ -31,9 +31,9 @@ def chosen(pattern: str, variant: str, gpu: str | None, sim: str | None) -> Chos
         ((name, what),) = measure.selection([pattern], [variant])
     except (measure.UnknownName, ValueError) as error:
         raise Problem(Exit.USAGE, str(error)) from error
-    bench = Bench(f"{name} · {variant}", what.probes, CUDA, pattern=name, variant=variant, watch=what.expect)
+    probe_set = ProbeSet(f"{name} · {variant}", what.probes, CUDA, pattern=name, variant=variant, watch=what.expect)
     if sim is not None:
-        return Chosen(replace(bench, backend=SIM), (), Options(profile=sim))
+        return Chosen(replace(probe_set, backend=SIM), (), Options(profile=sim))
     survey = gpus.survey()
     try:
         found = gpus.choose(gpu, survey, what.needs.gpus)
@@ -41,7 +41,7 @@ def chosen(pattern: str, variant: str, gpu: str | None, sim: str | None) -> Chos
         raise Problem(Exit.NO_GPU, str(error)) from error
     facts = (f"driver {survey.driver_version or 'n/a'}", f"CUDA {survey.driver.cuda_version_text}")
     more = tuple(one.label for one in found[1:])
-    on = replace(bench, gpu=found[0].label, more_gpus=more, facts=facts)
+    on = replace(probe_set, gpu=found[0].label, more_gpus=more, facts=facts)
     return Chosen(on, found, Options(gpu=",".join(one.cuda_uuid or one.uuid for one in found)))
 
 
@@ -49,7 +49,7 @@ def record(what: Chosen, file: Path, seconds: float, stop: Callable[[], bool]) -
     """Record it. Raises Problem."""
     uuid = what.gpus[0].uuid if what.gpus else None
     try:
-        capture(what.bench, file, options=what.options, seconds=seconds, uuid=uuid, stop=stop)
+        capture(what.probe_set, file, options=what.options, seconds=seconds, uuid=uuid, stop=stop)
     except RecordingError as error:
         raise Problem(Exit.USAGE, str(error)) from error
     except Unsupported as error:

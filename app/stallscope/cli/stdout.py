@@ -31,7 +31,7 @@ class ReaderGone(Exception):
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A table's cell: its text and how it is marked ("good", "warn", "bad", "dim", "strong" or "")."""
 
     text: str
@@ -39,7 +39,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A table's column; ``right`` aligned for figures."""
 
     title: str
@@ -80,7 +80,7 @@ class Output:
         for line in lines:
             self._write(self._painted(line, mark) + "\n")
 
-    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell | str]]) -> None:
+    def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> None:
         """A table; the last column is folded when the line is too long for the width."""
         cells = [[self._cell(cell) for cell in row] for row in rows]
         head = [self._letters(column.title) for column in columns]
@@ -88,11 +88,11 @@ class Output:
         before = sum(width + 2 for width in widths[:-1])
         room = max(20, self.width - before)
         if any(head):
-            self._row([Cell(title, "dim") for title in head], columns, widths, room, before)
+            self._row([TableCell(title, "dim") for title in head], columns, widths, room, before)
         for row in cells:
             self._row(row, columns, widths, room, before)
 
-    def natural_width(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell | str]]) -> int:
+    def natural_width(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> int:
         """How many columns ``table`` needs so that nothing is folded."""
         cells = [[self._cell(cell).text for cell in row] for row in rows]
         widths = [max(_cells(t) for t in (c.title, *(r[i] for r in cells))) for i, c in enumerate(columns)]
@@ -112,7 +112,9 @@ class Output:
         except OSError as error:
             raise Problem(Exit.USAGE, f"the result could not be written: {error.strerror}") from error
 
-    def _row(self, row: Sequence[Cell], columns: Sequence[Column], widths: list[int], room: int, before: int) -> None:
+    def _row(
+        self, row: Sequence[TableCell], columns: Sequence[TableColumn], widths: list[int], room: int, before: int
+    ) -> None:
         parts = []
         for cell, column, width in zip(row[:-1], columns, widths, strict=False):
             space = " " * (width - _cells(cell.text))
@@ -129,9 +131,9 @@ class Output:
             line = (start if number == 0 else " " * before) + self._painted(text, last.mark)
             self._write(line.rstrip() + "\n")
 
-    def _cell(self, cell: Cell | str) -> Cell:
-        cell = cell if isinstance(cell, Cell) else Cell(cell)
-        return Cell(self._letters(cell.text), cell.mark)
+    def _cell(self, cell: TableCell | str) -> TableCell:
+        cell = cell if isinstance(cell, TableCell) else TableCell(cell)
+        return TableCell(self._letters(cell.text), cell.mark)
 
     def _letters(self, text: str) -> str:
         text = harmless(text)

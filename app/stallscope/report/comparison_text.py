@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from stallprobes.units import duration, times
-from stallscope.cli.stdout import Column, Output
+from stallscope.cli.stdout import Output, TableColumn
 from stallscope.report import findings
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def machines(out: Output, comparison: Comparison) -> None:
         return
     out.line("What differs in GPU, driver, settings and host", "strong")
     rows = [(one.key, f"{findings.plain(one.old)} → {findings.plain(one.new)}") for one in comparison.differences]
-    out.table((Column(""), Column("")), [("  " + key, change) for key, change in rows])
+    out.table((TableColumn(""), TableColumn("")), [("  " + key, change) for key, change in rows])
 
 
 def told(matrix: Matrix) -> str:
@@ -104,7 +104,7 @@ def false_alarms(comparison: Comparison) -> str:
 
 
 def _part(part: Compared) -> str:
-    name = f"{part.lane.phase}{f' of {part.lane.label}' if part.lane.label else ''} p{part.q}"
+    name = f"{part.channel.phase}{f' of {part.channel.label}' if part.channel.label else ''} p{part.q}"
     if part.change == "unsure" and part.why:
         return f"{name} {part.why.rstrip('.')}"
     change = f"{name} {duration(part.old_us)} → {duration(part.new_us)}"

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Column, Matrix, Row, Status, Times
-from stallprobes.model import Lane, Phase
+from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status, Times
+from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, times
 from stallprobes.verdicts.rules import Verdict, severity
 
@@ -70,12 +70,12 @@ def kind(cell: Cell) -> str:
     return "starved" if cell.status is Status.STARVED else cell.kind
 
 
-def victims(matrix: Matrix) -> tuple[Row, ...]:
+def victims(matrix: Matrix) -> tuple[MatrixRow, ...]:
     """The rows, the worst first; equal ones as they were asked for."""
     return tuple(sorted(matrix.rows, key=lambda row: _worst(of_row(matrix, row.name)), reverse=True))
 
 
-def aggressors(matrix: Matrix) -> tuple[Column, ...]:
+def aggressors(matrix: Matrix) -> tuple[MatrixColumn, ...]:
     """The columns but the quiet one, the worst first; equal ones as they were asked for."""
     columns = [column for column in matrix.columns if column.name != QUIET]
     return tuple(sorted(columns, key=lambda column: _worst(of_column(matrix, column.name)), reverse=True))
@@ -97,31 +97,31 @@ def verdicts(cell: Cell) -> tuple[Verdict, ...]:
 
 def shown(cell: Cell, phase: Phase) -> Shown | None:
     """What to show of ``phase``: what the verdict names, else the medians against each other. None without figures."""
-    for wanted in (phase, Phase.INTENDED) if phase is Phase.CALL else (phase,):
+    for wanted in (phase, Phase.DUE) if phase is Phase.CALL else (phase,):
         for one in verdicts(cell):
             if one.phase is wanted and one.ratio is not None and one.probe == cell.row:
                 q = {"p50": 50, "p99": 99}.get(one.quantile, 100)
-                return Shown(one.ratio, q, wanted is Phase.INTENDED)
+                return Shown(one.ratio, q, wanted is Phase.DUE)
     found = cell.times(phase, 50)
     return None if found is None else Shown(found.ratio, 50)
 
 
-def lanes(cell: Cell) -> tuple[Lane, ...]:
-    """The lanes worth showing: call and wait, each op's own where it has several, and what a verdict names."""
-    found: list[Lane] = []
+def channels(cell: Cell) -> tuple[Channel, ...]:
+    """The channels worth showing: call and wait, each op's own where it has several, and what a verdict names."""
+    found: list[Channel] = []
     named = {verdict.phase for verdict in verdicts(cell)}
-    for phase in (Phase.CALL, Phase.WAIT, *(phase for phase in (Phase.START, Phase.INTENDED) if phase in named)):
-        there = [lane for lane in {**cell.quiet, **cell.lanes} if lane.phase is phase]
-        labelled = [lane for lane in there if lane.label]
+    for phase in (Phase.CALL, Phase.WAIT, *(phase for phase in (Phase.START, Phase.DUE) if phase in named)):
+        there = [channel for channel in {**cell.quiet, **cell.channels} if channel.phase is phase]
+        labelled = [channel for channel in there if channel.label]
         found += labelled or there
     return tuple(found)
 
 
-def against_quiet(cell: Cell, lane: Lane, q: int) -> Times | None:
-    """One lane of a cell at percentile ``q`` against its quiet; None where either has no calls."""
-    now, quiet = cell.lanes.get(lane), cell.quiet.get(lane)
+def against_quiet(cell: Cell, channel: Channel, q: int) -> Times | None:
+    """One channel of a cell at percentile ``q`` against its quiet; None where either has no calls."""
+    now, quiet = cell.channels.get(channel), cell.quiet.get(channel)
     at, before = (None if one is None else one.percentile(q) for one in (now, quiet))
-    return None if at is None or before is None else Times(lane, q, before / 1000, at / 1000)
+    return None if at is None or before is None else Times(channel, q, before / 1000, at / 1000)
 
 
 def figures(cell: Cell) -> str:
@@ -131,7 +131,7 @@ def figures(cell: Cell) -> str:
 
 def phase_word(phase: Phase | None) -> str:
     """A phase as a reader would call it."""
-    return "" if phase is None else "call from when it was due" if phase is Phase.INTENDED else str(phase)
+    return "" if phase is None else "call from when it was due" if phase is Phase.DUE else str(phase)
 
 
 def brief(cell: Cell) -> str:

@@ -15,7 +15,7 @@ from stallscope.report import comparison_text, findings, svg
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
     from stallprobes.matrix.matrix import Cell, Matrix
-    from stallprobes.model import Lane
+    from stallprobes.model import Channel
 
 Places = Mapping[tuple[str, str], str]
 
@@ -41,8 +41,8 @@ class Book:
         shown = (
             histogram
             for cell in (*matrix.cells.values(), *older)
-            for lane in findings.lanes(cell)
-            for histogram in (cell.lanes.get(lane), cell.quiet.get(lane))
+            for channel in findings.channels(cell)
+            for histogram in (cell.channels.get(channel), cell.quiet.get(channel))
             if histogram is not None
         )
         return cls(
@@ -127,13 +127,13 @@ def _table(cell: Cell) -> str:
     if not alone:
         head += "<th scope=col>× p50<th scope=col>× p99"
     lines = []
-    for lane in findings.lanes(cell):
-        name = _lane(lane)
+    for channel in findings.channels(cell):
+        name = _channel(channel)
         if not alone:
-            quiet = "".join(f"<td>{figure}" for figure in svg.figures(cell.quiet.get(lane)))
+            quiet = "".join(f"<td>{figure}" for figure in svg.figures(cell.quiet.get(channel)))
             lines.append(f"<tr><th scope=row>{name}, quiet{quiet}<td><td>")
-        now = "".join(f"<td>{figure}" for figure in svg.figures(cell.lanes.get(lane)))
-        ratios = "" if alone else "".join(f"<td>{_ratio(cell, lane, q)}" for q in (50, 99))
+        now = "".join(f"<td>{figure}" for figure in svg.figures(cell.channels.get(channel)))
+        ratios = "" if alone else "".join(f"<td>{_ratio(cell, channel, q)}" for q in (50, 99))
         lines.append(f"<tr><th scope=row>{name}{'' if alone else ', beside'}{now}{ratios}")
     if not lines:
         return ""
@@ -144,30 +144,30 @@ def _charts(book: Book, cell: Cell) -> Iterator[str]:
     change = book.changes.get((cell.row, cell.column))
     changed = change is not None and comparison_text.group(change) != "same"
     before = book.before.cells.get((cell.row, cell.column)) if book.before is not None and changed else None
-    for lane in findings.lanes(cell):
-        layers = [("h-quiet", cell.quiet.get(lane)), ("h-now", cell.lanes.get(lane))]
+    for channel in findings.channels(cell):
+        layers = [("h-quiet", cell.quiet.get(channel)), ("h-now", cell.channels.get(channel))]
         if before is not None:
-            layers.append(("h-old", before.lanes.get(lane)))
-        name = _lane(lane)
+            layers.append(("h-old", before.channels.get(channel)))
+        name = _channel(channel)
         yield f"<figure><figcaption>{name}</figcaption>{book.axis.svg(layers, f'histogram of {name}')}</figure>"
 
 
-def _ratio(cell: Cell, lane: Lane, q: int) -> str:
-    found = findings.against_quiet(cell, lane, q)
+def _ratio(cell: Cell, channel: Channel, q: int) -> str:
+    found = findings.against_quiet(cell, channel, q)
     return "–" if found is None else times(found.ratio)
 
 
-def _lane(lane: Lane) -> str:
-    phase = findings.phase_word(lane.phase)
-    return text(f"{phase} of {lane.label}" if lane.label else phase)
+def _channel(channel: Channel) -> str:
+    phase = findings.phase_word(channel.phase)
+    return text(f"{phase} of {channel.label}" if channel.label else phase)
 
 
 def quiet_figures(cell: Cell) -> str:
     """The medians of call and wait where nothing else ran."""
     medians = []
     for phase in PHASES:
-        lane = next((lane for lane in cell.lanes if lane.phase is phase and not lane.label), None)
-        ns = None if lane is None else cell.lanes[lane].percentile(50)
+        channel = next((channel for channel in cell.channels if channel.phase is phase and not channel.label), None)
+        ns = None if channel is None else cell.channels[channel].percentile(50)
         if ns is not None:
             medians.append(duration(ns / 1000))
     return "<br>".join(medians) or "–"

@@ -20,7 +20,7 @@ from stallscope.report.matrix_text import short
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
-    from stallprobes.matrix.matrix import Cell, Column, Matrix, Row
+    from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow
 
 _LEGEND = (
     "Each cell: times quiet of call / wait, medians but for: "
@@ -104,7 +104,7 @@ def _matrix(book: Book) -> Iterator[str]:
     yield "</tbody></table></div>\n"
 
 
-def _cell(book: Book, row: Row, column: Column) -> str:
+def _cell(book: Book, row: MatrixRow, column: MatrixColumn) -> str:
     cell = book.matrix.cells.get((row.name, column.name))
     if cell is None:
         return "<td></td>"

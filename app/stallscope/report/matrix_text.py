@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.units import three
-from stallscope.cli.stdout import Cell, Column, Output
+from stallscope.cli.stdout import Output, TableCell, TableColumn
 from stallscope.report import findings
 
 if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Cell as Measured
-    from stallprobes.matrix.matrix import Matrix, Row
+    from stallprobes.matrix.matrix import Matrix, MatrixRow
     from stallprobes.model import Phase
 
 _LETTERS = {
@@ -116,16 +116,16 @@ def _matrix(out: Output, matrix: Matrix) -> None:
         out.paragraph(" · ".join(legend), mark="dim")
 
 
-def _block(out: Output, matrix: Matrix, block: Sequence[Row], columns: Sequence[str], names: int) -> None:
+def _block(out: Output, matrix: Matrix, block: Sequence[MatrixRow], columns: Sequence[str], names: int) -> None:
     lines = _heads(block)
     if findings.has_quiet(matrix):
-        quiet = [Cell(_quiet(matrix.cells.get((row.name, QUIET))), "dim") for row in block]
-        lines.append([Cell("quiet, µs", "dim"), *quiet])
+        quiet = [TableCell(_quiet(matrix.cells.get((row.name, QUIET))), "dim") for row in block]
+        lines.append([TableCell("quiet, µs", "dim"), *quiet])
     for name in columns:
         first, *rest = folded(name, _NAME_WIDTH)
         lines.append([f"{first:<{names}}", *(_cell(matrix.cells.get((row.name, name))) for row in block)])
         lines += [["  " + part, *[""] * len(block)] for part in rest]
-    out.table([Column(""), *(Column("", right=True) for _ in block)], lines)
+    out.table([TableColumn(""), *(TableColumn("", right=True) for _ in block)], lines)
 
 
 def _legend(matrix: Matrix) -> list[str]:
@@ -137,9 +137,9 @@ def _legend(matrix: Matrix) -> list[str]:
     return legend
 
 
-def _blocks(matrix: Matrix, rows: Sequence[Row], room: int) -> list[list[Row]]:
+def _blocks(matrix: Matrix, rows: Sequence[MatrixRow], room: int) -> list[list[MatrixRow]]:
     """The victims by as many as fit beside each other."""
-    blocks: list[list[Row]] = []
+    blocks: list[list[MatrixRow]] = []
     left = 0
     for row in rows:
         texts = [_cell(cell).text for cell in matrix.cells.values() if cell.row == row.name and cell.column != QUIET]
@@ -153,28 +153,28 @@ def _blocks(matrix: Matrix, rows: Sequence[Row], room: int) -> list[list[Row]]:
     return blocks
 
 
-def _heads(block: Sequence[Row]) -> list[list[Cell | str]]:
+def _heads(block: Sequence[MatrixRow]) -> list[list[TableCell | str]]:
     heads = [folded(row.name, _HEAD_WIDTH) for row in block]
     height = max((len(head) for head in heads), default=0)
-    lines: list[list[Cell | str]] = []
+    lines: list[list[TableCell | str]] = []
     for number in range(height):
         # Set down to the figures, so that short names stand right above theirs.
         parts = [head[number - height + len(head)] if number >= height - len(head) else "" for head in heads]
-        lines.append(["beside" if number == height - 1 else "", *(Cell(part, "strong") for part in parts)])
+        lines.append(["beside" if number == height - 1 else "", *(TableCell(part, "strong") for part in parts)])
     return lines
 
 
-def _cell(cell: Measured | None) -> Cell:
+def _cell(cell: Measured | None) -> TableCell:
     if cell is None:
-        return Cell("")
+        return TableCell("")
     kind = findings.kind(cell)
     mark = _MARKS.get(kind, "")
     if kind in _IN_FULL:
-        return Cell(_IN_FULL[kind] + "  ", mark)
+        return TableCell(_IN_FULL[kind] + "  ", mark)
     letter = _LETTERS.get(kind, "")
     if cell.column == QUIET:
-        return Cell(letter, mark)
-    return Cell("/".join(_ratio(cell, phase) for phase in PHASES) + (f" {letter}" if letter else "  "), mark)
+        return TableCell(letter, mark)
+    return TableCell("/".join(_ratio(cell, phase) for phase in PHASES) + (f" {letter}" if letter else "  "), mark)
 
 
 def _ratio(cell: Measured, phase: Phase) -> str:
@@ -190,8 +190,8 @@ def _quiet(cell: Measured | None) -> str:
         return _IN_FULL[findings.kind(cell)] + "  "
     medians = []
     for phase in PHASES:
-        lane = next((lane for lane in cell.lanes if lane.phase is phase and not lane.label), None)
-        ns = None if lane is None else cell.lanes[lane].percentile(50)
+        channel = next((channel for channel in cell.channels if channel.phase is phase and not channel.label), None)
+        ns = None if channel is None else cell.channels[channel].percentile(50)
         medians.append("–" if ns is None else short(ns / 1000))
     return "/".join(medians) + "  "
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from stallprobes.model import Kind, Lane, Pattern, Phase, Role
+from stallprobes.model import Channel, Kind, Pattern, Phase, Role
 from stallprobes.units import duration, times
-from stallscope.cli.stdout import Cell, Column, Output, count
+from stallscope.cli.stdout import Output, TableCell, TableColumn, count
 
 if TYPE_CHECKING:
     from stallprobes.catalog import Entry
@@ -49,11 +49,13 @@ def show_list(
         if chosen:
             out.line()
             out.line(f"Probes: {words}", "strong")
-            out.table((Column("probe"), Column("what it does")), [(entry.name, entry.title) for entry in chosen])
+            out.table(
+                (TableColumn("probe"), TableColumn("what it does")), [(entry.name, entry.title) for entry in chosen]
+            )
     if profiles:
         out.line()
         out.line("Simulated GPUs: stallscope run NAME --sim PROFILE", "strong")
-        out.table((Column("profile"), Column("machine")), profiles)
+        out.table((TableColumn("profile"), TableColumn("machine")), profiles)
     out.line()
     out.line("More about any of them: stallscope explain NAME")
 
@@ -99,8 +101,8 @@ def show_findings(out: Output, findings: Iterable[Finding]) -> None:
     rows = []
     for finding in findings:
         text = f"{finding.found} → {finding.do}" if finding.do else finding.found
-        rows.append((Cell(str(finding.level), _LEVELS[finding.level]), finding.subject, text))
-    out.table((Column(""), Column(""), Column("")), rows)
+        rows.append((TableCell(str(finding.level), _LEVELS[finding.level]), finding.subject, text))
+    out.table((TableColumn(""), TableColumn(""), TableColumn("")), rows)
 
 
 def show_run(out: Output, result: RunResult) -> None:
@@ -133,40 +135,40 @@ def _headline(result: RunResult) -> str:
 
 
 _COLUMNS = (
-    Column("variant"),
-    Column("probe"),
-    Column("where"),
-    Column("state"),
-    Column("calls", right=True),
-    Column("call p50", right=True),
-    Column("p99", right=True),
-    Column("max", right=True),
-    Column("wait p50", right=True),
-    Column("p99", right=True),
-    Column("max", right=True),
-    Column("× quiet", right=True),
-    Column("in flight", right=True),
+    TableColumn("variant"),
+    TableColumn("probe"),
+    TableColumn("where"),
+    TableColumn("state"),
+    TableColumn("calls", right=True),
+    TableColumn("call p50", right=True),
+    TableColumn("p99", right=True),
+    TableColumn("max", right=True),
+    TableColumn("wait p50", right=True),
+    TableColumn("p99", right=True),
+    TableColumn("max", right=True),
+    TableColumn("× quiet", right=True),
+    TableColumn("in flight", right=True),
 )
 
 
-def _rows(variant: VariantResult) -> list[tuple[Cell | str, ...]]:
+def _rows(variant: VariantResult) -> list[tuple[TableCell | str, ...]]:
     if variant.status == "unsupported" or not variant.probes:
-        state = Cell(variant.status, "warn" if variant.status == "unsupported" else "bad")
+        state = TableCell(variant.status, "warn" if variant.status == "unsupported" else "bad")
         return [(variant.variant, "", "", state, *[""] * (len(_COLUMNS) - 4))]
-    rows: list[tuple[Cell | str, ...]] = []
+    rows: list[tuple[TableCell | str, ...]] = []
     for probe in variant.probes:
         mark = "" if probe.role is Role.VICTIM else "dim"
-        figures = [duration(value) for phase in _SHOWN for value in _figures(probe.lanes.get(Lane(phase)))]
+        figures = [duration(value) for phase in _SHOWN for value in _figures(probe.channels.get(Channel(phase)))]
         rows.append(
             (
                 variant.variant if not rows else "",
-                Cell(probe.name, mark),
-                Cell(_where(probe), mark),
+                TableCell(probe.name, mark),
+                TableCell(_where(probe), mark),
                 _state(probe),
-                Cell(count(probe.calls), mark),
-                *(Cell(figure, mark) for figure in figures),
+                TableCell(count(probe.calls), mark),
+                *(TableCell(figure, mark) for figure in figures),
                 _worst(variant, probe),
-                Cell(_in_flight(probe), mark),
+                TableCell(_in_flight(probe), mark),
             )
         )
     return rows
@@ -188,39 +190,41 @@ def _stacked(out: Output, variant: VariantResult) -> None:
         )
         rows = []
         for phase in _SHOWN:
-            histogram = probe.lanes.get(Lane(phase))
+            histogram = probe.channels.get(Channel(phase))
             if histogram is not None:
                 labels = zip(("p50", "p99", "max"), _figures(histogram), strict=True)
                 rows.append((f"    {phase}", *(f"{label} {duration(value):>8}" for label, value in labels)))
         if rows:
-            out.table([Column("")] * 4, rows)
+            out.table([TableColumn("")] * 4, rows)
 
 
 def _host_and_device(out: Output, variant: VariantResult) -> None:
     """For a probe whose ops are timed on the GPU as well: both times of each op, the first call apart."""
     columns = (
-        Column("op"),
-        Column("host first", right=True),
-        Column("host p50", right=True),
-        Column("p99", right=True),
-        Column("GPU first", right=True),
-        Column("GPU p50", right=True),
-        Column("p99", right=True),
+        TableColumn("op"),
+        TableColumn("host first", right=True),
+        TableColumn("host p50", right=True),
+        TableColumn("p99", right=True),
+        TableColumn("GPU first", right=True),
+        TableColumn("GPU p50", right=True),
+        TableColumn("p99", right=True),
     )
     for probe in variant.probes:
-        on_gpu = {lane.label for lane in probe.lanes if lane.phase is Phase.GPU and lane.label}
-        labels = [lane.label for lane in probe.lanes if lane.phase is Phase.CALL and lane.label in on_gpu]
+        on_gpu = {channel.label for channel in probe.channels if channel.phase is Phase.GPU and channel.label}
+        labels = [
+            channel.label for channel in probe.channels if channel.phase is Phase.CALL and channel.label in on_gpu
+        ]
         if not labels:
             continue
         out.line()
         out.line(f"{variant.variant}: {probe.name}, each call's time on the host and on the GPU")
         rows = []
         for label in labels:
-            cells: list[Cell | str] = [label]
+            cells: list[TableCell | str] = [label]
             for phase in (Phase.CALL, Phase.GPU):
-                lane = Lane(phase, label)
-                first = probe.first_ns.get(lane)
-                p50, p99, _ = _figures(probe.lanes[lane])
+                channel = Channel(phase, label)
+                first = probe.first_ns.get(channel)
+                p50, p99, _ = _figures(probe.channels[channel])
                 cells += [duration(None if first is None else first / 1000), duration(p50), duration(p99)]
             rows.append(cells)
         out.table(columns, rows)
@@ -248,21 +252,21 @@ def _where(probe: ProbeResult) -> str:
     return "host" if probe.context == "none" else f"{probe.context} · {probe.stream}"
 
 
-def _state(probe: ProbeResult) -> Cell:
-    return Cell(probe.state, _MARKS.get(probe.state, "") if probe.role is Role.VICTIM else "dim")
+def _state(probe: ProbeResult) -> TableCell:
+    return TableCell(probe.state, _MARKS.get(probe.state, "") if probe.role is Role.VICTIM else "dim")
 
 
-def _worst(variant: VariantResult, probe: ProbeResult) -> Cell:
+def _worst(variant: VariantResult, probe: ProbeResult) -> TableCell:
     """The largest ratio that the verdicts name for ``probe``, else that of the medians; empty for aggressors."""
     if probe.role is Role.AGGRESSOR:
-        return Cell("")
+        return TableCell("")
     named = [v.ratio for v in variant.verdicts if v.probe == probe.name and v.ratio is not None]
     if not named:
         for phase in _SHOWN:
-            now, before = _figures(probe.lanes.get(Lane(phase)))[0], _figures(probe.quiet.get(Lane(phase)))[0]
+            now, before = _figures(probe.channels.get(Channel(phase)))[0], _figures(probe.quiet.get(Channel(phase)))[0]
             if now is not None and before:
                 named.append(now / before)
-    return Cell(times(max(named)) if named else "–", _state(probe).mark)
+    return TableCell(times(max(named)) if named else "–", _state(probe).mark)
 
 
 def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:

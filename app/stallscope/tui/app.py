@@ -81,8 +81,8 @@ class StallscopeApp(App[None]):
 
     def close(self) -> None:
         """End what was begun."""
-        if self._monitor is not None and self._monitor.desk is not None:
-            self._monitor.desk.close()
+        if self._monitor is not None and self._monitor.controller is not None:
+            self._monitor.controller.close()
         if self.source is not None:
             self.source.close()
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from stallprobes.engine.process import Spare
+from stallprobes.engine.process import SpareEngine
 
 if TYPE_CHECKING:
     from stallprobes.machine.gpus import Survey
@@ -49,10 +49,10 @@ class Begun(Generic[Answer]):
             self._answers.put(error)
 
 
-def engine(simulated: bool) -> Spare | None:
+def engine(simulated: bool) -> SpareEngine | None:
     """An engine's process for the GPU, or a simulated one where there is none; None where no process can be made."""
     try:
-        return Spare("sim" if simulated or not any(map(os.path.exists, _SIGNS)) else "cuda")
+        return SpareEngine("sim" if simulated or not any(map(os.path.exists, _SIGNS)) else "cuda")
     except OSError:
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stallprobes.catalog import Place, entries
-from stallprobes.live.observation import Bench
+from stallprobes.live.observation import ProbeSet
 from stallprobes.model import PRIMARY, SECONDARY, Buffer, Context, Pattern, Probe, Role, Stream, Variant
 from stallprobes.patterns import patterns
 
@@ -27,7 +27,7 @@ def first() -> tuple[Probe, ...]:
     )
 
 
-def of_variant(base: Bench, pattern: Pattern, variant: Variant) -> Bench:
+def of_variant(base: ProbeSet, pattern: Pattern, variant: Variant) -> ProbeSet:
     """The bench of a pattern's variant, on what ``base`` is on."""
     return replace(
         base,
@@ -39,7 +39,7 @@ def of_variant(base: Bench, pattern: Pattern, variant: Variant) -> Bench:
     )
 
 
-def with_probe(base: Bench, entry: str, context: Context = PRIMARY) -> Bench:
+def with_probe(base: ProbeSet, entry: str, context: Context = PRIMARY) -> ProbeSet:
     """``base`` and one more probe of the catalogue. Raises ValueError when the bench is full."""
     if len(base.probes) >= MOST_PROBES:
         raise ValueError(f"{MOST_PROBES} probes are enough: pick a pattern, or restart the screen")
@@ -60,7 +60,7 @@ def size_of(probe: Probe) -> int | None:
     return entries()[probe.entry].size
 
 
-def with_size(base: Bench, name: str, size: int) -> Bench | None:
+def with_size(base: ProbeSet, name: str, size: int) -> ProbeSet | None:
     """``base`` with another size of copy in the probe called ``name``; None for a probe that cannot be made anew."""
     probe = base.probe(name)
     old = None if probe is None else size_of(probe)
@@ -76,19 +76,19 @@ def with_size(base: Bench, name: str, size: int) -> Bench | None:
     return None
 
 
-def gpus_needed(bench: Bench) -> int:
+def gpus_needed(probe_set: ProbeSet) -> int:
     """How many GPUs the probes name, or the variant that is on: recorded probes have no resources."""
-    devices = [getattr(r, "device", 0) for probe in bench.probes for r in probe.program.resources()]
+    devices = [getattr(r, "device", 0) for probe in probe_set.probes for r in probe.program.resources()]
     named = max((device for device in devices if isinstance(device, int)), default=0) + 1
-    known = patterns().get(bench.pattern)
-    variant = next((v for v in known.variants if v.name == bench.variant), None) if known is not None else None
+    known = patterns().get(probe_set.pattern)
+    variant = next((v for v in known.variants if v.name == probe_set.variant), None) if known is not None else None
     return max(named, 1 if variant is None else variant.needs.gpus)
 
 
-def gpu_words(bench: Bench) -> str:
+def gpu_words(probe_set: ProbeSet) -> str:
     """All GPUs that the bench takes: ``2 × NVIDIA H200 (GPU 0, GPU 1)``; a count where not all names are known."""
-    names = (bench.gpu, *bench.more_gpus)
-    missing = gpus_needed(bench) - len(names) if bench.gpu else 0
+    names = (probe_set.gpu, *probe_set.more_gpus)
+    missing = gpus_needed(probe_set) - len(names) if probe_set.gpu else 0
     if missing > 0:
         return f"{' + '.join(names)} + {missing} more GPU{'s' if missing > 1 else ''}"
     kinds, _, numbers = zip(*(name.partition(" (") for name in names), strict=True)
@@ -98,6 +98,6 @@ def gpu_words(bench: Bench) -> str:
     return " + ".join(names)
 
 
-def aggressors(bench: Bench) -> tuple[str, ...]:
+def aggressors(probe_set: ProbeSet) -> tuple[str, ...]:
     """The names of those that disturb."""
-    return tuple(probe.name for probe in bench.probes if probe.role is Role.AGGRESSOR)
+    return tuple(probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR)

@@ -13,9 +13,9 @@ from stallprobes.model import (
     PEER,
     PRIMARY,
     Buffer,
+    BufferPart,
     Event,
     Op,
-    Part,
     Phase,
     Program,
     Role,
@@ -62,10 +62,18 @@ def _relay(place: Place, size: int) -> tuple[Op, ...]:
         chunk = min(CHUNK, size - offset)
         fetched = Event(f"chunk {number} fetched", place.context)
         ops += [
-            Op("cuMemcpyDtoHAsync", (Part(middle, offset), Part(source, offset), chunk, stream), label="D2H"),
+            Op(
+                "cuMemcpyDtoHAsync",
+                (BufferPart(middle, offset), BufferPart(source, offset), chunk, stream),
+                label="D2H",
+            ),
             Op("cuEventRecord", (fetched, stream), phase=None),
             Op("cuStreamWaitEvent", (arrival, fetched, 0), phase=None),
-            Op("cuMemcpyHtoDAsync", (Part(target, offset), Part(middle, offset), chunk, arrival), label="H2D"),
+            Op(
+                "cuMemcpyHtoDAsync",
+                (BufferPart(target, offset), BufferPart(middle, offset), chunk, arrival),
+                label="H2D",
+            ),
         ]
     return then_wait(arrival, *ops)
 

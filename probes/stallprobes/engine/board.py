@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.block import empty_block
 from stallprobes.latency.histogram import BUCKETS, Histogram
-from stallprobes.model import Lane, Phase, Probe
+from stallprobes.model import Channel, Phase, Probe
 
 LAYOUT_VERSION = 1
 MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
@@ -42,11 +42,11 @@ CLOCK_NS = 18
 RUN = 0
 PERIOD_NS = 1
 STATE = 8
-TURNS = 9
+ITERATIONS = 9
 HEARTBEAT_NS = 10
 INFLIGHT_OP = 11
 INFLIGHT_SINCE_NS = 12
-INTENDED_NS = 13
+DUE_NS = 13
 RING_HEAD = 14
 ON_SINCE_NS = 15
 MISSED = 16
@@ -56,7 +56,7 @@ ERROR_NS = 26
 PROOF = 32
 GUARD_ADDRESS = 40
 GUARD_AHEAD = 41
-INTENDED_LANE = 42
+DUE_CHANNEL = 42
 LEAD_NS = 43
 
 # A probe sleeps until this long before a turn and is awake from then on: a call right after a wake-up measures the
@@ -75,7 +75,7 @@ class BoardError(Exception):
     """The shared memory is not a board of this layout."""
 
 
-class State(IntEnum):
+class ProbeState(IntEnum):
     """What a probe's loop does."""
 
     NEW = 0
@@ -103,10 +103,10 @@ def _aligned(size: int) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything lies. ``probes``: name and lanes; ``offsets``: byte offset of each slice; ``size``: bytes."""
+    """Where everything lies. ``probes``: name and channels; ``offsets``: byte offset of each slice; ``size``: bytes."""
 
     names: tuple[str, ...]
-    lanes: tuple[tuple[Lane, ...], ...]
+    channels: tuple[tuple[Channel, ...], ...]
     periods_ns: tuple[int, ...]
     offsets: tuple[int, ...]
     size: int
@@ -117,36 +117,36 @@ class Layout:
         names = tuple(probe.name for probe in probes)
         if len(set(names)) != len(names):
             raise ValueError("two probes have the same name")
-        lanes = tuple(probe.program.lanes() for probe in probes)
+        channels = tuple(probe.program.channels() for probe in probes)
         offsets = []
         end = HEADER_WORDS * 8
-        for own in lanes:
+        for own in channels:
             end = _aligned(end)
             offsets.append(end)
             end += sum(_slice_sizes(len(own)))
         periods = tuple(probe.period_ns for probe in probes)
-        return cls(names, lanes, periods, tuple(offsets), _aligned(end))
+        return cls(names, channels, periods, tuple(offsets), _aligned(end))
 
     def digest(self) -> int:
-        """A checksum of names and lanes, so that both sides agree on what each number means."""
-        return zlib.crc32(repr((self.names, self.lanes, RING, BUCKETS)).encode())
+        """A checksum of names and channels, so that both sides agree on what each number means."""
+        return zlib.crc32(repr((self.names, self.channels, RING, BUCKETS)).encode())
 
 
-def _slice_sizes(lanes: int) -> tuple[int, int, int, int]:
-    return (PROBE_WORDS * 8, _aligned(lanes * BUCKETS * 8), _aligned(lanes * 4 * 8), RING * 3 * 8)
+def _slice_sizes(channels: int) -> tuple[int, int, int, int]:
+    return (PROBE_WORDS * 8, _aligned(channels * BUCKETS * 8), _aligned(channels * 4 * 8), RING * 3 * 8)
 
 
-class Slice:
+class ProbeSection:
     """A probe's part of the board as numpy views.
 
-    ``words`` int64[64], ``hist`` uint64[lanes][BUCKETS], ``stats`` int64[lanes][4], ``ring`` int64[RING][3] with
-    end (ns), lane, value (ns).
+    ``words`` int64[64], ``hist`` uint64[channels][BUCKETS], ``stats`` int64[channels][4], ``ring`` int64[RING][3] with
+    end (ns), channel, value (ns).
     """
 
-    def __init__(self, name: str, lanes: tuple[Lane, ...], memory: memoryview, offset: int) -> None:
+    def __init__(self, name: str, channels: tuple[Channel, ...], memory: memoryview, offset: int) -> None:
         self.name = name
-        self.lanes = lanes
-        words, hist, stats, ring = _slice_sizes(len(lanes))
+        self.channels = channels
+        words, hist, stats, ring = _slice_sizes(len(channels))
         starts = np.cumsum([offset, words, hist, stats, ring]).tolist()
 
         def view(part: int, dtype: type[Any], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -154,13 +154,13 @@ class Slice:
             return np.frombuffer(memory, dtype, count, starts[part]).reshape(shape)
 
         self.words: Int64s = view(0, np.int64, (PROBE_WORDS,))
-        self.hist: Uint64s = view(1, np.uint64, (len(lanes), BUCKETS))
-        self.stats: Int64s = view(2, np.int64, (len(lanes), 4))
+        self.hist: Uint64s = view(1, np.uint64, (len(channels), BUCKETS))
+        self.stats: Int64s = view(2, np.int64, (len(channels), 4))
         self.ring: Int64s = view(3, np.int64, (RING, 3))
 
-    def lane(self, lane: Lane) -> int:
-        """The row of ``lane``. Raises ValueError when the probe has no such lane."""
-        return self.lanes.index(lane)
+    def channel(self, channel: Channel) -> int:
+        """The row of ``channel``. Raises ValueError when the probe has no such channel."""
+        return self.channels.index(channel)
 
 
 class Board:
@@ -174,8 +174,8 @@ class Board:
         memory = memoryview(self.mm)
         self.header: Int64s = np.frombuffer(memory, np.int64, HEADER_WORDS)
         self._slices = [
-            Slice(name, lanes, memory, offset)
-            for name, lanes, offset in zip(layout.names, layout.lanes, layout.offsets, strict=True)
+            ProbeSection(name, channels, memory, offset)
+            for name, channels, offset in zip(layout.names, layout.channels, layout.offsets, strict=True)
         ]
         self._by_name = {part.name: part for part in self._slices}
 
@@ -195,7 +195,7 @@ class Board:
         for part, period_ns in zip(board._slices, layout.periods_ns, strict=True):
             part.words[PERIOD_NS] = period_ns
             part.words[LEAD_NS] = LEAD_DEFAULT_NS
-            part.words[INTENDED_LANE] = part.lane(Lane(Phase.INTENDED))
+            part.words[DUE_CHANNEL] = part.channel(Channel(Phase.DUE))
             part.stats[:, FIRST_NS] = -1
         board.header[[VERSION_WORD, SIZE_WORD, DIGEST_WORD]] = LAYOUT_VERSION, layout.size, layout.digest()
         board.header[MAGIC_WORD] = MAGIC
@@ -217,7 +217,7 @@ class Board:
                 raise BoardError(f"the board's {what} is {is_}, not {should}")
         return board
 
-    def __getitem__(self, probe: str | int) -> Slice:
+    def __getitem__(self, probe: str | int) -> ProbeSection:
         """The slice of a probe by name or number. Raises KeyError or IndexError."""
         return self._by_name[probe] if isinstance(probe, str) else self._slices[probe]
 
@@ -242,13 +242,13 @@ class Board:
             # With views still held it lives as long as they do; it has a descriptor of its own.
             self.mm = None
 
-    def look(self, name: str, with_lanes: bool = True) -> ProbeSnapshot:
+    def look(self, name: str, with_channels: bool = True) -> ProbeSnapshot:
         """What the board says of one probe now, its ring of recent calls left out, and its histograms unless
-        ``with_lanes``.
+        ``with_channels``.
 
         Raises KeyError for a name that is no probe's.
         """
-        probe = _read(self._by_name[name], with_ring=False, with_lanes=with_lanes)
+        probe = _read(self._by_name[name], with_ring=False, with_channels=with_channels)
         return probe._at(self.now())
 
     def snapshot(self, now_ns: int | None = None) -> Snapshot:
@@ -272,7 +272,7 @@ class InFlight:
     op: int
     since_ns: int
     age_ns: int
-    intended_ns: int
+    due_ns: int
 
 
 @dataclass(frozen=True)
@@ -288,16 +288,16 @@ class ProbeErrorCode:
 class ProbeSnapshot:
     """A probe's figures: since the start, or, after ``minus``, of the window of ``window_ns``.
 
-    ``first_ns`` is each lane's value in the very first turn, which the histograms leave out. ``ring`` is
-    int64[n][3] (end ns, lane, value ns) in the order of the calls; ``ring_head`` counts all calls ever put there.
+    ``first_ns`` is each channel's value in the very first turn, which the histograms leave out. ``ring`` is
+    int64[n][3] (end ns, channel, value ns) in the order of the calls; ``ring_head`` counts all calls ever put there.
     """
 
     name: str
     at_ns: int
     window_ns: int | None
-    state: State
+    state: ProbeState
     on: bool
-    turns: int
+    iterations: int
     on_since_ns: int
     heartbeat_ns: int
     in_flight: InFlight | None
@@ -305,8 +305,8 @@ class ProbeSnapshot:
     missed: int
     proof: int
     period_ns: int
-    lanes: Mapping[Lane, Histogram]
-    first_ns: Mapping[Lane, int | None]
+    channels: Mapping[Channel, Histogram]
+    first_ns: Mapping[Channel, int | None]
     ring: Int64s
     ring_head: int
 
@@ -317,21 +317,21 @@ class ProbeSnapshot:
         waited within the window, once for each start that was due. Raises ValueError for an earlier state that is
         not of this probe.
         """
-        lanes = {lane: hist.minus(earlier.lanes[lane]) for lane, hist in self.lanes.items()}
+        channels = {channel: hist.minus(earlier.channels[channel]) for channel, hist in self.channels.items()}
         flight = self.in_flight
         # A call of ordinary length that the snapshot happened to catch would count twice, first with a part of it.
-        if flight is not None and 0 < self.period_ns < self.at_ns - flight.intended_ns:
-            intended = Lane(Phase.INTENDED)
-            inside = self.at_ns - max(flight.intended_ns, earlier.at_ns)
-            lanes[intended] = lanes[intended].add_waiting(inside, self.period_ns)
+        if flight is not None and 0 < self.period_ns < self.at_ns - flight.due_ns:
+            due = Channel(Phase.DUE)
+            inside = self.at_ns - max(flight.due_ns, earlier.at_ns)
+            channels[due] = channels[due].add_waiting(inside, self.period_ns)
         fresh = min(self.ring_head - earlier.ring_head, len(self.ring))
         return replace(
             self,
             window_ns=self.at_ns - earlier.at_ns,
-            turns=self.turns - earlier.turns,
+            iterations=self.iterations - earlier.iterations,
             missed=self.missed - earlier.missed,
             proof=self.proof - earlier.proof,
-            lanes=lanes,
+            channels=channels,
             ring=self.ring[len(self.ring) - fresh :],
         )
 
@@ -356,11 +356,11 @@ class Snapshot:
         return replace(self, probes={name: now.minus(earlier.probes[name]) for name, now in self.probes.items()})
 
 
-def _read(part: Slice, with_ring: bool = True, with_lanes: bool = True) -> ProbeSnapshot:
+def _read(part: ProbeSection, with_ring: bool = True, with_channels: bool = True) -> ProbeSnapshot:
     words = part.words
-    turns = int(words[TURNS])
+    iterations = int(words[ITERATIONS])
     # Counts before the maximum: a maximum may be ahead of its count, never behind it.
-    counts = part.hist.copy() if with_lanes else part.hist[:0]
+    counts = part.hist.copy() if with_channels else part.hist[:0]
     # A histogram copies what could still change.
     counts.flags.writeable = False
     stats = part.stats.copy()
@@ -368,14 +368,14 @@ def _read(part: Slice, with_ring: bool = True, with_lanes: bool = True) -> Probe
     error = None
     if words[ERROR_OP] != 0:
         error = ProbeErrorCode(int(words[ERROR_CODE]), int(words[ERROR_OP]), int(words[ERROR_NS]))
-    rows = list(zip(part.lanes, counts, stats.tolist(), strict=with_lanes))
+    rows = list(zip(part.channels, counts, stats.tolist(), strict=with_channels))
     return ProbeSnapshot(
         name=part.name,
         at_ns=0,
         window_ns=None,
-        state=State(int(words[STATE])),
+        state=ProbeState(int(words[STATE])),
         on=bool(words[RUN] != 0),
-        turns=turns,
+        iterations=iterations,
         on_since_ns=int(words[ON_SINCE_NS]),
         heartbeat_ns=int(words[HEARTBEAT_NS]),
         in_flight=_in_flight(words),
@@ -383,8 +383,8 @@ def _read(part: Slice, with_ring: bool = True, with_lanes: bool = True) -> Probe
         missed=int(words[MISSED]),
         proof=int(words[PROOF]),
         period_ns=int(words[PERIOD_NS]),
-        lanes={lane: Histogram(row, stat[MAX_NS]) for lane, row, stat in rows},
-        first_ns={lane: stat[FIRST_NS] if turns and stat[FIRST_NS] >= 0 else None for lane, _, stat in rows},
+        channels={channel: Histogram(row, stat[MAX_NS]) for channel, row, stat in rows},
+        first_ns={channel: stat[FIRST_NS] if iterations and stat[FIRST_NS] >= 0 else None for channel, _, stat in rows},
         ring=ring,
         ring_head=head,
     )
@@ -392,16 +392,16 @@ def _read(part: Slice, with_ring: bool = True, with_lanes: bool = True) -> Probe
 
 def _in_flight(words: Int64s) -> InFlight | None:
     for _ in range(2):
-        seen = words[TURNS], words[INFLIGHT_OP], words[INFLIGHT_SINCE_NS]
-        intended = int(words[INTENDED_NS])
-        if (words[TURNS], words[INFLIGHT_OP], words[INFLIGHT_SINCE_NS]) == seen:
+        seen = words[ITERATIONS], words[INFLIGHT_OP], words[INFLIGHT_SINCE_NS]
+        due = int(words[DUE_NS])
+        if (words[ITERATIONS], words[INFLIGHT_OP], words[INFLIGHT_SINCE_NS]) == seen:
             op, since = int(seen[1]), int(seen[2])
-            return InFlight(op - 1, since, 0, intended) if op > 0 else None
+            return InFlight(op - 1, since, 0, due) if op > 0 else None
     # It changes while we look, so nothing hangs.
     return None
 
 
-def _ring(part: Slice) -> tuple[Int64s, int]:
+def _ring(part: ProbeSection) -> tuple[Int64s, int]:
     head = int(part.words[RING_HEAD])
     entries = part.ring.copy()
     # What was overwritten during the copy, and the entry that may be half written now, are left out.

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from stallprobes.engine import native
 from stallprobes.engine.backend import Options, Trouble, Unsupported, real_time_only
 from stallprobes.engine.board import Board
-from stallprobes.engine.host_memory import Memory
+from stallprobes.engine.host_memory import HostMemory
 from stallprobes.engine.op_table import compile_program
-from stallprobes.engine.workers import Crew
+from stallprobes.engine.workers import Workers
 from stallprobes.model import Arg, Buffer, HostFunction, KernelArgs, Op, Probe, Resource, Space, Text, Word
 
 
@@ -20,7 +20,7 @@ class HostResolver:
     A resolver for a GPU asks its own names first and this one for the rest.
     """
 
-    def __init__(self, memory: Memory, watchdog_ns: int | None = None) -> None:
+    def __init__(self, memory: HostMemory, watchdog_ns: int | None = None) -> None:
         """``watchdog_ns``, where given, is the patience of every gate, in place of the program's own."""
         self.memory = memory
         self._watchdog_ns = watchdog_ns
@@ -75,26 +75,26 @@ class HostBackend:
     virtual = False
 
     def __init__(self) -> None:
-        self._crew = Crew()
-        self._memories = [Memory()]
+        self._workers = Workers()
+        self._memories = [HostMemory()]
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         """Make tables and memory. Raises Unsupported when a program needs a GPU."""
         for probe in probes:
             if probe.program.context is not None:
                 raise Unsupported(f"{probe.name} needs a GPU: it runs in the {probe.program.context.name} context")
-            memory = Memory(self._memories[0])
+            memory = HostMemory(self._memories[0])
             self._memories.append(memory)
-            self._crew.add(probe, compile_program(probe.program, HostResolver(memory)), board)
+            self._workers.add(probe, compile_program(probe.program, HostResolver(memory)), board)
         return {"devices": [], "contexts": []}
 
     def start(self) -> None:
         """Start the threads; on return they are parked or failed. Raises BackendError when one could not begin."""
-        self._crew.start()
+        self._workers.start()
 
     def poll(self) -> list[Trouble]:
         """Proofs to the board; the probes that stopped since the last call."""
-        return self._crew.poll(lambda op, code: (error_text(op, code), False))
+        return self._workers.poll(lambda op, code: (error_text(op, code), False))
 
     def advance(self, ns: int) -> None:
         """Raises BackendError: the host's time is real."""
@@ -104,7 +104,7 @@ class HostBackend:
         """Open the gates and wait for the threads' end."""
         for memory in self._memories:
             memory.open_gates()
-        return self._crew.stop(deadline_s)
+        return self._workers.stop(deadline_s)
 
 
 def create() -> HostBackend:

@@ -17,10 +17,10 @@ from stallprobes.model import Buffer, HostFunction, Text, Word
 CACHE_LINE = 64
 
 
-class Memory:
+class HostMemory:
     """The host memory of one probe; what is shared comes from ``shared``, the memory of the whole session."""
 
-    def __init__(self, shared: Memory | None = None) -> None:
+    def __init__(self, shared: HostMemory | None = None) -> None:
         self._shared = shared
         self._words: dict[Word, int] = {}
         self._lines: list[NDArray[np.int64]] = []

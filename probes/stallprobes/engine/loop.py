@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.board import (
     COUNT,
+    DUE_CHANNEL,
+    DUE_NS,
     ERROR_CODE,
     ERROR_NS,
     ERROR_OP,
@@ -22,8 +24,7 @@ from stallprobes.engine.board import (
     HEARTBEAT_NS,
     INFLIGHT_OP,
     INFLIGHT_SINCE_NS,
-    INTENDED_LANE,
-    INTENDED_NS,
+    ITERATIONS,
     LEAD_NS,
     MAX_NS,
     MISSED,
@@ -35,9 +36,8 @@ from stallprobes.engine.board import (
     RUN,
     STATE,
     SUM_NS,
-    TURNS,
-    Slice,
-    State,
+    ProbeSection,
+    ProbeState,
 )
 from stallprobes.engine.native import (
     bit_length,
@@ -60,8 +60,8 @@ COLUMNS = 24
 COL_FN = 0
 COL_A0 = 1
 ARGUMENTS = 11
-COL_LANE = 12
-COL_LABEL_LANE = 13
+COL_CHANNEL = 12
+COL_LABEL_CHANNEL = 13
 COL_LOAD_MASK = 14
 COL_FLAGS = 15
 COL_INTO = 16
@@ -82,10 +82,10 @@ WAIT_SLICE_NS = 50_000_000
 SPIN_BELOW_NS = 100_000
 
 _LAST = BUCKETS - 1
-_PARKED = int(State.PARKED)
-_RUNNING = int(State.RUNNING)
-_ENDED = int(State.ENDED)
-_ERROR = int(State.ERROR)
+_PARKED = int(ProbeState.PARKED)
+_RUNNING = int(ProbeState.RUNNING)
+_ENDED = int(ProbeState.ENDED)
+_ERROR = int(ProbeState.ERROR)
 
 
 @compiled()
@@ -98,18 +98,18 @@ def bucket_of(value: int) -> int:
 
 
 @compiled()
-def count_value(hist: Uint64s, stats: Int64s, lane: int, value: int) -> None:
-    """Adds ``value`` ns to a lane."""
+def count_value(hist: Uint64s, stats: Int64s, channel: int, value: int) -> None:
+    """Adds ``value`` ns to a channel."""
     # The maximum first: a reader that sees the count must not miss it.
-    if value > stats[lane, MAX_NS]:
-        stats[lane, MAX_NS] = value
-    stats[lane, COUNT] += 1
-    stats[lane, SUM_NS] += value
-    hist[lane, bucket_of(value)] += np.uint64(1)
+    if value > stats[channel, MAX_NS]:
+        stats[channel, MAX_NS] = value
+    stats[channel, COUNT] += 1
+    stats[channel, SUM_NS] += value
+    hist[channel, bucket_of(value)] += np.uint64(1)
 
 
 @compiled()
-def count_passed(hist: Uint64s, stats: Int64s, lane: int, value: int, period: int) -> None:
+def count_passed(hist: Uint64s, stats: Int64s, channel: int, value: int, period: int) -> None:
     """Adds value - period, value - 2 period and so on while above 0; at most one step for each bucket."""
     rest = value - period
     while rest > 0:
@@ -117,9 +117,9 @@ def count_passed(hist: Uint64s, stats: Int64s, lane: int, value: int, period: in
         exponent = max(bucket // SUB - 1, 0)
         least = (bucket - exponent * SUB) << exponent
         number = (rest - least) // period + 1
-        stats[lane, COUNT] += number
-        stats[lane, SUM_NS] += number * rest - period * (number * (number - 1) // 2)
-        hist[lane, bucket] += np.uint64(number)
+        stats[channel, COUNT] += number
+        stats[channel, SUM_NS] += number * rest - period * (number * (number - 1) // 2)
+        hist[channel, bucket] += np.uint64(number)
         rest -= number * period
 
 
@@ -176,7 +176,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
     at = words.ctypes.data
     run_at, period_at, quit_at = at + 8 * RUN, at + 8 * PERIOD_NS, header.ctypes.data + 8 * QUIT
     op_at, head_at = at + 8 * INFLIGHT_OP, at + 8 * RING_HEAD
-    intended_lane = words[INTENDED_LANE]
+    due_channel = words[DUE_CHANNEL]
     guard, ahead, lead = words[GUARD_ADDRESS], words[GUARD_AHEAD], words[LEAD_NS]
     period = due = last = 0
     on = False
@@ -196,7 +196,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
             words[STATE] = _RUNNING
         elif pace != period:
             period, due = pace, max(last + pace, now)
-        if guard != 0 and words[TURNS] - load(guard) >= ahead:
+        if guard != 0 and words[ITERATIONS] - load(guard) >= ahead:
             sleep_until(nap, now + GUARD_STEP_NS)
             # Held back by its own guard and not by a call: the schedule moves on.
             due = max(due, now)
@@ -207,14 +207,14 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
             continue
         if period == 0:
             due = now
-        words[INTENDED_NS] = due
-        first = words[TURNS] == 0
+        words[DUE_NS] = due
+        first = words[ITERATIONS] == 0
         end = now
         measured = False
         measured_end = now
         for op in range(table.shape[0]):
             function, mask = table[op, COL_FN], table[op, COL_LOAD_MASK]
-            lane, label = table[op, COL_LANE], table[op, COL_LABEL_LANE]
+            channel, label = table[op, COL_CHANNEL], table[op, COL_LABEL_CHANNEL]
             for _ in range(table[op, COL_REPEAT]):
                 a0, a1 = argument(table, op, mask, 0), argument(table, op, mask, 1)
                 a2, a3 = argument(table, op, mask, 2), argument(table, op, mask, 3)
@@ -236,7 +236,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
                     store(at + 8 * ERROR_OP, op + 1)
                     words[STATE] = _ERROR
                     return
-                if lane < 0:
+                if channel < 0:
                     continue
                 measured = True
                 measured_end = end
@@ -247,32 +247,32 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
                         continue
                     value = load_ms_as_ns(table[op, COL_VALUE])
                 if first:
-                    if stats[lane, FIRST_NS] < 0:
-                        stats[lane, FIRST_NS] = max(value, 0)
+                    if stats[channel, FIRST_NS] < 0:
+                        stats[channel, FIRST_NS] = max(value, 0)
                     if label >= 0 and stats[label, FIRST_NS] < 0:
                         stats[label, FIRST_NS] = max(value, 0)
                 else:
-                    count_value(hist, stats, lane, value)
+                    count_value(hist, stats, channel, value)
                     if label >= 0:
                         count_value(hist, stats, label, value)
                 head = words[RING_HEAD]
                 slot = head % RING
                 ring[slot, 0] = end
-                ring[slot, 1] = lane
+                ring[slot, 1] = channel
                 ring[slot, 2] = value
                 store(head_at, head + 1)
         late = measured_end - due
         if measured and first:
-            stats[intended_lane, FIRST_NS] = late
+            stats[due_channel, FIRST_NS] = late
         elif measured:
-            count_value(hist, stats, intended_lane, late)
+            count_value(hist, stats, due_channel, late)
             if period > 0:
-                count_passed(hist, stats, intended_lane, late, period)
+                count_passed(hist, stats, due_channel, late, period)
         passed = (end - due - 1) // period if period > 0 and end > due else 0
         words[MISSED] += passed
         last = due + passed * period
         due = last + period
-        store(at + 8 * TURNS, words[TURNS] + 1)
+        store(at + 8 * ITERATIONS, words[ITERATIONS] + 1)
     words[STATE] = _ENDED
 
 
@@ -295,9 +295,9 @@ def run_once(table: Int64s, words: Int64s, libc: Int64s) -> int:
 
 
 def empty_table(ops: int) -> Int64s:
-    """A table of ``ops`` rows that call nothing yet: no lane, no fine code but 0, called once."""
+    """A table of ``ops`` rows that call nothing yet: no channel, no fine code but 0, called once."""
     table = np.zeros((ops, COLUMNS), dtype=np.int64)
-    table[:, [COL_LANE, COL_LABEL_LANE, COL_OK0, COL_OK1, COL_OK2]] = -1
+    table[:, [COL_CHANNEL, COL_LABEL_CHANNEL, COL_OK0, COL_OK1, COL_OK2]] = -1
     table[:, COL_REPEAT] = 1
     return table
 
@@ -314,7 +314,7 @@ class Runner:
     ops: Int64s
     setup: Int64s
     teardown: Int64s
-    part: Slice
+    part: ProbeSection
     header: Int64s
 
     def __call__(self) -> None:
@@ -326,5 +326,5 @@ class Runner:
         if run_once(self.setup, words, libc):
             return
         run(self.ops, words, self.part.hist, self.part.stats, self.part.ring, self.header, libc)
-        if words[STATE] == State.ENDED:
+        if words[STATE] == ProbeState.ENDED:
             run_once(self.teardown, words, libc)

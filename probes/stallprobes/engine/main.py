@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> NoReturn:
         start = connection.recv()
         if isinstance(start, Start):
             board = Board.attach(board_fd, Layout.of(start.probes))
-            code = Engine(connection, start, board, loading if arguments[3:] else None).run()
+            code = EngineServer(connection, start, board, loading if arguments[3:] else None).run()
     except EOFError:
         pass
     except BaseException:
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> NoReturn:
         os._exit(code)
 
 
-class Engine:
+class EngineServer:
     """A backend, the board, and the socket to the session. ``loading`` is the thread that loads the backend, if any."""
 
     def __init__(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine import loop
-from stallprobes.model import Arg, KernelArgs, Lane, Load, Op, Part, Program, Resource, Word, op_name
+from stallprobes.model import Arg, BufferPart, Channel, KernelArgs, Load, Op, Program, Resource, Word, op_name
 
 MAX_ARGS = loop.ARGUMENTS
 MAX_OK = 3
@@ -45,7 +45,7 @@ class Resolver(Protocol):
 
 
 @dataclass(frozen=True)
-class Table:
+class OpTable:
     """A compiled program: int64 arrays of one row for each op, and the guard's word (0: none) with its limit."""
 
     ops: NDArray[np.int64]
@@ -56,15 +56,15 @@ class Table:
     proof_address: int
 
 
-def compile_program(program: Program, resolver: Resolver) -> Table:
+def compile_program(program: Program, resolver: Resolver) -> OpTable:
     """The tables of ``program``.
 
     Raises Unsupported when the resolver cannot provide something, ValueError when an op cannot be put in a row.
     """
-    lanes = {lane: number for number, lane in enumerate(program.lanes())}
+    channels = {channel: number for number, channel in enumerate(program.channels())}
     guard = program.guard
-    return Table(
-        ops=_rows(program.ops, resolver, lanes),
+    return OpTable(
+        ops=_rows(program.ops, resolver, channels),
         setup=_rows(program.setup, resolver, {}),
         teardown=_rows(program.teardown, resolver, {}),
         guard_address=0 if guard is None else resolver.word(guard.word),
@@ -78,14 +78,14 @@ def failed_op(program: Program, number: int) -> Op:
     return program.ops[number - 1] if number > 0 else program.setup[-number - 1]
 
 
-def _rows(ops: Sequence[Op], resolver: Resolver, lanes: Mapping[Lane, int]) -> NDArray[np.int64]:
+def _rows(ops: Sequence[Op], resolver: Resolver, channels: Mapping[Channel, int]) -> NDArray[np.int64]:
     rows = loop.empty_table(len(ops))
     for row, op in zip(rows, ops, strict=True):
-        _fill(row, op, resolver, lanes)
+        _fill(row, op, resolver, channels)
     return rows
 
 
-def _fill(row: NDArray[np.int64], op: Op, resolver: Resolver, lanes: Mapping[Lane, int]) -> None:
+def _fill(row: NDArray[np.int64], op: Op, resolver: Resolver, channels: Mapping[Channel, int]) -> None:
     lowered = resolver.lower(op)
     args = op.args if lowered is None else lowered
     if len(args) > MAX_ARGS:
@@ -103,10 +103,10 @@ def _fill(row: NDArray[np.int64], op: Op, resolver: Resolver, lanes: Mapping[Lan
         else:
             row[loop.COL_A0 + number] = _signed(_value(arg, resolver))
     row[loop.COL_LOAD_MASK] = mask
-    if op.phase is not None and lanes:
-        row[loop.COL_LANE] = lanes[Lane(op.phase)]
+    if op.phase is not None and channels:
+        row[loop.COL_CHANNEL] = channels[Channel(op.phase)]
         if op.label:
-            row[loop.COL_LABEL_LANE] = lanes[Lane(op.phase, op.label)]
+            row[loop.COL_LABEL_CHANNEL] = channels[Channel(op.phase, op.label)]
     flags = 0
     if op.into is not None:
         flags |= loop.RETURN_IS_VALUE
@@ -120,11 +120,11 @@ def _fill(row: NDArray[np.int64], op: Op, resolver: Resolver, lanes: Mapping[Lan
     row[loop.COL_REPEAT] = op.repeat
 
 
-def _value(arg: int | Part | KernelArgs | Resource, resolver: Resolver) -> int:
+def _value(arg: int | BufferPart | KernelArgs | Resource, resolver: Resolver) -> int:
     match arg:
         case int():
             return arg
-        case Part(buffer, offset):
+        case BufferPart(buffer, offset):
             return resolver.value(buffer) + offset
         case _:
             return resolver.value(arg)

@@ -33,17 +33,17 @@ class _Spawner:
     """A thread that starts processes for others and lasts as long as this process."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Link], Future[Link]]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], EngineProcess], Future[EngineProcess]]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def spawn(self, job: Callable[[], Link]) -> Link:
+    def spawn(self, job: Callable[[], EngineProcess]) -> EngineProcess:
         """Run ``job`` in the thread. If the caller is interrupted meanwhile, the link is closed once it is there."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="engine-spawner", daemon=True)
                 self._thread.start()
-        future: Future[Link] = Future()
+        future: Future[EngineProcess] = Future()
         self._jobs.put((job, future))
         try:
             return future.result()
@@ -61,7 +61,7 @@ class _Spawner:
             del job, future
 
 
-def _close_unwanted(future: Future[Link]) -> None:
+def _close_unwanted(future: Future[EngineProcess]) -> None:
     if future.exception() is None:
         future.result().close()
 
@@ -78,7 +78,7 @@ def _new_spawner() -> None:
 os.register_at_fork(after_in_child=_new_spawner)
 
 
-class Link:
+class EngineProcess:
     """One engine process and the socket to it. Made by ``spawn``.
 
     ``heard`` is called from the link's own thread with every message of the engine, and with None when it has
@@ -119,12 +119,12 @@ class Link:
         self._connection = Connection(ours.detach())
 
     @staticmethod
-    def spawn(board_fd: int, backend: str = "") -> Link:
+    def spawn(board_fd: int, backend: str = "") -> EngineProcess:
         """Start an engine on the board behind ``board_fd``; it loads ``backend`` while it waits for what to do.
 
         Raises OSError when no process can be made.
         """
-        return _spawner.spawn(lambda: Link(board_fd, backend))
+        return _spawner.spawn(lambda: EngineProcess(board_fd, backend))
 
     def begin(self, start: Start, heard: Callable[[FromEngine | None], None]) -> None:
         """Send ``start`` and hear the engine from now on; both in a thread, since either may wait for the engine."""
@@ -207,7 +207,7 @@ def _converse(
         heard(None)
 
 
-class Spare:
+class SpareEngine:
     """An engine's process that is started ahead: it loads ``backend`` while nobody knows yet what it is to run.
 
     A session that gets it takes it over; ``close`` ends it where none did. Raises OSError when no process can be made.
@@ -218,12 +218,12 @@ class Spare:
         self._lock = threading.Lock()
         fd = empty_block()
         try:
-            self._held: tuple[Link, int] | None = (Link.spawn(fd, backend), fd)
+            self._held: tuple[EngineProcess, int] | None = (EngineProcess.spawn(fd, backend), fd)
         except BaseException:
             os.close(fd)
             raise
 
-    def take(self, backend: str) -> tuple[Link, int] | None:
+    def take(self, backend: str) -> tuple[EngineProcess, int] | None:
         """The process and its empty block, to be owned by the caller, the first time ``backend`` is the right one and
         it lives; else None."""
         with self._lock:

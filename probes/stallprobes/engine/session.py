@@ -16,7 +16,7 @@ from typing import Self
 
 from stallprobes.engine.backend import EXIT_ENGINE, Options, Trouble, Unsupported
 from stallprobes.engine.board import ENGINE_HEARTBEAT_NS, PERIOD_NS, QUIT, RUN, Board, Layout, ProbeSnapshot, Snapshot
-from stallprobes.engine.process import Link, Spare
+from stallprobes.engine.process import EngineProcess, SpareEngine
 from stallprobes.engine.protocol import (
     Advance,
     Advanced,
@@ -69,7 +69,7 @@ class Session:
         backend: str = "cuda",
         gpu: str | None = None,
         options: Options | None = None,
-        spare: Spare | None = None,
+        spare: SpareEngine | None = None,
     ) -> None:
         """Nothing is started yet. ``gpu``, if given, goes before the one in ``options``. ``spare`` is a process that
         was started ahead; where it is not fit, a new one is started.
@@ -88,7 +88,7 @@ class Session:
         self._lock = threading.Lock()
         self._started = False
         self._board: Board | None = None
-        self._link: Link | None = None
+        self._link: EngineProcess | None = None
         self._last: Snapshot | None = None
         self._advances = 0
 
@@ -116,7 +116,7 @@ class Session:
                 self._board = Board.create(self._layout, fd)
             else:
                 self._board = Board.create(self._layout)
-                self._link = Link.spawn(self._board.fd)
+                self._link = EngineProcess.spawn(self._board.fd)
         except OSError as error:
             self.stop()
             raise EngineFailed(EXIT_ENGINE, f"the engine's process could not be made: {error}") from error
@@ -172,7 +172,7 @@ class Session:
                 raise RuntimeError("the session was not started")
             return self._last
 
-    def look(self, names: Iterable[str], with_lanes: bool = True) -> dict[str, ProbeSnapshot]:
+    def look(self, names: Iterable[str], with_channels: bool = True) -> dict[str, ProbeSnapshot]:
         """What the board says now of the probes ``names`` alone, which takes less time than ``snapshot``, and less
         still without their histograms.
 
@@ -181,7 +181,7 @@ class Session:
         with self._lock:
             if self._board is None:
                 raise RuntimeError("the session is stopped")
-            return {name: self._board.look(name, with_lanes) for name in names}
+            return {name: self._board.look(name, with_channels) for name in names}
 
     def run_for(self, seconds: float) -> None:
         """Let ``seconds`` pass: on the clock of the wall or, on a simulated GPU that is not paced, in virtual time.
@@ -274,7 +274,7 @@ class Session:
         if name not in self._layout.names:
             raise KeyError(name)
 
-    def _await_ready(self, link: Link, timeout: float) -> Mapping[str, object]:
+    def _await_ready(self, link: EngineProcess, timeout: float) -> Mapping[str, object]:
         hears = self._hears
         hears.wait(lambda: hears.answer is not None, timeout)
         match hears.answer:
@@ -351,7 +351,7 @@ class _Hears:
                 self._changed.wait(left)
 
 
-def _lost(link: Link, what: str) -> EngineLost:
+def _lost(link: EngineProcess, what: str) -> EngineLost:
     link.wait(0.2)
     words = link.last_words()
     sentence = f"{what} ({link.ending()})"
@@ -360,6 +360,6 @@ def _lost(link: Link, what: str) -> EngineLost:
     return EngineLost(sentence, words)
 
 
-def _abandon(link: Link, board: Board) -> None:
+def _abandon(link: EngineProcess, board: Board) -> None:
     link.close()
     board.close()

@@ -9,10 +9,10 @@ import traceback
 from collections.abc import Callable
 
 from stallprobes.engine.backend import EXIT_ENGINE, BackendError, Trouble
-from stallprobes.engine.board import ERROR_CODE, ERROR_OP, GUARD_ADDRESS, GUARD_AHEAD, PROOF, STATE, Board, State
+from stallprobes.engine.board import ERROR_CODE, ERROR_OP, GUARD_ADDRESS, GUARD_AHEAD, PROOF, STATE, Board, ProbeState
 from stallprobes.engine.host_memory import read
 from stallprobes.engine.loop import Runner
-from stallprobes.engine.op_table import Table, failed_op
+from stallprobes.engine.op_table import OpTable, failed_op
 from stallprobes.model import Op, Probe, op_name
 
 Explain = Callable[[Op, int], tuple[str, bool]]
@@ -25,7 +25,7 @@ _SETTLE_STEP_S = 0.001
 class ProbeThread:
     """Runs one probe's tables. ``before`` is called in the thread first of all, to make a context current."""
 
-    def __init__(self, probe: Probe, table: Table, board: Board, before: Callable[[], None] | None = None) -> None:
+    def __init__(self, probe: Probe, table: OpTable, board: Board, before: Callable[[], None] | None = None) -> None:
         self.probe = probe
         self._table = table
         self._before = before
@@ -44,7 +44,7 @@ class ProbeThread:
     @property
     def settled(self) -> bool:
         """Whether its setup is over, well or badly."""
-        return bool(self._part.words[STATE] != State.NEW) or not self._thread.is_alive()
+        return bool(self._part.words[STATE] != ProbeState.NEW) or not self._thread.is_alive()
 
     def copy_proof(self) -> None:
         """Copy the word in which the GPU counts, if the program has one, to the board."""
@@ -53,7 +53,7 @@ class ProbeThread:
 
     def trouble(self, explain: Explain) -> Trouble | None:
         """The wrong return code that stopped the probe; told once."""
-        if self._reported or self._part.words[STATE] != State.ERROR:
+        if self._reported or self._part.words[STATE] != ProbeState.ERROR:
             return None
         self._reported = True
         op = failed_op(self.probe.program, int(self._part.words[ERROR_OP]))
@@ -80,13 +80,13 @@ class ProbeThread:
             self.error = error
 
 
-class Crew:
+class Workers:
     """All probe threads of an engine."""
 
     def __init__(self) -> None:
         self._threads: list[ProbeThread] = []
 
-    def add(self, probe: Probe, table: Table, board: Board, before: Callable[[], None] | None = None) -> None:
+    def add(self, probe: Probe, table: OpTable, board: Board, before: Callable[[], None] | None = None) -> None:
         """One more probe; to be added before ``start``."""
         self._threads.append(ProbeThread(probe, table, board, before))
 

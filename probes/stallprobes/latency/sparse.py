@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
-from stallprobes.model import Lane
+from stallprobes.model import Channel
 
 # The largest whole number that every reader of JSON keeps exactly.
 MOST = 2**53
 
 
 @dataclass(frozen=True, eq=False)
-class Sparse:
+class SparseHistogram:
     """The buckets in use of one histogram, int64[2, n]: their numbers, ascending, and their counts, all above 0.
 
     ``max_ns`` is the exact maximum in nanoseconds.
@@ -32,13 +32,13 @@ class Sparse:
     max_ns: int
 
     @classmethod
-    def of(cls, histogram: Histogram) -> Sparse:
+    def of(cls, histogram: Histogram) -> SparseHistogram:
         """``histogram`` without its empty buckets."""
         places = np.flatnonzero(histogram.counts)
         return cls(np.stack((places, histogram.counts[places].astype(np.int64))), histogram.max_ns)
 
     @classmethod
-    def read(cls, told: Any, max_ns: Any) -> Sparse:
+    def read(cls, told: Any, max_ns: Any) -> SparseHistogram:
         """The histogram told as ``[[lower bound in ns, count], ...]``.
 
         Raises ValueError, with what is wrong in words, for anything but ascending lower bounds of buckets with
@@ -83,41 +83,45 @@ class Sparse:
         return Histogram(counts, self.max_ns)
 
 
-class Lanes(Mapping[Lane, Histogram]):
-    """Histograms by lane, each made anew when it is asked for."""
+class SparseChannels(Mapping[Channel, Histogram]):
+    """Histograms by channel, each made anew when it is asked for."""
 
     __slots__ = ("_held",)
 
-    def __init__(self, held: Mapping[Lane, Sparse]) -> None:
+    def __init__(self, held: Mapping[Channel, SparseHistogram]) -> None:
         self._held = dict(held)
 
     @classmethod
-    def of(cls, histograms: Mapping[Lane, Histogram]) -> Lanes:
+    def of(cls, histograms: Mapping[Channel, Histogram]) -> SparseChannels:
         """``histograms`` without their empty buckets."""
-        return cls({lane: sparse(histograms, lane) for lane in histograms})
+        return cls({channel: sparse(histograms, channel) for channel in histograms})
 
-    def __getitem__(self, lane: Lane) -> Histogram:
-        return self._held[lane].whole()
+    def __getitem__(self, channel: Channel) -> Histogram:
+        return self._held[channel].whole()
 
-    def __iter__(self) -> Iterator[Lane]:
+    def __iter__(self) -> Iterator[Channel]:
         return iter(self._held)
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def __contains__(self, lane: object) -> bool:
-        return lane in self._held
+    def __contains__(self, channel: object) -> bool:
+        return channel in self._held
 
-    def sparse(self, lane: Lane) -> Sparse:
-        """The buckets in use of ``lane``. Raises KeyError."""
-        return self._held[lane]
-
-
-def sparse(histograms: Mapping[Lane, Histogram], lane: Lane) -> Sparse:
-    """The buckets in use of one of ``histograms``, which need not be ``Lanes``. Raises KeyError."""
-    return histograms.sparse(lane) if isinstance(histograms, Lanes) else Sparse.of(histograms[lane])
+    def sparse(self, channel: Channel) -> SparseHistogram:
+        """The buckets in use of ``channel``. Raises KeyError."""
+        return self._held[channel]
 
 
-def counted(histograms: Mapping[Lane, Histogram]) -> int:
+def sparse(histograms: Mapping[Channel, Histogram], channel: Channel) -> SparseHistogram:
+    """The buckets in use of one of ``histograms``, which need not be ``SparseChannels``. Raises KeyError."""
+    return (
+        histograms.sparse(channel)
+        if isinstance(histograms, SparseChannels)
+        else SparseHistogram.of(histograms[channel])
+    )
+
+
+def counted(histograms: Mapping[Channel, Histogram]) -> int:
     """How many values all of ``histograms`` hold."""
-    return sum(sparse(histograms, lane).count for lane in histograms)
+    return sum(sparse(histograms, channel).count for channel in histograms)

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallprobes.engine.board import ProbeSnapshot, Snapshot, State
+from stallprobes.engine.board import ProbeSnapshot, ProbeState, Snapshot
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import SLOT_NS, History
-from stallprobes.live.observation import READY, Bench, Frame
-from stallprobes.live.view_model import FocusView, LaneView, LogEntry, Picture, Row
-from stallprobes.model import MS, Lane, Phase, Probe, Role, op_name
+from stallprobes.live.observation import READY, Observation, ProbeSet
+from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
+from stallprobes.model import MS, Channel, Phase, Probe, Role, op_name
 from stallprobes.verdicts import rules
 from stallprobes.verdicts.rules import ENOUGH_CALLS, IN_FLIGHT_NS, STALLED, Seen, Verdict, judge
 
@@ -31,7 +31,7 @@ _JUDGE_NS = 200 * MS
 _LOG = 200
 _MARKS = 64
 _MEASURED = (Phase.CALL, Phase.WAIT, Phase.START)
-_SHOWN = (Phase.CALL, Phase.WAIT, Phase.START, Phase.GPU, Phase.INTENDED)
+_SHOWN = (Phase.CALL, Phase.WAIT, Phase.START, Phase.GPU, Phase.DUE)
 _STATES = {
     "quiet": ("quiet", "good"),
     "slower": ("slower", "warn"),
@@ -48,7 +48,7 @@ _TOLD = ("slower", "host", "stalled", "starved", "failed", "gpu-time", "overhead
 class Quiet:
     """One victim's quiet: its histograms, and when (board's time, ns) they were complete."""
 
-    lanes: Mapping[Lane, Histogram]
+    channels: Mapping[Channel, Histogram]
     at_ns: int
 
 
@@ -61,12 +61,12 @@ class _Open:
     entry: LogEntry | None = None
 
 
-class Scope:
+class Analyzer:
     """Feed it every frame of one bench, ask it for pictures whenever one is drawn."""
 
     def __init__(
         self,
-        bench: Bench,
+        probe_set: ProbeSet,
         *,
         quiet_s: float = 2.0,
         keep_s: float = 120.0,
@@ -75,12 +75,12 @@ class Scope:
     ) -> None:
         """``quiet_s`` seconds of calls make a quiet base; ``keep_s`` seconds of history are kept. ``quiet`` is a base
         that is known already (of a recording), ``log`` what was told on the bench before this one, oldest first."""
-        self.bench = bench
+        self.probe_set = probe_set
         self._quiet_ns = round(quiet_s * 1e9)
         self._recent: deque[Snapshot] = deque()
         self._window: Snapshot | None = None
         self._last: Snapshot | None = None
-        self._history = History(len(bench.probes), round(keep_s * 1e9) // SLOT_NS)
+        self._history = History(len(probe_set.probes), round(keep_s * 1e9) // SLOT_NS)
         self.quiet: dict[str, Quiet] = dict(quiet or {})
         self._gathering: dict[str, ProbeSnapshot] = {}
         self._calm_since_ns: int | None = None
@@ -95,7 +95,7 @@ class Scope:
         self._strips: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {}
         self._errors: dict[str, str] = {}
 
-    def copy(self) -> Scope:
+    def copy(self) -> Analyzer:
         """The same at this moment, to look at while this one goes on."""
         other = copy(self)
         other._history = self._history.copy()
@@ -105,13 +105,13 @@ class Scope:
         other._strips = {}
         return other
 
-    def feed(self, frame: Frame) -> None:
+    def feed(self, observation: Observation) -> None:
         """Take in the next frame. Frames of an engine that does not answer are passed over: what its calls waited for
         then was not the GPU."""
-        self._held = frame.held
-        self._errors = {trouble.probe: trouble.sentence for trouble in frame.troubles}
-        now = frame.snapshot
-        if now is None or frame.engine.state != READY:
+        self._held = observation.held
+        self._errors = {trouble.probe: trouble.sentence for trouble in observation.troubles}
+        now = observation.snapshot
+        if now is None or observation.engine.state != READY:
             self._recent.clear()
             self._gathering.clear()
             self._last = None
@@ -125,7 +125,7 @@ class Scope:
         self._slide(now)
         if now.at_ns - self._judged_ns >= _JUDGE_NS:
             self._judged_ns = now.at_ns
-            self._judge(now, frame.wall_s)
+            self._judge(now, observation.wall_s)
         self._last = now
 
     def forget_quiet(self, names: Iterable[str] | None = None) -> None:
@@ -137,7 +137,7 @@ class Scope:
     def clear(self) -> None:
         """Begin the window, the history and the log anew; the quiet base stays."""
         self._recent.clear()
-        self._history = History(len(self.bench.probes), self._history.slots)
+        self._history = History(len(self.probe_set.probes), self._history.slots)
         self._marks.clear()
         self._log.clear()
         self._open.clear()
@@ -146,10 +146,10 @@ class Scope:
     def quiet_missing(self) -> tuple[str, ...]:
         """Probes that are on and have no quiet base yet."""
         if self._last is None:
-            return tuple(probe.name for probe in self.bench.probes if probe.role is not Role.AGGRESSOR)
+            return tuple(probe.name for probe in self.probe_set.probes if probe.role is not Role.AGGRESSOR)
         return tuple(
             probe.name
-            for probe in self.bench.probes
+            for probe in self.probe_set.probes
             if probe.role is not Role.AGGRESSOR and self._needs_quiet(self._last.probes[probe.name])
         )
 
@@ -170,23 +170,25 @@ class Scope:
         if self._window is None:
             return 0
         longest = {Role.VICTIM: 0, Role.HOST: 0, Role.AGGRESSOR: 0}
-        for probe in self.bench.probes:
+        for probe in self.probe_set.probes:
             part = self._window.probes[probe.name]
-            seen = [part.lanes[Lane(phase)].max_ns for phase in _MEASURED if Lane(phase) in part.lanes]
+            seen = [part.channels[Channel(phase)].max_ns for phase in _MEASURED if Channel(phase) in part.channels]
             seen.append(part.in_flight.age_ns if part.in_flight is not None else 0)
             longest[probe.role] = max(longest[probe.role], *seen)
         return longest[Role.VICTIM] if longest[Role.HOST] * 2 < longest[Role.VICTIM] else 0
 
-    def picture(self, focus: str | None, *, columns: int = 60, span_s: float = 60.0, strip: int = 20) -> Picture:
+    def monitor_view(
+        self, focus: str | None, *, columns: int = 60, span_s: float = 60.0, strip: int = 20
+    ) -> MonitorView:
         """What to draw: ``columns`` of heat map over about ``span_s`` seconds, strips of ``strip`` columns over a
         minute, the histograms of the probe called ``focus``."""
         at_ns = self._history.last * SLOT_NS
         strip_slots = max(1, round(60e9 / max(strip, 1)) // SLOT_NS)
         rows = tuple(
             replace(self._row(probe), strip=self._strip(number, strip, strip_slots) if strip else ())
-            for number, probe in enumerate(self.bench.probes)
+            for number, probe in enumerate(self.probe_set.probes)
         )
-        names = [probe.name for probe in self.bench.probes]
+        names = [probe.name for probe in self.probe_set.probes]
         view = None
         if focus in names:
             view = self._focus(names.index(focus), rows[names.index(focus)], columns, span_s)
@@ -195,7 +197,7 @@ class Scope:
         if self.quiet and not needed:
             age = max(0.0, max(at_ns - quiet.at_ns for quiet in self.quiet.values()) / 1e9)
         window = next((p.window_ns for p in self._window.probes.values()), 0) if self._window is not None else 0
-        return Picture(rows, view, tuple(reversed(self._log)), age, self._quiet_left_s(needed), (window or 0) / 1e9)
+        return MonitorView(rows, view, tuple(reversed(self._log)), age, self._quiet_left_s(needed), (window or 0) / 1e9)
 
     def _quiet_left_s(self, needed: Sequence[str]) -> float | None:
         """Until the base of all that are ``needed`` is there; None while an aggressor may be at work."""
@@ -220,24 +222,26 @@ class Scope:
         return known[1]
 
     def _role(self, name: str) -> Role | None:
-        probe = self.bench.probe(name)
+        probe = self.probe_set.probe(name)
         return None if probe is None else probe.role
 
     def _remember(self, now: Snapshot) -> None:
         self._history.move_to(now.at_ns, None if self._last is None else self._last.at_ns)
-        for number, probe in enumerate(self.bench.probes):
+        for number, probe in enumerate(self.probe_set.probes):
             part = now.probes[probe.name]
             flight = part.in_flight
             age = flight.age_ns if flight is not None and flight.age_ns >= 20 * MS else None
-            lanes = [Lane(phase) for phase in _MEASURED if Lane(phase) in part.lanes]
-            counts = sum((part.lanes[lane].counts for lane in lanes), np.zeros(1, dtype=np.uint64))
-            if self._last is not None and lanes:
+            channels = [Channel(phase) for phase in _MEASURED if Channel(phase) in part.channels]
+            counts = sum((part.channels[channel].counts for channel in channels), np.zeros(1, dtype=np.uint64))
+            if self._last is not None and channels:
                 before = self._last.probes[probe.name]
-                counts = counts - sum((before.lanes[lane].counts for lane in lanes), np.zeros(1, dtype=np.uint64))
+                counts = counts - sum(
+                    (before.channels[channel].counts for channel in channels), np.zeros(1, dtype=np.uint64)
+                )
                 self._history.add(number, counts, age)
 
     def _switches(self, now: Snapshot) -> None:
-        for probe in self.bench.probes:
+        for probe in self.probe_set.probes:
             on = now.probes[probe.name].on
             before = self._was_on.get(probe.name)
             if before is not None and before != on and probe.role is Role.AGGRESSOR:
@@ -246,8 +250,8 @@ class Scope:
 
     def _busy(self, now: Snapshot) -> bool:
         """Whether an aggressor may still be at work."""
-        parts = [now.probes[probe.name] for probe in self.bench.probes if probe.role is Role.AGGRESSOR]
-        return any(part.on or part.state is State.RUNNING or part.in_flight is not None for part in parts)
+        parts = [now.probes[probe.name] for probe in self.probe_set.probes if probe.role is Role.AGGRESSOR]
+        return any(part.on or part.state is ProbeState.RUNNING or part.in_flight is not None for part in parts)
 
     def _needs_quiet(self, part: ProbeSnapshot) -> bool:
         return part.on and part.error is None and part.name not in self.quiet
@@ -260,7 +264,7 @@ class Scope:
             return
         if self._calm_since_ns is None:
             self._calm_since_ns = now.at_ns
-        for probe in self.bench.probes:
+        for probe in self.probe_set.probes:
             part = now.probes[probe.name]
             if probe.role is Role.AGGRESSOR or not self._needs_quiet(part):
                 self._gathering.pop(probe.name, None)
@@ -269,10 +273,10 @@ class Scope:
             if begun is None:
                 # First calls are slow and no part of quiet.
                 since = max(self._calm_since_ns, part.on_since_ns or now.at_ns)
-                if part.turns and now.at_ns - since >= _SETTLE_NS:
+                if part.iterations and now.at_ns - since >= _SETTLE_NS:
                     self._gathering[probe.name] = part
-            elif part.at_ns - begun.at_ns >= self._quiet_ns and part.turns - begun.turns >= ENOUGH_CALLS:
-                self.quiet[probe.name] = Quiet(part.minus(begun).lanes, now.at_ns)
+            elif part.at_ns - begun.at_ns >= self._quiet_ns and part.iterations - begun.iterations >= ENOUGH_CALLS:
+                self.quiet[probe.name] = Quiet(part.minus(begun).channels, now.at_ns)
                 del self._gathering[probe.name]
 
     def _slide(self, now: Snapshot) -> None:
@@ -284,7 +288,7 @@ class Scope:
     def _judge(self, now: Snapshot, wall_s: float) -> None:
         if self._window is None:
             return
-        on = [probe for probe in self.bench.probes if self._window.probes[probe.name].on]
+        on = [probe for probe in self.probe_set.probes if self._window.probes[probe.name].on]
         self._verdicts = judge([self._seen(probe, self._window.probes[probe.name]) for probe in on])
         present = {(v.probe, v.phase): v for v in reversed(self._verdicts) if v.kind in _TOLD}
         for key, found in present.items():
@@ -313,22 +317,22 @@ class Scope:
 
     def _onset(self, found: Verdict, now: Snapshot) -> str:
         """After what it began: the first slow call that followed the last switch, where the ring still holds it."""
-        aggressors = [p for p in self.bench.probes if p.role is Role.AGGRESSOR and now.probes[p.name].on]
+        aggressors = [p for p in self.probe_set.probes if p.role is Role.AGGRESSOR and now.probes[p.name].on]
         part, quiet = now.probes[found.probe], self.quiet.get(found.probe)
         if not aggressors or quiet is None or found.phase is None or found.kind == "host":
             return ""
         newest = max(aggressors, key=lambda probe: now.probes[probe.name].on_since_ns)
         since = now.probes[newest.name].on_since_ns
-        lane = Lane(found.phase)
+        channel = Channel(found.phase)
         began: list[int] = []
         if part.in_flight is not None and part.in_flight.age_ns >= IN_FLIGHT_NS:
             began.append(part.in_flight.since_ns)
-        if lane in part.lanes and lane in quiet.lanes and len(part.ring):
-            border = STALLED * (quiet.lanes[lane].percentile(99) or 0.0)
-            of_lane = part.ring[part.ring[:, 1] == list(part.lanes).index(lane)]
-            slow = of_lane[(of_lane[:, 2] > border) & (of_lane[:, 0] > since)]
+        if channel in part.channels and channel in quiet.channels and len(part.ring):
+            border = STALLED * (quiet.channels[channel].percentile(99) or 0.0)
+            of_channel = part.ring[part.ring[:, 1] == list(part.channels).index(channel)]
+            slow = of_channel[(of_channel[:, 2] > border) & (of_channel[:, 0] > since)]
             began.extend((slow[:1, 0] - slow[:1, 2]).tolist())
-            if len(of_lane) and of_lane[0, 0] - of_lane[0, 2] > since:
+            if len(of_channel) and of_channel[0, 0] - of_channel[0, 2] > since:
                 # The ring does not reach back to the switch, so an earlier slow call may be missing from it.
                 return ""
         if not began or min(began) - since > 5_000 * MS:
@@ -343,9 +347,9 @@ class Scope:
         return Seen(
             # Its pace may have been changed since the bench was made.
             probe=probe if probe.period_ns == part.period_ns else replace(probe, period_ns=part.period_ns),
-            lanes=part.lanes,
-            quiet=() if quiet is None else (quiet.lanes,),
-            calls=part.turns,
+            channels=part.channels,
+            quiet=() if quiet is None else (quiet.channels,),
+            calls=part.iterations,
             # Switched on a moment ago, it had no whole window yet.
             window_ns=min(part.window_ns or 0, max(part.at_ns - part.on_since_ns, 0)) if part.on_since_ns else 0,
             in_flight_ns=None if flight is None else flight.age_ns,
@@ -353,8 +357,8 @@ class Scope:
             error=self._errors.get(probe.name),
         )
 
-    def _row(self, probe: Probe) -> Row:
-        row = Row(probe.name, probe.title, probe.role, False, "off", "dim", period_ns=probe.period_ns)
+    def _row(self, probe: Probe) -> ProbeRow:
+        row = ProbeRow(probe.name, probe.title, probe.role, False, "off", "dim", period_ns=probe.period_ns)
         if self._last is None and self._window is None:
             return row
         part = (self._window or self._last).probes[probe.name]  # type: ignore[union-attr]
@@ -370,11 +374,11 @@ class Scope:
             return replace(row, state="starting", mark="dim")
         own = next((found for found in self._verdicts if found.probe == probe.name), None)
         phase = own.phase if own is not None and own.phase is not None else Phase.CALL
-        live = part.lanes.get(Lane(phase), Histogram.empty())
+        live = part.channels.get(Channel(phase), Histogram.empty())
         flight = part.in_flight
         row = replace(
             row,
-            calls_per_s=part.turns / (part.window_ns / 1e9) if part.window_ns else None,
+            calls_per_s=part.iterations / (part.window_ns / 1e9) if part.window_ns else None,
             phase=phase,
             p50_us=_us(live.percentile(50)),
             p99_us=_us(live.percentile(99)),
@@ -382,7 +386,7 @@ class Scope:
             in_flight_op=op_name(probe.program.ops[flight.op]) if flight is not None else None,
         )
         if probe.role is Role.AGGRESSOR:
-            at_work = part.proof > 0 if probe.program.proof is not None else part.turns > 0 or flight is not None
+            at_work = part.proof > 0 if probe.program.proof is not None else part.iterations > 0 or flight is not None
             return replace(row, state="running" if at_work else "no proof", mark="" if at_work else "warn")
         quiet = self.quiet.get(probe.name)
         if quiet is None:
@@ -390,7 +394,7 @@ class Scope:
         loud = own is not None and own.kind != "quiet"
         quantile = own.quantile if own is not None and loud and own.quantile != "in-flight" else "p50"
         q = 99.0 if quantile == "p99" else 50.0
-        before, now_ns = quiet.lanes.get(Lane(phase), Histogram.empty()).percentile(q), live.percentile(q)
+        before, now_ns = quiet.channels.get(Channel(phase), Histogram.empty()).percentile(q), live.percentile(q)
         if row.in_flight_us is not None:
             now_ns = max(now_ns or 0.0, row.in_flight_us * 1000)
         ratio = now_ns / max(before, 1.0) if now_ns is not None and before is not None else None
@@ -400,25 +404,27 @@ class Scope:
         state, mark = _STATES.get(own.kind, ("n/a", "dim")) if own is not None else ("n/a", "dim")
         return replace(row, ratio=ratio, quantile=quantile, state=state, mark=mark)
 
-    def _focus(self, number: int, row: Row, columns: int, span_s: float) -> FocusView:
-        probe = self.bench.probes[number]
+    def _focus(self, number: int, row: ProbeRow, columns: int, span_s: float) -> FocusView:
+        probe = self.probe_set.probes[number]
         slots = max(1, round(span_s * 1e9 / SLOT_NS / max(columns, 1)))
         heat, ages, looked, first = self._history.columns(number, columns, slots)
         marks = tuple(
             (at // SLOT_NS // slots - first, words) for at, words in self._marks if at // SLOT_NS // slots >= first
         )
-        lanes: tuple[LaneView, ...] = ()
+        channels: tuple[ChannelView, ...] = ()
         if self._window is not None:
             part = self._window.probes[probe.name]
             quiet = self.quiet.get(probe.name)
-            shown = [Lane(phase) for phase in _SHOWN] + [lane for lane in part.lanes if lane.label]
-            base = {} if quiet is None else quiet.lanes
-            lanes = tuple(
-                LaneView(lane.phase, lane.label, part.lanes[lane], base.get(lane), part.first_ns.get(lane))
-                for lane in shown
-                if lane in part.lanes
+            shown = [Channel(phase) for phase in _SHOWN] + [channel for channel in part.channels if channel.label]
+            base = {} if quiet is None else quiet.channels
+            channels = tuple(
+                ChannelView(
+                    channel.phase, channel.label, part.channels[channel], base.get(channel), part.first_ns.get(channel)
+                )
+                for channel in shown
+                if channel in part.channels
             )
-        return FocusView(row, lanes, heat, ages, marks, slots * SLOT_NS / 1e9, first, looked)
+        return FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, looked)
 
 
 def _worse(found: Verdict, told: Verdict) -> bool:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
-from stallprobes.live.analyzer import Scope
-from stallprobes.live.observation import READY, SIM, Bench, EngineStatus, Frame
+from stallprobes.live.analyzer import Analyzer
+from stallprobes.live.observation import READY, SIM, EngineStatus, Observation, ProbeSet
 from stallprobes.live.recording import Recorder
 from stallprobes.machine.telemetry import Telemetry
 from stallprobes.model import Role
@@ -21,7 +21,7 @@ _AFTER_S = 2.0
 
 
 def capture(
-    bench: Bench,
+    probe_set: ProbeSet,
     path: Path,
     *,
     options: Options,
@@ -29,8 +29,8 @@ def capture(
     uuid: str | None = None,
     wall_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> Scope:
-    """Record ``bench`` to ``path``: quiet until it is measured, ``seconds`` with all aggressors on, 2 s without.
+) -> Analyzer:
+    """Record ``probe_set`` to ``path``: quiet until it is measured, ``seconds`` with all aggressors on, 2 s without.
 
     ``uuid`` names the GPU whose NVML values are recorded too. ``wall_s`` is the time of day to begin at, in place of
     the real one. ``stop`` is asked every tenth of a second. Returns the scope that saw it all.
@@ -39,24 +39,24 @@ def capture(
     """
     recorder = Recorder(path)
     telemetry = None
-    session = Session(bench.probes, backend=bench.backend, options=options)
+    session = Session(probe_set.probes, backend=probe_set.backend, options=options)
     try:
         info = session.start()
-        if bench.backend == SIM:
+        if probe_set.backend == SIM:
             facts = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
-            bench = replace(bench, gpu=str(info.get("gpu")).removesuffix(" (SIMULATED)"), facts=facts)
+            probe_set = replace(probe_set, gpu=str(info.get("gpu")).removesuffix(" (SIMULATED)"), facts=facts)
         if uuid is not None:
             telemetry = Telemetry(uuid)
             telemetry.start()
-        taker = _Taker(session, bench, recorder, telemetry, wall_s, stop)
-        aggressors = [probe.name for probe in bench.probes if probe.role is Role.AGGRESSOR]
-        session.set_running([probe.name for probe in bench.probes if probe.role is not Role.AGGRESSOR])
-        taker.take(_LONGEST_QUIET_S, until=lambda: not taker.scope.quiet_missing)
+        taker = _Taker(session, probe_set, recorder, telemetry, wall_s, stop)
+        aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
+        session.set_running([probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR])
+        taker.take(_LONGEST_QUIET_S, until=lambda: not taker.analyzer.quiet_missing)
         session.set_running(dict.fromkeys(aggressors, True))
         taker.take(seconds)
         session.set_running(dict.fromkeys(aggressors, False))
         taker.take(_AFTER_S)
-        return taker.scope
+        return taker.analyzer
     finally:
         if telemetry is not None:
             telemetry.stop()
@@ -70,15 +70,15 @@ class _Taker:
     def __init__(
         self,
         session: Session,
-        bench: Bench,
+        probe_set: ProbeSet,
         recorder: Recorder,
         telemetry: Telemetry | None,
         wall_s: float | None,
         stop: Callable[[], bool],
     ) -> None:
-        self.scope = Scope(bench)
+        self.analyzer = Analyzer(probe_set)
         self._session = session
-        self._bench = bench
+        self._probe_set = probe_set
         self._recorder = recorder
         self._telemetry = telemetry
         self._shift_s: float | None = None
@@ -94,15 +94,15 @@ class _Taker:
             snapshot = self._session.snapshot()
             if self._shift_s is None:
                 self._shift_s = (time.time() if self._wall_s is None else self._wall_s) - snapshot.at_ns / 1e9
-            frame = Frame(
+            observation = Observation(
                 wall_s=snapshot.at_ns / 1e9 + self._shift_s,
-                bench=self._bench,
+                probe_set=self._probe_set,
                 engine=EngineStatus(READY),
                 snapshot=snapshot,
                 telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
                 troubles=self._session.troubles(),
             )
-            self.scope.feed(frame)
-            self._recorder.put_patiently(frame, self.scope.quiet)
+            self.analyzer.feed(observation)
+            self._recorder.put_patiently(observation, self.analyzer.quiet)
             if until():
                 return

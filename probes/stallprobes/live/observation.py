@@ -24,7 +24,7 @@ REFUSED = "refused"
 
 
 @dataclass(frozen=True)
-class Bench:
+class ProbeSet:
     """The probes that stand ready together, and on what.
 
     ``pattern`` and ``variant`` are "" for probes chosen one by one. ``gpu`` is the GPU in words, ``more_gpus`` those
@@ -62,7 +62,7 @@ class EngineStatus:
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class Observation:
     """All that was known at one moment. ``wall_s`` is seconds since 1970 (UTC).
 
     ``held`` are aggressors that are switched on but wait until quiet is measured. ``others`` are processes of others
@@ -70,7 +70,7 @@ class Frame:
     """
 
     wall_s: float
-    bench: Bench
+    probe_set: ProbeSet
     engine: EngineStatus
     snapshot: Snapshot | None = None
     telemetry: TelemetrySnapshot | None = None

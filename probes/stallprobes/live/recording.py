@@ -23,18 +23,18 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stallprobes.engine.backend import Trouble
-from stallprobes.engine.board import EngineState, InFlight, ProbeErrorCode, ProbeSnapshot, Snapshot, State
+from stallprobes.engine.board import EngineState, InFlight, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.live.analyzer import Quiet
-from stallprobes.live.observation import Bench, EngineStatus, Frame
+from stallprobes.live.observation import EngineStatus, Observation, ProbeSet
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import Reading, TelemetrySnapshot
-from stallprobes.model import Lane, Op, Phase, Probe, Program, Role, Word
+from stallprobes.model import Channel, Op, Phase, Probe, Program, Role, Word
 
 FORMAT = "stallscope.recording"
 VERSION = 1
 
-_FRAME = b'{"f":{"w":'
+_OBSERVATION = b'{"f":{"w":'
 _QUEUE = 100
 _NO_RING = np.zeros((0, 3), dtype=np.int64)
 
@@ -59,20 +59,20 @@ class Recorder:
             raise RecordingError(f"{path} is there already; a recording never overwrites") from None
         except OSError as error:
             raise RecordingError(f"{path} cannot be written: {error.strerror}") from error
-        self._queue: queue.Queue[tuple[Frame, Mapping[str, Quiet]] | None] = queue.Queue(_QUEUE)
+        self._queue: queue.Queue[tuple[Observation, Mapping[str, Quiet]] | None] = queue.Queue(_QUEUE)
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
-    def put(self, frame: Frame, quiet: Mapping[str, Quiet]) -> None:
+    def put(self, observation: Observation, quiet: Mapping[str, Quiet]) -> None:
         """Record a frame and the quiet bases known with it. Never waits; ``dropped`` counts what did not fit."""
         try:
-            self._queue.put_nowait((frame, dict(quiet)))
+            self._queue.put_nowait((observation, dict(quiet)))
         except queue.Full:
             self.dropped += 1
 
-    def put_patiently(self, frame: Frame, quiet: Mapping[str, Quiet]) -> None:
+    def put_patiently(self, observation: Observation, quiet: Mapping[str, Quiet]) -> None:
         """Record a frame, and wait where the disk is slower."""
-        self._queue.put((frame, dict(quiet)))
+        self._queue.put((observation, dict(quiet)))
 
     def close(self, seconds: float = 1.0) -> None:
         """Write what is still queued, for at most ``seconds``."""
@@ -99,23 +99,25 @@ class _Writer:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._zlib = zlib.compressobj(6)
-        self._bench: Bench | None = None
+        self._probe_set: ProbeSet | None = None
         self._quiet: dict[str, Quiet] = {}
         self._before: Snapshot | None = None
         head = {"format": FORMAT, "version": VERSION, "begun_s": time.time()}
         file.write(json.dumps(head).encode() + b"\n")
         file.flush()
 
-    def write(self, frame: Frame, quiet: Mapping[str, Quiet]) -> None:
-        if frame.bench is not self._bench:
-            self._bench, self._before, self._quiet = frame.bench, None, {}
-            self._line({"bench": _bench_out(frame.bench)})
+    def write(self, observation: Observation, quiet: Mapping[str, Quiet]) -> None:
+        if observation.probe_set is not self._probe_set:
+            self._probe_set, self._before, self._quiet = observation.probe_set, None, {}
+            self._line({"bench": _probe_set_out(observation.probe_set)})
         if {name: id(base) for name, base in quiet.items()} != {name: id(base) for name, base in self._quiet.items()}:
             self._quiet = dict(quiet)
-            self._line({"quiet": {name: [base.at_ns, _lanes_out(base.lanes, None)] for name, base in quiet.items()}})
-        self._line({"f": _frame_out(frame, self._before)})
-        if frame.snapshot is not None:
-            self._before = frame.snapshot
+            self._line(
+                {"quiet": {name: [base.at_ns, _channels_out(base.channels, None)] for name, base in quiet.items()}}
+            )
+        self._line({"f": _observation_out(observation, self._before)})
+        if observation.snapshot is not None:
+            self._before = observation.snapshot
 
     def finish(self) -> None:
         self._file.write(self._zlib.flush(zlib.Z_FINISH))
@@ -133,7 +135,7 @@ class _Place:
 
     line: int
     wall_s: float
-    bench: int
+    probe_set: int
     quiet: int | None
 
 
@@ -156,7 +158,7 @@ class Recording:
         self._lines = list(_sound(text.split(b"\n")[:-1]))
         self.cut_off |= len(self._lines) < text.count(b"\n")
         self._places = list(self._index())
-        self._benches: dict[int, Bench] = {}
+        self._probe_sets: dict[int, ProbeSet] = {}
         self._quiets: dict[int, dict[str, Quiet]] = {}
         if not self._places:
             raise RecordingError(f"{path} holds no frame")
@@ -194,22 +196,24 @@ class Recording:
 
     def _quiet_of(self, line: int) -> dict[str, Quiet]:
         return {
-            name: Quiet({lane: hist for lane, hist, _ in _lanes_in(lanes)}, at_ns)
-            for name, (at_ns, lanes) in json.loads(self._lines[line])["quiet"].items()
+            name: Quiet({channel: hist for channel, hist, _ in _channels_in(channels)}, at_ns)
+            for name, (at_ns, channels) in json.loads(self._lines[line])["quiet"].items()
         }
 
-    def play(self, number: int = 0) -> Iterator[Frame]:
+    def play(self, number: int = 0) -> Iterator[Observation]:
         """The frames from ``number`` on. Their histograms count from there; only differences mean anything."""
         before: Snapshot | None = None
-        bench_line = -1
+        probe_set_line = -1
         for place in self._places[number:]:
-            if place.bench != bench_line:
-                bench_line, before = place.bench, None
-                if bench_line not in self._benches:
-                    self._benches[bench_line] = _bench_in(json.loads(self._lines[bench_line])["bench"])
-            frame = _frame_in(json.loads(self._lines[place.line])["f"], self._benches[bench_line], before)
-            before = frame.snapshot or before
-            yield frame
+            if place.probe_set != probe_set_line:
+                probe_set_line, before = place.probe_set, None
+                if probe_set_line not in self._probe_sets:
+                    self._probe_sets[probe_set_line] = _probe_set_in(json.loads(self._lines[probe_set_line])["bench"])
+            observation = _observation_in(
+                json.loads(self._lines[place.line])["f"], self._probe_sets[probe_set_line], before
+            )
+            before = observation.snapshot or before
+            yield observation
 
     def _check(self, head: bytes) -> None:
         try:
@@ -225,13 +229,13 @@ class Recording:
             )
 
     def _index(self) -> Iterator[_Place]:
-        bench, quiet = -1, None
+        probe_set, quiet = -1, None
         for number, line in enumerate(self._lines):
-            if line.startswith(_FRAME):
-                if bench >= 0:
-                    yield _Place(number, float(line[len(_FRAME) : line.index(b",")]), bench, quiet)
+            if line.startswith(_OBSERVATION):
+                if probe_set >= 0:
+                    yield _Place(number, float(line[len(_OBSERVATION) : line.index(b",")]), probe_set, quiet)
             elif line.startswith(b'{"bench"'):
-                bench, quiet = number, None
+                probe_set, quiet = number, None
             elif line.startswith(b'{"quiet"'):
                 quiet = number
 
@@ -256,17 +260,17 @@ def _sound(lines: list[bytes]) -> Iterator[bytes]:
         yield text
 
 
-def _bench_out(bench: Bench) -> dict[str, Any]:
+def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
     return {
-        "title": bench.title,
-        "backend": bench.backend,
-        "gpu": bench.gpu,
-        "more_gpus": bench.more_gpus,
-        "facts": bench.facts,
-        "pattern": bench.pattern,
-        "variant": bench.variant,
-        "watch": bench.watch,
-        "why_simulated": bench.why_simulated,
+        "title": probe_set.title,
+        "backend": probe_set.backend,
+        "gpu": probe_set.gpu,
+        "more_gpus": probe_set.more_gpus,
+        "facts": probe_set.facts,
+        "pattern": probe_set.pattern,
+        "variant": probe_set.variant,
+        "watch": probe_set.watch,
+        "why_simulated": probe_set.why_simulated,
         "probes": [
             {
                 "name": probe.name,
@@ -279,18 +283,18 @@ def _bench_out(bench: Bench) -> dict[str, Any]:
                 "proof": probe.program.proof is not None,
                 "ops": [[op.fn, op.phase, op.label] for op in probe.program.ops],
             }
-            for probe in bench.probes
+            for probe in probe_set.probes
         ],
     }
 
 
-def _bench_in(told: Mapping[str, Any]) -> Bench:
+def _probe_set_in(told: Mapping[str, Any]) -> ProbeSet:
     # What a later version tells beside that is not for this one.
-    names = {field.name for field in dataclasses.fields(Bench)} - {"probes"}
+    names = {field.name for field in dataclasses.fields(ProbeSet)} - {"probes"}
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in told.items() if key in names
     }
-    return Bench(probes=tuple(_probe_in(probe) for probe in told["probes"]), **fields)
+    return ProbeSet(probes=tuple(_probe_in(probe) for probe in told["probes"]), **fields)
 
 
 def _probe_in(told: Mapping[str, Any]) -> Probe:
@@ -301,45 +305,45 @@ def _probe_in(told: Mapping[str, Any]) -> Probe:
     return Probe(role=Role(told["role"]), program=program, **{name: told[name] for name in names})
 
 
-def _lanes_out(lanes: Mapping[Lane, Histogram], before: Mapping[Lane, Histogram] | None) -> list[Any]:
+def _channels_out(channels: Mapping[Channel, Histogram], before: Mapping[Channel, Histogram] | None) -> list[Any]:
     out = []
-    for lane, hist in lanes.items():
-        counts = hist.counts if before is None else hist.counts - before[lane].counts
+    for channel, hist in channels.items():
+        counts = hist.counts if before is None else hist.counts - before[channel].counts
         used = np.flatnonzero(counts)
         pairs = np.stack((used, counts[used].astype(np.int64)), axis=1).ravel().tolist()
-        out.append([lane.phase, lane.label, hist.max_ns, pairs])
+        out.append([channel.phase, channel.label, hist.max_ns, pairs])
     return out
 
 
-def _lanes_in(told: list[Any]) -> Iterator[tuple[Lane, Histogram, int]]:
+def _channels_in(told: list[Any]) -> Iterator[tuple[Channel, Histogram, int]]:
     for phase, label, max_ns, pairs in told:
         counts = np.zeros(BUCKETS, dtype=np.uint64)
         counts[pairs[::2]] = pairs[1::2]
-        yield Lane(Phase(phase), label), Histogram(counts, max_ns), max_ns
+        yield Channel(Phase(phase), label), Histogram(counts, max_ns), max_ns
 
 
-def _frame_out(frame: Frame, before: Snapshot | None) -> dict[str, Any]:
+def _observation_out(observation: Observation, before: Snapshot | None) -> dict[str, Any]:
     out: dict[str, Any] = {
-        "w": round(frame.wall_s, 4),
-        "e": [frame.engine.state, round(frame.engine.age_s, 2), frame.engine.sentence],
+        "w": round(observation.wall_s, 4),
+        "e": [observation.engine.state, round(observation.engine.age_s, 2), observation.engine.sentence],
     }
-    if frame.held:
-        out["held"] = sorted(frame.held)
-    if frame.others:
-        out["others"] = frame.others
-    if frame.troubles:
-        out["troubles"] = [[t.probe, t.op, t.code, t.text, t.fatal] for t in frame.troubles]
-    if frame.telemetry is not None:
-        out["nvml"] = _telemetry_out(frame.telemetry)
-    if frame.snapshot is not None:
-        out["s"] = _snapshot_out(frame.snapshot, before)
+    if observation.held:
+        out["held"] = sorted(observation.held)
+    if observation.others:
+        out["others"] = observation.others
+    if observation.troubles:
+        out["troubles"] = [[t.probe, t.op, t.code, t.text, t.fatal] for t in observation.troubles]
+    if observation.telemetry is not None:
+        out["nvml"] = _telemetry_out(observation.telemetry)
+    if observation.snapshot is not None:
+        out["s"] = _snapshot_out(observation.snapshot, before)
     return out
 
 
-def _frame_in(told: Mapping[str, Any], bench: Bench, before: Snapshot | None) -> Frame:
-    return Frame(
+def _observation_in(told: Mapping[str, Any], probe_set: ProbeSet, before: Snapshot | None) -> Observation:
+    return Observation(
         wall_s=told["w"],
-        bench=bench,
+        probe_set=probe_set,
         engine=EngineStatus(*told["e"]),
         snapshot=_snapshot_in(told["s"], before) if "s" in told else None,
         telemetry=_telemetry_in(told["nvml"]) if "nvml" in told else None,
@@ -381,12 +385,20 @@ def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]
     for name, part in snapshot.probes.items():
         flight, error = part.in_flight, part.error
         probes[name] = [
-            [int(part.state), int(part.on), part.turns, part.on_since_ns, part.heartbeat_ns, part.missed, part.proof],
+            [
+                int(part.state),
+                int(part.on),
+                part.iterations,
+                part.on_since_ns,
+                part.heartbeat_ns,
+                part.missed,
+                part.proof,
+            ],
             part.period_ns,
-            None if flight is None else [flight.op, flight.since_ns, flight.age_ns, flight.intended_ns],
+            None if flight is None else [flight.op, flight.since_ns, flight.age_ns, flight.due_ns],
             None if error is None else [error.code, error.op, error.at_ns],
-            _lanes_out(part.lanes, None if before is None else before.probes[name].lanes),
-            [part.first_ns.get(lane) for lane in part.lanes],
+            _channels_out(part.channels, None if before is None else before.probes[name].channels),
+            [part.first_ns.get(channel) for channel in part.channels],
         ]
     return {
         "at": snapshot.at_ns,
@@ -398,19 +410,19 @@ def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]
 
 def _snapshot_in(told: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
     probes = {}
-    for name, (words, period_ns, flight, error, lanes, first) in told["p"].items():
-        state, on, turns, on_since_ns, heartbeat_ns, missed, proof = words
-        seen: dict[Lane, Histogram] = {}
-        for lane, hist, max_ns in _lanes_in(lanes):
-            earlier = None if before is None else before.probes[name].lanes[lane].counts
-            seen[lane] = hist if earlier is None else Histogram(hist.counts + earlier, max_ns)
+    for name, (words, period_ns, flight, error, channels, first) in told["p"].items():
+        state, on, iterations, on_since_ns, heartbeat_ns, missed, proof = words
+        seen: dict[Channel, Histogram] = {}
+        for channel, hist, max_ns in _channels_in(channels):
+            earlier = None if before is None else before.probes[name].channels[channel].counts
+            seen[channel] = hist if earlier is None else Histogram(hist.counts + earlier, max_ns)
         probes[name] = ProbeSnapshot(
             name=name,
             at_ns=told["at"],
             window_ns=None,
-            state=State(state),
+            state=ProbeState(state),
             on=bool(on),
-            turns=turns,
+            iterations=iterations,
             on_since_ns=on_since_ns,
             heartbeat_ns=heartbeat_ns,
             in_flight=None if flight is None else InFlight(*flight),
@@ -418,7 +430,7 @@ def _snapshot_in(told: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
             missed=missed,
             proof=proof,
             period_ns=period_ns,
-            lanes=seen,
+            channels=seen,
             first_ns=dict(zip(seen, first, strict=True)),
             ring=_NO_RING,
             ring_head=0,

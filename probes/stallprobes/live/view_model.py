@@ -16,7 +16,7 @@ from stallprobes.verdicts.rules import Verdict
 
 
 @dataclass(frozen=True)
-class Row:
+class ProbeRow:
     """One probe in the list.
 
     ``state`` is in words; ``mark`` is how bad that is: "good", "warn", "bad", "dim" or "". ``phase`` is the one the
@@ -63,7 +63,7 @@ class LogEntry:
 
 
 @dataclass(frozen=True)
-class LaneView:
+class ChannelView:
     """One histogram of the focused probe, and the same in quiet; ``label`` is one op's share of the phase. ``first_ns``
     is the value of the very first call, which no histogram holds."""
 
@@ -81,8 +81,8 @@ class FocusView:
     of their time; ``marks`` the column and the words of each switch; ``column_s`` the width of a column in seconds,
     ``first`` the running number of the first one."""
 
-    row: Row
-    lanes: tuple[LaneView, ...] = ()
+    row: ProbeRow
+    channels: tuple[ChannelView, ...] = ()
     heat: NDArray[np.uint32] = field(default_factory=lambda: np.zeros((0, BINS), dtype=np.uint32))
     ages_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     marks: tuple[tuple[int, str], ...] = ()
@@ -92,7 +92,7 @@ class FocusView:
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class MonitorView:
     """Everything the monitor draws besides header and NVML.
 
     ``quiet_age_s`` is the age of the oldest quiet base, None while it is not measured; ``quiet_left_s`` for how many
@@ -100,32 +100,32 @@ class Picture:
     figures are of.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ProbeRow, ...]
     focus: FocusView | None
     log: tuple[LogEntry, ...]
     quiet_age_s: float | None
     quiet_left_s: float | None
     window_s: float
 
-    def row(self, name: str) -> Row | None:
+    def row(self, name: str) -> ProbeRow | None:
         """The row of a probe, None when it has none."""
         return next((row for row in self.rows if row.name == name), None)
 
 
-def stale(picture: Picture, state: str) -> Picture:
+def stale(monitor_view: MonitorView, state: str) -> MonitorView:
     """The picture with every probe that was on said to be ``state``: its figures are the last ones seen."""
-    rows = tuple(replace(row, state=state, mark="dim") if row.on else row for row in picture.rows)
-    focus = picture.focus
+    rows = tuple(replace(row, state=state, mark="dim") if row.on else row for row in monitor_view.rows)
+    focus = monitor_view.focus
     if focus is not None:
         focus = replace(focus, row=next((row for row in rows if row.name == focus.row.name), focus.row))
-    return replace(picture, rows=rows, focus=focus)
+    return replace(monitor_view, rows=rows, focus=focus)
 
 
-def report_text(picture: Picture, head: Sequence[str]) -> str:
+def report_text(monitor_view: MonitorView, head: Sequence[str]) -> str:
     """The picture as plain text to paste somewhere: ``head`` lines, a table, the log."""
     lines = [*head, ""]
     table = [("probe", "state", "calls/s", "phase", "p50", "p99", "x quiet")]
-    for row in picture.rows:
+    for row in monitor_view.rows:
         table.append(
             (
                 row.title,
@@ -140,5 +140,5 @@ def report_text(picture: Picture, head: Sequence[str]) -> str:
     widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
     lines.append("")
-    lines += [entry.text for entry in picture.log] or ["No verdict: every measured probe is quiet."]
+    lines += [entry.text for entry in monitor_view.log] or ["No verdict: every measured probe is quiet."]
     return "\n".join(lines) + "\n"

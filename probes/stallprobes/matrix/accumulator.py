@@ -9,25 +9,25 @@ from stallprobes.catalog import cause
 from stallprobes.engine.board import ProbeSnapshot
 from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix.matrix import Cell, Repeat, Status, merged
-from stallprobes.matrix.plan import Disturbance, Victim
-from stallprobes.model import Lane, Phase, Probe, Role, op_name
+from stallprobes.matrix.plan import AggressorSet, VictimProbe
+from stallprobes.model import Channel, Phase, Probe, Role, op_name
 from stallprobes.units import duration, times
 from stallprobes.verdicts.rules import ENOUGH_CALLS, STALLED, TAIL_NS, TAIL_SHARE, Seen, Verdict, judge, severity
 
 # A cell whose other repeats were spoilt is still one with this many; with fewer asked for, with all of them.
 LEAST_REPEATS = 2
 
-_DUE = Lane(Phase.INTENDED)
+_DUE = Channel(Phase.DUE)
 
-LaneMap = Mapping[Lane, Histogram]
+ChannelMap = Mapping[Channel, Histogram]
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
     """A victim's histograms over ``window_ns`` with the host control's, and a call that had not returned at its end."""
 
-    lanes: LaneMap
-    host: LaneMap
+    channels: ChannelMap
+    host: ChannelMap
     calls: int
     window_ns: int
     in_flight_ns: int | None = None
@@ -35,13 +35,13 @@ class Window:
     spoilt: str | None = None
 
 
-def window(probe: Probe, part: ProbeSnapshot, host: LaneMap, spoilt: str | None = None) -> Window:
+def window(probe: Probe, part: ProbeSnapshot, host: ChannelMap, spoilt: str | None = None) -> Window:
     """The window that ``part``, a difference of two looks at ``probe``, is."""
     flight = part.in_flight
     return Window(
-        lanes=part.lanes,
+        channels=part.channels,
         host=host,
-        calls=part.turns,
+        calls=part.iterations,
         window_ns=part.window_ns or 0,
         in_flight_ns=None if flight is None else flight.age_ns,
         in_flight_op=None if flight is None else op_name(probe.program.ops[flight.op]),
@@ -50,17 +50,17 @@ def window(probe: Probe, part: ProbeSnapshot, host: LaneMap, spoilt: str | None 
 
 
 @dataclass
-class Tally:
+class CellAccumulator:
     """One cell while it is measured: its good repeats, and why others do not count.
 
     ``hosts``: the host control's histograms beside the aggressors, before them and after them.
     """
 
-    victim: Victim | None
-    disturbance: Disturbance
+    victim: VictimProbe | None
+    aggressor_set: AggressorSet
     repeats: list[Repeat] = field(default_factory=list)
     spoilt: list[str] = field(default_factory=list)
-    hosts: tuple[dict[Lane, Histogram], ...] = field(default_factory=lambda: ({}, {}, {}))
+    hosts: tuple[dict[Channel, Histogram], ...] = field(default_factory=lambda: ({}, {}, {}))
     longest_ns: int | None = None
     longest_op: str | None = None
     status: Status | None = None
@@ -74,7 +74,9 @@ class Tally:
             self.spoilt.append(found)
             return
         self.repeats.append(
-            Repeat(now.lanes, before.lanes, {} if after is None else after.lanes, now.calls, now.window_ns / 1e9)
+            Repeat(
+                now.channels, before.channels, {} if after is None else after.channels, now.calls, now.window_ns / 1e9
+            )
         )
         for total, part in zip(self.hosts, (now, before, after), strict=True):
             if part is not None:
@@ -92,11 +94,11 @@ class Tally:
             return Cell(row, column, Status.INVALID, self.spoilt[-1], tuple(self.repeats))
         victim = host if self.victim is None else self.victim.probe
         seen = self._seen(victim)
-        others = [Seen(probe, {}, (), 1, seen.window_ns) for probe in self.disturbance.probes]
+        others = [Seen(probe, {}, (), 1, seen.window_ns) for probe in self.aggressor_set.probes]
         control = [] if self.victim is None else [self._host(host, seen.window_ns)]
         found = [one for one in judge([seen, *others, *control]) if one.probe == victim.name]
         if not any(severity(one) for one in found):
-            rare = _rare(seen, self.repeats, self.disturbance)
+            rare = _rare(seen, self.repeats, self.aggressor_set)
             found = found if rare is None else [rare]
         return Cell(
             row,
@@ -113,7 +115,7 @@ class Tally:
         quiets = (merged(part.before for part in self.repeats), merged(part.after for part in self.repeats))
         return Seen(
             probe=victim,
-            lanes=merged(part.lanes for part in self.repeats),
+            channels=merged(part.channels for part in self.repeats),
             quiet=tuple(quiet for quiet in quiets if quiet),
             calls=sum(part.calls for part in self.repeats),
             window_ns=round(sum(part.window_s for part in self.repeats) * 1e9),
@@ -136,7 +138,7 @@ def quiet_cell(row: str, column: str, repeats: Sequence[Repeat], others: Sequenc
     return Cell(row, column, Status.OK, None, tuple(repeats))
 
 
-def _rare(one: Seen, repeats: Sequence[Repeat], disturbance: Disturbance) -> Verdict | None:
+def _rare(one: Seen, repeats: Sequence[Repeat], aggressor_set: AggressorSet) -> Verdict | None:
     """Stalls so rare that they are hardly any of the calls made, and yet much of the time.
 
     A victim that calls often makes many fast calls between two stalls. Counted by the calls that were due, those that
@@ -146,18 +148,18 @@ def _rare(one: Seen, repeats: Sequence[Repeat], disturbance: Disturbance) -> Ver
     if one.probe.role is Role.HOST or len(repeats) < LEAST_REPEATS:
         return None
     quiet = merged(part.quiet for part in repeats).get(_DUE, Histogram.empty())
-    before, now = quiet.percentile(99), one.lanes.get(_DUE, Histogram.empty()).percentile(99)
+    before, now = quiet.percentile(99), one.channels.get(_DUE, Histogram.empty()).percentile(99)
     if before is None or now is None or quiet.count < ENOUGH_CALLS:
         return None
     border = int(max(STALLED * before, before + TAIL_NS))
-    showing = sum(part.lanes[_DUE].share_above(border) >= TAIL_SHARE for part in repeats if _DUE in part.lanes)
+    showing = sum(part.channels[_DUE].share_above(border) >= TAIL_SHARE for part in repeats if _DUE in part.channels)
     if now <= border or showing < max(LEAST_REPEATS, len(repeats) - 1):
         return None
-    why, helps = _because(one.probe, disturbance)
+    why, helps = _because(one.probe, aggressor_set)
     change = f"{duration(before / 1000)} → {duration(now / 1000)} ({times(now / before)})"
     return Verdict(
         probe=one.probe.name,
-        phase=Phase.INTENDED,
+        phase=Phase.DUE,
         quantile="p99",
         quiet_us=before / 1000,
         now_us=now / 1000,
@@ -165,13 +167,13 @@ def _rare(one: Seen, repeats: Sequence[Repeat], disturbance: Disturbance) -> Ver
         kind="stalled",
         cause=why,
         sentence=f"{one.probe.title}: few calls are slow, but for so long that of the calls due 1 in 100 or more had "
-        f"to wait: p99 of the time until done {change} while “{disturbance.column.title}” runs. {why}",
+        f"to wait: p99 of the time until done {change} while “{aggressor_set.column.title}” runs. {why}",
         helps=helps,
     )
 
 
-def _because(victim: Probe, disturbance: Disturbance) -> tuple[str, str]:
-    known = [found for probe in disturbance.probes if (found := cause(victim, probe)) is not None]
+def _because(victim: Probe, aggressor_set: AggressorSet) -> tuple[str, str]:
+    known = [found for probe in aggressor_set.probes if (found := cause(victim, probe)) is not None]
     if known:
         return known[0].why, known[0].helps
     return "The catalogue knows no reason for this pair.", "Compare with another driver, and tell its maker."

@@ -11,14 +11,14 @@ from typing import Self
 
 from stallprobes.catalog import Place, entries
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import ProbeSnapshot, State
+from stallprobes.engine.board import ProbeSnapshot, ProbeState
 from stallprobes.engine.session import Session
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine import nvml
 from stallprobes.machine.telemetry import FIELDS, Telemetry
 from stallprobes.matrix.accumulator import Window, window
-from stallprobes.matrix.plan import HOST, Disturbance, Victim, contexts_of
-from stallprobes.model import GREEN, Lane, Phase, Probe
+from stallprobes.matrix.plan import HOST, AggressorSet, VictimProbe, contexts_of
+from stallprobes.model import GREEN, Channel, Phase, Probe
 
 PACE_NS = 50_000
 
@@ -46,7 +46,7 @@ _SPIKE_TIMES = 10
 # They call without a pause and stall nothing, on the simulated GPU for certain, where each of their calls takes as much
 # of the real machine's time as one that matters.
 _CONTROLS, _CONTROL_PACE_NS = ("nvml-poll", "alloc-async"), 100_000
-_CALL = Lane(Phase.CALL)
+_CALL = Channel(Phase.CALL)
 _THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"}
 _WATCH_S = 0.05
 
@@ -68,20 +68,20 @@ class Lengths:
     starve: bool
 
 
-class Bench:
+class CellRunner:
     """A context manager around a session. Victims run one at a time, so that none disturbs another."""
 
     def __init__(
         self,
-        victims: Sequence[Victim],
-        disturbances: Sequence[Disturbance],
+        victims: Sequence[VictimProbe],
+        aggressor_sets: Sequence[AggressorSet],
         backend: str,
         options: Options,
         stop: Callable[[], bool],
     ) -> None:
         self.victims = victims
         self._host = entries()[HOST].probe(period_ns=_HOST_VIRTUAL_PACE_NS if backend == "sim" else _HOST_PACE_NS)
-        probes = [*(one.probe for one in victims), *(probe for one in disturbances for probe in one.probes)]
+        probes = [*(one.probe for one in victims), *(probe for one in aggressor_sets for probe in one.probes)]
         # A green context is a part of the primary one, which is waited for.
         contexts = [context for context in contexts_of(probes) if context != replace(GREEN, device=context.device)]
         self._drains = [
@@ -90,7 +90,7 @@ class Bench:
         ]
         self.session = Session([*probes, self._host, *self._drains], backend=backend, options=options)
         self._virtual = backend == "sim"
-        aggressors = [probe for one in disturbances for probe in one.probes]
+        aggressors = [probe for one in aggressor_sets for probe in one.probes]
         self._paced = [probe.name for probe in aggressors if self._virtual and probe.entry in _CONTROLS]
         rests = (
             (_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S)
@@ -101,7 +101,7 @@ class Bench:
         self._stop = stop
         self._clocks: Telemetry | None = None
         self._calling: str | None = None
-        self._turn_s: dict[str, float] = {}
+        self._iteration_s: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         """Start the engine. Raises what Session.start raises."""
@@ -129,7 +129,7 @@ class Bench:
         """The bench's clock: virtual time on a simulated GPU."""
         return self.session.look([self._host.name], False)[self._host.name].at_ns / 1e9
 
-    def quiet(self, victims: Sequence[Victim], lengths: Lengths, dice: random.Random) -> dict[str, Window]:
+    def quiet(self, victims: Sequence[VictimProbe], lengths: Lengths, dice: random.Random) -> dict[str, Window]:
         """A window of quiet for each victim, by row name."""
         found = {}
         for victim in dice.sample(list(victims), len(victims)):
@@ -138,35 +138,35 @@ class Bench:
         return found
 
     def beside(
-        self, disturbance: Disturbance, victims: Sequence[Victim], lengths: Lengths, dice: random.Random
+        self, aggressor_set: AggressorSet, victims: Sequence[VictimProbe], lengths: Lengths, dice: random.Random
     ) -> dict[str, Window]:
         """A window for each victim beside the disturbance, by row name; when it returns, the GPU has nothing to do.
 
         A window in which an aggressor did not run is spoilt and says so.
         """
-        names = [probe.name for probe in disturbance.probes]
+        names = [probe.name for probe in aggressor_set.probes]
         self.session.set_running(dict.fromkeys(names, True))
-        watch = _Watch(disturbance.probes)
+        watch = _Watch(aggressor_set.probes)
         began = self._await_proof(watch)
         found = {}
         try:
             self._pass(self._settle_s)
-            turn_s = self._turn_s.get(disturbance.column.name, 0.0)
+            iteration_s = self._iteration_s.get(aggressor_set.column.name, 0.0)
             # A slow aggressor's stalls come and go with its turns.
-            wanted = 2 * turn_s if turn_s <= 0.04 else 1.2 * turn_s
+            wanted = 2 * iteration_s if iteration_s <= 0.04 else 1.2 * iteration_s
             seconds = min(max(lengths.window_s, wanted), max(lengths.longest_s, lengths.window_s))
             for victim in dice.sample(list(victims), len(victims)):
                 longest_s = max(_LONGER_S, seconds)
                 found[victim.row.name] = self._window(victim, seconds, longest_s, lengths.calls, lengths.starve, watch)
             self._rest()
-            self._learn(disturbance, watch, began)
+            self._learn(aggressor_set, watch, began)
         finally:
             self.session.set_running(dict.fromkeys(names, False))
         self._drain(names)
         return found
 
     def _window(
-        self, victim: Victim, seconds: float, longest_s: float, calls: int, starve: bool, watch: _Watch | None
+        self, victim: VictimProbe, seconds: float, longest_s: float, calls: int, starve: bool, watch: _Watch | None
     ) -> Window:
         name, host = victim.probe.name, self._host.name
         before, self._calling = self._calling, name
@@ -186,16 +186,20 @@ class Bench:
             passed += step
             end = {**self.session.look([name, host]), **self.session.look(aggressors, False)}
             part = end[name].minus(begin[name])
-            limit = _STARVED_S if starve and part.turns < _STARVED_CALLS else longest_s
-            if part.turns >= calls or passed >= limit - 1e-9:
+            limit = _STARVED_S if starve and part.iterations < _STARVED_CALLS else longest_s
+            if part.iterations >= calls or passed >= limit - 1e-9:
                 break
             # As long as the missing calls will take at this pace, a little more at first than too often a little.
-            missing = seconds if part.turns < _STARVED_CALLS else passed * (calls - part.turns + 1) / part.turns
+            missing = (
+                seconds
+                if part.iterations < _STARVED_CALLS
+                else passed * (calls - part.iterations + 1) / part.iterations
+            )
             step = min(max(missing, seconds / 4), limit - passed)
         spoilt = None if watch is None else watch.see(end)
         beside = end[host].minus(begin[host])
         spoilt = spoilt or _spiked(beside) or self._throttled(begin[name].at_ns)
-        return window(victim.probe, part, beside.lanes, spoilt)
+        return window(victim.probe, part, beside.channels, spoilt)
 
     def _rest(self) -> None:
         """End the victim that still calls."""
@@ -209,10 +213,10 @@ class Bench:
         part = self.session.look([name], False)[name]
         if self._virtual:
             return part.in_flight is not None and part.in_flight.age_ns > _STUCK_NS
-        return part.state == State.RUNNING
+        return part.state == ProbeState.RUNNING
 
     def _parked(self, name: str) -> bool:
-        return self.session.look([name], False)[name].state != State.RUNNING
+        return self.session.look([name], False)[name].state != ProbeState.RUNNING
 
     def _until(self, done: Callable[[], bool], at_most_s: float) -> None:
         """Let time pass until ``done``, looking ever more rarely."""
@@ -237,18 +241,20 @@ class Bench:
                 break
         return self.now_s()
 
-    def _learn(self, disturbance: Disturbance, watch: _Watch, began_s: float) -> None:
+    def _learn(self, aggressor_set: AggressorSet, watch: _Watch, began_s: float) -> None:
         """Remember how long the slowest turn of the aggressors takes; one that only keeps a queue filled has none."""
         on_s = self.now_s() - began_s
-        turns = [on_s / max(watch.turns(probe.name), 1) for probe in disturbance.probes if probe.program.guard is None]
-        self._turn_s[disturbance.column.name] = max(turns, default=0.0)
+        iterations = [
+            on_s / max(watch.iterations(probe.name), 1) for probe in aggressor_set.probes if probe.program.guard is None
+        ]
+        self._iteration_s[aggressor_set.column.name] = max(iterations, default=0.0)
 
     def _drain(self, names: Sequence[str]) -> None:
         """Wait until the aggressors' calls have returned and every context has nothing left to do."""
 
         def returned() -> bool:
             now = self.session.look(names, False)
-            return all(now[name].in_flight is None and now[name].state != State.RUNNING for name in names)
+            return all(now[name].in_flight is None and now[name].state != ProbeState.RUNNING for name in names)
 
         self._until(returned, _DRAIN_AT_MOST_S)
         drains = [probe.name for probe in self._drains]
@@ -256,7 +262,7 @@ class Bench:
 
         def drained() -> bool:
             now = self.session.look(drains, False)
-            return all(now[name].turns > before[name].turns or now[name].error is not None for name in drains)
+            return all(now[name].iterations > before[name].iterations or now[name].error is not None for name in drains)
 
         self.session.set_running(dict.fromkeys(drains, True))
         self._until(drained, _DRAIN_AT_MOST_S)
@@ -297,7 +303,7 @@ class _Watch:
             part = look[name]
             self._first.setdefault(name, part)
             self._latest[name] = part
-            count = part.proof if self._proving[name] else part.turns
+            count = part.proof if self._proving[name] else part.iterations
             count_before, at_ns = self._last.get(name, (count, part.at_ns))
             busy = part.in_flight is not None and not self._proving[name]
             if count != count_before or name not in self._last or busy:
@@ -313,16 +319,16 @@ class _Watch:
         first, now = self._first[name], self._latest[name]
         if self._proving[name]:
             return now.proof > first.proof
-        return now.turns > first.turns or now.in_flight is not None
+        return now.iterations > first.iterations or now.in_flight is not None
 
-    def turns(self, name: str) -> int:
+    def iterations(self, name: str) -> int:
         """Its turns since it was first looked at."""
-        return self._latest[name].turns - self._first[name].turns
+        return self._latest[name].iterations - self._first[name].iterations
 
 
 def _spiked(host: ProbeSnapshot) -> str | None:
     """A sentence when the machine was taken from the host control for long in this window."""
-    seen = host.lanes.get(_CALL, Histogram.empty())
+    seen = host.channels.get(_CALL, Histogram.empty())
     middle = seen.percentile(50)
     if middle is None or seen.max_ns < max(_SPIKE_NS, _SPIKE_TIMES * middle):
         return None

@@ -17,8 +17,8 @@ from statistics import median
 
 from stallprobes.latency.statistics import Usual, student, usual
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
-from stallprobes.matrix.quantile_test import CALLS, Pair, far_off, pairs
-from stallprobes.model import Lane, Phase
+from stallprobes.matrix.quantile_test import CALLS, QuantileTest, far_off, quantile_tests
+from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, times
 from stallprobes.verdicts.rules import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
@@ -71,14 +71,14 @@ class Incomparable(Exception):
 
 @dataclass(frozen=True)
 class Compared:
-    """One percentile ``q`` (50 or 99) of one lane of a cell: microseconds before and now, None where no call returned.
+    """One percentile ``q`` (50 or 99) of one channel of a cell: microseconds before and now, None where no call returned.
 
     ``why`` is a sentence, empty where there is nothing to say.
     """
 
     row: str
     column: str
-    lane: Lane
+    channel: Channel
     q: int
     old_us: float | None
     new_us: float | None
@@ -214,8 +214,8 @@ def _place(key: str) -> tuple[int, str]:
 
 def _cells(old: Matrix, new: Matrix, both: Iterable[tuple[str, str]]) -> tuple[CellChange, ...]:
     keys = list(both)
-    parts: dict[tuple[str, str], list[Pair]] = {
-        key: pairs(old.cells[key], new.cells[key])
+    parts: dict[tuple[str, str], list[QuantileTest]] = {
+        key: quantile_tests(old.cells[key], new.cells[key])
         for key in keys
         if old.cells[key].status is Status.OK and new.cells[key].status is Status.OK
     }
@@ -228,15 +228,15 @@ def _cells(old: Matrix, new: Matrix, both: Iterable[tuple[str, str]]) -> tuple[C
 class _Judge:
     """All parts of a comparison, since what is usual and how many tests there are follows from them all."""
 
-    def __init__(self, old: Matrix, new: Matrix, parts: list[Pair]) -> None:
+    def __init__(self, old: Matrix, new: Matrix, parts: list[QuantileTest]) -> None:
         self._old, self._new = old, new
         self._allowed = FALSE_ALARMS / max(len(parts), 1)
         self._usual: dict[tuple[str, int], tuple[Usual, float]] = {}
         self._scatter: dict[str, Usual] = {}
-        groups: dict[tuple[str, int], list[Pair]] = {}
+        groups: dict[tuple[str, int], list[QuantileTest]] = {}
         for part in parts:
             if part.told:
-                groups.setdefault((part.lane.phase, part.q), []).append(part)
+                groups.setdefault((part.channel.phase, part.q), []).append(part)
         for key, group in groups.items():
             freedom = max(part.varies[1] for part in group)
             weight = median(part.weight for part in group)
@@ -246,14 +246,14 @@ class _Judge:
                 self._scatter[key[0]] = usual([p.scatters for p in alike], freedom)
         self._columns = _by_column(parts, lambda part: part.varies[0])
         self._modes = _by_column([part for part in parts if part.q == 99], lambda part: part.scatters)
-        self._quiet: dict[tuple[str, Lane, int], Change] = {}
-        self._moved: dict[tuple[str, Lane, int], float] = {}
+        self._quiet: dict[tuple[str, Channel, int], Change] = {}
+        self._moved: dict[tuple[str, Channel, int], float] = {}
 
-    def cell(self, key: tuple[str, str], parts: Iterable[Pair]) -> tuple[Compared, ...]:
+    def cell(self, key: tuple[str, str], parts: Iterable[QuantileTest]) -> tuple[Compared, ...]:
         """The parts of the cell ``key``; those of the column quiet must come before their row's others."""
         found = []
         for part in parts:
-            row, place = part.cell.row, (part.cell.row, part.lane, part.q)
+            row, place = part.cell.row, (part.cell.row, part.channel, part.q)
             if not part.told:
                 found.append(_untold(part))
                 continue
@@ -261,15 +261,15 @@ class _Judge:
             if key[1] != QUIET and change in (Change.SLOWER, Change.FASTER):
                 change, why = self._beside_quiet(part, change, why)
             elif key[1] == QUIET:
-                moved = self._row_moved(row, part.lane, part.q)
+                moved = self._row_moved(row, part.channel, part.q)
                 if change is Change.SAME and far_off(moved, part.limit):
                     change, why = Change.UNSURE, f"Quiet beside this row's other cells is {times(moved)} what it was."
                 self._quiet[place] = change
             before, now = (figure / 1000 for figure in part.figures)
-            found.append(Compared(row, key[1], part.lane, part.q, before, now, part.ratio, change, why))
+            found.append(Compared(row, key[1], part.channel, part.q, before, now, part.ratio, change, why))
         return tuple(found)
 
-    def _change(self, part: Pair) -> tuple[Change, str]:
+    def _change(self, part: QuantileTest) -> tuple[Change, str]:
         if not part.matters:
             return Change.SAME, ""
         seen = f"{duration(part.figures[0] / 1000)} → {duration(part.figures[1] / 1000)}"
@@ -287,7 +287,7 @@ class _Judge:
             return Change.UNSURE, f"{seen}, but repeats differ too much among themselves to tell."
         return (Change.SLOWER if part.ratio > 1 else Change.FASTER), f"{seen} ({times(part.ratio)})."
 
-    def _repeats(self, part: Pair) -> float:
+    def _repeats(self, part: QuantileTest) -> float:
         """The chance that repeats which vary as these do differ so much.
 
         An aggressor may work in one of two ways for seconds on end. Some rows then meet both in one check, and others
@@ -295,11 +295,11 @@ class _Judge:
         A tail's percentile jumps where few calls are slow; how many are slow then tells more, unless that varies
         from repeat to repeat by more than chance. So the tail has two tests, and either may be the one.
         """
-        known, weight = self._usual[part.lane.phase, part.q]
+        known, weight = self._usual[part.channel.phase, part.q]
         # What is usual was seen with the usual number of calls; fewer calls vary more.
         known = replace(known, variance=known.variance * max(1.0, weight / part.weight))
         variance, freedom = known.moderate(*part.varies)
-        column = (part.cell.column, part.lane.phase, part.q)
+        column = (part.cell.column, part.channel.phase, part.q)
         modes = part.q == 50 or self._has_modes(part)
         if modes:
             variance = max(variance, self._columns.get(column, 0.0))
@@ -307,7 +307,7 @@ class _Judge:
         found = student(max(along, 0.0) / math.sqrt(variance), freedom)
         if part.q == 50:
             return found
-        scatter, freedom = self._scatter[part.lane.phase].moderate(part.scatters, part.varies[1])
+        scatter, freedom = self._scatter[part.channel.phase].moderate(part.scatters, part.varies[1])
         # Where a column has modes its slow calls come by repeats, and their number tells of the modes, not of change.
         if modes:
             scatter = max(scatter, self._modes.get(column, 0.0))
@@ -316,63 +316,65 @@ class _Judge:
             return min(1.0, 2 * found)
         return min(1.0, 2 * found, 2 * part.cuts * student(part.far() / math.sqrt(max(scatter, 1.0)), freedom))
 
-    def _has_modes(self, part: Pair) -> bool:
-        middle = (part.lane.phase, 50)
+    def _has_modes(self, part: QuantileTest) -> bool:
+        middle = (part.channel.phase, 50)
         if middle not in self._usual:
             return False
         return self._columns.get((part.cell.column, *middle), 0.0) > _JUMPY * self._usual[middle][0].variance
 
-    def _beside_quiet(self, part: Pair, change: Change, why: str) -> tuple[Change, str]:
+    def _beside_quiet(self, part: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
         """A cell whose row's quiet moved by as much did not change by itself: one cause is told once, in quiet."""
         row = part.cell.row
-        moved = self._row_moved(row, part.lane, part.q)
+        moved = self._row_moved(row, part.channel, part.q)
         beyond = part.ratio / moved
         if (beyond if change is Change.SLOWER else 1 / beyond) >= part.limit:
             return change, why
-        quiet = self._quiet.get((row, part.lane, part.q), Change.SAME)
-        if quiet is Change.SAME or part.figures[0] > ALIKE * self._quiet_ns(row, part.lane, part.q):
+        quiet = self._quiet.get((row, part.channel, part.q), Change.SAME)
+        if quiet is Change.SAME or part.figures[0] > ALIKE * self._quiet_ns(row, part.channel, part.q):
             return Change.UNSURE, f"{why.removesuffix('.')}, but the quiet of this row is {times(moved)} too."
         return Change.SAME, f"It moved with the quiet of its row, which is {times(moved)} what it was."
 
-    def _row_moved(self, row: str, lane: Lane, q: int) -> float:
+    def _row_moved(self, row: str, channel: Channel, q: int) -> float:
         """How many times what it was the quiet of a row is: the median of its cells."""
-        place = (row, lane, q)
+        place = (row, channel, q)
         if place not in self._moved:
             found = [
                 math.log(now / before)
                 for key, cell in self._new.cells.items()
                 if key[0] == row and key in self._old.cells
-                for before, now in [(_quiet_ns(self._old.cells[key], lane, q), _quiet_ns(cell, lane, q))]
+                for before, now in [(_quiet_ns(self._old.cells[key], channel, q), _quiet_ns(cell, channel, q))]
                 if before is not None and now is not None
             ]
             self._moved[place] = math.exp(median(found)) if found else 1.0
         return self._moved[place]
 
-    def _quiet_ns(self, row: str, lane: Lane, q: int) -> float:
-        found = [_quiet_ns(cell, lane, q) for key, cell in self._old.cells.items() if key[0] == row]
+    def _quiet_ns(self, row: str, channel: Channel, q: int) -> float:
+        found = [_quiet_ns(cell, channel, q) for key, cell in self._old.cells.items() if key[0] == row]
         return median([ns for ns in found if ns is not None] or [1.0])
 
 
-def _by_column(parts: Iterable[Pair], figure: Callable[[Pair], float]) -> dict[tuple[str, Phase, int], float]:
+def _by_column(
+    parts: Iterable[QuantileTest], figure: Callable[[QuantileTest], float]
+) -> dict[tuple[str, Phase, int], float]:
     """The mean of a ``figure`` that tells how much cells vary between repeats, by column, phase and percentile."""
     found: dict[tuple[str, Phase, int], list[float]] = {}
     for part in parts:
         if part.told and part.cell.column != QUIET and part.varies[1] > 1:
-            found.setdefault((part.cell.column, part.lane.phase, part.q), []).append(figure(part))
+            found.setdefault((part.cell.column, part.channel.phase, part.q), []).append(figure(part))
     return {key: sum(values) / len(values) for key, values in found.items() if len(values) >= _ROWS}
 
 
-def _untold(part: Pair) -> Compared:
+def _untold(part: QuantileTest) -> Compared:
     old, new = (None if ns is None else ns / 1000 for ns in (s.whole.percentile(part.q) for s in (part.old, part.new)))
     why = f"No call is known of in the {'old' if old is None else 'new'} check."
-    return Compared(part.cell.row, part.cell.column, part.lane, part.q, old, new, None, Change.UNSURE, why)
+    return Compared(part.cell.row, part.cell.column, part.channel, part.q, old, new, None, Change.UNSURE, why)
 
 
-def _quiet_ns(cell: Cell, lane: Lane, q: int) -> float | None:
+def _quiet_ns(cell: Cell, channel: Channel, q: int) -> float | None:
     if cell.status not in _JUDGED:
         return None
-    lanes = cell.lanes if cell.column == QUIET else cell.quiet
-    found = lanes[lane].percentile_or_none(q, max(CALLS[q], 20)) if lane in lanes else None
+    channels = cell.channels if cell.column == QUIET else cell.quiet
+    found = channels[channel].percentile_or_none(q, max(CALLS[q], 20)) if channel in channels else None
     return None if found is None else max(found, 1.0)
 
 
@@ -399,7 +401,7 @@ def _newly(well: Cell, ill: Cell) -> bool:
     """Whether ``ill`` starves and ``well`` does not: by its status, or by a call in flight longer than any was."""
     if Status.STARVED in (well.status, ill.status):
         return ill.status is Status.STARVED
-    longest = max((histogram.max_ns for histogram in well.lanes.values()), default=0)
+    longest = max((histogram.max_ns for histogram in well.channels.values()), default=0)
     flight, usual_ns = (ill.in_flight_us or 0.0) * 1000, max(longest, (well.in_flight_us or 0.0) * 1000)
     return flight >= max(IN_FLIGHT_NS, _NEAR * usual_ns) and _barren(ill) >= 0.5
 

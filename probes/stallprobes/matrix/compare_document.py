@@ -66,8 +66,8 @@ def _cell(cell: CellChange) -> dict[str, Any]:
 
 def _part(part: Compared) -> dict[str, Any]:
     return {
-        "phase": str(part.lane.phase),
-        "op": part.lane.label or None,
+        "phase": str(part.channel.phase),
+        "op": part.channel.label or None,
         "quantile": f"p{part.q}",
         "old_us": _rounded(part.old_us),
         "new_us": _rounded(part.new_us),

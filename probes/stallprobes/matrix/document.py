@@ -21,9 +21,9 @@ from typing import Any
 
 from stallprobes.files import atomic
 from stallprobes.files.json_reader import CutOff, Malformed, Node, clean, parse, plain
-from stallprobes.latency.sparse import MOST, Lanes, Sparse, counted, sparse
-from stallprobes.matrix.matrix import Cell, Column, Matrix, Repeat, Row, Status, Times
-from stallprobes.model import Lane, Phase
+from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, counted, sparse
+from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status, Times
+from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.rules import Verdict, severity
 
 CHECK_SCHEMA = "stallscope.check/1"
@@ -224,9 +224,9 @@ def _cell_out(cell: Cell) -> dict[str, Any]:
                 "host": clean(repeat.host),
                 "calls": repeat.calls,
                 "window_s": float(repeat.window_s),
-                "lanes": _lanes_out(repeat.lanes),
-                "before": _lanes_out(repeat.before),
-                "after": _lanes_out(repeat.after),
+                "lanes": _channels_out(repeat.channels),
+                "before": _channels_out(repeat.before),
+                "after": _channels_out(repeat.after),
             }
             for repeat in cell.repeats
         ],
@@ -234,19 +234,19 @@ def _cell_out(cell: Cell) -> dict[str, Any]:
 
 
 def figures(cell: Cell) -> dict[str, dict[str, float | None]]:
-    """The figures of each lane of ``cell``: microseconds now and in quiet, how many times quiet that is, and calls.
+    """The figures of each channel of ``cell``: microseconds now and in quiet, how many times quiet that is, and calls.
 
     None is what has no calls behind it.
     """
-    return {_lane_out(lane): _figures(cell, lane) for lane in cell.lanes}
+    return {_channel_out(channel): _figures(cell, channel) for channel in cell.channels}
 
 
-def _figures(cell: Cell, lane: Lane) -> dict[str, float | None]:
-    now, quiet = cell.lanes[lane], cell.quiet.get(lane)
+def _figures(cell: Cell, channel: Channel) -> dict[str, float | None]:
+    now, quiet = cell.channels[channel], cell.quiet.get(channel)
     found: dict[str, float | None] = {}
     for q in (50, 99):
         here, there = now.percentile(q), None if quiet is None else quiet.percentile(q)
-        times = None if here is None or there is None else Times(lane, q, there / 1000, here / 1000).ratio
+        times = None if here is None or there is None else Times(channel, q, there / 1000, here / 1000).ratio
         found[f"p{q}_us"] = None if here is None else _rounded(here / 1000)
         found[f"quiet_p{q}_us"] = None if there is None else _rounded(there / 1000)
         found[f"times_p{q}"] = _rounded(times)
@@ -262,16 +262,16 @@ def _verdict_out(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _lanes_out(lanes: Mapping[Lane, Any]) -> dict[str, Any]:
+def _channels_out(channels: Mapping[Channel, Any]) -> dict[str, Any]:
     found = {}
-    for lane in lanes:
-        used = sparse(lanes, lane)
-        found[_lane_out(lane)] = {"max_ns": used.max_ns, "histogram": used.pairs()}
+    for channel in channels:
+        used = sparse(channels, channel)
+        found[_channel_out(channel)] = {"max_ns": used.max_ns, "histogram": used.pairs()}
     return found
 
 
-def _lane_out(lane: Lane) -> str:
-    return f"{lane.phase}:{clean(lane.label)}" if lane.label else str(lane.phase)
+def _channel_out(channel: Channel) -> str:
+    return f"{channel.phase}:{clean(channel.label)}" if channel.label else str(channel.phase)
 
 
 def _rounded(value: float | None) -> float | None:
@@ -282,7 +282,7 @@ def _made(found: dict[str, Any]) -> Any:
     """A histogram at once where an object is one, since as JSON it takes ten times the memory."""
     if found.keys() == {"max_ns", "histogram"}:
         try:
-            return Sparse.read(found["histogram"], found["max_ns"])
+            return SparseHistogram.read(found["histogram"], found["max_ns"])
         except ValueError:
             # Whoever comes upon it can say where it stands.
             return found
@@ -328,16 +328,16 @@ def _matrix(node: Node) -> Matrix:
     )
 
 
-def _row(node: Node) -> Row:
+def _row(node: Node) -> MatrixRow:
     told = node.fields("name", "title", "entry", "context", "stream")
     name = told.pop("name").name()
-    return Row(name=name, **{key: one.text() for key, one in told.items()})
+    return MatrixRow(name=name, **{key: one.text() for key, one in told.items()})
 
 
-def _column(node: Node) -> Column:
+def _column(node: Node) -> MatrixColumn:
     told = node.fields("name", "title", "aggressors")
     aggressors = tuple(one.name() for one in told["aggressors"].items())
-    return Column(told["name"].name(), told["title"].text(), aggressors)
+    return MatrixColumn(told["name"].name(), told["title"].text(), aggressors)
 
 
 def _different(node: Node, names: list[str]) -> None:
@@ -365,7 +365,7 @@ def _cell(node: Node, known: tuple[set[str], set[str]], hosts: set[str]) -> Cell
             raise told[key].wrong("is not among those the check lists")
     told["figures"].members()
     repeats = tuple(_repeat(one, hosts) for one in told["repeats"].items())
-    if sum(counted(r.lanes) + counted(r.before) + counted(r.after) for r in repeats) > MOST:
+    if sum(counted(r.channels) + counted(r.before) + counted(r.after) for r in repeats) > MOST:
         raise node.wrong("has counts above 2**53 taken together")
     return Cell(
         row=told["row"].text(),
@@ -384,30 +384,30 @@ def _repeat(node: Node, hosts: set[str]) -> Repeat:
     if told["host"].text() not in hosts:
         raise told["host"].wrong("is not among the hosts")
     return Repeat(
-        lanes=_lanes(told["lanes"]),
-        before=_lanes(told["before"]),
-        after=_lanes(told["after"]),
+        channels=_channels(told["lanes"]),
+        before=_channels(told["before"]),
+        after=_channels(told["after"]),
         calls=told["calls"].whole(0, MOST),
         window_s=told["window_s"].number(_SECONDS),
         host=told["host"].text(),
     )
 
 
-def _lanes(node: Node) -> Lanes:
+def _channels(node: Node) -> SparseChannels:
     held = {}
     for key, one in node.members().items():
         phase, colon, label = key.partition(":")
         if colon and not label:
             raise one.wrong("has an empty label")
-        lane = Lane(Node(phase, f"the phase in {one.where}").choice(Phase), label)
-        if not isinstance(one.value, Sparse):
+        channel = Channel(Node(phase, f"the phase in {one.where}").choice(Phase), label)
+        if not isinstance(one.value, SparseHistogram):
             told = one.fields("max_ns", "histogram")
             try:
-                one.value = Sparse.read(told["histogram"].value, told["max_ns"].value)
+                one.value = SparseHistogram.read(told["histogram"].value, told["max_ns"].value)
             except ValueError as error:
                 raise one.wrong(str(error)) from error
-        held[lane] = one.value
-    return Lanes(held)
+        held[channel] = one.value
+    return SparseChannels(held)
 
 
 def _verdict(node: Node) -> Verdict:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import BUCKETS, Histogram
-from stallprobes.model import Lane, Phase
+from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.rules import Verdict, severity
 
 # The column in which a victim runs beside nothing: what a driver costs by itself.
@@ -38,7 +38,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class Row:
+class MatrixRow:
     """A victim: its name on the command line (``d2d@secondary``), its catalogue entry and where it runs."""
 
     name: str
@@ -49,7 +49,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Column:
+class MatrixColumn:
     """What disturbs: the aggressors' names on the command line, none for the column ``quiet``."""
 
     name: str
@@ -57,26 +57,26 @@ class Column:
     aggressors: tuple[str, ...]
 
 
-class Lanes(Mapping[Lane, Histogram]):
-    """Histograms by lane that take memory only for the buckets in use: a matrix holds some ten thousand of them."""
+class Channels(Mapping[Channel, Histogram]):
+    """Histograms by channel that take memory only for the buckets in use: a matrix holds some ten thousand of them."""
 
-    def __init__(self, lanes: Mapping[Lane, Histogram]) -> None:
-        self._packed: dict[Lane, tuple[NDArray[np.uint16], NDArray[np.uint64], int]] = {}
-        for lane, histogram in lanes.items():
+    def __init__(self, channels: Mapping[Channel, Histogram]) -> None:
+        self._packed: dict[Channel, tuple[NDArray[np.uint16], NDArray[np.uint64], int]] = {}
+        for channel, histogram in channels.items():
             places = np.flatnonzero(histogram.counts).astype(np.uint16)
-            self._packed[lane] = places, histogram.counts[places], histogram.max_ns
+            self._packed[channel] = places, histogram.counts[places], histogram.max_ns
 
-    def __getitem__(self, lane: Lane) -> Histogram:
-        places, packed, max_ns = self._packed[lane]
+    def __getitem__(self, channel: Channel) -> Histogram:
+        places, packed, max_ns = self._packed[channel]
         counts = np.zeros(BUCKETS, dtype=np.uint64)
         counts[places] = packed
         counts.flags.writeable = False
         return Histogram(counts, max_ns)
 
-    def __contains__(self, lane: object) -> bool:
-        return lane in self._packed
+    def __contains__(self, channel: object) -> bool:
+        return channel in self._packed
 
-    def __iter__(self) -> Iterator[Lane]:
+    def __iter__(self) -> Iterator[Channel]:
         return iter(self._packed)
 
     def __len__(self) -> int:
@@ -91,30 +91,30 @@ class Repeat:
     In the column ``quiet`` both quiets are empty.
     """
 
-    lanes: Mapping[Lane, Histogram]
-    before: Mapping[Lane, Histogram]
-    after: Mapping[Lane, Histogram]
+    channels: Mapping[Channel, Histogram]
+    before: Mapping[Channel, Histogram]
+    after: Mapping[Channel, Histogram]
     calls: int
     window_s: float
     host: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("lanes", "before", "after"):
+        for name in ("channels", "before", "after"):
             given = getattr(self, name)
-            if not isinstance(given, Lanes):
-                object.__setattr__(self, name, Lanes(given))
+            if not isinstance(given, Channels):
+                object.__setattr__(self, name, Channels(given))
 
     @property
-    def quiet(self) -> Mapping[Lane, Histogram]:
+    def quiet(self) -> Mapping[Channel, Histogram]:
         """Both quiets taken together."""
         return merged((self.before, self.after))
 
 
 @dataclass(frozen=True)
 class Times:
-    """One lane of a cell against its own quiet: microseconds at ``q`` (50 or 99) and how many times quiet that is."""
+    """One channel of a cell against its own quiet: microseconds at ``q`` (50 or 99) and how many times quiet that is."""
 
-    lane: Lane
+    channel: Channel
     q: int
     quiet_us: float
     now_us: float
@@ -142,12 +142,12 @@ class Cell:
     in_flight_op: str | None = None
 
     @cached_property
-    def lanes(self) -> Mapping[Lane, Histogram]:
+    def channels(self) -> Mapping[Channel, Histogram]:
         """All repeats beside the aggressor taken together."""
-        return merged(repeat.lanes for repeat in self.repeats)
+        return merged(repeat.channels for repeat in self.repeats)
 
     @cached_property
-    def quiet(self) -> Mapping[Lane, Histogram]:
+    def quiet(self) -> Mapping[Channel, Histogram]:
         """All quiets of this cell taken together."""
         return merged(repeat.quiet for repeat in self.repeats)
 
@@ -157,14 +157,14 @@ class Cell:
         Where a turn makes several calls of the phase it is the one that is most times quiet: their common histogram
         has a hump for each, and its percentiles may fall on either.
         """
-        labelled = [lane for lane in self.lanes if lane.phase is phase and lane.label]
-        found = [self._times(lane, q) for lane in labelled or [Lane(phase)]]
+        labelled = [channel for channel in self.channels if channel.phase is phase and channel.label]
+        found = [self._times(channel, q) for channel in labelled or [Channel(phase)]]
         return max((one for one in found if one is not None), key=lambda one: one.ratio, default=None)
 
-    def _times(self, lane: Lane, q: int) -> Times | None:
-        now = self.lanes[lane].percentile(q) if lane in self.lanes else None
-        quiet = self.quiet[lane].percentile(q) if lane in self.quiet else None
-        return None if now is None or quiet is None else Times(lane, q, quiet / 1000, now / 1000)
+    def _times(self, channel: Channel, q: int) -> Times | None:
+        now = self.channels[channel].percentile(q) if channel in self.channels else None
+        quiet = self.quiet[channel].percentile(q) if channel in self.quiet else None
+        return None if now is None or quiet is None else Times(channel, q, quiet / 1000, now / 1000)
 
     @property
     def worst(self) -> Verdict | None:
@@ -192,8 +192,8 @@ class Matrix:
     fingerprint: Mapping[str, object]
     started_at: str
     seconds: float
-    rows: tuple[Row, ...]
-    columns: tuple[Column, ...]
+    rows: tuple[MatrixRow, ...]
+    columns: tuple[MatrixColumn, ...]
     cells: Mapping[tuple[str, str], Cell]
     seed: int
     repeats: int
@@ -210,14 +210,14 @@ class Matrix:
         """Whether a simulated GPU was measured."""
         return self.backend == "simulated"
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> MatrixRow:
         """The row called ``name``. Raises KeyError."""
         for row in self.rows:
             if row.name == name:
                 return row
         raise KeyError(name)
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> MatrixColumn:
         """The column called ``name``. Raises KeyError."""
         for column in self.columns:
             if column.name == name:
@@ -235,10 +235,10 @@ def _weight(cell: Cell) -> tuple[int, float]:
     return (0, 0.0) if worst is None else (severity(worst), worst.ratio or 0.0)
 
 
-def merged(parts: Iterable[Mapping[Lane, Histogram]]) -> dict[Lane, Histogram]:
-    """Histograms of the same lanes added up."""
-    whole: dict[Lane, Histogram] = {}
+def merged(parts: Iterable[Mapping[Channel, Histogram]]) -> dict[Channel, Histogram]:
+    """Histograms of the same channels added up."""
+    whole: dict[Channel, Histogram] = {}
     for part in parts:
-        for lane, histogram in part.items():
-            whole[lane] = whole[lane].merge(histogram) if lane in whole else histogram
+        for channel, histogram in part.items():
+            whole[channel] = whole[channel].merge(histogram) if channel in whole else histogram
     return whole

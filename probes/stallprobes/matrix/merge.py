@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
-from stallprobes.latency.sparse import MOST, Lanes, counted
+from stallprobes.latency.sparse import MOST, SparseChannels, counted
 from stallprobes.matrix import outliers
 from stallprobes.matrix.document import BadCheck
-from stallprobes.matrix.matrix import Cell, Column, Matrix, Repeat, Row, Status, merged
+from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status, merged
 from stallprobes.matrix.outliers import Outlier
 from stallprobes.verdicts.rules import Verdict, severity
 
@@ -139,7 +139,7 @@ def _check(matrices: Sequence[tuple[str, Matrix]], force: bool) -> None:
     for _, one in matrices:
         for key, cell in one.cells.items():
             totals[key] = totals.get(key, 0) + sum(
-                counted(r.lanes) + counted(r.before) + counted(r.after) for r in cell.repeats
+                counted(r.channels) + counted(r.before) + counted(r.after) for r in cell.repeats
             )
     for (row, column), total in totals.items():
         if total > MOST:
@@ -158,8 +158,8 @@ def _models(matrix: Matrix) -> list[str]:
     return [model for model in found if isinstance(model, str)]
 
 
-def _rows(matrices: Sequence[tuple[str, Matrix]]) -> tuple[Row, ...]:
-    found: dict[str, tuple[str, Row]] = {}
+def _rows(matrices: Sequence[tuple[str, Matrix]]) -> tuple[MatrixRow, ...]:
+    found: dict[str, tuple[str, MatrixRow]] = {}
     for told, matrix in matrices:
         for row in matrix.rows:
             before, same = found.setdefault(row.name, (told, row))
@@ -168,8 +168,8 @@ def _rows(matrices: Sequence[tuple[str, Matrix]]) -> tuple[Row, ...]:
     return tuple(row for _, row in found.values())
 
 
-def _columns(matrices: Sequence[tuple[str, Matrix]]) -> tuple[Column, ...]:
-    found: dict[str, tuple[str, Column]] = {}
+def _columns(matrices: Sequence[tuple[str, Matrix]]) -> tuple[MatrixColumn, ...]:
+    found: dict[str, tuple[str, MatrixColumn]] = {}
     for told, matrix in matrices:
         for column in matrix.columns:
             before, same = found.setdefault(column.name, (told, column))
@@ -241,9 +241,9 @@ def _told(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _Part]]:
 def _total(repeats: Sequence[Repeat]) -> Repeat:
     """All ``repeats`` of one host as one."""
     return Repeat(
-        lanes=Lanes.of(merged(repeat.lanes for repeat in repeats)),
-        before=Lanes.of(merged(repeat.before for repeat in repeats)),
-        after=Lanes.of(merged(repeat.after for repeat in repeats)),
+        channels=SparseChannels.of(merged(repeat.channels for repeat in repeats)),
+        before=SparseChannels.of(merged(repeat.before for repeat in repeats)),
+        after=SparseChannels.of(merged(repeat.after for repeat in repeats)),
         calls=sum(repeat.calls for repeat in repeats),
         window_s=sum(repeat.window_s for repeat in repeats),
     )
@@ -291,7 +291,7 @@ def _twice(matrix: Matrix) -> Iterator[str]:
     tops: dict[str, list[object]] = {host: [] for host in matrix.hosts}
     for key, cell in matrix.cells.items():
         for repeat in cell.repeats:
-            maxima = tuple(histogram.max_ns for histogram in repeat.lanes.values())
+            maxima = tuple(histogram.max_ns for histogram in repeat.channels.values())
             tops[repeat.host] += [(key, maxima)] if any(maxima) else []
     for host, top in tops.items():
         same = seen.setdefault(tuple(top), host) if top else host

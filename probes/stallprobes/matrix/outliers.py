@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import index
-from stallprobes.latency.sparse import Sparse, sparse
+from stallprobes.latency.sparse import SparseHistogram, sparse
 from stallprobes.matrix.matrix import PHASES, QUIET, Matrix
-from stallprobes.model import Lane
+from stallprobes.model import Channel
 from stallprobes.units import duration, times
 
 HOSTS = 3
@@ -41,7 +41,7 @@ _SHARED = 4
 
 @dataclass(frozen=True)
 class Outlier:
-    """A host whose percentile ``q`` (50 or 99) of ``lane`` in a cell is not what it is on the others.
+    """A host whose percentile ``q`` (50 or 99) of ``channel`` in a cell is not what it is on the others.
 
     ``host_us`` is its figure and ``others_us`` the median of the others' in microseconds, ``ratio`` the one over the
     other, ``sentence`` all of it in words.
@@ -50,7 +50,7 @@ class Outlier:
     host: str
     row: str
     column: str
-    lane: Lane
+    channel: Channel
     q: int
     host_us: float
     others_us: float
@@ -60,13 +60,13 @@ class Outlier:
 
 @dataclass(frozen=True, eq=False)
 class _Figures:
-    """One percentile of one lane in one cell on each host with enough calls: its histogram, and its logarithm of ns."""
+    """One percentile of one channel in one cell on each host with enough calls: its histogram, and its logarithm of ns."""
 
     row: str
     column: str
-    lane: Lane
+    channel: Channel
     q: int
-    held: Mapping[str, Sparse]
+    held: Mapping[str, SparseHistogram]
     logs: NDArray[np.float64]
 
 
@@ -74,28 +74,32 @@ def find(matrix: Matrix) -> tuple[Outlier, ...]:
     """The outliers of a merged ``matrix``, the farthest from the others first; none with fewer than 3 hosts."""
     figures = list(_figures(matrix))
     comparisons = sum(len(figure.held) for figure in figures)
-    spreads: dict[tuple[Lane, int], list[float]] = {}
+    spreads: dict[tuple[Channel, int], list[float]] = {}
     for figure in figures:
-        spreads.setdefault((figure.lane, figure.q), []).append(_spread(figure.logs))
+        spreads.setdefault((figure.channel, figure.q), []).append(_spread(figure.logs))
     usual = {kind: float(np.median(found)) for kind, found in spreads.items()}
     found = [
         outlier
         for figure in figures
-        for outlier in _outside(matrix, figure, usual[figure.lane, figure.q], FALSE_ALARMS / comparisons)
+        for outlier in _outside(matrix, figure, usual[figure.channel, figure.q], FALSE_ALARMS / comparisons)
     ]
     return tuple(sorted(found, key=lambda one: abs(math.log(one.ratio)), reverse=True))
 
 
 def _figures(matrix: Matrix) -> Iterator[_Figures]:
     for cell in matrix.cells.values():
-        for lane in map(Lane, PHASES):
-            known = {r.host: sparse(r.lanes, lane) for r in cell.repeats if r.host in matrix.hosts and lane in r.lanes}
+        for channel in map(Channel, PHASES):
+            known = {
+                r.host: sparse(r.channels, channel)
+                for r in cell.repeats
+                if r.host in matrix.hosts and channel in r.channels
+            }
             for q, enough in ENOUGH.items():
                 held = {host: one for host, one in known.items() if one.count >= enough}
                 if len(held) >= HOSTS:
                     ns = [one.whole().percentile(q) or 0.0 for one in held.values()]
                     # A call below a nanosecond counts as one.
-                    yield _Figures(cell.row, cell.column, lane, q, held, np.log(np.maximum(ns, 1.0)))
+                    yield _Figures(cell.row, cell.column, channel, q, held, np.log(np.maximum(ns, 1.0)))
 
 
 def _outside(matrix: Matrix, figures: _Figures, usual: float, alpha: float) -> Iterator[Outlier]:
@@ -141,7 +145,7 @@ def _chance(figures: _Figures, host: str, names: Sequence[str], border: float, s
     return fisher(int(here / shared), int(of / shared), int(there / shared), int(of_there / shared))
 
 
-def _beyond(held: Sparse, place: int, above: bool) -> int:
+def _beyond(held: SparseHistogram, place: int, above: bool) -> int:
     """How many calls lie in buckets above ``place``, or below it."""
     places, counts = held.used
     return int(counts[places > place].sum() if above else counts[places < place].sum())
@@ -186,11 +190,11 @@ def _outlier(matrix: Matrix, figures: _Figures, host: str, others_log: float, ap
         host=host,
         row=row.name,
         column=column.name,
-        lane=figures.lane,
+        channel=figures.channel,
         q=figures.q,
         host_us=here_us,
         others_us=others_us,
         ratio=ratio,
-        sentence=f"{host} is {'slower' if slower else 'faster'}: {row.title} {beside}: {figures.lane.phase} {said} "
+        sentence=f"{host} is {'slower' if slower else 'faster'}: {row.title} {beside}: {figures.channel.phase} {said} "
         f"({times(ratio) if slower else f'×{ratio:.2g}'}).",
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stallprobes.catalog import entries
-from stallprobes.matrix.matrix import QUIET, Column, Row
+from stallprobes.matrix.matrix import QUIET, MatrixColumn, MatrixRow
 from stallprobes.model import MIB, Context, Probe, Role
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, OWN, UnknownName, name_of, named, unknown
@@ -77,18 +77,18 @@ _QUICK_AGGRESSORS = (
 
 
 @dataclass(frozen=True)
-class Disturbance:
+class AggressorSet:
     """A column with its aggressors."""
 
-    column: Column
+    column: MatrixColumn
     probes: tuple[Probe, ...]
 
 
 @dataclass(frozen=True)
-class Victim:
+class VictimProbe:
     """A row with its probe."""
 
-    row: Row
+    row: MatrixRow
     probe: Probe
 
 
@@ -96,19 +96,19 @@ class Victim:
 class Plan:
     """Every victim beside every disturbance; ``quick`` says that it is the short choice."""
 
-    victims: tuple[Victim, ...]
-    disturbances: tuple[Disturbance, ...]
+    victims: tuple[VictimProbe, ...]
+    aggressor_sets: tuple[AggressorSet, ...]
     quick: bool = False
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[MatrixRow, ...]:
         """The victims as rows, the host control last."""
         return (*(victim.row for victim in self.victims), _row(entries()[HOST].probe(), HOST))
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[MatrixColumn, ...]:
         """The disturbances as columns, ``quiet`` first."""
-        return (Column(QUIET, "nothing beside it", ()), *(one.column for one in self.disturbances))
+        return (MatrixColumn(QUIET, "nothing beside it", ()), *(one.column for one in self.aggressor_sets))
 
 
 def plan(
@@ -126,18 +126,18 @@ def plan(
     Raises UnknownName, also for a victim among the aggressors and the other way round.
     """
     usual_victims, usual_aggressors = (_QUICK_VICTIMS, _QUICK_AGGRESSORS) if quick else (_VICTIMS, _AGGRESSORS)
-    rows: dict[str, Victim] = {}
-    columns: dict[str, Disturbance] = {}
+    rows: dict[str, VictimProbe] = {}
+    columns: dict[str, AggressorSet] = {}
     for name in _spelled(victims, () if chosen else usual_victims):
         _add_victim(rows, _of_role(name, Role.VICTIM))
     for name in _spelled(aggressors, () if chosen else usual_aggressors):
-        _add_disturbance(columns, (_of_role(name, Role.AGGRESSOR),))
+        _add_aggressor_set(columns, (_of_role(name, Role.AGGRESSOR),))
     for pattern in chosen:
         _add_pattern(pattern, rows, columns)
     for name in () if rows else usual_victims:
         _add_victim(rows, _of_role(name, Role.VICTIM))
     for name in () if columns else usual_aggressors:
-        _add_disturbance(columns, (_of_role(name, Role.AGGRESSOR),))
+        _add_aggressor_set(columns, (_of_role(name, Role.AGGRESSOR),))
     return Plan(tuple(rows.values()), tuple(columns.values()), quick)
 
 
@@ -186,21 +186,21 @@ def _limited(probe: Probe) -> Probe:
     return named(name_of(probe), size=_LARGEST)
 
 
-def _add_victim(rows: dict[str, Victim], probe: Probe) -> None:
+def _add_victim(rows: dict[str, VictimProbe], probe: Probe) -> None:
     name = name_of(probe)
-    rows.setdefault(name, Victim(_row(probe, name), replace(probe, name=f"victim {name}")))
+    rows.setdefault(name, VictimProbe(_row(probe, name), replace(probe, name=f"victim {name}")))
 
 
-def _row(probe: Probe, name: str) -> Row:
-    return Row(name, probe.title, probe.entry, probe.context, probe.stream)
+def _row(probe: Probe, name: str) -> MatrixRow:
+    return MatrixRow(name, probe.title, probe.entry, probe.context, probe.stream)
 
 
-def _add_disturbance(columns: dict[str, Disturbance], probes: Sequence[Probe]) -> None:
+def _add_aggressor_set(columns: dict[str, AggressorSet], probes: Sequence[Probe]) -> None:
     names = tuple(name_of(probe, stream=AGGRESSORS_STREAM) for probe in probes)
     name = "+".join(names)
     title = " and ".join(_title(probe) for probe in probes)
     own = tuple(replace(probe, name=f"aggressor {name}") for name, probe in zip(names, probes, strict=True))
-    columns.setdefault(name, Disturbance(Column(name, title, names), own))
+    columns.setdefault(name, AggressorSet(MatrixColumn(name, title, names), own))
 
 
 def _title(probe: Probe) -> str:
@@ -213,7 +213,7 @@ def _title(probe: Probe) -> str:
     return " · ".join(words)
 
 
-def _add_pattern(name: str, rows: dict[str, Victim], columns: dict[str, Disturbance]) -> None:
+def _add_pattern(name: str, rows: dict[str, VictimProbe], columns: dict[str, AggressorSet]) -> None:
     if name not in patterns():
         raise UnknownName(unknown("pattern", name, patterns()))
     for variant in patterns()[name].variants:
@@ -222,4 +222,4 @@ def _add_pattern(name: str, rows: dict[str, Victim], columns: dict[str, Disturba
                 _add_victim(rows, probe)
         aggressors = [probe for probe in variant.probes if probe.role is Role.AGGRESSOR]
         if aggressors:
-            _add_disturbance(columns, [_limited(probe) for probe in aggressors])
+            _add_aggressor_set(columns, [_limited(probe) for probe in aggressors])

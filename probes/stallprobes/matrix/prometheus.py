@@ -14,7 +14,7 @@ from pathlib import Path
 from stallprobes.files import atomic
 from stallprobes.matrix.document import BadCheck
 from stallprobes.matrix.matrix import PHASES, Cell, Matrix, Status
-from stallprobes.model import Lane
+from stallprobes.model import Channel
 
 # Prometheus' labels for 50 and 99 per cent.
 _QUANTILES = {50: "0.5", 99: "0.99"}
@@ -90,10 +90,10 @@ def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
     for cell in matrix.cells.values():
         here = {"victim": cell.row, "aggressor": cell.column}
         for phase in PHASES:
-            lane = Lane(phase)
+            channel = Channel(phase)
             for q, quantile in _QUANTILES.items():
                 labels = {**here, "phase": str(phase), "quantile": quantile, **base}
-                for metric, value in ((now, _seconds(cell, lane, q)), (quiet, _quiet_seconds(cell, lane, q))):
+                for metric, value in ((now, _seconds(cell, channel, q)), (quiet, _quiet_seconds(cell, channel, q))):
                     if value is not None:
                         metric.values.append((labels, value))
                 times = cell.times(phase, q)
@@ -105,13 +105,13 @@ def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
     yield from (now, quiet, ratio, flight, status)
 
 
-def _seconds(cell: Cell, lane: Lane, q: int) -> float | None:
-    ns = cell.lanes[lane].percentile(q) if lane in cell.lanes else None
+def _seconds(cell: Cell, channel: Channel, q: int) -> float | None:
+    ns = cell.channels[channel].percentile(q) if channel in cell.channels else None
     return None if ns is None else ns / 1e9
 
 
-def _quiet_seconds(cell: Cell, lane: Lane, q: int) -> float | None:
-    ns = cell.quiet[lane].percentile(q) if lane in cell.quiet else None
+def _quiet_seconds(cell: Cell, channel: Channel, q: int) -> float | None:
+    ns = cell.quiet[channel].percentile(q) if channel in cell.quiet else None
     return None if ns is None else ns / 1e9
 
 

@@ -1,4 +1,4 @@
-"""A percentile of one lane of a cell, before and now: how far apart, and how sure that is."""
+"""A percentile of one channel of a cell, before and now: how far apart, and how sure that is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from stallprobes.latency.histogram import BUCKETS, MIDDLE, Histogram
 from stallprobes.latency.statistics import Floats, Int64s, apart, exceed, of_mean, scatter
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Repeat
-from stallprobes.model import Lane
+from stallprobes.model import Channel
 
 QUANTILES = (50, 99)
 # What matters, by percentile: at least so many times as long, and at least so much longer. Beside an aggressor the
@@ -36,7 +36,7 @@ _GRAIN = 2 * (1 / 64) ** 2 / 12 / 4
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One lane of one cell in one of the checks: counts by repeat (int64[repeats, buckets from ``first`` on]) and the
+    """One channel of one cell in one of the checks: counts by repeat (int64[repeats, buckets from ``first`` on]) and the
     repeats' hosts."""
 
     whole: Histogram
@@ -45,9 +45,9 @@ class Side:
     first: int = 0
 
     @classmethod
-    def of(cls, repeats: Iterable[Repeat], lane: Lane) -> Side:
-        """The lane in those of ``repeats`` that have calls in it."""
-        held = [(repeat.host, repeat.lanes[lane]) for repeat in repeats if lane in repeat.lanes]
+    def of(cls, repeats: Iterable[Repeat], channel: Channel) -> Side:
+        """The channel in those of ``repeats`` that have calls in it."""
+        held = [(repeat.host, repeat.channels[channel]) for repeat in repeats if channel in repeat.channels]
         # By host, so that a host's repeats stand at the same place in both checks.
         held = sorted(((host, one) for host, one in held if one.count), key=lambda each: each[0])
         counts = np.array([histogram.counts for _, histogram in held], dtype=np.int64).reshape(len(held), BUCKETS)
@@ -82,11 +82,11 @@ class Side:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
-    """What is judged: percentile ``q`` (50 or 99) of a lane of ``cell``, before and now. One of them has calls."""
+class QuantileTest:
+    """What is judged: percentile ``q`` (50 or 99) of a channel of ``cell``, before and now. One of them has calls."""
 
     cell: Cell
-    lane: Lane
+    channel: Channel
     q: int
     old: Side
     new: Side
@@ -194,26 +194,28 @@ def far_off(ratio: float, limit: float) -> bool:
     return ratio >= limit or ratio <= 1 / limit
 
 
-def pairs(old: Cell, new: Cell) -> list[Pair]:
+def quantile_tests(old: Cell, new: Cell) -> list[QuantileTest]:
     """What is to be judged of a cell: call and wait, each at the percentiles that its calls suffice for."""
     found = []
-    for lane in _lanes(old, new):
-        before, now = Side.of(old.repeats, lane), Side.of(new.repeats, lane)
+    for channel in _channels(old, new):
+        before, now = Side.of(old.repeats, channel), Side.of(new.repeats, channel)
         used = np.flatnonzero(before.whole.counts + now.whole.counts)
         if len(used):
             first, end = int(used[0]), int(used[-1]) + 1
             before, now = before.within(first, end), now.within(first, end)
         most = max(before.calls, now.calls)
-        found += [Pair(new, lane, q, before, now) for q in QUANTILES if most >= CALLS[q]]
+        found += [QuantileTest(new, channel, q, before, now) for q in QUANTILES if most >= CALLS[q]]
     return found
 
 
-def _lanes(old: Cell, new: Cell) -> list[Lane]:
-    """The lanes to judge. Where a turn makes several calls, each by itself: their common histogram has a hump
+def _channels(old: Cell, new: Cell) -> list[Channel]:
+    """The channels to judge. Where a turn makes several calls, each by itself: their common histogram has a hump
     for each, and its median may fall on either."""
-    found: list[Lane] = []
+    found: list[Channel] = []
     for phase in PHASES:
-        labelled = [lane for lane in old.lanes if lane.phase is phase and lane.label and lane in new.lanes]
-        whole = Lane(phase)
-        found += labelled or [whole] * (whole in old.lanes or whole in new.lanes)
+        labelled = [
+            channel for channel in old.channels if channel.phase is phase and channel.label and channel in new.channels
+        ]
+        whole = Channel(phase)
+        found += labelled or [whole] * (whole in old.channels or whole in new.channels)
     return found

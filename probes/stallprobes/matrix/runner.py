@@ -21,12 +21,12 @@ from stallprobes.engine.backend import EXIT_NO_GPU, EXIT_USAGE, MS, Options, Uns
 from stallprobes.engine.session import EngineFailed
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.matrix import schedule
-from stallprobes.matrix.accumulator import Tally, Window, quiet_cell
-from stallprobes.matrix.cell_runner import PACE_NS, Bench, Stopped
-from stallprobes.matrix.matrix import QUIET, Cell, Lanes, Matrix, Repeat, Status, merged
-from stallprobes.matrix.plan import HOST, Disturbance, Plan, Victim
+from stallprobes.matrix.accumulator import CellAccumulator, Window, quiet_cell
+from stallprobes.matrix.cell_runner import PACE_NS, CellRunner, Stopped
+from stallprobes.matrix.matrix import QUIET, Cell, Channels, Matrix, Repeat, Status, merged
+from stallprobes.matrix.plan import HOST, AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.schedule import QUICK_REPEATS, REPEATS, Block, Pace
-from stallprobes.model import Lane, Phase
+from stallprobes.model import Channel, Phase
 
 # How many engines share a simulated GPU's columns: each takes a core's time.
 _ENGINES = 2
@@ -38,7 +38,7 @@ _FAR = 1_000_003
 
 
 @dataclass(frozen=True)
-class Progress:
+class CheckProgress:
     """How far a check is: windows done of all, the seconds left (None while that is not known), and what it does.
 
     ``cell`` is one just measured, as far as it is known by now.
@@ -58,7 +58,7 @@ def run(
     gpu: str | None = None,
     options: Options | None = None,
     seed: int = 1,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[CheckProgress], None] | None = None,
     cells: bool = False,
     stop: Callable[[], bool] = lambda: False,
     survey: gpus.Survey | None = None,
@@ -87,7 +87,7 @@ class _Check:
         backend: str,
         options: Options,
         seed: int,
-        progress: Callable[[Progress], None] | None,
+        progress: Callable[[CheckProgress], None] | None,
         cells: bool,
         stop: Callable[[], bool],
     ) -> None:
@@ -100,9 +100,9 @@ class _Check:
         self._stop = stop
         self._repeats = QUICK_REPEATS if plan.quick else REPEATS
         self._host = entries()[HOST].probe()
-        self._tallies = {
-            (row.name, one.column.name): Tally(victim, one)
-            for one in plan.disturbances
+        self._accumulators = {
+            (row.name, one.column.name): CellAccumulator(victim, one)
+            for one in plan.aggressor_sets
             for row, victim in zip(plan.rows, (*plan.victims, None), strict=True)
         }
         self._quiets: dict[str, dict[int, list[Window]]] = {row.name: {} for row in plan.rows}
@@ -149,13 +149,13 @@ class _Check:
     def _again(self) -> list[Block]:
         """The spoilt cells once more, where half of their repeats or more are spoilt."""
         found = []
-        for one in self._plan.disturbances:
+        for one in self._plan.aggressor_sets:
             spoilt = tuple(
                 victim
                 for victim in self._plan.victims
-                if (tally := self._tallies[victim.row.name, one.column.name]).spoilt
-                and tally.status is None
-                and len(tally.repeats) <= self._repeats // 2
+                if (accumulator := self._accumulators[victim.row.name, one.column.name]).spoilt
+                and accumulator.status is None
+                and len(accumulator.repeats) <= self._repeats // 2
             )
             found += [Block(self._repeats + 1 + extra, one, spoilt) for extra in range(_AGAIN)]
         return [block for block in found if block.victims]
@@ -168,10 +168,10 @@ class _Check:
         if self._backend != "sim":
             self._measure(blocks, self._options)
             return
-        names = list(dict.fromkeys(block.disturbance.column.name for block in blocks))
+        names = list(dict.fromkeys(block.aggressor_set.column.name for block in blocks))
         group_of = {name: number % _ENGINES for number, name in enumerate(names)}
         groups = [
-            [block for block in blocks if group_of[block.disturbance.column.name] == number]
+            [block for block in blocks if group_of[block.aggressor_set.column.name] == number]
             for number in range(_ENGINES)
         ]
         with ThreadPoolExecutor(_ENGINES) as pool:
@@ -194,48 +194,50 @@ class _Check:
             if self._stops():
                 raise Stopped
             victims = {victim.row.name: victim for block in blocks for victim in block.victims}
-            disturbances = {block.disturbance.column.name: block.disturbance for block in blocks}
-            bench = Bench(tuple(victims.values()), tuple(disturbances.values()), self._backend, options, self._stops)
+            aggressor_sets = {block.aggressor_set.column.name: block.aggressor_set for block in blocks}
+            cell_runner = CellRunner(
+                tuple(victims.values()), tuple(aggressor_sets.values()), self._backend, options, self._stops
+            )
             left = list(blocks)
             try:
-                with bench:
+                with cell_runner:
                     if not self._info or options == self._options:
-                        self._info = bench.session.info
-                    self._go(bench, left)
+                        self._info = cell_runner.session.info
+                    self._go(cell_runner, left)
                 return
             except Unsupported as error:
                 blocks = self._without(left, error)
             except EngineFailed as error:
-                started = bool(bench.session.info)
+                started = bool(cell_runner.session.info)
                 if not started and (error.exit_code in (EXIT_NO_GPU, EXIT_USAGE) or not self._anything()):
                     raise
                 blocks = self._without_failed(left, error)
 
-    def _go(self, bench: Bench, left: list[Block]) -> None:
+    def _go(self, cell_runner: CellRunner, left: list[Block]) -> None:
         """Measure the blocks of ``left``, taking each out once it is done."""
         pending: tuple[Block, dict[str, Window], dict[str, Window]] | None = None
         while left:
             block = left[0]
-            dice = random.Random(f"{self._seed} {block.repeat} {block.disturbance.column.name}")
+            dice = random.Random(f"{self._seed} {block.repeat} {block.aggressor_set.column.name}")
             lengths = self._pace.lengths(left)
             self._say(block)
             began = time.monotonic()
             try:
-                before = bench.quiet(block.victims, lengths, dice)
+                before = cell_runner.quiet(block.victims, lengths, dice)
                 self._close(pending, before)
                 pending = None
-                beside = bench.beside(block.disturbance, block.victims, lengths, dice)
+                beside = cell_runner.beside(block.aggressor_set, block.victims, lengths, dice)
             except (Stopped, KeyboardInterrupt, EngineFailed):
                 self._close(pending, {})
                 raise
-            self._note_troubles(bench, block)
+            self._note_troubles(cell_runner, block)
             pending = (block, before, beside)
             self._pace.took(block, lengths, time.monotonic() - began)
             with self._telling:
                 self._done += len(block.victims)
             left.pop(0)
             if not left or left[0].repeat != block.repeat or left[0].victims != block.victims:
-                rest = bench.quiet(block.victims, lengths, dice)
+                rest = cell_runner.quiet(block.victims, lengths, dice)
                 self._close(pending, rest)
                 pending = None
                 if block.repeat:
@@ -250,9 +252,9 @@ class _Check:
         block, before, beside = pending
         if block.repeat == 0:
             return
-        column = block.disturbance.column.name
+        column = block.aggressor_set.column.name
         for row, now in beside.items():
-            self._tallies[row, column].add(before[row], now, after.get(row))
+            self._accumulators[row, column].add(before[row], now, after.get(row))
             self._quiets[row].setdefault(block.repeat, []).append(before[row])
         self._add_host(block, before, beside, after)
         self._tell(block)
@@ -268,19 +270,19 @@ class _Check:
         quiet, later = _host_window(before.values()), _host_window(after.values())
         if together is None or quiet is None:
             return
-        self._tallies[HOST, block.disturbance.column.name].add(quiet, together, later)
+        self._accumulators[HOST, block.aggressor_set.column.name].add(quiet, together, later)
         self._quiets[HOST].setdefault(block.repeat, []).append(quiet)
 
     def _tell(self, block: Block) -> None:
         for row in (*(victim.row.name for victim in block.victims), HOST):
-            self._tell_cell(row, block.disturbance.column.name)
+            self._tell_cell(row, block.aggressor_set.column.name)
 
     def _tell_cell(self, row: str, column: str) -> None:
         if self._progress is None or not self._cells_too:
             return
-        cell = self._tallies[row, column].cell(row, column, self._repeats, self._host)
+        cell = self._accumulators[row, column].cell(row, column, self._repeats, self._host)
         with self._telling:
-            self._progress(Progress(self._done, self._total, self._left_s(), self._text, cell))
+            self._progress(CheckProgress(self._done, self._total, self._left_s(), self._text, cell))
 
     def _tell_quiet(self) -> None:
         """The column quiet as it is after a whole repeat: it takes too long to add up after every block."""
@@ -289,32 +291,32 @@ class _Check:
         for row in self._plan.rows:
             cell = quiet_cell(row.name, QUIET, self._quiet_repeats(row.name), ())
             with self._telling:
-                self._progress(Progress(self._done, self._total, self._left_s(), self._text, cell))
+                self._progress(CheckProgress(self._done, self._total, self._left_s(), self._text, cell))
 
     def _quiet_repeats(self, row: str) -> list[Repeat]:
         return [_quiet_repeat(windows) for _, windows in sorted(self._quiets[row].items())]
 
-    def _note_troubles(self, bench: Bench, block: Block) -> None:
+    def _note_troubles(self, cell_runner: CellRunner, block: Block) -> None:
         """A probe that stopped by an error: its row or its column cannot be measured any more."""
-        for trouble in bench.session.troubles():
-            for (row, column), tally in self._tallies.items():
-                mine = tally.victim is not None and tally.victim.probe.name == trouble.probe
-                its = any(probe.name == trouble.probe for probe in tally.disturbance.probes)
-                if (mine or its) and tally.status is None:
-                    tally.status, tally.reason = Status.INVALID, trouble.sentence
+        for trouble in cell_runner.session.troubles():
+            for (row, column), accumulator in self._accumulators.items():
+                mine = accumulator.victim is not None and accumulator.victim.probe.name == trouble.probe
+                its = any(probe.name == trouble.probe for probe in accumulator.aggressor_set.probes)
+                if (mine or its) and accumulator.status is None:
+                    accumulator.status, accumulator.reason = Status.INVALID, trouble.sentence
                     del row, column
 
     def _without(self, blocks: list[Block], error: Unsupported) -> list[Block]:
         """The blocks without the probe that this machine cannot run; all of them where that is not known."""
 
-        def needs(victim: Victim, one: Disturbance) -> bool:
+        def needs(victim: VictimProbe, one: AggressorSet) -> bool:
             return error.probe is None or error.probe in {victim.probe.name, *(probe.name for probe in one.probes)}
 
         return self._dropped(blocks, needs, Status.UNSUPPORTED, error.reason)
 
     def _without_failed(self, blocks: list[Block], error: EngineFailed) -> list[Block]:
         """The blocks without the disturbance at which the engine was lost."""
-        column = blocks[0].disturbance.column.name if blocks else ""
+        column = blocks[0].aggressor_set.column.name if blocks else ""
         return self._dropped(
             blocks, lambda _, one: one.column.name == column, Status.INVALID, f"the engine was lost: {error.sentence}"
         )
@@ -322,7 +324,7 @@ class _Check:
     def _dropped(
         self,
         blocks: list[Block],
-        out: Callable[[Victim, Disturbance], bool],
+        out: Callable[[VictimProbe, AggressorSet], bool],
         status: Status,
         reason: str,
     ) -> list[Block]:
@@ -330,18 +332,18 @@ class _Check:
         for block in blocks:
             stay = []
             for victim in block.victims:
-                if out(victim, block.disturbance):
-                    tally = self._tallies[victim.row.name, block.disturbance.column.name]
-                    if tally.status is None:
-                        tally.status, tally.reason = status, reason
-                        self._tell_cell(victim.row.name, block.disturbance.column.name)
+                if out(victim, block.aggressor_set):
+                    accumulator = self._accumulators[victim.row.name, block.aggressor_set.column.name]
+                    if accumulator.status is None:
+                        accumulator.status, accumulator.reason = status, reason
+                        self._tell_cell(victim.row.name, block.aggressor_set.column.name)
                     self._total -= 1
                 else:
                     stay.append(victim)
             if stay:
                 kept.append(replace(block, victims=tuple(stay)))
             elif status is not Status.UNSUPPORTED or not stay:
-                host = self._tallies[HOST, block.disturbance.column.name]
+                host = self._accumulators[HOST, block.aggressor_set.column.name]
                 if not host.repeats:
                     host.status, host.reason = status, reason
         return kept
@@ -351,8 +353,8 @@ class _Check:
             return
         what = "warming up" if block.repeat == 0 else f"repeat {min(block.repeat, self._repeats)} of {self._repeats}"
         with self._telling:
-            self._text = f"{what} · {block.disturbance.column.title}"
-            self._progress(Progress(self._done, self._total, self._left_s(), self._text))
+            self._text = f"{what} · {block.aggressor_set.column.title}"
+            self._progress(CheckProgress(self._done, self._total, self._left_s(), self._text))
 
     def _left_s(self) -> float | None:
         return self._pace.left_s(self._done, self._total, self._repeats)
@@ -361,16 +363,16 @@ class _Check:
         return self._ending.is_set() or self._stop()
 
     def _anything(self) -> bool:
-        return any(tally.repeats or tally.spoilt for tally in self._tallies.values())
+        return any(accumulator.repeats or accumulator.spoilt for accumulator in self._accumulators.values())
 
     def _cells(self) -> dict[tuple[str, str], Cell]:
         cells = {}
         for row in self._plan.rows:
             repeats = self._quiet_repeats(row.name)
             others = []
-            for one in self._plan.disturbances:
+            for one in self._plan.aggressor_sets:
                 key = (row.name, one.column.name)
-                others.append(self._tallies[key].cell(*key, self._repeats, self._host))
+                others.append(self._accumulators[key].cell(*key, self._repeats, self._host))
             cells[row.name, QUIET] = quiet_cell(row.name, QUIET, repeats, others)
             cells.update({(cell.row, cell.column): cell for cell in others})
         return cells
@@ -389,12 +391,12 @@ def _host_window(windows: Iterable[Window]) -> Window | None:
     parts = [one for one in windows if one.host]
     if not parts:
         return None
-    lanes = merged(one.host for one in parts)
-    calls = lanes[Lane(Phase.CALL)].count if Lane(Phase.CALL) in lanes else 0
-    return Window(lanes=lanes, host={}, calls=calls, window_ns=sum(one.window_ns for one in parts))
+    channels = merged(one.host for one in parts)
+    calls = channels[Channel(Phase.CALL)].count if Channel(Phase.CALL) in channels else 0
+    return Window(channels=channels, host={}, calls=calls, window_ns=sum(one.window_ns for one in parts))
 
 
 def _quiet_repeat(windows: Iterable[Window]) -> Repeat:
     parts = [one for one in windows if not one.spoilt]
-    lanes = Lanes(merged(one.lanes for one in parts))
-    return Repeat(lanes, {}, {}, sum(one.calls for one in parts), sum(one.window_ns for one in parts) / 1e9)
+    channels = Channels(merged(one.channels for one in parts))
+    return Repeat(channels, {}, {}, sum(one.calls for one in parts), sum(one.window_ns for one in parts) / 1e9)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stallprobes.matrix.cell_runner import Lengths
-from stallprobes.matrix.plan import Disturbance, Plan, Victim, enables_peer_access
+from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe, enables_peer_access
 
 REPEATS = 4
 QUICK_REPEATS = 3
@@ -34,15 +34,15 @@ class Block:
     """One disturbance with some victims, in one repeat (0 is the one that is thrown away)."""
 
     repeat: int
-    disturbance: Disturbance
-    victims: tuple[Victim, ...]
+    aggressor_set: AggressorSet
+    victims: tuple[VictimProbe, ...]
 
 
 def blocks(plan: Plan, repeats: int, seed: int) -> list[Block]:
     """Every disturbance with all victims, in each repeat in another order, which ``seed`` makes."""
     found = []
     for repeat in range(repeats + 1):
-        order = list(plan.disturbances)
+        order = list(plan.aggressor_sets)
         random.Random(f"{seed} order {repeat}").shuffle(order)
         found += [Block(repeat, one, plan.victims) for one in order]
     return found
@@ -51,11 +51,11 @@ def blocks(plan: Plan, repeats: int, seed: int) -> list[Block]:
 def with_peer_access(whole: Iterable[Block], enabling: bool) -> list[Block]:
     """The part of the blocks whose cells need peer access on or, unless ``enabling``, may have it off."""
 
-    def belongs(victim: Victim, one: Disturbance) -> bool:
+    def belongs(victim: VictimProbe, one: AggressorSet) -> bool:
         return any(enables_peer_access(probe) for probe in (victim.probe, *one.probes)) is enabling
 
     parts = (
-        replace(block, victims=tuple(victim for victim in block.victims if belongs(victim, block.disturbance)))
+        replace(block, victims=tuple(victim for victim in block.victims if belongs(victim, block.aggressor_set)))
         for block in whole
     )
     return [block for block in parts if block.victims]
@@ -68,7 +68,7 @@ class Pace:
         """The time runs from now on."""
         self._virtual = virtual
         self._budget_s = QUICK_BUDGET_S if plan.quick else BUDGET_S
-        self._disturbances = len(plan.disturbances)
+        self._aggressor_sets = len(plan.aggressor_sets)
         self._began = time.monotonic()
         self._overhead_s = 0.1
 
@@ -103,5 +103,5 @@ class Pace:
             return self.spent_s * (1 - part) / part
         if self._virtual:
             return None
-        longest_s = total * _LONGEST_S * (1 + _QUIET_PART) + self._disturbances
+        longest_s = total * _LONGEST_S * (1 + _QUIET_PART) + self._aggressor_sets
         return max(min(self._budget_s, longest_s) - self.spent_s, 0.0)

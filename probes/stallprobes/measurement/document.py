@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from stallprobes.model import Lane
+from stallprobes.model import Channel
 
 if TYPE_CHECKING:
     from stallprobes.latency.histogram import Histogram
@@ -66,24 +66,26 @@ def _probe(probe: ProbeResult) -> dict[str, Any]:
         "window_s": probe.window_s,
         "period_us": probe.period_ns / 1000,
         "proof": probe.proof,
-        "phases": _phases(probe.lanes, probe.first_ns),
+        "phases": _phases(probe.channels, probe.first_ns),
         "quiet": _phases(probe.quiet, {}),
         "ops": [
             {
-                "op": lane.label,
-                "phase": str(lane.phase),
-                **_figures(histogram, probe.first_ns.get(lane)),
-                "quiet": _figures(probe.quiet[lane], None) if lane in probe.quiet else None,
+                "op": channel.label,
+                "phase": str(channel.phase),
+                **_figures(histogram, probe.first_ns.get(channel)),
+                "quiet": _figures(probe.quiet[channel], None) if channel in probe.quiet else None,
             }
-            for lane, histogram in probe.lanes.items()
-            if lane.label
+            for channel, histogram in probe.channels.items()
+            if channel.label
         ],
     }
 
 
-def _phases(lanes: Mapping[Lane, Histogram], first_ns: Mapping[Lane, int | None]) -> dict[str, Any]:
+def _phases(channels: Mapping[Channel, Histogram], first_ns: Mapping[Channel, int | None]) -> dict[str, Any]:
     return {
-        str(lane.phase): _figures(histogram, first_ns.get(lane)) for lane, histogram in lanes.items() if not lane.label
+        str(channel.phase): _figures(histogram, first_ns.get(channel))
+        for channel, histogram in channels.items()
+        if not channel.label
     }
 
 

@@ -16,7 +16,7 @@ from stallprobes.engine.board import ProbeSnapshot, Snapshot
 from stallprobes.engine.session import EngineFailed, Session
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine import fingerprint, gpus
-from stallprobes.model import Kind, Lane, Needs, Probe, Role, Variant, op_name
+from stallprobes.model import Channel, Kind, Needs, Probe, Role, Variant, op_name
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, UnknownName, named, unknown
 from stallprobes.verdicts import rules
@@ -44,7 +44,7 @@ _STATES = {
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """How far a run is, in seconds of measuring, and what it does now."""
 
     done_s: float
@@ -54,9 +54,9 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class ProbeResult:
-    """One probe in one variant: with the aggressors on in ``lanes``, before that in ``quiet``.
+    """One probe in one variant: with the aggressors on in ``channels``, before that in ``quiet``.
 
-    ``calls`` are turns that ended in the window of ``window_s`` seconds. ``first_ns`` is each lane's very first
+    ``calls`` are turns that ended in the window of ``window_s`` seconds. ``first_ns`` is each channel's very first
     value. ``proof`` is what the GPU counted in the window, None where the program has no such word.
     """
 
@@ -74,9 +74,9 @@ class ProbeResult:
     error: str | None
     window_s: float
     period_ns: int
-    lanes: Mapping[Lane, Histogram]
-    quiet: Mapping[Lane, Histogram]
-    first_ns: Mapping[Lane, int | None]
+    channels: Mapping[Channel, Histogram]
+    quiet: Mapping[Channel, Histogram]
+    first_ns: Mapping[Channel, int | None]
     proof: int | None
 
 
@@ -161,7 +161,7 @@ def run(
     gpu: str | None = None,
     seconds: float = 2.0,
     options: Options | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[RunProgress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     survey: gpus.Survey | None = None,
 ) -> RunResult:
@@ -216,7 +216,7 @@ class _Meter:
     """Counts the seconds of a run, and lets them pass in steps so that it can be stopped."""
 
     def __init__(
-        self, variants: int, seconds: float, progress: Callable[[Progress], None] | None, stop: Callable[[], bool]
+        self, variants: int, seconds: float, progress: Callable[[RunProgress], None] | None, stop: Callable[[], bool]
     ) -> None:
         self.window_s = seconds
         self.quiet_s = max(_SHORTEST_QUIET_S, seconds / 2)
@@ -257,7 +257,7 @@ class _Meter:
     def _say(self, text: str) -> None:
         self._text = text
         if self._progress is not None:
-            self._progress(Progress(min(self._done, self._total), self._total, text))
+            self._progress(RunProgress(min(self._done, self._total), self._total, text))
 
 
 def _variant(
@@ -348,7 +348,7 @@ def _ran(probe: Probe, part: ProbeSnapshot) -> bool:
     """Whether an aggressor ran: by the GPU's own count where it has one, else by its turns or the call it is in."""
     if probe.program.proof is not None:
         return part.proof > 0
-    return part.turns > 0 or part.in_flight is not None
+    return part.iterations > 0 or part.in_flight is not None
 
 
 def _invalid(variant: Variant, window: Snapshot, errors: Mapping[str, str]) -> str | None:
@@ -365,9 +365,9 @@ def _seen(probe: Probe, window: Snapshot, quiets: Sequence[Snapshot], errors: Ma
     flight = now.in_flight
     return Seen(
         probe=probe,
-        lanes=now.lanes,
-        quiet=() if probe.role is Role.AGGRESSOR else tuple(quiet.probes[probe.name].lanes for quiet in quiets),
-        calls=now.turns,
+        channels=now.channels,
+        quiet=() if probe.role is Role.AGGRESSOR else tuple(quiet.probes[probe.name].channels for quiet in quiets),
+        calls=now.iterations,
         window_ns=now.window_ns or 0,
         in_flight_ns=None if flight is None else flight.age_ns,
         in_flight_op=None if flight is None else op_name(probe.program.ops[flight.op]),
@@ -392,7 +392,7 @@ def _result(one: Seen, part: ProbeSnapshot, verdicts: Sequence[Verdict]) -> Prob
         error=one.error,
         window_s=one.window_ns / 1e9,
         period_ns=part.period_ns,
-        lanes=one.lanes,
+        channels=one.channels,
         quiet=one.whole_quiet,
         first_ns=part.first_ns,
         proof=part.proof if probe.program.proof is not None else None,

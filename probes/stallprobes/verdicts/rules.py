@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from stallprobes.catalog import beside, cause
 from stallprobes.latency.histogram import Histogram
-from stallprobes.model import MS, Lane, Phase, Probe, Role
+from stallprobes.model import MS, Channel, Phase, Probe, Role
 from stallprobes.units import duration, times
 
 ENOUGH_CALLS = 20
@@ -69,8 +69,8 @@ class Seen:
     """
 
     probe: Probe
-    lanes: Mapping[Lane, Histogram]
-    quiet: tuple[Mapping[Lane, Histogram], ...]
+    channels: Mapping[Channel, Histogram]
+    quiet: tuple[Mapping[Channel, Histogram], ...]
     calls: int
     window_ns: int
     in_flight_ns: int | None = None
@@ -78,20 +78,22 @@ class Seen:
     error: str | None = None
 
     @property
-    def whole_quiet(self) -> Mapping[Lane, Histogram]:
+    def whole_quiet(self) -> Mapping[Channel, Histogram]:
         """The windows of quiet taken together."""
-        whole: dict[Lane, Histogram] = {}
+        whole: dict[Channel, Histogram] = {}
         for window in self.quiet:
-            for lane, histogram in window.items():
-                whole[lane] = whole[lane].merge(histogram) if lane in whole else histogram
+            for channel, histogram in window.items():
+                whole[channel] = whole[channel].merge(histogram) if channel in whole else histogram
         return whole
 
-    def quiet_ns(self, lane: Lane, q: float) -> float | None:
+    def quiet_ns(self, channel: Channel, q: float) -> float | None:
         """The quiet percentile ``q`` (ns) to compare with: of the windows with enough calls the slower one.
 
         None when no window has enough calls.
         """
-        enough = [window[lane] for window in self.quiet if lane in window and window[lane].count >= ENOUGH_CALLS]
+        enough = [
+            window[channel] for window in self.quiet if channel in window and window[channel].count >= ENOUGH_CALLS
+        ]
         return max((histogram.percentile(q) or 0.0 for histogram in enough), default=None)
 
     @property
@@ -145,26 +147,26 @@ def _failed(one: Seen) -> Verdict:
 
 def _victim(one: Seen, scene: Scene) -> list[Verdict]:
     found = [_starved(one, scene)] if one.starved or (one.in_flight_ns or 0) >= IN_FLIGHT_NS else []
-    for lane in _judged(one):
-        verdict = _lane(one, lane, scene)
+    for channel in _judged(one):
+        verdict = _channel(one, channel, scene)
         if verdict is not None:
             found.append(verdict)
     return found or [_quiet(one)]
 
 
-def _judged(one: Seen) -> list[Lane]:
-    """The lanes that are judged. Where a turn makes several calls, each by itself: their common histogram has a hump
+def _judged(one: Seen) -> list[Channel]:
+    """The channels that are judged. Where a turn makes several calls, each by itself: their common histogram has a hump
     for each, and its median may fall on either from one window to the next."""
-    found: list[Lane] = []
+    found: list[Channel] = []
     for phase in _PHASES:
-        labelled = [lane for lane in one.lanes if lane.phase is phase and lane.label]
-        found += labelled or [Lane(phase)] * (Lane(phase) in one.lanes)
+        labelled = [channel for channel in one.channels if channel.phase is phase and channel.label]
+        found += labelled or [Channel(phase)] * (Channel(phase) in one.channels)
     return found
 
 
 def _starved(one: Seen, scene: Scene) -> Verdict:
     why, helps = _because(one, scene)
-    quiet_ns = one.quiet_ns(Lane(Phase.CALL), 50)
+    quiet_ns = one.quiet_ns(Channel(Phase.CALL), 50)
     age = one.in_flight_ns
     seconds = one.window_ns / 1e9
     returned = f"{one.calls} call{'' if one.calls == 1 else 's'} returned in {seconds:.1f} s"
@@ -186,12 +188,12 @@ def _starved(one: Seen, scene: Scene) -> Verdict:
     )
 
 
-def _lane(one: Seen, lane: Lane, scene: Scene) -> Verdict | None:
-    """The verdict on one lane when it is not quiet."""
-    found = _against(one, lane, scene)
+def _channel(one: Seen, channel: Channel, scene: Scene) -> Verdict | None:
+    """The verdict on one channel when it is not quiet."""
+    found = _against(one, channel, scene)
     if found is not None or len(one.quiet) < 2:
         return found
-    early = _against(replace(one, quiet=one.quiet[:1]), lane, scene)
+    early = _against(replace(one, quiet=one.quiet[:1]), channel, scene)
     if early is None or early.kind == "host":
         return early
     why = "It was as slow when the aggressors were off again: this is drift, or something of theirs that lasts."
@@ -199,29 +201,29 @@ def _lane(one: Seen, lane: Lane, scene: Scene) -> Verdict | None:
     return replace(early, kind="unsure", cause=why, sentence=f"{head} {why}", helps="Measure again, for longer.")
 
 
-def _against(one: Seen, lane: Lane, scene: Scene) -> Verdict | None:
-    """The verdict on one lane against the slower window of quiet: by its middle, or by its tail where that is worse.
+def _against(one: Seen, channel: Channel, scene: Scene) -> Verdict | None:
+    """The verdict on one channel against the slower window of quiet: by its middle, or by its tail where that is worse.
 
     A middle within the quiet tail is never more than slower: a slow mode that quiet has too has become the usual one.
     """
-    now, quiet_middle, quiet_tail = one.lanes.get(lane), one.quiet_ns(lane, 50), one.quiet_ns(lane, 99)
+    now, quiet_middle, quiet_tail = one.channels.get(channel), one.quiet_ns(channel, 50), one.quiet_ns(channel, 99)
     if now is None or not now.count or quiet_middle is None or quiet_tail is None:
         return None
     middle, before = now.percentile(50) or 0.0, max(quiet_middle, 1.0)
     slower = now.count >= TAIL_CALLS and middle >= SLOWER * before and middle - before >= SLOWER_NS
     if slower and middle >= STALLED * before and middle - before >= STALLED_NS and middle > quiet_tail:
-        return _compare(one, lane, "p50", before, middle, "stalled", scene)
+        return _compare(one, channel, "p50", before, middle, "stalled", scene)
     tail, tail_before = now.percentile(99) or 0.0, max(quiet_tail, 1.0)
     border = max(STALLED * tail_before, tail_before + TAIL_NS)
     share = now.share_above(int(border))
     if share >= TAIL_SHARE and share * now.count >= TAIL_CALLS:
-        return _compare(one, lane, "p99", tail_before, tail, "stalled", scene)
-    return _compare(one, lane, "p50", before, middle, "slower", scene) if slower else None
+        return _compare(one, channel, "p99", tail_before, tail, "stalled", scene)
+    return _compare(one, channel, "p50", before, middle, "slower", scene) if slower else None
 
 
 def _compare(
     one: Seen,
-    lane: Lane,
+    channel: Channel,
     quantile: str,
     quiet_ns: float,
     now_ns: float,
@@ -230,7 +232,7 @@ def _compare(
 ) -> Verdict:
     ratio = now_ns / quiet_ns
     change = f"{duration(quiet_ns / 1000)} → {duration(now_ns / 1000)} ({times(ratio)})"
-    head = f"{one.probe.title}: {_words(lane)} {quantile} {change}"
+    head = f"{one.probe.title}: {_words(channel)} {quantile} {change}"
     if one.probe.role is Role.HOST:
         kind, why = "host", "It makes no CUDA call: the machine itself was slower, not the driver."
         helps = "Look for other load on this machine, or measure again."
@@ -242,7 +244,7 @@ def _compare(
         head += _while(scene.aggressors)
     return Verdict(
         probe=one.probe.name,
-        phase=lane.phase,
+        phase=channel.phase,
         quantile=quantile,
         quiet_us=_us(quiet_ns),
         now_us=_us(now_ns),
@@ -256,24 +258,24 @@ def _compare(
 
 def _host_did_it(host: Seen, quantile: str, excess_ns: float) -> bool:
     q = 50.0 if quantile == "p50" else 99.0
-    lane = Lane(Phase.CALL)
-    now, quiet = host.lanes.get(lane), host.quiet_ns(lane, q)
+    channel = Channel(Phase.CALL)
+    now, quiet = host.channels.get(channel), host.quiet_ns(channel, q)
     if now is None or not now.count or quiet is None:
         return False
     return (now.percentile(q) or 0.0) - quiet >= HOST_SHARE * excess_ns
 
 
 def _quiet(one: Seen) -> Verdict:
-    lane = next(iter(_judged(one)), Lane(Phase.CALL))
-    now_ns, quiet_ns = one.lanes.get(lane, Histogram.empty()).percentile(50), one.quiet_ns(lane, 50)
+    channel = next(iter(_judged(one)), Channel(Phase.CALL))
+    now_ns, quiet_ns = one.channels.get(channel, Histogram.empty()).percentile(50), one.quiet_ns(channel, 50)
     ratio = now_ns / quiet_ns if now_ns and quiet_ns else None
     if ratio is None:
         words = "too few calls to tell"
     else:
-        words = f"quiet: {_words(lane)} p50 {_span(quiet_ns)} → {_span(now_ns)} ({times(ratio)})"
+        words = f"quiet: {_words(channel)} p50 {_span(quiet_ns)} → {_span(now_ns)} ({times(ratio)})"
     return Verdict(
         probe=one.probe.name,
-        phase=lane.phase,
+        phase=channel.phase,
         quantile="p50",
         quiet_us=_us(quiet_ns),
         now_us=_us(now_ns),
@@ -288,9 +290,11 @@ def _quiet(one: Seen) -> Verdict:
 def _hidden(one: Seen) -> list[Verdict]:
     """Calls that take long on the host and little on the GPU, where events timed both."""
     found = []
-    device = {lane.label: hist for lane, hist in one.lanes.items() if lane.label and lane.phase is Phase.GPU}
+    device = {
+        channel.label: hist for channel, hist in one.channels.items() if channel.label and channel.phase is Phase.GPU
+    }
     for label, on_gpu in device.items():
-        on_host = one.lanes.get(Lane(Phase.CALL, label))
+        on_host = one.channels.get(Channel(Phase.CALL, label))
         host_ns = None if on_host is None else on_host.percentile(50)
         gpu_ns = on_gpu.percentile(50)
         if host_ns is None or gpu_ns is None or host_ns < max(STALLED * gpu_ns, HIDDEN_NS):
@@ -346,8 +350,8 @@ def _while(aggressors: Sequence[Seen]) -> str:
     return f" while {titles} {'run' if len(aggressors) > 1 else 'runs'}" if aggressors else ""
 
 
-def _words(lane: Lane) -> str:
-    return f"{lane.phase} of {lane.label}" if lane.label else str(lane.phase)
+def _words(channel: Channel) -> str:
+    return f"{channel.phase} of {channel.label}" if channel.label else str(channel.phase)
 
 
 def _sentence(head: str, why: str) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from stallprobes.catalog import cause, entries
-from stallprobes.live.observation import Bench
+from stallprobes.live.observation import ProbeSet
 from stallprobes.live.view_model import LogEntry
 from stallprobes.model import Kind, Probe, Role, op_name
 from stallprobes.patterns import patterns
@@ -22,25 +22,25 @@ class Explain(Reading[bool]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("v", "remedy", "remedy"), Binding("e", "close", "close")]
 
-    def __init__(self, bench: Bench, probe: Probe, log: Sequence[LogEntry], live: bool) -> None:
+    def __init__(self, probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live: bool) -> None:
         super().__init__()
-        self.bench = bench
+        self.probe_set = probe_set
         self.probe = probe
         self.told = log
         self.live = live
 
     def text(self) -> Text:
         """The explanation."""
-        return explanation(self.bench, self.probe, self.told, self.live)
+        return explanation(self.probe_set, self.probe, self.told, self.live)
 
     def action_remedy(self) -> None:
         """Close, and switch to the next remedy."""
-        if self.live and self.bench.pattern:
+        if self.live and self.probe_set.pattern:
             self.dismiss(True)
 
 
-def explanation(bench: Bench, probe: Probe, log: Sequence[LogEntry], live: bool) -> Text:
-    """All that is known of ``probe`` on ``bench``, the verdicts on it first."""
+def explanation(probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live: bool) -> Text:
+    """All that is known of ``probe`` on ``probe_set``, the verdicts on it first."""
     text = Text()
     text.append(f"{probe.title}\n\n", "bold reverse")
     own = [entry for entry in log if entry.verdict.probe == probe.name]
@@ -52,7 +52,7 @@ def explanation(bench: Bench, probe: Probe, log: Sequence[LogEntry], live: bool)
         section(text, "What it does", entry.what)
     calls = ", ".join(f"{op_name(op)} ({op.phase})" for op in probe.program.ops if op.phase is not None)
     section(text, "Its calls and their phases", calls)
-    for other in bench.probes:
+    for other in probe_set.probes:
         victim, aggressor = (probe, other) if probe.role is not Role.AGGRESSOR else (other, probe)
         if victim.role is Role.AGGRESSOR or aggressor.role is not Role.AGGRESSOR or aggressor.entry not in entries():
             continue
@@ -60,8 +60,8 @@ def explanation(bench: Bench, probe: Probe, log: Sequence[LogEntry], live: bool)
         if known is not None:
             title = f"What “{aggressor.title}” does to {victim.title}"
             section(text, title, f"{known.why} What helps: {known.helps}")
-    if bench.pattern in patterns():
-        _story(text, bench, live)
+    if probe_set.pattern in patterns():
+        _story(text, probe_set, live)
     else:
         used = [
             p.name for p in patterns().values() if any(q.entry == probe.entry for v in p.variants for q in v.probes)
@@ -72,8 +72,8 @@ def explanation(bench: Bench, probe: Probe, log: Sequence[LogEntry], live: bool)
     return text
 
 
-def _story(text: Text, bench: Bench, live: bool) -> None:
-    pattern = patterns()[bench.pattern]
+def _story(text: Text, probe_set: ProbeSet, live: bool) -> None:
+    pattern = patterns()[probe_set.pattern]
     section(text, f"The pattern that is on: {pattern.name}", pattern.see)
     section(text, "Why", pattern.why)
     section(text, "What helps", pattern.helps)
@@ -84,4 +84,4 @@ def _story(text: Text, bench: Bench, live: bool) -> None:
         text.append("v", Style(bold=True, reverse=True) + switch)
         text.append(" switches to the next remedy", switch)
         text.append(": ")
-        text.append(", ".join(v.name + (" (on now)" if v.name == bench.variant else "") for v in remedies) + "\n\n")
+        text.append(", ".join(v.name + (" (on now)" if v.name == probe_set.variant else "") for v in remedies) + "\n\n")

@@ -8,7 +8,7 @@ from textual.message import Message
 from stallscope.tui.common.lines import Drawn, Line, length
 
 
-class Keys(Drawn):
+class KeyBar(Drawn):
     """Draws ``hints``: (key, words), the most important first; ``note`` before them where something is to be said."""
 
     class Pressed(Message):

@@ -13,11 +13,11 @@ from textual.widgets import Static
 
 from stallprobes.catalog import entries
 from stallprobes.matrix.matrix import PHASES
-from stallprobes.model import Lane
+from stallprobes.model import Channel
 from stallprobes.units import duration
 from stallscope.tui.common.dialog import Dialog, section
 from stallscope.tui.matrix.cell_text import histograms, passages
-from stallscope.tui.matrix.view_model import Key, Sheet
+from stallscope.tui.matrix.view_model import Key, MatrixView
 from stallscope.tui.monitor.histograms import Histograms
 
 PANEL = 12
@@ -35,7 +35,7 @@ class CellScreen(Dialog[None]):
         Binding("right", "step(1)", "right"),
     ]
 
-    def __init__(self, look: Callable[[], Sheet | None], key: Key, step: Callable[[int], Key]) -> None:
+    def __init__(self, look: Callable[[], MatrixView | None], key: Key, step: Callable[[int], Key]) -> None:
         super().__init__()
         self.look = look
         self.key = key
@@ -66,25 +66,25 @@ class CellScreen(Dialog[None]):
 
     def tick(self) -> None:
         """Draw what changed."""
-        sheet = self.look()
-        if sheet is None:
+        matrix_view = self.look()
+        if matrix_view is None:
             return
-        now = (sheet.matrix.cells.get(self.key), self.key)
+        now = (matrix_view.matrix.cells.get(self.key), self.key)
         if now == self._shown:
             return
         self._shown = now
         panel = self.query_one(Histograms)
-        panel.view = histograms(sheet, self.key)
+        panel.view = histograms(matrix_view, self.key)
         panel.display = panel.view is not None
         panel.styles.height = min(PANEL, max(6, self.size.height // 2 - 2))
-        self.query_one("#text", Static).update(explanation(sheet, self.key))
+        self.query_one("#text", Static).update(explanation(matrix_view, self.key))
         self.call_after_refresh(panel.repaint)
 
 
-def explanation(sheet: Sheet, key: Key) -> Text:
+def explanation(matrix_view: MatrixView, key: Key) -> Text:
     """All that is known of a cell: verdicts, what helps, figures, how it was measured, what both probes do."""
     text = Text()
-    first, *others = passages(sheet, key)
+    first, *others = passages(matrix_view, key)
     text.append(first[0], "bold reverse")
     text.append(f"  {first[2]}\n\n", "bold")
     for title, _, body in others:
@@ -92,9 +92,9 @@ def explanation(sheet: Sheet, key: Key) -> Text:
             section(text, title, body)
         else:
             text.append(f"{body}\n\n")
-    _figures(text, sheet, key)
-    _measured(text, sheet, key)
-    row, column = sheet.matrix.row(key[0]), sheet.matrix.column(key[1])
+    _figures(text, matrix_view, key)
+    _measured(text, matrix_view, key)
+    row, column = matrix_view.matrix.row(key[0]), matrix_view.matrix.column(key[1])
     for name in dict.fromkeys((row.entry, *(_entry(name) for name in column.aggressors))):
         entry = entries().get(name)
         if entry is not None:
@@ -102,14 +102,14 @@ def explanation(sheet: Sheet, key: Key) -> Text:
     return text
 
 
-def _figures(text: Text, sheet: Sheet, key: Key) -> None:
-    cell = sheet.matrix.cells.get(key)
-    if cell is None or not cell.lanes:
+def _figures(text: Text, matrix_view: MatrixView, key: Key) -> None:
+    cell = matrix_view.matrix.cells.get(key)
+    if cell is None or not cell.channels:
         return
     lines = []
     for phase in PHASES:
-        for words, lanes in (("now", cell.lanes), ("quiet", cell.quiet)):
-            seen = lanes.get(Lane(phase))
+        for words, channels in (("now", cell.channels), ("quiet", cell.quiet)):
+            seen = channels.get(Channel(phase))
             if seen is None or not seen.count:
                 continue
             p50, p99 = seen.percentile(50), seen.percentile(99)
@@ -122,8 +122,8 @@ def _figures(text: Text, sheet: Sheet, key: Key) -> None:
         section(text, "Figures", "\n".join(lines))
 
 
-def _measured(text: Text, sheet: Sheet, key: Key) -> None:
-    cell = sheet.matrix.cells.get(key)
+def _measured(text: Text, matrix_view: MatrixView, key: Key) -> None:
+    cell = matrix_view.matrix.cells.get(key)
     if cell is None or not cell.repeats:
         return
     hosts = [repeat.host for repeat in cell.repeats if repeat.host]

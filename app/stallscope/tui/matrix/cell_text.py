@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from stallprobes.live.view_model import FocusView, LaneView
-from stallprobes.live.view_model import Row as Line
+from stallprobes.live.view_model import ChannelView, FocusView
+from stallprobes.live.view_model import ProbeRow as Line
 from stallprobes.matrix.matrix import PHASES, QUIET
-from stallprobes.model import Lane, Role
+from stallprobes.model import Channel, Role
 from stallprobes.units import duration, times
 from stallprobes.verdicts.rules import severity
-from stallscope.tui.matrix.view_model import CHANGE_STYLES, STYLES, Figures, Key, Sheet
+from stallscope.tui.matrix.view_model import CHANGE_STYLES, STYLES, Figures, Key, MatrixView
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
@@ -29,15 +29,15 @@ _STATES = {
 _IN_FLIGHT_US = 100_000
 
 
-def passages(sheet: Sheet, key: Key, brief: bool = False) -> list[Passage]:
+def passages(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[Passage]:
     """What there is to say about a cell: (title, style of the title, text), the most important first.
 
     ``brief`` leaves out who is beside whom where the first sentence says so.
     """
-    cell = sheet.matrix.cells.get(key)
+    cell = matrix_view.matrix.cells.get(key)
     kind = "missing" if cell is None else cell.kind
-    out = [(_STATES.get(kind, kind), STYLES.get(kind, ""), _beside(sheet, key))]
-    change = sheet.changes.get(key)
+    out = [(_STATES.get(kind, kind), STYLES.get(kind, ""), _beside(matrix_view, key))]
+    change = matrix_view.changes.get(key)
     if change is not None:
         out.append((str(change.change).upper(), CHANGE_STYLES[str(change.change)], _change_words(change)))
     if cell is None or kind == "missing":
@@ -53,7 +53,7 @@ def passages(sheet: Sheet, key: Key, brief: bool = False) -> list[Passage]:
         out += [("", "", one.sentence) for one in told]
     out += [("What helps", "strong", helps) for helps in dict.fromkeys(one.helps for one in told if one.helps)]
     if not told:
-        plain = _plain(sheet.figures[key])
+        plain = _plain(matrix_view.figures[key])
         if plain:
             out.append(("", "", plain))
     if cell.in_flight_us is not None and cell.in_flight_us >= _IN_FLIGHT_US:
@@ -61,8 +61,8 @@ def passages(sheet: Sheet, key: Key, brief: bool = False) -> list[Passage]:
     return out
 
 
-def _beside(sheet: Sheet, key: Key) -> str:
-    row, column = sheet.matrix.row(key[0]), sheet.matrix.column(key[1])
+def _beside(matrix_view: MatrixView, key: Key) -> str:
+    row, column = matrix_view.matrix.row(key[0]), matrix_view.matrix.column(key[1])
     return f"{row.title} beside nothing" if column.name == QUIET else f"{row.title} beside “{column.title}”"
 
 
@@ -96,25 +96,25 @@ def _change_words(change: CellChange) -> str:
         if str(part.change) == "same" and str(change.change) != "same":
             continue
         ratio = "" if part.ratio is None else f" ({times(part.ratio)})"
-        name = f"{part.lane.phase} of {part.lane.label}" if part.lane.label else str(part.lane.phase)
+        name = f"{part.channel.phase} of {part.channel.label}" if part.channel.label else str(part.channel.phase)
         figures = f"{duration(part.old_us)} → {duration(part.new_us)}{ratio}"
         words.append(f"{name} p{part.q} {str(part.change).upper()}: {part.why or figures}".rstrip(".") + ".")
     return " ".join(words)
 
 
-def histograms(sheet: Sheet, key: Key) -> FocusView | None:
+def histograms(matrix_view: MatrixView, key: Key) -> FocusView | None:
     """Call and wait of a cell with its quiet behind them, None where nothing was measured."""
-    cell = sheet.matrix.cells.get(key)
+    cell = matrix_view.matrix.cells.get(key)
     if cell is None or not cell.repeats:
         return None
-    known = sheet.figures[key]
+    known = matrix_view.figures[key]
     worst = cell.worst
-    lanes = [Lane(phase) for phase in PHASES if Lane(phase) in cell.lanes]
+    channels = [Channel(phase) for phase in PHASES if Channel(phase) in cell.channels]
     style = STYLES.get(known.kind, "")
     return FocusView(
         Line(
             name=cell.row,
-            title=_beside(sheet, key),
+            title=_beside(matrix_view, key),
             role=Role.VICTIM,
             on=True,
             state=_STATES.get(known.kind, known.kind),
@@ -122,7 +122,7 @@ def histograms(sheet: Sheet, key: Key) -> FocusView | None:
             ratio=None if worst is None else worst.ratio,
             in_flight_us=cell.in_flight_us if (cell.in_flight_us or 0.0) >= _IN_FLIGHT_US else None,
         ),
-        tuple(LaneView(lane.phase, "", cell.lanes[lane], cell.quiet.get(lane)) for lane in lanes),
+        tuple(ChannelView(channel.phase, "", cell.channels[channel], cell.quiet.get(channel)) for channel in channels),
     )
 
 

@@ -23,13 +23,13 @@ from stallprobes.engine.backend import Unsupported
 from stallprobes.engine.session import EngineFailed
 from stallprobes.live.observation import SIM
 from stallprobes.matrix.matrix import Cell, Matrix, Status
-from stallscope.tui.matrix.services import Refused, Tools
-from stallscope.tui.matrix.view_model import Sheet, figures
+from stallscope.tui.matrix.services import MatrixServices, Refusal
+from stallscope.tui.matrix.view_model import MatrixView, figures
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import Comparison
     from stallprobes.matrix.plan import Plan
-    from stallprobes.matrix.runner import Progress
+    from stallprobes.matrix.runner import CheckProgress
     from stallscope.tui.sources.live import Ground
 
 _LEAVE_S = 0.2
@@ -37,7 +37,7 @@ _ASK_S = 0.05
 
 
 @dataclass(frozen=True)
-class Run:
+class CheckRun:
     """A check that runs: ``done`` of ``total`` cell measurings, ``left_s`` seconds left (None: not known yet), what it
     does now, and the column that was measured last. ``began_s`` is on the monotonic clock."""
 
@@ -62,7 +62,7 @@ class Question:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class MatrixState:
     """All that the screen draws.
 
     ``origin`` is the file that the matrix came from or went to, "" for none; ``unsaved`` says that it was measured
@@ -70,7 +70,7 @@ class State:
     a file just now. ``bad`` marks a ``note`` that tells of a failure.
     """
 
-    sheet: Sheet | None = None
+    matrix_view: MatrixView | None = None
     origin: str = ""
     unsaved: bool = False
     comparison: Comparison | None = None
@@ -78,16 +78,16 @@ class State:
     note: str = ""
     bad: bool = False
     busy: str = ""
-    run: Run | None = None
+    run: CheckRun | None = None
     question: Question | None = None
 
 
-class Desk:
+class MatrixController:
     """Does what the matrix screen is told to do, in threads, and keeps the state."""
 
-    def __init__(self, tools: Tools) -> None:
-        self.tools = tools
-        self.state = State()
+    def __init__(self, services: MatrixServices) -> None:
+        self.services = services
+        self.state = MatrixState()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._runner: threading.Thread | None = None
@@ -97,7 +97,7 @@ class Desk:
         if self.state.run is not None:
             return
         self._stop = threading.Event()
-        self._change(run=Run(quick, seed, time.monotonic()), note="", bad=False)
+        self._change(run=CheckRun(quick, seed, time.monotonic()), note="", bad=False)
         self._runner = threading.Thread(
             target=self._run, args=(self.state, quick, seed, lent, self._stop), name="check", daemon=True
         )
@@ -116,25 +116,25 @@ class Desk:
 
         def job() -> None:
             file = _file(path)
-            sheet = Sheet.of(self.tools.load(file))
-            self._change(sheet=sheet, origin=str(file), unsaved=False, comparison=None, against="", note="")
+            matrix_view = MatrixView.of(self.services.load(file))
+            self._change(matrix_view=matrix_view, origin=str(file), unsaved=False, comparison=None, against="", note="")
 
         self._do(f"opening {path}", job)
 
     def save(self, path: str, force: bool = False) -> None:
         """Write what is on the table to a file; asks before it overwrites another one."""
-        sheet = self.state.sheet
-        if sheet is None:
+        matrix_view = self.state.matrix_view
+        if matrix_view is None:
             return
 
         def job() -> None:
             file = _file(path)
             if not force and file.exists():
-                raise Refused(
+                raise Refusal(
                     f"{file} is there already. Overwrite it?", "overwrite it", lambda: self.save(path, force=True)
                 )
-            self.tools.save(sheet.matrix, file, force)
-            same = self.state.sheet is not None and self.state.sheet.matrix is sheet.matrix
+            self.services.save(matrix_view.matrix, file, force)
+            same = self.state.matrix_view is not None and self.state.matrix_view.matrix is matrix_view.matrix
             if same:
                 self._change(origin=str(file), unsaved=False)
             self._change(note=f"Saved to {file}.")
@@ -143,27 +143,32 @@ class Desk:
 
     def compare(self, path: str, force: bool = False) -> None:
         """Compare what is on the table with the older check in a file."""
-        sheet = self.state.sheet
-        if sheet is None:
+        matrix_view = self.state.matrix_view
+        if matrix_view is None:
             return
 
         def job() -> None:
             file = _file(path)
-            old = self.tools.load(file)
+            old = self.services.load(file)
             try:
-                found = self.tools.compare(old, sheet.matrix, force)
-            except Refused as refused:
+                found = self.services.compare(old, matrix_view.matrix, force)
+            except Refusal as refused:
                 if refused.yes:
                     refused.anyway = lambda: self.compare(path, force=True)
                 raise
-            self._change(sheet=sheet.compared(found), comparison=found, against=str(file), note="")
+            self._change(matrix_view=matrix_view.compared(found), comparison=found, against=str(file), note="")
 
         self._do(f"comparing with {path}", job)
 
     def alone(self) -> None:
         """Compare no longer."""
-        sheet = self.state.sheet
-        self._change(sheet=None if sheet is None else sheet.compared(None), comparison=None, against="", note="")
+        matrix_view = self.state.matrix_view
+        self._change(
+            matrix_view=None if matrix_view is None else matrix_view.compared(None),
+            comparison=None,
+            against="",
+            note="",
+        )
 
     def asked(self) -> Question | None:
         """The question that waits for an answer, once."""
@@ -200,14 +205,14 @@ class Desk:
             if free:
                 self.state = replace(self.state, busy=words, note="", bad=False)
         if free:
-            threading.Thread(target=self._guarded, args=(job,), name="desk", daemon=True).start()
+            threading.Thread(target=self._guarded, args=(job,), name="controller", daemon=True).start()
         else:
             self.say("A check runs: stop it, or wait for its end." if self.state.run else f"Still {self.state.busy}.")
 
     def _guarded(self, job: Callable[[], None]) -> None:
         try:
             job()
-        except Refused as refused:
+        except Refusal as refused:
             if refused.anyway is not None:
                 self._change(question=Question(str(refused), refused.yes, refused.anyway))
             else:
@@ -220,18 +225,18 @@ class Desk:
         finally:
             self._change(busy="")
 
-    def _run(self, before: State, quick: bool, seed: int, lent: Future[Ground], stop: threading.Event) -> None:
+    def _run(self, before: MatrixState, quick: bool, seed: int, lent: Future[Ground], stop: threading.Event) -> None:
         note, bad = "", False
         ground: Ground | None = None
         try:
-            plan = self.tools.plan(quick)
+            plan = self.services.plan(quick)
             ground = self._ground(lent, stop)
             if ground is not None:
-                blank = Sheet.of(_blank(plan, ground, seed, quick))
-                self._change(sheet=blank, origin="", unsaved=False, comparison=None, against="")
-                matrix = self.tools.run(plan, ground, seed, self._progress, stop.is_set)
-                known = self.state.sheet
-                self._change(sheet=_finished(matrix, known), unsaved=True)
+                blank = MatrixView.of(_blank(plan, ground, seed, quick))
+                self._change(matrix_view=blank, origin="", unsaved=False, comparison=None, against="")
+                matrix = self.services.run(plan, ground, seed, self._progress, stop.is_set)
+                known = self.state.matrix_view
+                self._change(matrix_view=_finished(matrix, known), unsaved=True)
                 note = _lost(matrix)
                 if matrix.interrupted:
                     count = f"{_measured(matrix)} of {len(matrix.cells)} cells"
@@ -261,21 +266,21 @@ class Desk:
             if self.state.run is not None:
                 self.state = replace(self.state, run=replace(self.state.run, **what))
 
-    def _progress(self, step: Progress) -> None:
+    def _progress(self, step: CheckProgress) -> None:
         self._step(done=step.done, total=step.total, left_s=step.left_s, text=step.text)
-        cell, sheet = step.cell, self.state.sheet
-        if cell is not None and sheet is not None:
-            self._change(sheet=sheet.with_cell(cell))
+        cell, matrix_view = step.cell, self.state.matrix_view
+        if cell is not None and matrix_view is not None:
+            self._change(matrix_view=matrix_view.with_cell(cell))
             self._step(last=cell.column)
 
-    def _kept(self, before: State, ground: Ground | None) -> str:
+    def _kept(self, before: MatrixState, ground: Ground | None) -> str:
         """What is left of a check that failed: its cells, or if there are none what was there before."""
-        sheet = self.state.sheet
-        count = 0 if sheet is None else _measured(sheet.matrix)
+        matrix_view = self.state.matrix_view
+        count = 0 if matrix_view is None else _measured(matrix_view.matrix)
         run = self.state.run
-        if sheet is None or ground is None or not count or run is None:
+        if matrix_view is None or ground is None or not count or run is None:
             self._change(
-                sheet=before.sheet,
+                matrix_view=before.matrix_view,
                 origin=before.origin,
                 unsaved=before.unsaved,
                 comparison=before.comparison,
@@ -283,22 +288,26 @@ class Desk:
             )
             return ""
         matrix = replace(
-            sheet.matrix,
+            matrix_view.matrix,
             interrupted=True,
             seconds=time.monotonic() - run.began_s,
-            fingerprint=self.tools.machine(ground),
+            fingerprint=self.services.machine(ground),
         )
-        self._change(sheet=replace(sheet, matrix=matrix), unsaved=True)
+        self._change(matrix_view=replace(matrix_view, matrix=matrix), unsaved=True)
         return f" {count} cells were measured before, and stay."
 
 
-def suggestion(state: State) -> str:
+def suggestion(state: MatrixState) -> str:
     """A name for the file of what is on the table."""
     if state.origin:
         return state.origin
-    sheet = state.sheet
-    started = sheet.matrix.started_at if sheet is not None else ""
-    what = "simulated" if sheet is not None and sheet.matrix.simulated else socket.gethostname().partition(".")[0]
+    matrix_view = state.matrix_view
+    started = matrix_view.matrix.started_at if matrix_view is not None else ""
+    what = (
+        "simulated"
+        if matrix_view is not None and matrix_view.matrix.simulated
+        else socket.gethostname().partition(".")[0]
+    )
     return f"check-{what}-{started[:16].replace(':', '')}.json"
 
 
@@ -306,7 +315,7 @@ def _file(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise Refused(f"{path}: {error}") from error
+        raise Refusal(f"{path}: {error}") from error
 
 
 def _children() -> list[int]:
@@ -352,12 +361,12 @@ def _blank(plan: Plan, ground: Ground, seed: int, quick: bool) -> Matrix:
     )
 
 
-def _finished(matrix: Matrix, known: Sheet | None) -> Sheet:
+def _finished(matrix: Matrix, known: MatrixView | None) -> MatrixView:
     """The sheet of a whole matrix, with the figures that are known already where a cell is the same."""
     if known is None:
-        return Sheet.of(matrix)
+        return MatrixView.of(matrix)
     same = {key: known.figures[key] for key, cell in matrix.cells.items() if known.matrix.cells.get(key) is cell}
-    return Sheet(matrix, {key: same.get(key) or figures(cell) for key, cell in matrix.cells.items()})
+    return MatrixView(matrix, {key: same.get(key) or figures(cell) for key, cell in matrix.cells.items()})
 
 
 def _lost(matrix: Matrix) -> str:

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from stallscope.tui.common.dialog import Reading, section
 from stallscope.tui.matrix.cell_text import differences, tally
-from stallscope.tui.matrix.controller import State
+from stallscope.tui.matrix.controller import MatrixState
 from stallscope.tui.matrix.view_model import Key
 
 
@@ -19,7 +19,7 @@ class Differences(Reading[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("d", "close", "close")]
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: MatrixState) -> None:
         super().__init__()
         self.state = state
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from stallprobes.matrix.matrix import Matrix
 from stallscope.tui.matrix.cell_text import differences, tally
-from stallscope.tui.matrix.controller import Run, State
+from stallscope.tui.matrix.controller import CheckRun, MatrixState
 from stallscope.tui.matrix.grid import HeadView
 
 _KINDS = {
@@ -23,11 +23,11 @@ _KINDS = {
 }
 
 
-def headline(state: State, now_s: float) -> HeadView:
+def headline(state: MatrixState, now_s: float) -> HeadView:
     """The view of ``state``; ``now_s`` is on the monotonic clock."""
     view = HeadView()
-    if state.sheet is not None:
-        matrix = state.sheet.matrix
+    if state.matrix_view is not None:
+        matrix = state.matrix_view.matrix
         view = replace(
             view, gpu=_machine(matrix), simulated=matrix.simulated, about=_about(matrix, state.run is not None)
         )
@@ -61,9 +61,9 @@ def _about(matrix: Matrix, running: bool) -> str:
     return " · ".join(parts)
 
 
-def _where(view: HeadView, state: State) -> HeadView:
+def _where(view: HeadView, state: MatrixState) -> HeadView:
     """Which file it is, what it is compared with, whether it is whole."""
-    assert state.sheet is not None
+    assert state.matrix_view is not None
     about = view.about
     if state.origin:
         about = f"{state.origin} · {about}"
@@ -71,12 +71,12 @@ def _where(view: HeadView, state: State) -> HeadView:
         # What changed is asked for; how it was measured stands in its file.
         about = f"{state.against} → {state.origin or 'this check'} · {tally(state.comparison)}"
     words, style = ("not saved", "warn") if state.unsaved else ("", "")
-    if state.sheet.matrix.interrupted and state.run is None:
+    if state.matrix_view.matrix.interrupted and state.run is None:
         words, style = f"INTERRUPTED{', ' + words if words else ''}", "notice"
     return replace(view, about=about, state=words, state_style=style)
 
 
-def _running(view: HeadView, run: Run, now_s: float) -> HeadView:
+def _running(view: HeadView, run: CheckRun, now_s: float) -> HeadView:
     minutes, seconds = divmod(int(now_s - run.began_s), 60)
     state, style = f"● measuring {minutes}:{seconds:02}", "good"
     if run.stopping:
@@ -89,7 +89,7 @@ def _running(view: HeadView, run: Run, now_s: float) -> HeadView:
     return replace(view, state=state, state_style=style, share=share, doing=words)
 
 
-def _note(state: State) -> tuple[str, str]:
+def _note(state: MatrixState) -> tuple[str, str]:
     """The third line: what is being done, what was said last, what differs, or what was found."""
     if state.busy:
         return f"{state.busy} …", "warn"
@@ -100,7 +100,7 @@ def _note(state: State) -> tuple[str, str]:
         if not found:
             return "The fingerprints of both are the same.", "dim"
         return f"The fingerprints differ: {'; '.join(found)}.", "warn"
-    if state.sheet is None:
+    if state.matrix_view is None:
         return "", "dim"
-    counts = state.sheet.counts()
+    counts = state.matrix_view.counts()
     return ", ".join(f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts.get(kind)), "dim"

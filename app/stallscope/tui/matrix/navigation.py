@@ -10,13 +10,13 @@ from stallscope.tui.matrix.grid import Grid
 from stallscope.tui.matrix.view_model import Figure, Key
 
 if TYPE_CHECKING:
-    from stallscope.tui.matrix.controller import Desk
+    from stallscope.tui.matrix.controller import MatrixController
 
 
 class Walking(Screen[bool]):
     """The actions that change nothing but the view; what they act on is declared here and made in the screen."""
 
-    desk: Desk
+    controller: MatrixController
     figure: Figure
     worst_first: bool
     focus_key: Key | None
@@ -42,19 +42,19 @@ class Walking(Screen[bool]):
     def action_check_worst(self) -> None:
         """Go to the worst cell."""
         if not self._go_to_worst():
-            self.desk.say("Every cell is quiet.")
+            self.controller.say("Every cell is quiet.")
         self.draw()
         self._reveal()
 
     def _go_to_worst(self) -> bool:
-        sheet = self.desk.state.sheet
-        worst = None if sheet is None else sheet.worst(self.figure is Figure.CHANGE)
+        matrix_view = self.controller.state.matrix_view
+        worst = None if matrix_view is None else matrix_view.worst(self.figure is Figure.CHANGE)
         self.focus_key = worst or self.focus_key
         return worst is not None
 
     def action_check_figure(self) -> None:
         """The next figures."""
-        there = [one for one in Figure if one is not Figure.CHANGE or self.desk.state.comparison is not None]
+        there = [one for one in Figure if one is not Figure.CHANGE or self.controller.state.comparison is not None]
         at = there.index(self.figure) if self.figure in there else -1
         self.figure = there[(at + 1) % len(there)]
         self.draw()

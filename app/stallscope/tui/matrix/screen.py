@@ -17,17 +17,17 @@ from stallscope.tui.actions import CHECK_ACTIONS, hints, keys_of, known, shown
 from stallscope.tui.common.ask import Ask
 from stallscope.tui.common.choose import Choose
 from stallscope.tui.common.help import Help
-from stallscope.tui.common.key_bar import Keys
+from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.lines import Drawn
 from stallscope.tui.common.prompt import Prompt
 from stallscope.tui.matrix.cell_screen import CellScreen
 from stallscope.tui.matrix.cell_text import histograms, passages
-from stallscope.tui.matrix.controller import Desk, State, suggestion
+from stallscope.tui.matrix.controller import MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.differences import Differences
 from stallscope.tui.matrix.grid import CheckHead, Grid, GridView, Passages
 from stallscope.tui.matrix.header import headline
 from stallscope.tui.matrix.navigation import Walking
-from stallscope.tui.matrix.view_model import CHANGE_LEGEND, LEGEND, Figure, Key, Sheet, Square
+from stallscope.tui.matrix.view_model import CHANGE_LEGEND, LEGEND, Figure, Key, MatrixView, Square
 from stallscope.tui.monitor.actions import next_theme
 from stallscope.tui.monitor.header import SMALLEST
 from stallscope.tui.monitor.histograms import Histograms
@@ -60,26 +60,26 @@ class MatrixScreen(Walking, Screen[bool]):
 
     def __init__(
         self,
-        desk: Desk,
+        controller: MatrixController,
         source: Live | Replay,
         settings: Settings,
         allowed: Callable[[Callable[[], None]], None],
     ) -> None:
         super().__init__()
-        self.desk = desk
+        self.controller = controller
         self.source = source
         self.settings = settings
         self.allowed = allowed
-        self.figure = Figure.JUDGED if desk.state.comparison is None else Figure.CHANGE
+        self.figure = Figure.JUDGED if controller.state.comparison is None else Figure.CHANGE
         self.worst_first = False
         self.focus_key: Key | None = None
         self.first = (0, 0)
         self._lent = False
         self._leaving = False
-        self._seen: State | None = None
+        self._seen: MatrixState | None = None
         # What was worked out for the last sheet, so that a tick without news costs nothing.
         self._told: tuple[object, ...] | None = None
-        self._written: tuple[Sheet, Figure, Mapping[Key, tuple[Square, Square, Square]]] | None = None
+        self._written: tuple[MatrixView, Figure, Mapping[Key, tuple[Square, Square, Square]]] | None = None
 
     def compose(self) -> ComposeResult:
         """The machine and the check, the matrix, the chosen cell, the keys."""
@@ -88,12 +88,12 @@ class MatrixScreen(Walking, Screen[bool]):
         with Container(id="below"):
             yield Passages(id="told")
             yield Histograms(id="shape")
-        yield Keys(id="keys")
+        yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
         """Begin to look."""
         self.query_one(Histograms).now = "beside it"
-        self.query_one(Keys).hints = hints(self.source.replayed, self.settings.keys, CHECK_ACTIONS)
+        self.query_one(KeyBar).hints = hints(self.source.replayed, self.settings.keys, CHECK_ACTIONS)
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.call_after_refresh(self._repaint))
         self.set_interval(1 / self.settings.frames_per_second, self.tick)
         self.call_after_refresh(self.draw)
@@ -108,7 +108,7 @@ class MatrixScreen(Walking, Screen[bool]):
         mine = {one.name: one for one in CHECK_ACTIONS}
         return mine[action] in known(self.source.replayed, CHECK_ACTIONS) if action in mine else True
 
-    async def on_keys_pressed(self, message: Keys.Pressed) -> None:
+    async def on_key_bar_pressed(self, message: KeyBar.Pressed) -> None:
         """A click on a hint of the last line."""
         there = known(self.source.replayed, CHECK_ACTIONS)
         action = next((one for one in there if one.title == message.words), None)
@@ -123,7 +123,7 @@ class MatrixScreen(Walking, Screen[bool]):
 
     def tick(self) -> None:
         """Draw what changed; ask what is to be asked; leave when the check has ended."""
-        state = self.desk.state
+        state = self.controller.state
         if self._leaving and state.run is None and self.app.screen is self:
             self._leaving = False
             self.dismiss(self._lent)
@@ -137,41 +137,41 @@ class MatrixScreen(Walking, Screen[bool]):
         """Hand what there is to the panels."""
         if not self.is_mounted:
             return
-        state = self.desk.state
+        state = self.controller.state
         if self._seen is not None and self._seen.comparison is not state.comparison:
             self.figure = Figure.JUDGED if state.comparison is None else Figure.CHANGE
-        if self._seen is None or (self._seen.sheet is None) != (state.sheet is None):
+        if self._seen is None or (self._seen.matrix_view is None) != (state.matrix_view is None):
             self._arrange(self.size.width, self.size.height)
         self._seen = state
         self.query_one(CheckHead).view = headline(state, time.monotonic())
         grid = self.query_one(Grid)
         grid.view = self._grid_view(state)
-        self._tell(state.sheet)
+        self._tell(state.matrix_view)
         for widget in self.query(Drawn):
             if widget.display:
                 widget.redraw()
 
-    def _tell(self, sheet: Sheet | None) -> None:
+    def _tell(self, matrix_view: MatrixView | None) -> None:
         """The chosen cell's words and histograms, where they are other ones than before."""
         told, shape = self.query_one(Passages), self.query_one(Histograms)
         key = self.focus_key
-        if sheet is None or key is None:
+        if matrix_view is None or key is None:
             told.told, shape.view, self._told = (), None, None
             return
-        now = (key, sheet.matrix.cells.get(key), sheet.changes.get(key), shape.display)
+        now = (key, matrix_view.matrix.cells.get(key), matrix_view.changes.get(key), shape.display)
         if now != self._told:
             self._told = now
-            told.told = passages(sheet, key, brief=True)
-            shape.view = histograms(sheet, key) if shape.display else None
+            told.told = passages(matrix_view, key, brief=True)
+            shape.view = histograms(matrix_view, key) if shape.display else None
 
-    def _grid_view(self, state: State) -> GridView:
-        sheet, replayed = state.sheet, self.source.replayed
-        if sheet is None:
+    def _grid_view(self, state: MatrixState) -> GridView:
+        matrix_view, replayed = state.matrix_view, self.source.replayed
+        if matrix_view is None:
             self.focus_key, run = None, "" if replayed else "r runs a check on this machine; "
             return GridView("the check", empty=("", f"{run}o opens a saved one; ? says how to read it."))
-        rows, columns = sheet.order(self.worst_first, self.figure is Figure.CHANGE)
+        rows, columns = matrix_view.order(self.worst_first, self.figure is Figure.CHANGE)
         names = tuple(row.name for row in rows), tuple(column.name for column in columns)
-        if self.focus_key is None or self.focus_key not in sheet.matrix.cells:
+        if self.focus_key is None or self.focus_key not in matrix_view.matrix.cells:
             beside = [name for name in names[1] if name != QUIET]
             self.focus_key = (names[0][0], (beside or list(names[1]))[0])
         order = ", worst first" if self.worst_first else ""
@@ -180,7 +180,7 @@ class MatrixScreen(Walking, Screen[bool]):
             title=f"{what}{order}",
             rows=names[0],
             columns=names[1],
-            squares=self._squares(sheet),
+            squares=self._squares(matrix_view),
             focus=(names[0].index(self.focus_key[0]), names[1].index(self.focus_key[1])),
             first=self.first,
             pinned=int(QUIET in names[1][:1]),
@@ -189,10 +189,10 @@ class MatrixScreen(Walking, Screen[bool]):
             fresh=None if state.run is None else state.run.last,
         )
 
-    def _squares(self, sheet: Sheet) -> Mapping[Key, tuple[Square, Square, Square]]:
-        if self._written is None or self._written[:2] != (sheet, self.figure):
-            cells = {key: sheet.squares(key, self.figure) for key in sheet.matrix.cells}
-            self._written = (sheet, self.figure, cells)
+    def _squares(self, matrix_view: MatrixView) -> Mapping[Key, tuple[Square, Square, Square]]:
+        if self._written is None or self._written[:2] != (matrix_view, self.figure):
+            cells = {key: matrix_view.squares(key, self.figure) for key in matrix_view.matrix.cells}
+            self._written = (matrix_view, self.figure, cells)
         return self._written[2]
 
     def _repaint(self) -> None:
@@ -205,9 +205,9 @@ class MatrixScreen(Walking, Screen[bool]):
         self.set_class(small, "small")
         if small:
             return
-        sheet = self.desk.state.sheet
-        self.query_one("#below").display = sheet is not None
-        rows = len(sheet.matrix.rows) if sheet is not None else 0
+        matrix_view = self.controller.state.matrix_view
+        self.query_one("#below").display = matrix_view is not None
+        rows = len(matrix_view.matrix.rows) if matrix_view is not None else 0
         room = height - HEAD - 1
         # Call and wait have a line each where the chosen cell keeps room for its histograms.
         each = 2 if _AROUND + 2 * rows <= room - SHAPE else 1
@@ -216,7 +216,7 @@ class MatrixScreen(Walking, Screen[bool]):
         self.set_class(width >= SIDE_BY_SIDE and below >= SHAPE, "wide")
 
     def _ask(self) -> None:
-        question = self.desk.asked()
+        question = self.controller.asked()
         if question is not None:
 
             def answered(yes: bool | None) -> None:
@@ -229,10 +229,10 @@ class MatrixScreen(Walking, Screen[bool]):
 
     def action_check_run(self) -> None:
         """Choose how much, and begin."""
-        if self.desk.state.run is not None:
-            self.desk.say("A check runs already.")
+        if self.controller.state.run is not None:
+            self.controller.say("A check runs already.")
             return
-        state = self.desk.state
+        state = self.controller.state
         title = f"Run the check? Seed {SEED} orders its cells. The monitor's engine ends meanwhile."
         if state.unsaved:
             title += f" {_UNSAVED}"
@@ -250,46 +250,46 @@ class MatrixScreen(Walking, Screen[bool]):
         def begin() -> None:
             self._lent = True
             self.figure = Figure.JUDGED
-            self.desk.run(answer == _QUICK, SEED, source.lend(1 if answer == _QUICK else 2))
+            self.controller.run(answer == _QUICK, SEED, source.lend(1 if answer == _QUICK else 2))
 
         self.allowed(begin)
 
     def action_check_stop(self) -> None:
         """End the check."""
-        if self.desk.state.run is None:
-            self.desk.say("No check runs.")
+        if self.controller.state.run is None:
+            self.controller.say("No check runs.")
         else:
-            self.desk.stop()
+            self.controller.stop()
 
     def action_check_open(self) -> None:
         """Ask for a file, and open it."""
         if self._free():
-            question = "Open which check?" + (f" {_UNSAVED}" if self.desk.state.unsaved else "")
-            self._prompt(question, "", self.desk.open)
+            question = "Open which check?" + (f" {_UNSAVED}" if self.controller.state.unsaved else "")
+            self._prompt(question, "", self.controller.open)
 
     def action_check_save(self) -> None:
         """Ask for a file, and save to it."""
         if self._free() and self._has_one():
-            self._prompt("Save the check to which file?", suggestion(self.desk.state), self.desk.save)
+            self._prompt("Save the check to which file?", suggestion(self.controller.state), self.controller.save)
 
     def action_check_compare(self) -> None:
         """Ask for a file, and compare with it; or compare no longer."""
         if not self._free() or not self._has_one():
             return
-        if self.desk.state.comparison is not None:
-            self.desk.alone()
+        if self.controller.state.comparison is not None:
+            self.controller.alone()
         else:
-            self._prompt("Compare with which older check?", "", self.desk.compare)
+            self._prompt("Compare with which older check?", "", self.controller.compare)
 
     def _free(self) -> bool:
-        if self.desk.state.run is not None:
-            self.desk.say("A check runs: stop it, or wait for its end.")
-        return self.desk.state.run is None
+        if self.controller.state.run is not None:
+            self.controller.say("A check runs: stop it, or wait for its end.")
+        return self.controller.state.run is None
 
     def _has_one(self) -> bool:
-        if self.desk.state.sheet is None:
-            self.desk.say("There is no check yet: run one, or open a file.")
-        return self.desk.state.sheet is not None
+        if self.controller.state.matrix_view is None:
+            self.controller.say("There is no check yet: run one, or open a file.")
+        return self.controller.state.matrix_view is not None
 
     def _prompt(self, question: str, given: str, then: Callable[[str], None]) -> None:
         def answered(path: str | None) -> None:
@@ -300,31 +300,31 @@ class MatrixScreen(Walking, Screen[bool]):
 
     def action_check_differences(self) -> None:
         """All that differs."""
-        if self.desk.state.comparison is None:
-            self.desk.say("Compare with another check first.")
+        if self.controller.state.comparison is None:
+            self.controller.say("Compare with another check first.")
         else:
-            self.app.push_screen(Differences(self.desk.state))
+            self.app.push_screen(Differences(self.controller.state))
 
     def action_check_cell(self) -> None:
         """Enter the chosen cell."""
-        if self.focus_key is not None and self.desk.state.sheet is not None:
+        if self.focus_key is not None and self.controller.state.matrix_view is not None:
 
             def step(by: int) -> Key:
                 self.move(0, by)
                 assert self.focus_key is not None
                 return self.focus_key
 
-            self.app.push_screen(CellScreen(lambda: self.desk.state.sheet, self.focus_key, step))
+            self.app.push_screen(CellScreen(lambda: self.controller.state.matrix_view, self.focus_key, step))
 
     def action_check_back(self) -> None:
         """Back to the monitor."""
-        if self.desk.state.run is None:
+        if self.controller.state.run is None:
             self.dismiss(self._lent)
             return
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self.desk.stop()
+                self.controller.stop()
                 self._leaving = True
 
         self.app.push_screen(Ask(_LEAVE, "stop it"), answered)

@@ -11,11 +11,11 @@ from stallprobes.matrix.matrix import Matrix
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import Comparison
     from stallprobes.matrix.plan import Plan
-    from stallprobes.matrix.runner import Progress
+    from stallprobes.matrix.runner import CheckProgress
     from stallscope.tui.sources.live import Ground
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """What was asked for cannot be done; the text is one sentence. ``anyway`` does it all the same, where that makes
     sense, and ``yes`` says so."""
 
@@ -25,7 +25,7 @@ class Refused(Exception):
         self.anyway = anyway
 
 
-class Tools:
+class MatrixServices:
     """The real ones."""
 
     def plan(self, quick: bool) -> Plan:
@@ -35,7 +35,7 @@ class Tools:
         return plan.plan(quick=quick)
 
     def run(
-        self, plan: Plan, ground: Ground, seed: int, progress: Callable[[Progress], None], stop: Callable[[], bool]
+        self, plan: Plan, ground: Ground, seed: int, progress: Callable[[CheckProgress], None], stop: Callable[[], bool]
     ) -> Matrix:
         """Measure ``plan``. Raises EngineFailed."""
         from stallprobes.matrix import runner
@@ -66,7 +66,7 @@ class Tools:
         try:
             return check_document.load(path)
         except check_document.BadCheck as error:
-            raise Refused(str(error)) from error
+            raise Refusal(str(error)) from error
 
     def save(self, matrix: Matrix, path: Path, force: bool) -> None:
         """Write a matrix to a file, over another one only with ``force``. Raises Refused."""
@@ -75,7 +75,7 @@ class Tools:
         try:
             check_document.save(matrix, path, force=force)
         except (check_document.BadCheck, FileExistsError) as error:
-            raise Refused(str(error)) from error
+            raise Refusal(str(error)) from error
 
     def compare(self, old: Matrix, new: Matrix, force: bool) -> Comparison:
         """What changed. Raises Refused, with a way to do it all the same unless ``force``."""
@@ -84,4 +84,4 @@ class Tools:
         try:
             return compare.compare(old, new, force=force)
         except compare.Incomparable as error:
-            raise Refused(str(error), "" if force else "compare them all the same") from error
+            raise Refusal(str(error), "" if force else "compare them all the same") from error

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Column, Matrix, Row, Status
-from stallprobes.model import Lane, Phase
+from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
+from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, times
 from stallprobes.verdicts.rules import severity
 
@@ -122,24 +122,29 @@ def figures(cell: Cell) -> Figures:
 def _part(cell: Cell, phase: Phase) -> Part:
     part = _most_times_quiet(cell, phase)
     # Rare stalls are told by when calls were due, which is no phase of their own on the screen.
-    mine = (phase, Phase.INTENDED) if phase is Phase.CALL else (phase,)
+    mine = (phase, Phase.DUE) if phase is Phase.CALL else (phase,)
     own = [one for one in cell.verdicts if one.phase in mine and one.ratio is not None]
     worst = max(own, key=lambda one: (severity(one), one.ratio), default=None)
     if worst is None or severity(worst) == 0:
         return replace(part, ratio=part.times(50))
-    quantile = DUE if worst.phase is Phase.INTENDED else worst.quantile
+    quantile = DUE if worst.phase is Phase.DUE else worst.quantile
     return replace(part, kind=worst.kind, quantile=quantile, ratio=worst.ratio)
 
 
 def _most_times_quiet(cell: Cell, phase: Phase) -> Part:
     """The phase's percentiles; where a turn makes several of its calls, those of the one that is most times quiet."""
-    known = [lane for repeat in cell.repeats[:1] for lane in repeat.lanes if lane.phase is phase and lane.label]
+    known = [
+        channel
+        for repeat in cell.repeats[:1]
+        for channel in repeat.channels
+        if channel.phase is phase and channel.label
+    ]
     parts = []
-    for lane in known or [Lane(phase)]:
+    for channel in known or [Channel(phase)]:
         # Not by the cell's own properties: they would keep every histogram of the whole matrix unpacked.
-        now = _percentiles(repeat.lanes[lane] for repeat in cell.repeats if lane in repeat.lanes)
+        now = _percentiles(repeat.channels[channel] for repeat in cell.repeats if channel in repeat.channels)
         both = ((repeat.before, repeat.after) for repeat in cell.repeats)
-        quiet = _percentiles(lanes[lane] for pair in both for lanes in pair if lane in lanes)
+        quiet = _percentiles(channels[channel] for pair in both for channels in pair if channel in channels)
         parts.append(Part(now, quiet))
     return max(parts, key=lambda part: part.times(50) or 0.0)
 
@@ -155,7 +160,7 @@ def _percentiles(parts: Iterable[Histogram]) -> dict[int, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Sheet:
+class MatrixView:
     """A matrix with its figures, and with what changed against another one where it was compared."""
 
     matrix: Matrix
@@ -163,22 +168,22 @@ class Sheet:
     changes: Mapping[Key, CellChange] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, matrix: Matrix) -> Sheet:
+    def of(cls, matrix: Matrix) -> MatrixView:
         """The sheet of a whole matrix. Takes about half a millisecond a cell."""
         return cls(matrix, {key: figures(cell) for key, cell in matrix.cells.items()})
 
-    def with_cell(self, cell: Cell) -> Sheet:
+    def with_cell(self, cell: Cell) -> MatrixView:
         """The same with one cell known better."""
         key = (cell.row, cell.column)
         matrix = replace(self.matrix, cells={**self.matrix.cells, key: cell})
         return replace(self, matrix=matrix, figures={**self.figures, key: figures(cell)})
 
-    def compared(self, comparison: Comparison | None) -> Sheet:
+    def compared(self, comparison: Comparison | None) -> MatrixView:
         """The same with the changes of ``comparison``, or with none."""
         found = () if comparison is None else comparison.cells
         return replace(self, changes={(one.row, one.column): one for one in found})
 
-    def order(self, worst_first: bool, changed: bool) -> tuple[tuple[Row, ...], tuple[Column, ...]]:
+    def order(self, worst_first: bool, changed: bool) -> tuple[tuple[MatrixRow, ...], tuple[MatrixColumn, ...]]:
         """Rows and columns as they were measured or the worst first, by change where ``changed``; quiet is first."""
         if not worst_first:
             return self.matrix.rows, self.matrix.columns
@@ -284,7 +289,9 @@ def _change_squares(change: CellChange | None) -> tuple[Square, Square, Square]:
     if word == "SAME":
         return _word(word, style)
     worst = max((part for part in change.parts if str(part.change) == str(change.change)), key=_apart, default=None)
-    below = "" if worst is None or worst.ratio is None else f"{times(worst.ratio)}{_LETTERS.get(worst.lane.phase, '')}"
+    below = (
+        "" if worst is None or worst.ratio is None else f"{times(worst.ratio)}{_LETTERS.get(worst.channel.phase, '')}"
+    )
     return Square(word, style), Square(word, style), Square(below, style)
 
 

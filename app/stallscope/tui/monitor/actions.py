@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from textual.app import App
 from textual.screen import Screen
 
-from stallprobes.live.observation import Bench
-from stallprobes.live.view_model import Picture, report_text
+from stallprobes.live.observation import ProbeSet
+from stallprobes.live.view_model import MonitorView, report_text
 from stallprobes.model import KIB, MIB, MS, PRIMARY, SECONDARY, Kind, Role
 from stallprobes.patterns import patterns
 from stallscope.tui import probe_sets
-from stallscope.tui.monitor.probe_table import Lists
-from stallscope.tui.monitor.verdict_log import Log
+from stallscope.tui.monitor.probe_table import ProbeTable
+from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.sources.live import Live
 from stallscope.tui.sources.replay import Replay
 
 if TYPE_CHECKING:
-    from stallprobes.live.analyzer import Scope
-    from stallprobes.live.observation import Frame
-    from stallscope.tui.matrix.controller import Desk
+    from stallprobes.live.analyzer import Analyzer
+    from stallprobes.live.observation import Observation
+    from stallscope.tui.matrix.controller import MatrixController
     from stallscope.tui.settings import Settings
 
 FASTEST_NS, SLOWEST_NS = 50_000, 1_000 * MS
@@ -37,15 +37,15 @@ class Doing(Screen[None]):
 
     source: Live | Replay
     settings: Settings
-    scope: Scope | None
-    frozen: Scope | None
+    analyzer: Analyzer | None
+    frozen: Analyzer | None
     frozen_why: str
-    last: Frame | None
-    picture: Picture | None
+    last: Observation | None
+    monitor_view: MonitorView | None
     focus_name: str | None
     keys_of_probes: dict[str, str]
     trap: bool
-    desk: Desk | None = None
+    controller: MatrixController | None = None
     _trap_at: float | None
 
     def draw(self) -> None:
@@ -63,16 +63,16 @@ class Doing(Screen[None]):
     def _live(self) -> Live | None:
         return self.source if isinstance(self.source, Live) else None
 
-    def _bench(self) -> Bench | None:
-        return self.last.bench if self.last is not None else None
+    def _probe_set(self) -> ProbeSet | None:
+        return self.last.probe_set if self.last is not None else None
 
     def action_probe(self, key: str) -> None:
         """A probe's key: an aggressor's switches it; a victim's brings it into focus, and there switches it."""
         name = next((name for name, known in self.keys_of_probes.items() if known == key), None)
         if name is None:
             return
-        live, bench = self._live(), self._bench()
-        probe = bench.probe(name) if bench is not None else None
+        live, probe_set = self._live(), self._probe_set()
+        probe = probe_set.probe(name) if probe_set is not None else None
         if live is None or probe is None:
             self.focus_name = name
         elif probe.role is Role.AGGRESSOR:
@@ -91,8 +91,8 @@ class Doing(Screen[None]):
             self.draw()
 
     def _switch(self, name: str) -> None:
-        live, bench = self._live(), self._bench()
-        probe = bench.probe(name) if bench is not None else None
+        live, probe_set = self._live(), self._probe_set()
+        probe = probe_set.probe(name) if probe_set is not None else None
         if live is None or probe is None:
             return
         on = not live.wanted(name)
@@ -130,28 +130,28 @@ class Doing(Screen[None]):
         self.app.push_screen(Picker(), self._picked)
 
     def _picked(self, choice: tuple[str, str] | None) -> None:
-        live, bench = self._live(), self._bench()
-        if choice is None or live is None or bench is None:
+        live, probe_set = self._live(), self._probe_set()
+        if choice is None or live is None or probe_set is None:
             return
         first, second = choice
         if first == "probe":
             entry, _, context = second.partition("@")
             known = {"primary": PRIMARY, "secondary": SECONDARY}
             try:
-                new = probe_sets.with_probe(bench, entry, known[context])
+                new = probe_sets.with_probe(probe_set, entry, known[context])
             except ValueError as error:
                 self.notify(str(error), severity="warning")
                 return
-            live.open(new, {name: live.wanted(name) for name in (p.name for p in bench.probes)})
+            live.open(new, {name: live.wanted(name) for name in (p.name for p in probe_set.probes)})
             self.focus_name = new.probes[-1].name
             return
         self._open(first, second)
 
     def _open(self, pattern: str, variant: str) -> None:
-        live, bench = self._live(), self._bench()
-        if live is None or bench is None:
+        live, probe_set = self._live(), self._probe_set()
+        if live is None or probe_set is None:
             return
-        new = probe_sets.of_variant(bench, patterns()[pattern], patterns()[pattern].variant(variant))
+        new = probe_sets.of_variant(probe_set, patterns()[pattern], patterns()[pattern].variant(variant))
         on = dict.fromkeys(probe_sets.aggressors(new), True)
         if on:
             self._if_allowed(lambda: live.open(new, on))
@@ -160,16 +160,16 @@ class Doing(Screen[None]):
 
     def action_remedy(self) -> None:
         """The next remedy of the pattern that is on; after the last one, the stall again."""
-        bench = self._bench()
-        if bench is None or not bench.pattern:
+        probe_set = self._probe_set()
+        if probe_set is None or not probe_set.pattern:
             self.notify("No pattern is on; pick one first.", severity="warning")
             return
-        story = patterns()[bench.pattern]
+        story = patterns()[probe_set.pattern]
         round_ = [v.name for v in story.variants if v.kind is Kind.REMEDY]
         stall = next((v.name for v in story.variants if v.kind is Kind.STALL), None)
         round_ = [*round_, stall] if stall is not None else round_
-        at = round_.index(bench.variant) if bench.variant in round_ else -1
-        self._open(bench.pattern, round_[(at + 1) % len(round_)])
+        at = round_.index(probe_set.variant) if probe_set.variant in round_ else -1
+        self._open(probe_set.pattern, round_[(at + 1) % len(round_)])
 
     def action_explain(self) -> None:
         """What happens to the focused probe, and why."""
@@ -179,11 +179,11 @@ class Doing(Screen[None]):
         """Open the explanation of ``focus``, by default the focused probe."""
         from stallscope.tui.common.explain import Explain
 
-        bench = self._bench()
-        probe = bench.probe(focus or self.focus_name or "") if bench is not None else None
-        if bench is not None and probe is not None:
-            log = self.picture.log if self.picture is not None else ()
-            self.app.push_screen(Explain(bench, probe, log, self._live() is not None), self._explained)
+        probe_set = self._probe_set()
+        probe = probe_set.probe(focus or self.focus_name or "") if probe_set is not None else None
+        if probe_set is not None and probe is not None:
+            log = self.monitor_view.log if self.monitor_view is not None else ()
+            self.app.push_screen(Explain(probe_set, probe, log, self._live() is not None), self._explained)
 
     def _explained(self, remedy: bool | None) -> None:
         if remedy:
@@ -195,8 +195,8 @@ class Doing(Screen[None]):
             self.source.pause()
         elif self.frozen is not None:
             self.frozen = None
-        elif self.scope is not None:
-            self.frozen = self.scope.copy()
+        elif self.analyzer is not None:
+            self.frozen = self.analyzer.copy()
             self.frozen_why = f"PAUSED at {time.strftime('%H:%M:%S')}"
         self.draw()
 
@@ -221,7 +221,7 @@ class Doing(Screen[None]):
     def _move(self, by: int) -> None:
         from stallscope.tui.monitor.screen import shown_rows
 
-        names = shown_rows(self.picture)
+        names = shown_rows(self.monitor_view)
         if names:
             at = names.index(self.focus_name) if self.focus_name in names else 0
             self.focus_name = names[(at + by) % len(names)]
@@ -229,7 +229,7 @@ class Doing(Screen[None]):
 
     def action_focus_worst(self) -> None:
         """The victim that suffers most."""
-        looked_at = self.frozen or self.scope
+        looked_at = self.frozen or self.analyzer
         worst = looked_at.worst if looked_at is not None else None
         if worst is None:
             self.notify("No victim suffers.")
@@ -239,14 +239,14 @@ class Doing(Screen[None]):
 
     def action_quiet(self) -> None:
         """Measure quiet again."""
-        if self.scope is not None:
-            self.scope.forget_quiet()
+        if self.analyzer is not None:
+            self.analyzer.forget_quiet()
 
     def action_clear(self) -> None:
         """Begin anew."""
         self.frozen = None
-        if self.scope is not None:
-            self.scope.clear()
+        if self.analyzer is not None:
+            self.analyzer.clear()
         self.draw()
 
     def action_trap(self) -> None:
@@ -265,7 +265,10 @@ class Doing(Screen[None]):
         self._pace(2)
 
     def _pace(self, factor: float) -> None:
-        live, row = self._live(), self.picture.row(self.focus_name or "") if self.picture is not None else None
+        live, row = (
+            self._live(),
+            self.monitor_view.row(self.focus_name or "") if self.monitor_view is not None else None,
+        )
         if live is None or row is None:
             return
         if row.role is Role.AGGRESSOR or row.period_ns <= 0:
@@ -273,9 +276,9 @@ class Doing(Screen[None]):
             return
         period = round(min(max(row.period_ns * factor, FASTEST_NS), SLOWEST_NS))
         live.set_period(row.name, period)
-        if self.scope is not None:
+        if self.analyzer is not None:
             # Another pace finds caches and clocks in another state, so it has another quiet.
-            self.scope.forget_quiet([row.name])
+            self.analyzer.forget_quiet([row.name])
         self.notify(f"{row.title}: {1e9 / period:.0f} calls a second; its quiet is measured again.")
 
     def action_bigger(self) -> None:
@@ -287,22 +290,22 @@ class Doing(Screen[None]):
         self._copy_size(0.25)
 
     def _copy_size(self, factor: float) -> None:
-        live, bench, name = self._live(), self._bench(), self.focus_name
-        probe = bench.probe(name) if bench is not None and name is not None else None
-        if live is None or bench is None or probe is None or name is None:
+        live, probe_set, name = self._live(), self._probe_set(), self.focus_name
+        probe = probe_set.probe(name) if probe_set is not None and name is not None else None
+        if live is None or probe_set is None or probe is None or name is None:
             return
         old = probe_sets.size_of(probe)
         if old is None:
             self.notify("This probe copies nothing.", severity="warning")
             return
         size = int(min(max(old * factor, SMALLEST), LARGEST))
-        new = probe_sets.with_size(bench, name, size)
+        new = probe_sets.with_size(probe_set, name, size)
         if new is None:
             self.notify("The size of this probe cannot be changed.", severity="warning")
         elif size == old:
             self.notify(f"{SMALLEST // KIB} KiB to {LARGEST // MIB} MiB is the range.", severity="warning")
         else:
-            live.open(new, {p.name: live.wanted(p.name) for p in bench.probes})
+            live.open(new, {p.name: live.wanted(p.name) for p in probe_set.probes})
             self.notify(f"{probe.title}: {size // KIB} KiB; a new engine starts.")
 
     def action_gpu(self) -> None:
@@ -331,8 +334,8 @@ class Doing(Screen[None]):
 
     def action_copy(self) -> None:
         """The report to the clipboard, as far as the terminal lets us."""
-        if self.picture is not None:
-            self.app.copy_to_clipboard(report_text(self.picture, self.report_head()))
+        if self.monitor_view is not None:
+            self.app.copy_to_clipboard(report_text(self.monitor_view, self.report_head()))
             self.notify("The report was sent to the terminal's clipboard (OSC 52).")
 
     def action_screenshot(self) -> None:
@@ -347,13 +350,13 @@ class Doing(Screen[None]):
 
     def action_matrix(self) -> None:
         """The matrix of a check."""
-        from stallscope.tui.matrix.controller import Desk
+        from stallscope.tui.matrix.controller import MatrixController
         from stallscope.tui.matrix.screen import MatrixScreen
-        from stallscope.tui.matrix.services import Tools
+        from stallscope.tui.matrix.services import MatrixServices
 
-        if self.desk is None:
-            self.desk = Desk(Tools())
-        screen = MatrixScreen(self.desk, self.source, self.settings, self._if_allowed)
+        if self.controller is None:
+            self.controller = MatrixController(MatrixServices())
+        screen = MatrixScreen(self.controller, self.source, self.settings, self._if_allowed)
         self.app.push_screen(screen, self._checked)
 
     def _checked(self, engine_is_gone: bool | None) -> None:
@@ -376,17 +379,17 @@ class Doing(Screen[None]):
         """Leave."""
         self.app.exit()
 
-    def on_lists_picked(self, message: Lists.Picked) -> None:
+    def on_probe_table_picked(self, message: ProbeTable.Picked) -> None:
         """A click on a row."""
         self.focus_name = message.name
         if message.toggle and self._live() is not None:
             self._switch(message.name)
         self.draw()
 
-    def on_log_picked(self, message: Log.Picked) -> None:
+    def on_verdict_log_picked(self, message: VerdictLog.Picked) -> None:
         """A click on a verdict: explain it."""
-        bench = self._bench()
-        if bench is not None and bench.probe(message.entry.verdict.probe) is not None:
+        probe_set = self._probe_set()
+        if probe_set is not None and probe_set.probe(message.entry.verdict.probe) is not None:
             self.focus_name = message.entry.verdict.probe
             self.explain(self.focus_name)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from stallprobes.live.observation import LOST, READY, REFUSED, SILENT, SIM, STARTING, Frame
-from stallprobes.live.view_model import Picture
+from stallprobes.live.observation import LOST, READY, REFUSED, SILENT, SIM, STARTING, Observation
+from stallprobes.live.view_model import MonitorView
 from stallprobes.machine.telemetry import UTILISATION_WINDOW_S, Reading, TelemetrySnapshot
 from stallscope.tui.common.lines import BLOCKS, Drawn, Line, cut, fit, length
 
@@ -22,8 +22,8 @@ class Header(Drawn):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.frame: Frame | None = None
-        self.picture: Picture | None = None
+        self.observation: Observation | None = None
+        self.monitor_view: MonitorView | None = None
         self.gpus = ""
         self.gpu_count = 1
         self.view = ""
@@ -32,23 +32,23 @@ class Header(Drawn):
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Two lines."""
-        frame = self.frame
+        observation = self.observation
         if height > 2:
             # The whole screen is this panel's where there is no room for the others.
             return [[(" too small", "warn")], [(f" {SMALLEST[0]}×{SMALLEST[1]} at least", "")], [(" q quits", "dim")]]
-        if frame is None:
+        if observation is None:
             return [[(" stallscope", "strong")], []]
-        bench = frame.bench
+        probe_set = observation.probe_set
         left: list[tuple[int, Line]] = [(8, [(" stallscope", "strong")])]
-        if bench.backend == SIM:
+        if probe_set.backend == SIM:
             left.append((0, [(" ", ""), (" SIMULATED ", "notice")]))
         left.append((2, [(f" {self.gpus}", "")] if self.gpus else []))
-        left += [(4 + number, [(f" · {fact}", "")]) for number, fact in enumerate(bench.facts)]
-        return [_by_rank(left, self._state(frame), width), self._nvml(frame, width)]
+        left += [(4 + number, [(f" · {fact}", "")]) for number, fact in enumerate(probe_set.facts)]
+        return [_by_rank(left, self._state(observation), width), self._nvml(observation, width)]
 
-    def _state(self, frame: Frame) -> list[tuple[int, Line]]:
+    def _state(self, observation: Observation) -> list[tuple[int, Line]]:
         """What stands at the right end, each with its rank: the state and the view always find room."""
-        engine = frame.engine
+        engine = observation.engine
         found: list[tuple[int, Line]] = []
         if engine.state == LOST:
             found += [(0, [(" ENGINE LOST ", "alarm")]), (3, [(" r restarts", "dim")])]
@@ -64,27 +64,27 @@ class Header(Drawn):
             found.append((9, [(f" {minutes // 60:02}:{minutes % 60:02}:{seconds:02}", "dim")]))
         if self.view:
             found.append((1, [(" ", ""), (f" {self.view} ", "notice")]))
-        if engine.state == READY and self.picture is not None:
-            found.append((3, _quiet(self.picture)))
+        if engine.state == READY and self.monitor_view is not None:
+            found.append((3, _quiet(self.monitor_view)))
         return found
 
-    def _nvml(self, frame: Frame, width: int) -> Line:
-        if frame.engine.sentence and frame.engine.state != READY:
-            return [(f" {frame.engine.sentence}", "warn" if frame.engine.state == STARTING else "bad")]
-        if frame.telemetry is None:
-            why = frame.bench.why_simulated
+    def _nvml(self, observation: Observation, width: int) -> Line:
+        if observation.engine.sentence and observation.engine.state != READY:
+            return [(f" {observation.engine.sentence}", "warn" if observation.engine.state == STARTING else "bad")]
+        if observation.telemetry is None:
+            why = observation.probe_set.why_simulated
             note = f"no usable GPU: {why}" if why else "NVML n/a: the GPU is simulated"
             return [(f" {note}", "dim")]
         name = "GPU" if self.gpu_count == 1 else "first GPU"
-        return nvml_line(frame.telemetry, frame.others, self.busy, width, name)
+        return nvml_line(observation.telemetry, observation.others, self.busy, width, name)
 
 
-def _quiet(picture: Picture) -> Line:
-    if picture.quiet_age_s is not None:
-        return [(f"  quiet base {_age(picture.quiet_age_s)} old", "dim")]
-    if picture.quiet_left_s is None:
+def _quiet(monitor_view: MonitorView) -> Line:
+    if monitor_view.quiet_age_s is not None:
+        return [(f"  quiet base {_age(monitor_view.quiet_age_s)} old", "dim")]
+    if monitor_view.quiet_left_s is None:
         return [("  no quiet base", "warn")]
-    return [(f"  measuring quiet, {max(1, math.ceil(picture.quiet_left_s))} s", "warn")]
+    return [(f"  measuring quiet, {max(1, math.ceil(monitor_view.quiet_left_s))} s", "warn")]
 
 
 def _by_rank(left: list[tuple[int, Line]], right: list[tuple[int, Line]], width: int) -> Line:

@@ -28,7 +28,10 @@ class HeatMap(Drawn):
     def redraw(self) -> None:
         """Draw again when a column is complete, or when it is another map."""
         view = self.view
-        key = (self.size, view and (view.row.name, view.first, view.marks, view.lanes and view.lanes[0].quiet is None))
+        key = (
+            self.size,
+            view and (view.row.name, view.first, view.marks, view.channels and view.channels[0].quiet is None),
+        )
         if key != self._drawn or not self._strips:
             self._drawn = key
             super().redraw()
@@ -91,9 +94,9 @@ def _positions(view: FocusView) -> NDArray[np.int64]:
 def _border(view: FocusView) -> int | None:
     """The step above which a call is a slow one: three times the quiet p99 of its slowest phase."""
     quiet = [
-        lane.quiet.percentile(99)
-        for lane in view.lanes
-        if lane.quiet is not None and not lane.label and lane.phase is not Phase.INTENDED
+        channel.quiet.percentile(99)
+        for channel in view.channels
+        if channel.quiet is not None and not channel.label and channel.phase is not Phase.DUE
     ]
     known = [ns for ns in quiet if ns is not None]
     return position(STALLED * max(known), BINS) if known else None

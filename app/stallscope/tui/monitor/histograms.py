@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import DECADES, LOW_NS, binned, position
-from stallprobes.live.view_model import FocusView, LaneView
+from stallprobes.live.view_model import ChannelView, FocusView
 from stallprobes.model import Phase
 from stallprobes.units import duration
 from stallscope.tui.common.lines import BLOCKS, Drawn, Line, cut, fit, runs, short_ratio, spread
@@ -15,7 +15,7 @@ from stallscope.tui.common.lines import BLOCKS, Drawn, Line, cut, fit, runs, sho
 LABEL = 6
 FIGURES_IN_A_LINE, FIGURES = 22, 30
 TAIL_CALLS = 1000
-_NAMES = {Phase.INTENDED: "due"}
+_NAMES = {Phase.DUE: "due"}
 _QUIET = "quiet"
 _STYLES = ("", _QUIET, "live", "both", "bad")
 _LETTERS = np.array(list(BLOCKS))
@@ -43,8 +43,8 @@ def histogram_lines(view: FocusView, width: int, height: int, now: str = "last s
     out: list[Line] = [
         spread([(f" {cut(row.title, width - len(state) - 3)}", "strong")], [(f"{state} ", row.mark)], width)
     ]
-    phases = [lane for lane in view.lanes if not lane.label]
-    labelled = [lane for lane in view.lanes if lane.label]
+    phases = [channel for channel in view.channels if not channel.label]
+    labelled = [channel for channel in view.channels if channel.label]
     table = _host_and_device(labelled, width) if labelled else []
     if not phases or height < 4:
         return out
@@ -56,8 +56,8 @@ def histogram_lines(view: FocusView, width: int, height: int, now: str = "last s
     each = min(8, max(1, (room - legend) // len(phases)))
     figures = (FIGURES_IN_A_LINE if each == 1 else FIGURES) if width >= 64 else 0
     plot = max(10, width - LABEL - 1 - figures - 1)
-    for lane in phases:
-        out += _lane(lane, row.in_flight_us if lane.phase is Phase.CALL else None, plot, each, figures)
+    for channel in phases:
+        out += _channel(channel, row.in_flight_us if channel.phase is Phase.CALL else None, plot, each, figures)
     out.append([(" " * (LABEL + 1), ""), (axis_letters(plot), "dim")])
     out += table
     if legend:
@@ -65,9 +65,11 @@ def histogram_lines(view: FocusView, width: int, height: int, now: str = "last s
     return out
 
 
-def _legend(lanes: list[LaneView], now: str) -> Line:
+def _legend(channels: list[ChannelView], now: str) -> Line:
     """What the letters mean, of those that can be there."""
-    quiet: Line = [("░", "quiet"), (" quiet   ", "dim")] if any(lane.quiet is not None for lane in lanes) else []
+    quiet: Line = (
+        [("░", "quiet"), (" quiet   ", "dim")] if any(channel.quiet is not None for channel in channels) else []
+    )
     return [*quiet, ("█", "live"), (f" {now}", "dim")]
 
 
@@ -90,13 +92,15 @@ def axis_letters(columns: int) -> str:
     return "".join(letters)[:columns]
 
 
-def _lane(lane: LaneView, in_flight_us: float | None, plot: int, rows: int, figures: int) -> list[Line]:
-    live = _heights(binned(lane.live.counts, plot), rows)
+def _channel(channel: ChannelView, in_flight_us: float | None, plot: int, rows: int, figures: int) -> list[Line]:
+    live = _heights(binned(channel.live.counts, plot), rows)
     quiet = (
-        _heights(binned(lane.quiet.counts, plot), rows) if lane.quiet is not None else np.zeros(plot, dtype=np.int64)
+        _heights(binned(channel.quiet.counts, plot), rows)
+        if channel.quiet is not None
+        else np.zeros(plot, dtype=np.int64)
     )
     flight = None if in_flight_us is None else position(in_flight_us * 1000, plot)
-    texts = _texts(lane, rows) if figures else []
+    texts = _texts(channel, rows) if figures else []
     out: list[Line] = []
     for number in range(rows):
         base = (rows - 1 - number) * 8
@@ -107,7 +111,7 @@ def _lane(lane: LaneView, in_flight_us: float | None, plot: int, rows: int, figu
         styles = np.where(now == 0, np.where(before > 0, 1, 0), np.where(before > now, 3, 2))
         if flight is not None and number == rows - 1:
             letters[flight], styles[flight] = "◆", 4
-        name = _NAMES.get(lane.phase, str(lane.phase)) if number == rows - 1 else ""
+        name = _NAMES.get(channel.phase, str(channel.phase)) if number == rows - 1 else ""
         line: Line = [(f" {name:<{LABEL}}", "dim"), *runs(letters, styles, _STYLES)]
         text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
         if figures:
@@ -125,16 +129,16 @@ def _heights(counts: NDArray[np.uint64], rows: int) -> NDArray[np.int64]:
     return np.where(counts > 0, np.maximum(heights, 1), 0)
 
 
-def _texts(lane: LaneView, rows: int) -> list[str]:
+def _texts(channel: ChannelView, rows: int) -> list[str]:
     """Figures for the right end of ``rows`` lines. Several say each whether they are of quiet or of now."""
-    usual = _pair(lane.live, 50, 99)
+    usual = _pair(channel.live, 50, 99)
     if rows == 1:
         return [usual]
-    tail = lane.live.percentile_or_none(99.9, TAIL_CALLS)
-    highest = _short(lane.live.max_ns) if lane.live.count else "–"
+    tail = channel.live.percentile_or_none(99.9, TAIL_CALLS)
+    highest = _short(channel.live.max_ns) if channel.live.count else "–"
     out = [f"now   {usual}", "now   " + (f"p99.9 {_short(tail)} " if tail is not None else "") + f"max {highest}"]
-    if lane.quiet is not None:
-        out.insert(0, f"{_QUIET} {_pair(lane.quiet, 50, 99)}")
+    if channel.quiet is not None:
+        out.insert(0, f"{_QUIET} {_pair(channel.quiet, 50, 99)}")
     return out[:rows]
 
 
@@ -146,18 +150,18 @@ def _short(ns: float | None) -> str:
     return duration(None if ns is None else ns / 1000).replace(" ", "")
 
 
-def _host_and_device(lanes: list[LaneView], width: int) -> list[Line]:
+def _host_and_device(channels: list[ChannelView], width: int) -> list[Line]:
     """The host's time and the GPU's for each call that has both, side by side, and those of its very first call."""
-    known = {(lane.label, lane.phase): lane for lane in lanes}
-    if not any(lane.phase is Phase.GPU for lane in lanes):
+    known = {(channel.label, channel.phase): channel for channel in channels}
+    if not any(channel.phase is Phase.GPU for channel in channels):
         return []
     out: list[Line] = [
         [(f" {'p50 of each call':<22}{'host':>10}{'GPU':>10}{'first host':>12}{'first GPU':>11}", "dim")]
     ]
-    for label in dict.fromkeys(lane.label for lane in lanes):
+    for label in dict.fromkeys(channel.label for channel in channels):
         host, device = known.get((label, Phase.CALL)), known.get((label, Phase.GPU))
-        now = [None if lane is None else lane.live.percentile(50) for lane in (host, device)]
-        first = [None if lane is None else lane.first_ns for lane in (host, device)]
+        now = [None if channel is None else channel.live.percentile(50) for channel in (host, device)]
+        first = [None if channel is None else channel.first_ns for channel in (host, device)]
         hidden = now[0] is not None and now[1] is not None and now[0] > max(3 * now[1], 100_000)
         texts = [duration(None if ns is None else ns / 1000) for ns in (*now, *first)]
         out.append(

@@ -8,8 +8,8 @@ from textual import events
 from textual.message import Message
 
 from stallprobes.live.history import BINS
-from stallprobes.live.observation import Bench
-from stallprobes.live.view_model import Picture, Row
+from stallprobes.live.observation import ProbeSet
+from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.model import Role
 from stallprobes.units import duration
 from stallscope.tui.common.lines import BLOCKS, Drawn, Line, cut, fit, length, short_ratio
@@ -22,7 +22,7 @@ _FIGURES = (("calls/s", 8), ("phase", 10), ("p50", 9), ("p99", 9), ("× quiet", 
 _NARROW = (("calls/s", 7), ("phase", 7), ("p50", 8), ("p99", 8), ("×", 6))
 
 
-class Lists(Drawn):
+class ProbeTable(Drawn):
     """The probes. ``focus`` is the name of the one that the other panels show."""
 
     class Picked(Message):
@@ -35,7 +35,7 @@ class Lists(Drawn):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.picture: Picture | None = None
+        self.monitor_view: MonitorView | None = None
         self.keys_of: Mapping[str, str] = {}
         self.focus_name: str | None = None
         self.empty = ""
@@ -44,10 +44,10 @@ class Lists(Drawn):
     def lines(self, width: int, height: int) -> list[Line]:
         """The two lists. Where they are longer than ``height``: the focus, then what is worst, then what is next to the
         focus."""
-        if self.picture is None or not self.picture.rows:
+        if self.monitor_view is None or not self.monitor_view.rows:
             self._names = []
             return [[(f" {self.empty}", "dim")]]
-        rows = self.picture.rows
+        rows = self.monitor_view.rows
         disturb = [row for row in rows if row.role is Role.AGGRESSOR]
         measure = [row for row in rows if row.role is not Role.AGGRESSOR]
         out: list[tuple[str | None, Line]] = []
@@ -67,7 +67,7 @@ class Lists(Drawn):
         self, out: list[tuple[str | None, Line]], width: int, height: int
     ) -> list[tuple[str | None, Line]]:
         """``height`` of the lines, in their order; the last title says how many probes there are beside."""
-        rows = {row.name: row for row in self.picture.rows} if self.picture is not None else {}
+        rows = {row.name: row for row in self.monitor_view.rows} if self.monitor_view is not None else {}
         at = next((i for i, (name, _) in enumerate(out) if name == self.focus_name), 0)
         title = max(i for i, (name, line) in enumerate(out) if name is None and line)
 
@@ -86,12 +86,12 @@ class Lists(Drawn):
             found[kept.index(title)] = (None, _head(f"MEASURE +{hidden}", width))
         return found
 
-    def height_wanted(self, bench: Bench | None) -> int:
-        """How many lines all probes of ``bench`` need."""
-        if bench is None:
+    def height_wanted(self, probe_set: ProbeSet | None) -> int:
+        """How many lines all probes of ``probe_set`` need."""
+        if probe_set is None:
             return 3
-        both = {probe.role is Role.AGGRESSOR for probe in bench.probes}
-        return len(bench.probes) + len(both) + (1 if len(both) == 2 else 0)
+        both = {probe.role is Role.AGGRESSOR for probe in probe_set.probes}
+        return len(probe_set.probes) + len(both) + (1 if len(both) == 2 else 0)
 
     def on_click(self, event: events.Click) -> None:
         """A click on the box toggles, one elsewhere moves the focus."""
@@ -99,7 +99,7 @@ class Lists(Drawn):
         if name is not None:
             self.post_message(self.Picked(name, event.x <= 5))
 
-    def _row(self, row: Row, width: int) -> Line:
+    def _row(self, row: ProbeRow, width: int) -> Line:
         focused = row.name == self.focus_name
         plain, dim = ("focus", "focus-dim") if focused else ("", "dim")
         mark = f"focus-{row.mark}" if focused and row.mark else row.mark or plain
@@ -122,7 +122,7 @@ class Lists(Drawn):
         return fit(line, width, plain)
 
 
-def _title(row: Row) -> str:
+def _title(row: ProbeRow) -> str:
     """A stream of its own is the usual case, and needs no room."""
     return row.title.removesuffix(" · own stream").removesuffix(" stream")
 
@@ -148,7 +148,7 @@ def _head(title: str, width: int) -> Line:
     return line
 
 
-def _figures(row: Row) -> tuple[str, str, str, str, str]:
+def _figures(row: ProbeRow) -> tuple[str, str, str, str, str]:
     rate = "–" if row.calls_per_s is None else f"{row.calls_per_s:.0f}"
     ratio = "–" if row.ratio is None else short_ratio(row.ratio)
     if row.in_flight_us is not None:

@@ -12,19 +12,19 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.screen import Screen
 
-from stallprobes.live.analyzer import Scope
-from stallprobes.live.observation import CUDA, LOST, READY, SILENT, Frame
-from stallprobes.live.view_model import Picture, stale
+from stallprobes.live.analyzer import Analyzer
+from stallprobes.live.observation import CUDA, LOST, READY, SILENT, Observation
+from stallprobes.live.view_model import MonitorView, stale
 from stallprobes.model import MS, Role
 from stallscope.tui.actions import ACTIONS, AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS, hints, keys_of, known, shown
-from stallscope.tui.common.key_bar import Keys
+from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.lines import Drawn
 from stallscope.tui.monitor.actions import Doing
 from stallscope.tui.monitor.header import SMALLEST, Header
 from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.histograms import Histograms
-from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, Lists
-from stallscope.tui.monitor.verdict_log import Log
+from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, ProbeTable
+from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.probe_sets import gpu_words, gpus_needed
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import Live
@@ -56,11 +56,11 @@ class Monitor(Doing, Screen[None]):
         self.source = source
         self.settings = settings
         self.recorder = recorder
-        self.scope: Scope | None = None
-        self.frozen: Scope | None = None
+        self.analyzer: Analyzer | None = None
+        self.frozen: Analyzer | None = None
         self.frozen_why = ""
-        self.last: Frame | None = None
-        self.picture: Picture | None = None
+        self.last: Observation | None = None
+        self.monitor_view: MonitorView | None = None
         self.focus_name: str | None = None
         self.keys_of_probes: dict[str, str] = {}
         self.trap = False
@@ -72,17 +72,17 @@ class Monitor(Doing, Screen[None]):
         """All panels; ``_arrange`` gives them their places."""
         yield Header(id="header")
         with Container(id="upper"):
-            yield Lists(id="lists")
+            yield ProbeTable(id="lists")
             yield Histograms(id="histograms")
         yield HeatMap(id="heat")
-        yield Log(id="log")
-        yield Keys(id="keys")
+        yield VerdictLog(id="log")
+        yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
         """Begin to look."""
         self.source.start()
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.call_after_refresh(self._repaint))
-        keys = self.query_one(Keys)
+        keys = self.query_one(KeyBar)
         keys.hints = hints(self.source.replayed, self.settings.keys)
         self.set_interval(1 / self.settings.frames_per_second, self.tick)
         self.tick()
@@ -97,7 +97,7 @@ class Monitor(Doing, Screen[None]):
         mine = {one.name: one for one in ACTIONS}
         return mine[action] in known(self.source.replayed) if action in mine else True
 
-    async def on_keys_pressed(self, message: Keys.Pressed) -> None:
+    async def on_key_bar_pressed(self, message: KeyBar.Pressed) -> None:
         """A click on a hint of the last line."""
         action = next((one for one in known(self.source.replayed) if one.title == message.words), None)
         if action is not None:
@@ -115,10 +115,10 @@ class Monitor(Doing, Screen[None]):
         if isinstance(self.source, Live) and self.source.fatal is not None:
             self.app.exit(return_code=self.source.fatal[0])
             return
-        for frame in self.source.take():
-            self._feed(frame)
-        if isinstance(self.source, Live) and self.scope is not None:
-            self.source.apply(bool(self.scope.quiet_missing))
+        for observation in self.source.take():
+            self._feed(observation)
+        if isinstance(self.source, Live) and self.analyzer is not None:
+            self.source.apply(bool(self.analyzer.quiet_missing))
         self._spring()
         if self.app.screen is self or self.app.screen.is_modal:
             self.draw()
@@ -127,35 +127,37 @@ class Monitor(Doing, Screen[None]):
         """Make a picture of what is looked at, and hand it to the panels."""
         if self.last is None or not self.is_mounted:
             return
-        looked_at = self.frozen or self.scope
+        looked_at = self.frozen or self.analyzer
         heat = self.query_one(HeatMap)
         if looked_at is not None:
-            picture = looked_at.picture(
+            monitor_view = looked_at.monitor_view(
                 self.focus_name,
                 columns=heat.columns,
                 span_s=self.settings.history_seconds,
                 strip=STRIP if self.size.width >= STRIP_FROM else 0,
             )
             state = _STATES.get(self.last.engine.state)
-            self.picture = stale(picture, state) if state is not None and self.frozen is None else picture
+            self.monitor_view = (
+                stale(monitor_view, state) if state is not None and self.frozen is None else monitor_view
+            )
         self._hand_out()
 
-    def _feed(self, frame: Frame) -> None:
+    def _feed(self, observation: Observation) -> None:
         restarted = self._restarted()
-        if self.scope is None or restarted or frame.bench is not self.scope.bench:
-            self._new_scope(frame)
-        assert self.scope is not None
+        if self.analyzer is None or restarted or observation.probe_set is not self.analyzer.probe_set:
+            self._new_analyzer(observation)
+        assert self.analyzer is not None
         if isinstance(self.source, Replay):
             # What was the yardstick then is the yardstick now.
-            self.scope.quiet = dict(self.source.quiet())
-        self.scope.feed(frame)
-        if self.last is None or (frame.engine.state == READY and self.last.engine.state != READY):
-            self._ready_at = frame.wall_s
-        self.last = frame
+            self.analyzer.quiet = dict(self.source.quiet())
+        self.analyzer.feed(observation)
+        if self.last is None or (observation.engine.state == READY and self.last.engine.state != READY):
+            self._ready_at = observation.wall_s
+        self.last = observation
         if self.recorder is not None:
-            self.recorder.put(frame, self.scope.quiet)
-        if frame.telemetry is not None:
-            busy = frame.telemetry["utilisation_percent"].value
+            self.recorder.put(observation, self.analyzer.quiet)
+        if observation.telemetry is not None:
+            busy = observation.telemetry["utilisation_percent"].value
             self._busy = [*self._busy, busy][-8:] if isinstance(busy, int) else []
 
     def _restarted(self) -> bool:
@@ -164,55 +166,59 @@ class Monitor(Doing, Screen[None]):
             return True
         return False
 
-    def _new_scope(self, frame: Frame) -> None:
-        told = self.scope.told(frame.wall_s) if self.scope is not None and isinstance(self.source, Live) else ()
-        self.scope = Scope(
-            frame.bench,
+    def _new_analyzer(self, observation: Observation) -> None:
+        told = (
+            self.analyzer.told(observation.wall_s)
+            if self.analyzer is not None and isinstance(self.source, Live)
+            else ()
+        )
+        self.analyzer = Analyzer(
+            observation.probe_set,
             quiet_s=self.settings.quiet_seconds,
             keep_s=2 * self.settings.history_seconds,
             log=told,
         )
-        self.keys_of_probes = assign_keys(frame)
+        self.keys_of_probes = assign_keys(observation)
         header = self.query_one(Header)
-        header.gpus, header.gpu_count = gpu_words(frame.bench), gpus_needed(frame.bench)
+        header.gpus, header.gpu_count = gpu_words(observation.probe_set), gpus_needed(observation.probe_set)
         self.rearrange()
         if self.focus_name not in self.keys_of_probes:
-            victims = [probe.name for probe in frame.bench.probes if probe.role is Role.VICTIM]
+            victims = [probe.name for probe in observation.probe_set.probes if probe.role is Role.VICTIM]
             # Patterns without a victim are about the aggressor's own calls.
-            others = [probe.name for probe in frame.bench.probes]
+            others = [probe.name for probe in observation.probe_set.probes]
             self.focus_name = next(iter(victims or others), None)
 
     def _spring(self) -> None:
         """Freeze the view a moment after the first stall above the threshold, when that was asked for."""
-        if not self.trap or self.frozen is not None or self.scope is None:
+        if not self.trap or self.frozen is not None or self.analyzer is None:
             return
         if self._trap_at is None:
-            if self.scope.slowest_ns() >= self.settings.freeze_above_ms * MS:
+            if self.analyzer.slowest_ns() >= self.settings.freeze_above_ms * MS:
                 self._trap_at = time.monotonic() + _FREEZE_AFTER_S
         elif time.monotonic() >= self._trap_at:
             self.trap, self._trap_at = False, None
-            self.frozen = self.scope.copy()
-            self.focus_name = self.scope.worst or self.focus_name
+            self.frozen = self.analyzer.copy()
+            self.focus_name = self.analyzer.worst or self.focus_name
             self.frozen_why = f"FROZEN on a stall at {time.strftime('%H:%M:%S')}"
 
     def _hand_out(self) -> None:
         assert self.last is not None
-        frame, picture = self.last, self.picture
+        observation, monitor_view = self.last, self.monitor_view
         header = self.query_one(Header)
-        header.frame, header.picture, header.busy = frame, picture, self._busy
+        header.observation, header.monitor_view, header.busy = observation, monitor_view, self._busy
         header.view = self._view()
-        header.live_s = frame.wall_s - self._ready_at
-        lists = self.query_one(Lists)
-        lists.picture, lists.keys_of, lists.focus_name = picture, self.keys_of_probes, self.focus_name
-        lists.empty = frame.engine.sentence
-        self.query_one(Histograms).view = picture.focus if picture is not None else None
-        self.query_one(HeatMap).view = picture.focus if picture is not None else None
-        log = self.query_one(Log)
-        log.entries = picture.log if picture is not None else ()
-        log.stale = frame.engine.state in _STATES
-        log.expect = frame.bench.watch
-        log.note = self._note(frame)
-        keys = self.query_one(Keys)
+        header.live_s = observation.wall_s - self._ready_at
+        lists = self.query_one(ProbeTable)
+        lists.monitor_view, lists.keys_of, lists.focus_name = monitor_view, self.keys_of_probes, self.focus_name
+        lists.empty = observation.engine.sentence
+        self.query_one(Histograms).view = monitor_view.focus if monitor_view is not None else None
+        self.query_one(HeatMap).view = monitor_view.focus if monitor_view is not None else None
+        log = self.query_one(VerdictLog)
+        log.entries = monitor_view.log if monitor_view is not None else ()
+        log.stale = observation.engine.state in _STATES
+        log.expect = observation.probe_set.watch
+        log.note = self._note(observation)
+        keys = self.query_one(KeyBar)
         keys.note = self._warning()
         for widget in self.query(Drawn):
             if widget.display:
@@ -227,12 +233,12 @@ class Monitor(Doing, Screen[None]):
         goes_on = self.last is not None and self.last.engine.state == READY
         return f"{self.frozen_why}, probes go on" if goes_on else self.frozen_why
 
-    def _note(self, frame: Frame) -> str:
-        if frame.engine.state != READY:
-            return frame.engine.sentence
-        if self.scope is not None and self.scope.quiet_missing:
+    def _note(self, observation: Observation) -> str:
+        if observation.engine.state != READY:
+            return observation.engine.sentence
+        if self.analyzer is not None and self.analyzer.quiet_missing:
             return "Quiet is being measured; then switch something on that disturbs (1, 2, 3 …), or pick a pattern (o)."
-        if self.scope is not None and self.scope.worst is not None:
+        if self.analyzer is not None and self.analyzer.worst is not None:
             return "Something is slower than quiet; the sentence on it follows as soon as it has lasted a moment."
         return "All is quiet. Switch something on that disturbs (1, 2, 3 …), or pick a pattern (o)."
 
@@ -253,8 +259,8 @@ class Monitor(Doing, Screen[None]):
             return
         wide = width >= SIDE_BY_SIDE
         self.set_class(wide, "wide")
-        lists = self.query_one(Lists)
-        wanted = max(lists.height_wanted(self.scope.bench if self.scope is not None else None), 5)
+        lists = self.query_one(ProbeTable)
+        wanted = max(lists.height_wanted(self.analyzer.probe_set if self.analyzer is not None else None), 5)
         rest = height - 3
         if wide:
             upper = max(min(wanted, rest - 6), min(20, rest // 2))
@@ -275,7 +281,7 @@ class Monitor(Doing, Screen[None]):
             lists.styles.height = "100%"
         self.query_one(HeatMap).styles.height = heat
         self.query_one(HeatMap).display = heat > 0
-        self.query_one(Log).styles.height = log
+        self.query_one(VerdictLog).styles.height = log
 
     def rearrange(self) -> None:
         """Give the panels their places anew, as another bench has another number of probes."""
@@ -285,25 +291,25 @@ class Monitor(Doing, Screen[None]):
         """Processes of others on the GPU, as long as nobody said that they may be disturbed."""
         if not isinstance(self.source, Live) or self.source.allowed or self.last is None:
             return ()
-        return self.last.others if self.last.bench.backend == CUDA else ()
+        return self.last.others if self.last.probe_set.backend == CUDA else ()
 
     def report_head(self) -> list[str]:
         """The first lines of the report: on what this was seen, and when."""
         assert self.last is not None
-        bench = self.last.bench
-        simulated = "SIMULATED " if bench.backend != CUDA else ""
+        probe_set = self.last.probe_set
+        simulated = "SIMULATED " if probe_set.backend != CUDA else ""
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.last.wall_s))
         return [
-            f"stallscope · {simulated}{' · '.join(part for part in (gpu_words(bench), *bench.facts) if part)} · {when}",
-            f"bench: {bench.title}",
+            f"stallscope · {simulated}{' · '.join(part for part in (gpu_words(probe_set), *probe_set.facts) if part)} · {when}",
+            f"bench: {probe_set.title}",
         ]
 
 
-def assign_keys(frame: Frame) -> dict[str, str]:
+def assign_keys(observation: Observation) -> dict[str, str]:
     """A key for each probe, as far as there are keys."""
     aggressors, victims = iter(AGGRESSOR_KEYS), iter(VICTIM_KEYS)
     found: dict[str, str] = {}
-    for probe in frame.bench.probes:
+    for probe in observation.probe_set.probes:
         if probe.role is Role.AGGRESSOR:
             key = next(aggressors, " ")
         elif probe.role is Role.HOST and HOST_KEY not in found.values():
@@ -314,11 +320,11 @@ def assign_keys(frame: Frame) -> dict[str, str]:
     return found
 
 
-def shown_rows(picture: Picture | None) -> tuple[str, ...]:
+def shown_rows(monitor_view: MonitorView | None) -> tuple[str, ...]:
     """The names of the rows from top to bottom."""
-    if picture is None:
+    if monitor_view is None:
         return ()
-    order = sorted(picture.rows, key=lambda row: row.role is not Role.AGGRESSOR)
+    order = sorted(monitor_view.rows, key=lambda row: row.role is not Role.AGGRESSOR)
     return tuple(row.name for row in order)
 
 

@@ -19,7 +19,7 @@ _MARKS = {"stalled": "bad", "starved": "bad", "failed": "bad", "slower": "warn",
 _WORDS = {"stalled": "STALLED", "starved": "STARVED", "host": "host noise", "gpu-time": "GPU time"}
 
 
-class Log(Drawn):
+class VerdictLog(Drawn):
     """Draws ``entries``; ``note`` stands there as long as there is none. ``stale`` says that what holds in them is
     what was seen last. Clicking an entry picks it."""
 

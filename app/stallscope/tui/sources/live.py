@@ -16,9 +16,20 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from stallprobes.engine.backend import EXIT_NO_GPU, EXIT_USAGE, Options, Unsupported
-from stallprobes.engine.process import Spare
+from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import EngineFailed, Session
-from stallprobes.live.observation import CUDA, LOST, READY, REFUSED, SILENT, SIM, STARTING, Bench, EngineStatus, Frame
+from stallprobes.live.observation import (
+    CUDA,
+    LOST,
+    READY,
+    REFUSED,
+    SILENT,
+    SIM,
+    STARTING,
+    EngineStatus,
+    Observation,
+    ProbeSet,
+)
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu
 from stallprobes.machine.telemetry import Telemetry
@@ -53,7 +64,7 @@ class Ground:
 
 
 class Live:
-    """The engine as a source of frames. ``start`` begins; ``frame`` is what is known now; ``close`` ends it.
+    """The engine as a source of frames. ``start`` begins; ``observation`` is what is known now; ``close`` ends it.
 
     ``fatal`` is an exit code and a sentence once it is clear that there will never be an engine.
     """
@@ -61,7 +72,7 @@ class Live:
     replayed = False
 
     def __init__(
-        self, wish: Wish, *, survey: Callable[[], gpus.Survey] | None = None, spare: Spare | None = None
+        self, wish: Wish, *, survey: Callable[[], gpus.Survey] | None = None, spare: SpareEngine | None = None
     ) -> None:
         """``survey`` is asked each time for the GPUs of this machine, ``spare`` an engine that was started ahead."""
         self.wish = wish
@@ -71,7 +82,7 @@ class Live:
         self._spare = spare
         self._survey: gpus.Survey | None = None
         # Bench and session change together, so that nobody reads the board of one by the names of another.
-        self._on: tuple[Bench, Session | None] = (Bench("starting", (), SIM if wish.sim else CUDA), None)
+        self._on: tuple[ProbeSet, Session | None] = (ProbeSet("starting", (), SIM if wish.sim else CUDA), None)
         self._telemetry: Telemetry | None = None
         self._chosen: tuple[gpus.Gpu, ...] = ()
         self._status = (STARTING, time.monotonic(), "asking the driver which GPUs there are")
@@ -91,9 +102,9 @@ class Live:
         self._worker.start()
         self._jobs.put(lambda: self._begin(self.wish.gpu))
 
-    def frame(self) -> Frame:
+    def observation(self) -> Observation:
         """What is known now."""
-        bench, session = self._on
+        probe_set, session = self._on
         state, since, sentence = self._status
         now = time.monotonic()
         age, snapshot = now - since, None
@@ -111,9 +122,9 @@ class Live:
                     silent_s,
                     "the engine does not answer: stopped, or the machine is very busy",
                 )
-        return Frame(
+        return Observation(
             wall_s=time.time(),
-            bench=bench,
+            probe_set=probe_set,
             engine=EngineStatus(state, age, sentence),
             snapshot=snapshot,
             telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
@@ -122,9 +133,9 @@ class Live:
             others=self._others(session),
         )
 
-    def take(self) -> list[Frame]:
+    def take(self) -> list[Observation]:
         """What is known now, as the frames that are due."""
-        return [self.frame()]
+        return [self.observation()]
 
     def switch(self, name: str, on: bool) -> None:
         """Say whether a probe shall run. An aggressor waits until quiet is measured."""
@@ -142,11 +153,11 @@ class Live:
 
     def apply(self, quiet_missing: bool) -> None:
         """Switch what has to be switched, now that quiet is there or still ``quiet_missing``."""
-        bench, session = self._on
+        probe_set, session = self._on
         if session is None or self._status[0] != READY:
             return
         aims, held = {}, set()
-        for probe in bench.probes:
+        for probe in probe_set.probes:
             aim = self._aim(probe)
             if aim and probe.role is Role.AGGRESSOR and quiet_missing:
                 held.add(probe.name)
@@ -168,16 +179,16 @@ class Live:
         if session is not None:
             session.set_period(name, period_ns)
 
-    def open(self, bench: Bench, wanted: Mapping[str, bool]) -> None:
-        """Stop the engine and start one for ``bench``. ``wanted`` says what shall run where that is not the usual:
+    def open(self, probe_set: ProbeSet, wanted: Mapping[str, bool]) -> None:
+        """Stop the engine and start one for ``probe_set``. ``wanted`` says what shall run where that is not the usual:
         victims on, aggressors off. Those that are on wait until quiet is measured."""
-        self._jobs.put(lambda: self._put_on(bench, dict(wanted)))
+        self._jobs.put(lambda: self._put_on(probe_set, dict(wanted)))
 
     def restart(self) -> None:
         """Start a new engine for the same bench, with everything that disturbs switched off."""
-        bench = self._on[0]
-        if bench.probes:
-            self.open(replace(bench), {})
+        probe_set = self._on[0]
+        if probe_set.probes:
+            self.open(replace(probe_set), {})
         else:
             self._jobs.put(lambda: self._begin(self.wish.gpu))
 
@@ -207,7 +218,7 @@ class Live:
     def close(self) -> None:
         """End the engine. Waits half a second at most, and not for one that does not answer anyway; whatever hangs then
         is killed with this process's end."""
-        patience_s = _LEAVE_S if self.frame().engine.state != SILENT else 0.0
+        patience_s = _LEAVE_S if self.observation().engine.state != SILENT else 0.0
         if self._telemetry is not None:
             self._telemetry.stop()
         self._jobs.put(None)
@@ -233,7 +244,7 @@ class Live:
 
     def _begin(self, gpu: str | None) -> None:
         """Find out what there is to run on, and put a bench there."""
-        base = self._on[0] if self._on[0].probes else Bench("first look", probe_sets.first(), CUDA)
+        base = self._on[0] if self._on[0].probes else ProbeSet("first look", probe_sets.first(), CUDA)
         if self.wish.sim is not None:
             self._put_on(_simulated(base, None), {})
             return
@@ -256,25 +267,27 @@ class Live:
             self._telemetry.start()
         self._put_on(replace(base, backend=CUDA, facts=tuple(facts), why_simulated=None), {})
 
-    def _put_on(self, bench: Bench, wanted: dict[str, bool]) -> None:
+    def _put_on(self, probe_set: ProbeSet, wanted: dict[str, bool]) -> None:
         before = self._on[1]
         self._say(STARTING, "ending the engine before" if before is not None else "the engine starts")
         if before is not None:
             before.stop()
-        self._on, self._held = (bench, None), frozenset()
+        self._on, self._held = (probe_set, None), frozenset()
         self._wanted, self._applied = wanted, {}
         self._say(STARTING, "the engine makes contexts, streams and buffers")
-        if bench.backend == CUDA and self._survey is not None:
-            needed = probe_sets.gpus_needed(bench)
+        if probe_set.backend == CUDA and self._survey is not None:
+            needed = probe_sets.gpus_needed(probe_set)
             try:
                 self._chosen = gpus.choose(",".join(one.uuid for one in self._chosen) or None, self._survey, needed)
             except gpus.NoGpu as error:
                 self._say(REFUSED, str(error))
                 return
             first, *others = self._chosen[:needed]
-            bench = replace(bench, gpu=first.label, more_gpus=tuple(one.label for one in others))
-            self._on = (bench, None)
-        session = Session(bench.probes, backend=bench.backend, options=self._options(bench), spare=self._spare)
+            probe_set = replace(probe_set, gpu=first.label, more_gpus=tuple(one.label for one in others))
+            self._on = (probe_set, None)
+        session = Session(
+            probe_set.probes, backend=probe_set.backend, options=self._options(probe_set), spare=self._spare
+        )
         try:
             info = session.start()
         except Unsupported as error:
@@ -288,10 +301,10 @@ class Live:
             self._engines.add(session.engine_pid or 0)
             # Victims run from now on, and not only once a screen has looked.
             self._applied = {
-                probe.name: self._aim(probe) and probe.role is not Role.AGGRESSOR for probe in bench.probes
+                probe.name: self._aim(probe) and probe.role is not Role.AGGRESSOR for probe in probe_set.probes
             }
             session.set_running(self._applied)
-            self._on = (_told(bench, info), session)
+            self._on = (_told(probe_set, info), session)
             self._say(READY)
         if self._spare is not None:
             # For another backend than it turned out to be.
@@ -299,18 +312,18 @@ class Live:
             self._spare = None
 
     def _lend(self, lent: Future[Ground], count: int) -> None:
-        bench, session = self._on
+        probe_set, session = self._on
         self._say(STARTING, "the check has the GPU for itself")
         if session is not None:
             session.stop()
-        self._on, self._held = (bench, None), frozenset()
+        self._on, self._held = (probe_set, None), frozenset()
         self._wanted, self._applied = {}, {}
-        options, survey = replace(self._options(bench), paced=False), None
-        if bench.backend == CUDA:
+        options, survey = replace(self._options(probe_set), paced=False), None
+        if probe_set.backend == CUDA:
             lent_gpus = (*self._chosen, *self._idle(count - len(self._chosen)))
             options = replace(options, gpu=",".join(one.cuda_uuid or one.uuid for one in lent_gpus))
             survey = self._survey
-        lent.set_result(Ground(bench.backend, options.gpu, options, survey, bench.gpu, bench.facts))
+        lent.set_result(Ground(probe_set.backend, options.gpu, options, survey, probe_set.gpu, probe_set.facts))
 
     def _idle(self, count: int) -> tuple[Gpu, ...]:
         """As many more GPUs as are wanted and there are, on which nobody else computes just now."""
@@ -321,8 +334,8 @@ class Live:
         found = [gpu for gpu in self.gpus if gpu.uuid not in ours and gpu.processes is not None]
         return tuple(gpu for gpu in found if self.allowed or not gpu.processes)[:count]
 
-    def _options(self, bench: Bench) -> Options:
-        if bench.backend == SIM:
+    def _options(self, probe_set: ProbeSet) -> Options:
+        if probe_set.backend == SIM:
             return Options(profile=self.wish.sim, seed=self.wish.seed, sim_set=self.wish.sim_set, paced=True)
         return Options(gpu=",".join(one.cuda_uuid or one.uuid for one in self._chosen) or None)
 
@@ -355,13 +368,13 @@ class Live:
         return tuple(f"{one.name} (pid {one.pid})" for one in strangers)
 
 
-def _told(bench: Bench, info: Mapping[str, object]) -> Bench:
-    """``bench`` with what the engine said of its GPU, where that is not known from elsewhere."""
-    if bench.backend != SIM:
-        return bench
+def _told(probe_set: ProbeSet, info: Mapping[str, object]) -> ProbeSet:
+    """``probe_set`` with what the engine said of its GPU, where that is not known from elsewhere."""
+    if probe_set.backend != SIM:
+        return probe_set
     facts = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
-    gpu = str(info.get("gpu", bench.gpu)).removesuffix(" (SIMULATED)")
-    return replace(bench, gpu=gpu, more_gpus=(gpu,) * (probe_sets.gpus_needed(bench) - 1), facts=facts)
+    gpu = str(info.get("gpu", probe_set.gpu)).removesuffix(" (SIMULATED)")
+    return replace(probe_set, gpu=gpu, more_gpus=(gpu,) * (probe_sets.gpus_needed(probe_set) - 1), facts=facts)
 
 
 def _parent(pid: int) -> int | None:
@@ -372,5 +385,5 @@ def _parent(pid: int) -> int | None:
         return None
 
 
-def _simulated(bench: Bench, why: str | None) -> Bench:
-    return replace(bench, backend=SIM, gpu="simulated GPU", more_gpus=(), facts=(), why_simulated=why)
+def _simulated(probe_set: ProbeSet, why: str | None) -> ProbeSet:
+    return replace(probe_set, backend=SIM, gpu="simulated GPU", more_gpus=(), facts=(), why_simulated=why)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from stallprobes.live.analyzer import Quiet
-from stallprobes.live.observation import Frame
+from stallprobes.live.observation import Observation
 from stallprobes.live.recording import Recording
 
 # How much before the place that was gone to is read again, so that there is a history to see.
@@ -21,7 +21,7 @@ class Replay:
     def __init__(self, recording: Recording, clock: Callable[[], float] = time.monotonic) -> None:
         self.recording = recording
         self._clock = clock
-        self._frames: Iterator[Frame] = iter(())
+        self._frames: Iterator[Observation] = iter(())
         self._next = 0
         self._at_s = 0.0
         self._since: float | None = None
@@ -56,15 +56,15 @@ class Replay:
         self._frames = self.recording.play(self._next)
         self.fresh = True
 
-    def take(self) -> list[Frame]:
+    def take(self) -> list[Observation]:
         """The frames that are due."""
         until = self.recording.number_at(self.at_s)
         found = []
         while self._next <= until:
-            frame = next(self._frames, None)
-            if frame is None:
+            observation = next(self._frames, None)
+            if observation is None:
                 break
-            found.append(frame)
+            found.append(observation)
             self._next += 1
         return found
 

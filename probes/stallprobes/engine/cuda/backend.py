@@ -19,7 +19,7 @@ from stallprobes.engine.cuda.devices import Contexts, choose, peer_access_proble
 from stallprobes.engine.cuda.resolver import CudaResolver, Shared
 from stallprobes.engine.host import error_text
 from stallprobes.engine.op_table import compile_program
-from stallprobes.engine.workers import Crew
+from stallprobes.engine.workers import Workers
 from stallprobes.model import Context, Op, Probe
 
 
@@ -29,7 +29,7 @@ class CudaBackend:
     virtual = False
 
     def __init__(self) -> None:
-        self._crew = Crew()
+        self._workers = Workers()
         self._resolvers: list[CudaResolver] = []
         self._api: Api | None = None
 
@@ -47,11 +47,11 @@ class CudaBackend:
 
     def start(self) -> None:
         """Start the threads; on return they are parked or failed."""
-        self._crew.start()
+        self._workers.start()
 
     def poll(self) -> list[Trouble]:
         """Proofs to the board; the probes that stopped since the last call."""
-        return self._crew.poll(self._explain)
+        return self._workers.poll(self._explain)
 
     def advance(self, ns: int) -> None:
         """Raises BackendError: a GPU's time is real."""
@@ -61,7 +61,7 @@ class CudaBackend:
         """Open the gates and wait for the threads' end."""
         for resolver in self._resolvers:
             resolver.open_gates()
-        return self._crew.stop(deadline_s)
+        return self._workers.stop(deadline_s)
 
     def _prepare(self, api: Api, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         contexts = Contexts(api, choose(api, options.gpu))
@@ -81,7 +81,7 @@ class CudaBackend:
                 contexts.use(current)
             with on_behalf_of(probe):
                 table = compile_program(probe.program, resolver)
-            self._crew.add(probe, table, board, _current(contexts, current))
+            self._workers.add(probe, table, board, _current(contexts, current))
         return {
             "devices": [
                 {"name": gpu.name, "uuid": f"GPU-{gpu.uuid}", "cuda_index": gpu.ordinal, "sms": gpu.sms}

@@ -16,7 +16,7 @@ from stallprobes.engine.cuda.api import Api, CudaError, refusal
 from stallprobes.engine.cuda.devices import Contexts
 from stallprobes.engine.cuda.nvml_calls import NvmlCalls
 from stallprobes.engine.host import HostResolver
-from stallprobes.engine.host_memory import CACHE_LINE, Memory
+from stallprobes.engine.host_memory import CACHE_LINE, HostMemory
 from stallprobes.model import (
     Arg,
     Buffer,
@@ -58,7 +58,7 @@ class Shared:
         self.api = api
         self.contexts = contexts
         self.options = options
-        self.memory = Memory()
+        self.memory = HostMemory()
         self.nvml = NvmlCalls()
         self.handles: dict[Resource, int] = {}
         self.keep: list[object] = []
@@ -126,7 +126,7 @@ class CudaResolver:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._api = shared.api
-        self.memory = Memory(shared.memory)
+        self.memory = HostMemory(shared.memory)
         self._host = HostResolver(self.memory, shared.options.watchdog_ns)
         self._own: dict[Resource, int] = {}
 

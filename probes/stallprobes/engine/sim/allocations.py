@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call, Wait
-from stallprobes.engine.sim.device import Cell, Storage, us
+from stallprobes.engine.sim.device import HostWord, Storage, us
 from stallprobes.engine.sim.dice import Cost
 from stallprobes.engine.sim.host import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Host, call, plain
-from stallprobes.engine.sim.jobs import Stream
+from stallprobes.engine.sim.jobs import SimStream
 from stallprobes.model import Space
 
 _MIB = 1 << 20
@@ -25,7 +25,7 @@ def _live(storage: object, space: Space) -> bool:
 
 
 @call("cuMemAlloc")
-def mem_alloc(host: Host, into: Cell, nbytes: int) -> Call:
+def mem_alloc(host: Host, into: HostWord, nbytes: int) -> Call:
     """(word for the address, bytes)."""
     context = host.context
     assert context is not None
@@ -61,7 +61,7 @@ def mem_free(host: Host, storage: Storage) -> Call:
 
 
 @call("cuMemHostAlloc")
-def host_alloc(host: Host, into: Cell, nbytes: int, _flags: int) -> Call:
+def host_alloc(host: Host, into: HostWord, nbytes: int, _flags: int) -> Call:
     """(word for the address, bytes, flags)."""
     if nbytes <= 0:
         return INVALID_VALUE
@@ -105,7 +105,7 @@ def host_unregister(host: Host, storage: Storage) -> Call:
 
 
 @call("cuMemAllocAsync")
-def alloc_async(host: Host, into: Cell, nbytes: int, stream: Stream) -> Call:
+def alloc_async(host: Host, into: HostWord, nbytes: int, stream: SimStream) -> Call:
     """(word for the address, bytes, stream): from a pool, so no lock of the memory management."""
     yield from host.under(host.took("cuMemAllocAsync"), stream.lock)
     into.put(Storage(Space.DEVICE, nbytes, stream.context.gpu))
@@ -113,7 +113,7 @@ def alloc_async(host: Host, into: Cell, nbytes: int, stream: Stream) -> Call:
 
 
 @call("cuMemFreeAsync")
-def free_async(host: Host, storage: Storage, stream: Stream) -> Call:
+def free_async(host: Host, storage: Storage, stream: SimStream) -> Call:
     """(address, stream): back to the pool."""
     if not _live(storage, Space.DEVICE):
         return INVALID_VALUE
@@ -123,12 +123,12 @@ def free_async(host: Host, storage: Storage, stream: Stream) -> Call:
 
 
 @plain("cuMemAllocAsync")
-def plain_alloc_async(host: Host, _into: Cell, _nbytes: int, stream: Stream) -> Cost | None:
+def plain_alloc_async(host: Host, _into: HostWord, _nbytes: int, stream: SimStream) -> Cost | None:
     """While nobody has the stream's lock."""
     return host.undisturbed("cuMemAllocAsync", stream.lock)
 
 
 @plain("cuMemFreeAsync")
-def plain_free_async(host: Host, _storage: object, stream: Stream) -> Cost | None:
+def plain_free_async(host: Host, _storage: object, stream: SimStream) -> Cost | None:
     """While nobody has the stream's lock; that the memory is live was seen in the turns before."""
     return host.undisturbed("cuMemFreeAsync", stream.lock)

@@ -6,14 +6,14 @@ import time
 from collections.abc import Sequence
 
 from stallprobes.engine.backend import EXIT_USAGE, BackendError, Options, Plant, Trouble, on_behalf_of
-from stallprobes.engine.board import CLOCK_NS, ERROR_CODE, ERROR_OP, STATE, Board, State
+from stallprobes.engine.board import CLOCK_NS, ERROR_CODE, ERROR_OP, STATE, Board, ProbeState
 from stallprobes.engine.sim.clock import EPOCH_NS, NEVER
 from stallprobes.engine.sim.device import World, us
 from stallprobes.engine.sim.host import TEXTS
-from stallprobes.engine.sim.machine import Machine
+from stallprobes.engine.sim.machine import SimMachine
 from stallprobes.engine.sim.profile import ProfileError, load
-from stallprobes.engine.sim.turns import Planted, Turns
-from stallprobes.model import Lane, Op, Probe, op_name
+from stallprobes.engine.sim.simulated_thread import Planted, SimulatedThread
+from stallprobes.model import Channel, Op, Probe, op_name
 
 _STEP_NS = 5_000_000
 
@@ -25,9 +25,9 @@ class SimBackend:
 
     def __init__(self) -> None:
         self._world: World | None = None
-        self._machine: Machine | None = None
+        self._machine: SimMachine | None = None
         self._board: Board | None = None
-        self._threads: list[Turns] = []
+        self._threads: list[SimulatedThread] = []
         self._reported: set[str] = set()
         self._switched_at = EPOCH_NS
 
@@ -44,11 +44,11 @@ class SimBackend:
         self._world = world = World.of(profile)
         world.rings = options.rings
         memory_bytes = world.gpus[0].free_bytes
-        self._machine = Machine(world, options.watchdog_ns, options.max_memory)
+        self._machine = SimMachine(world, options.watchdog_ns, options.max_memory)
         self._board = board
         for probe in probes:
             with on_behalf_of(probe):
-                self._threads.append(self._machine.turns(probe, board[probe.name], options.seed))
+                self._threads.append(self._machine.iterations(probe, board[probe.name], options.seed))
         if options.plant is not None:
             self._sow(options.plant, board)
         board.header[CLOCK_NS] = world.clock.now
@@ -74,9 +74,9 @@ class SimBackend:
             if thread.probe.name == plant.victim and any(
                 plant.aggressor == other.probe.name for other in self._threads
             ):
-                lane = thread.probe.program.lanes().index(Lane(plant.phase))
+                channel = thread.probe.program.channels().index(Channel(plant.phase))
                 words = board[plant.aggressor].words
-                thread.plant(Planted(lane, words, plant.at_least_ns, plant.every))
+                thread.plant(Planted(channel, words, plant.at_least_ns, plant.every))
 
     def start(self) -> None:
         """Run every setup, one after the other, until all threads are parked or have failed."""
@@ -91,7 +91,7 @@ class SimBackend:
         self._show()
         found = []
         for thread in self._threads:
-            if thread.words[STATE] == State.ERROR and thread.probe.name not in self._reported:
+            if thread.words[STATE] == ProbeState.ERROR and thread.probe.name not in self._reported:
                 self._reported.add(thread.probe.name)
                 op = _failed(thread.probe, thread.words[ERROR_OP])
                 code = thread.words[ERROR_CODE]
@@ -132,7 +132,7 @@ class SimBackend:
         return self._ended()
 
     def _ended(self) -> bool:
-        return all(thread.words[STATE] in (State.ENDED, State.ERROR) for thread in self._threads)
+        return all(thread.words[STATE] in (ProbeState.ENDED, ProbeState.ERROR) for thread in self._threads)
 
     def _show(self) -> None:
         if self._board is not None:

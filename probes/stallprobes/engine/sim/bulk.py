@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.board import HEARTBEAT_NS, INFLIGHT_SINCE_NS, INTENDED_LANE, INTENDED_NS, TURNS
+from stallprobes.engine.board import DUE_CHANNEL, DUE_NS, HEARTBEAT_NS, INFLIGHT_SINCE_NS, ITERATIONS
 from stallprobes.engine.sim.dice import UNIT_BITS, Cost
 from stallprobes.engine.sim.host import Host
-from stallprobes.engine.sim.recorder import Recorder
+from stallprobes.engine.sim.recorder import HistogramWriter
 from stallprobes.engine.sim.steps import Step
 
 FEWEST = 8
@@ -26,18 +26,18 @@ Int64s = NDArray[np.int64]
 class Bulk:
     """The turns of one thread, as many as go at once."""
 
-    def __init__(self, host: Host, recorder: Recorder, steps: Sequence[Step]) -> None:
+    def __init__(self, host: Host, recorder: HistogramWriter, steps: Sequence[Step]) -> None:
         self._host = host
         self._recorder = recorder
         self._steps = steps
         fits = all(each.plain is not None and each.repeat == 1 and each.value is None for each in steps)
-        self._possible = fits and any(each.lane >= 0 for each in steps)
-        self._lanes = np.array([each.lane for each in steps], dtype=np.int64)
+        self._possible = fits and any(each.channel >= 0 for each in steps)
+        self._channels = np.array([each.channel for each in steps], dtype=np.int64)
         self._factors: dict[Cost, Int64s] = {}
         self._pending: list[Int64s] = []
         self._pending_turns: list[Int64s] = []
 
-    def turns(self, gap_ns: int) -> bool:
+    def iterations(self, gap_ns: int) -> bool:
         """Take the turns that end before anything else is due, each call ``gap_ns`` after the one before it; False
         when there are too few, or a call is more than a time."""
         if not self._possible:
@@ -61,9 +61,9 @@ class Bulk:
         clock.skip(int(ends[fit - 1, -1]))
         return True
 
-    def _times(self, costs: Sequence[Cost], turns: int) -> Int64s:
-        """The times of ``turns`` turns, int64[turns][calls]."""
-        faces = np.array(self._host.dice.ahead(turns * len(costs)), dtype=np.int64).reshape(turns, len(costs))
+    def _times(self, costs: Sequence[Cost], iterations: int) -> Int64s:
+        """The times of ``iterations`` turns, int64[turns][calls]."""
+        faces = np.array(self._host.dice.ahead(iterations * len(costs)), dtype=np.int64).reshape(iterations, len(costs))
         for column, cost in enumerate(costs):
             if cost not in self._factors:
                 self._factors[cost] = np.array(cost.factors, dtype=np.int64)
@@ -72,26 +72,26 @@ class Bulk:
 
     def _record(self, now: int, took: Int64s, ends: Int64s) -> None:
         recorder, words = self._recorder, self._recorder.words
-        measured = np.flatnonzero(self._lanes >= 0)
+        measured = np.flatnonzero(self._channels >= 0)
         if self._host.world.rings:
-            lanes = np.tile(self._lanes[measured], len(took))
-            recorder.push_all(ends[:, measured].ravel(), lanes, took[:, measured].ravel())
+            channels = np.tile(self._channels[measured], len(took))
+            recorder.push_all(ends[:, measured].ravel(), channels, took[:, measured].ravel())
         starts = np.concatenate(([now], ends[:-1, -1]))
         self._pending.append(took)
         self._pending_turns.append(ends[:, measured[-1]] - starts)
-        words[HEARTBEAT_NS] = words[INTENDED_NS] = int(starts[-1])
+        words[HEARTBEAT_NS] = words[DUE_NS] = int(starts[-1])
         words[INFLIGHT_SINCE_NS] = int(ends[-1, -1] - took[-1, -1])
-        words[TURNS] += len(took)
+        words[ITERATIONS] += len(took)
 
     def flush(self) -> None:
         """Put what was taken into the histograms; together, since each of them costs more than its samples."""
         if not self._pending:
             return
-        took, turns = np.concatenate(self._pending), np.concatenate(self._pending_turns)
+        took, iterations = np.concatenate(self._pending), np.concatenate(self._pending_turns)
         self._pending, self._pending_turns = [], []
-        for lane in dict.fromkeys(each.lane for each in self._steps if each.lane >= 0):
-            self._recorder.count_all(lane, took[:, self._lanes == lane].ravel())
+        for channel in dict.fromkeys(each.channel for each in self._steps if each.channel >= 0):
+            self._recorder.count_all(channel, took[:, self._channels == channel].ravel())
         for column, each in enumerate(self._steps):
-            if each.lane >= 0 and each.label >= 0:
+            if each.channel >= 0 and each.label >= 0:
                 self._recorder.count_all(each.label, took[:, column])
-        self._recorder.count_all(self._recorder.words[INTENDED_LANE], turns)
+        self._recorder.count_all(self._recorder.words[DUE_CHANNEL], iterations)

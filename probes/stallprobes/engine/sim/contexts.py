@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from stallprobes.engine.sim.clock import Call, Wait
-from stallprobes.engine.sim.device import Cell, GpuContext, us
+from stallprobes.engine.sim.device import GpuContext, HostWord, us
 from stallprobes.engine.sim.dice import Cost
 from stallprobes.engine.sim.host import (
     INVALID_CONTEXT,
@@ -23,7 +23,7 @@ _numbers = count(1)
 
 
 @call("cuCtxCreate")
-def create(host: Host, into: Cell, _flags: int, device: int) -> Call:
+def create(host: Host, into: HostWord, _flags: int, device: int) -> Call:
     """(word for the context, flags, device). It is current afterwards."""
     world = host.world
     if device >= len(world.gpus):
@@ -76,7 +76,7 @@ def set_current(host: Host, context: GpuContext) -> Call:
 
 
 @call("cuCtxPopCurrent")
-def pop(host: Host, into: Cell) -> Call:
+def pop(host: Host, into: HostWord) -> Call:
     """(word for the context)."""
     if not host.contexts:
         return INVALID_CONTEXT

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call
-from stallprobes.engine.sim.device import Gpu, GpuContext, Storage, transfer_ns, us
+from stallprobes.engine.sim.device import GpuContext, SimGpu, Storage, transfer_ns, us
 from stallprobes.engine.sim.engines import CopyEngine, HostEngine, RelayEngine, Staging
 from stallprobes.engine.sim.host import INVALID_VALUE, SUCCESS, Host, call
-from stallprobes.engine.sim.jobs import Job, Stream
+from stallprobes.engine.sim.jobs import Job, SimStream
 from stallprobes.engine.sim.locks import Lock
 from stallprobes.model import CopyAttributes, Space, StreamKind
 
@@ -20,7 +20,7 @@ def _fits(storage: object, nbytes: int) -> bool:
 
 
 @call("cuMemcpyDtoDAsync")
-def d2d(host: Host, target: Storage, source: Storage, nbytes: int, stream: Stream) -> Call:
+def d2d(host: Host, target: Storage, source: Storage, nbytes: int, stream: SimStream) -> Call:
     """(target, source, bytes, stream). Within a GPU a kernel does it."""
     if not (_fits(target, nbytes) and _fits(source, nbytes)):
         return INVALID_VALUE
@@ -33,7 +33,7 @@ def d2d(host: Host, target: Storage, source: Storage, nbytes: int, stream: Strea
 
 @call("cuMemcpyBatchAsync")
 def d2d_batch(
-    host: Host, target: Storage, source: Storage, nbytes: int, _attributes: CopyAttributes, stream: Stream
+    host: Host, target: Storage, source: Storage, nbytes: int, _attributes: CopyAttributes, stream: SimStream
 ) -> Call:
     """(target, source, bytes, attributes, stream): one copy. The wish for overlap changes nothing."""
     if not (_fits(target, nbytes) and _fits(source, nbytes)):
@@ -43,7 +43,7 @@ def d2d_batch(
     return SUCCESS
 
 
-def _copy_kernel(host: Host, nbytes: int, stream: Stream) -> None:
+def _copy_kernel(host: Host, nbytes: int, stream: SimStream) -> None:
     figures, engine = host.world.profile.copy, host.world.profile.engine
     ns = us(figures.d2d_base_us) + transfer_ns(nbytes, figures.d2d_gbps)
     lead, gap = us(engine.start_us), us(engine.gap_us)
@@ -51,7 +51,7 @@ def _copy_kernel(host: Host, nbytes: int, stream: Stream) -> None:
 
 
 @call("cuMemcpyDtoHAsync")
-def d2h(host: Host, target: Storage, source: Storage, nbytes: int, stream: Stream) -> Call:
+def d2h(host: Host, target: Storage, source: Storage, nbytes: int, stream: SimStream) -> Call:
     """(target, source, bytes, stream)."""
     if not (_fits(target, nbytes) and _fits(source, nbytes)) or source.gpu is None:
         return INVALID_VALUE
@@ -69,7 +69,7 @@ def d2h(host: Host, target: Storage, source: Storage, nbytes: int, stream: Strea
 
 
 @call("cuMemcpyHtoDAsync")
-def h2d(host: Host, target: Storage, source: Storage, nbytes: int, stream: Stream) -> Call:
+def h2d(host: Host, target: Storage, source: Storage, nbytes: int, stream: SimStream) -> Call:
     """(target, source, bytes, stream). To another GPU than the stream's, it takes the way of staged copies."""
     if not (_fits(target, nbytes) and _fits(source, nbytes)) or target.gpu is None:
         return INVALID_VALUE
@@ -87,15 +87,15 @@ def h2d(host: Host, target: Storage, source: Storage, nbytes: int, stream: Strea
     yield from host.pointers(ns, stream)
     job = _transfer(host, gpu.to_gpu, gpu, nbytes, figures.h2d_gbps, drags.h2d, "h2d")
     if gpu is not stream.context.gpu:
-        channel = host.world.channel
-        stream.submit(job, channel.tail)
-        channel.tail = job
+        staged_route = host.world.staged_route
+        stream.submit(job, staged_route.tail)
+        staged_route.tail = job
     else:
         stream.submit(job)
     return SUCCESS
 
 
-def _transfer(host: Host, engine: CopyEngine, gpu: Gpu, nbytes: int, gbps: float, drag: float, what: str) -> Job:
+def _transfer(host: Host, engine: CopyEngine, gpu: SimGpu, nbytes: int, gbps: float, drag: float, what: str) -> Job:
     figures = host.world.profile.copy
     ns = us(figures.base_us) + transfer_ns(nbytes, gbps)
     job = Job(host.clock, engine, ns, us(figures.start_us), us(figures.gap_us), what=what)
@@ -104,20 +104,20 @@ def _transfer(host: Host, engine: CopyEngine, gpu: Gpu, nbytes: int, gbps: float
     return job
 
 
-def _begin_drag(gpu: Gpu, job: Job, factor: float) -> None:
+def _begin_drag(gpu: SimGpu, job: Job, factor: float) -> None:
     gpu.drag(factor, job.end)
 
 
 def _staged(
     host: Host,
     engine: CopyEngine,
-    gpu: Gpu,
+    gpu: SimGpu,
     nbytes: int,
     gbps: float,
     engine_gbps: float,
     drag: float,
     call_ns: int,
-    stream: Stream,
+    stream: SimStream,
 ) -> Call:
     """A copy with pageable memory: this thread moves it, chunk by chunk.
 
@@ -162,7 +162,7 @@ def peer(
     source: Storage,
     _source_context: GpuContext,
     nbytes: int,
-    stream: Stream,
+    stream: SimStream,
 ) -> Call:
     """(target, its context, source, its context, bytes, stream)."""
     if not (_fits(target, nbytes) and _fits(source, nbytes)):
@@ -170,7 +170,7 @@ def peer(
     return (yield from _peer(host, target, source, nbytes, stream))
 
 
-def _peer(host: Host, target: Storage, source: Storage, nbytes: int, stream: Stream) -> Call:
+def _peer(host: Host, target: Storage, source: Storage, nbytes: int, stream: SimStream) -> Call:
     figures, world = host.world.profile.copy, host.world
     assert target.gpu is not None
     assert source.gpu is not None
@@ -182,7 +182,7 @@ def _peer(host: Host, target: Storage, source: Storage, nbytes: int, stream: Str
         stream.submit(Job(host.clock, source.gpu.to_peer, ns, lead, gap, what="peer"))
         return SUCCESS
     extra = figures.relay_call_us_per_mib * nbytes / _MIB
-    before = world.channel.tail
+    before = world.staged_route.tail
     if stream.unfinished() or (before is not None and before.end > host.clock.now):
         extra += figures.relay_behind_us
     yield from host.pointers(host.took("cuMemcpyPeerAsync") + us(extra), stream)
@@ -192,8 +192,8 @@ def _peer(host: Host, target: Storage, source: Storage, nbytes: int, stream: Str
     blocks = world.profile.machine.staged_copies_block
     if blocks:
         yield from stream.context.lock.acquire(host)
-    stream.submit(job, world.channel.tail)
-    world.channel.tail = job
+    stream.submit(job, world.staged_route.tail)
+    world.staged_route.tail = job
     if blocks:
         yield from host.seen([job])
         stream.context.lock.release()

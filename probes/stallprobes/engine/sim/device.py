@@ -8,8 +8,8 @@ from typing import Any
 
 from stallprobes.engine.sim.clock import Clock
 from stallprobes.engine.sim.dice import Cost
-from stallprobes.engine.sim.engines import CopyEngine, GraphicsEngine, Lanes, Residents, Slices, Staging
-from stallprobes.engine.sim.jobs import Job, Stream
+from stallprobes.engine.sim.engines import CopyEngine, GraphicsEngine, Residents, Slices, Staging, UncontendedEngine
+from stallprobes.engine.sim.jobs import Job, SimStream
 from stallprobes.engine.sim.locks import BargingLock, FairLock, Reaction
 from stallprobes.engine.sim.profile import Profile
 from stallprobes.model import Space, StreamKind
@@ -27,7 +27,7 @@ def transfer_ns(nbytes: int, gbps: float) -> int:
     return round(nbytes / gbps)
 
 
-class Cell:
+class HostWord:
     """A word of host memory. Its value may be whatever a call put there: a number, a handle, memory."""
 
     __slots__ = ("_watchers", "value")
@@ -64,7 +64,7 @@ class Storage:
 
     space: Space
     nbytes: int
-    gpu: Gpu | None = None
+    gpu: SimGpu | None = None
     touched: bool = True
     live: bool = True
 
@@ -73,8 +73,8 @@ class Storage:
 class Gate:
     """What the native host function looks at: a word, a counter of forced openings, and its patience."""
 
-    word: Cell
-    forced: Cell
+    word: HostWord
+    forced: HostWord
     timeout_ns: int
 
 
@@ -119,7 +119,7 @@ class _Drag:
     until: int
 
 
-class Gpu:
+class SimGpu:
     """One GPU: its engines, and the lock of its memory management."""
 
     def __init__(self, clock: Clock, profile: Profile, index: int, reaction: Reaction) -> None:
@@ -169,7 +169,9 @@ class Gpu:
 class GpuContext:
     """A context: its lock in the driver, its streams, and its place on the graphics engine."""
 
-    def __init__(self, clock: Clock, name: str, gpu: Gpu, reaction: Reaction, within: GpuContext | None = None) -> None:
+    def __init__(
+        self, clock: Clock, name: str, gpu: SimGpu, reaction: Reaction, within: GpuContext | None = None
+    ) -> None:
         """``within``: the primary context that a green context is a part of."""
         self._clock = clock
         self.name = name
@@ -181,13 +183,13 @@ class GpuContext:
             gpu.graphics.join(self.residents)
         self.peers: set[GpuContext] = set()
         self.staging: list[tuple[object, Staging]] = []
-        self.streams: list[Stream] = []
+        self.streams: list[SimStream] = []
         self.live = True
         self.null = self.stream(StreamKind.NULL)
 
-    def stream(self, kind: StreamKind, name: str = "") -> Stream:
+    def stream(self, kind: StreamKind, name: str = "") -> SimStream:
         """A new stream of it."""
-        stream = Stream(self._clock, self, kind, self.reaction, name)
+        stream = SimStream(self._clock, self, kind, self.reaction, name)
         self.streams.append(stream)
         return stream
 
@@ -209,7 +211,7 @@ class GpuContext:
 
 
 @dataclass
-class Channel:
+class StagedRoute:
     """The one way, in order of submission, of all transfers between two GPUs that the driver stages."""
 
     tail: Job | None = None
@@ -222,9 +224,9 @@ class World:
     clock: Clock
     profile: Profile
     reaction: Reaction
-    gpus: list[Gpu]
-    channel: Channel = field(default_factory=Channel)
-    lanes: Lanes = field(default_factory=Lanes)
+    gpus: list[SimGpu]
+    staged_route: StagedRoute = field(default_factory=StagedRoute)
+    uncontended: UncontendedEngine = field(default_factory=UncontendedEngine)
     quit: bool = False
     rings: bool = True
     poll: Cost = field(init=False)
@@ -240,5 +242,5 @@ class World:
         clock = Clock()
         locks = profile.locks
         reaction = Reaction(us(locks.spin_us), profile.react, profile.wake)
-        gpus = [Gpu(clock, profile, index, reaction) for index in range(profile.machine.gpus)]
+        gpus = [SimGpu(clock, profile, index, reaction) for index in range(profile.machine.gpus)]
         return cls(clock, profile, reaction, gpus)

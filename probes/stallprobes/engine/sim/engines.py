@@ -256,7 +256,7 @@ class CopyEngine:
         return start
 
 
-class Lanes:
+class UncontendedEngine:
     """Jobs that disturb nobody: events, and copies that have a way of their own."""
 
     def enter(self, job: Job, ready: int) -> None:

@@ -15,7 +15,7 @@ def number(what: str, *, above: float | None = None, default: Any = MISSING) -> 
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineFigures:
     """What the machine has. Bandwidths are in GB/s."""
 
     title: str
@@ -32,7 +32,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineFigures:
     """The graphics engine: what a kernel needs to start, and what changing the context takes."""
 
     timeslice_us: float = number("how long a context keeps the engine while others want it", above=0)
@@ -52,7 +52,7 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Copy:
+class CopyFigures:
     """Transfers. The base is what one takes without its bytes."""
 
     d2d_gbps: float = number("within the GPU", above=0)
@@ -80,7 +80,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Locks:
+class LockFigures:
     """The driver's locks and the host's threads."""
 
     spin_us: float = number("how long a thread spins for a lock before it sleeps", above=0)
@@ -105,7 +105,7 @@ class Locks:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryFigures:
     """What allocation costs beyond the call itself, for each MiB."""
 
     alloc_us_per_mib: float = number("cuMemAlloc")
@@ -119,7 +119,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Drag:
+class DragFigures:
     """By what factor calls take longer while something else keeps the bus and the caches busy."""
 
     d2h: float = number("a transfer to the host", above=0)
@@ -131,10 +131,10 @@ class Drag:
 
 
 SECTIONS: dict[str, type[Any]] = {
-    "machine": Machine,
-    "engine": Engine,
-    "copy": Copy,
-    "locks": Locks,
-    "memory": Memory,
-    "drag": Drag,
+    "machine": MachineFigures,
+    "engine": EngineFigures,
+    "copy": CopyFigures,
+    "locks": LockFigures,
+    "memory": MemoryFigures,
+    "drag": DragFigures,
 }

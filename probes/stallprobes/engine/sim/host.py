@@ -8,7 +8,7 @@ from typing import Any
 from stallprobes.engine.sim.clock import NEVER, Call, Wait
 from stallprobes.engine.sim.device import GpuContext, World, us
 from stallprobes.engine.sim.dice import Cost, Dice
-from stallprobes.engine.sim.jobs import Job, Stream
+from stallprobes.engine.sim.jobs import Job, SimStream
 from stallprobes.engine.sim.locks import Lock
 from stallprobes.model import StreamKind
 
@@ -115,12 +115,12 @@ class Host:
         for lock in reversed(locks):
             lock.release()
 
-    def submitting(self, ns: int, stream: Stream) -> Wait:
+    def submitting(self, ns: int, stream: SimStream) -> Wait:
         """``ns`` of a call that submits to ``stream``: under its lock and its context's."""
         yield from self.look_around(stream)
         yield from self.under(ns, stream.lock, stream.context.lock)
 
-    def look_around(self, stream: Stream) -> Wait:
+    def look_around(self, stream: SimStream) -> Wait:
         """A call on the legacy default stream looks at every stream of its context, each under that one's lock."""
         if stream.kind is not StreamKind.NULL:
             return
@@ -129,7 +129,7 @@ class Host:
                 yield from other.lock.acquire(self)
                 other.lock.release()
 
-    def pointers(self, ns: int, stream: Stream) -> Wait:
+    def pointers(self, ns: int, stream: SimStream) -> Wait:
         """The call of an asynchronous copy: it looks its pointers up and then submits under the context's lock.
 
         The memory management's lock is given back before the context's is asked for.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stallprobes.engine.sim.device import GpuContext
 
 
-class Engine(Protocol):
+class JobEngine(Protocol):
     """Something on the GPU, or a thread of the driver, that does jobs."""
 
     def enter(self, job: Job, ready: int) -> None:
@@ -58,7 +58,7 @@ class Job:
     def __init__(
         self,
         clock: Clock,
-        engine: Engine,
+        engine: JobEngine,
         ns: int,
         lead_ns: int = 0,
         gap_ns: int = 0,
@@ -138,7 +138,7 @@ class Job:
             callback()
 
 
-class Stream:
+class SimStream:
     """Jobs in order.
 
     ``tail`` is the last one submitted. ``waits`` are jobs of other streams that the next one has to wait for.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from stallprobes.engine.sim.clock import Call, Wait
-from stallprobes.engine.sim.device import Cell, Function, GraphHandle, Module, us
+from stallprobes.engine.sim.device import Function, GraphHandle, HostWord, Module, us
 from stallprobes.engine.sim.host import INVALID_HANDLE, SUCCESS, Host, call
-from stallprobes.engine.sim.jobs import Job, Stream
+from stallprobes.engine.sim.jobs import Job, SimStream
 from stallprobes.model import Image, Text
 
 _WARP = 32
 _FILL = 0
 
 
-def room_in_queue(host: Host, stream: Stream) -> Wait:
+def room_in_queue(host: Host, stream: SimStream) -> Wait:
     """Wait until the stream's queue takes one more launch. No lock is held meanwhile."""
     pending, now = stream.pending, host.clock.now
     while pending and pending[0].end <= now:
@@ -27,7 +27,7 @@ def room_in_queue(host: Host, stream: Stream) -> Wait:
 
 @call("cuLaunchKernel")
 def launch_kernel(
-    host: Host, kernel: Function, blocks: int, threads: int, stream: Stream, args: tuple[int, Cell | None]
+    host: Host, kernel: Function, blocks: int, threads: int, stream: SimStream, args: tuple[int, HostWord | None]
 ) -> Call:
     """(kernel, blocks, threads, stream, (duration ns, word that counts starts))."""
     if not isinstance(kernel, Function):
@@ -58,7 +58,7 @@ def launch_kernel(
     return SUCCESS
 
 
-def _counter(word: Cell) -> Any:
+def _counter(word: HostWord) -> Any:
     def count() -> None:
         word.add(1)
 
@@ -66,7 +66,7 @@ def _counter(word: Cell) -> Any:
 
 
 @call("cuGraphLaunch")
-def graph_launch(host: Host, graph: GraphHandle, stream: Stream) -> Call:
+def graph_launch(host: Host, graph: GraphHandle, stream: SimStream) -> Call:
     """(executable graph, stream)."""
     if not isinstance(graph, GraphHandle) or not graph.live:
         return INVALID_HANDLE
@@ -79,7 +79,7 @@ def graph_launch(host: Host, graph: GraphHandle, stream: Stream) -> Call:
 
 
 @call("cuGraphInstantiate")
-def graph_instantiate(host: Host, into: Cell, graph: GraphHandle, _flags: int) -> Call:
+def graph_instantiate(host: Host, into: HostWord, graph: GraphHandle, _flags: int) -> Call:
     """(word for the executable graph, graph, flags)."""
     assert host.context is not None
     yield from host.under(host.took("cuGraphInstantiate"), host.context.lock)
@@ -99,7 +99,7 @@ def graph_destroy(host: Host, graph: GraphHandle) -> Call:
 
 
 @call("cuModuleLoadData")
-def module_load(host: Host, into: Cell, _image: Image) -> Call:
+def module_load(host: Host, into: HostWord, _image: Image) -> Call:
     """(word for the module, image)."""
     assert host.context is not None
     yield from host.under(host.took("cuModuleLoadData"), host.context.lock)
@@ -108,7 +108,7 @@ def module_load(host: Host, into: Cell, _image: Image) -> Call:
 
 
 @call("cuModuleGetFunction")
-def module_function(host: Host, into: Cell, module: Module, _name: Text) -> Call:
+def module_function(host: Host, into: HostWord, module: Module, _name: Text) -> Call:
     """(word for the function, module, name)."""
     assert host.context is not None
     if not isinstance(module, Module) or not module.live:

@@ -48,17 +48,17 @@ class FairLock:
             self.owner = waiter
             return
         since = self._clock.now
-        turn = self._clock.event()
-        self._queue.append((waiter, turn))
-        yield turn
+        iteration = self._clock.event()
+        self._queue.append((waiter, iteration))
+        yield iteration
         yield from self._clock.spend(self._reaction.draw(self._clock.now - since, waiter.dice))
 
     def release(self) -> None:
         """Give it up, to the longest waiter if there is one."""
         self.owner = None
         if self._queue:
-            self.owner, turn = self._queue.popleft()
-            turn.succeed()
+            self.owner, iteration = self._queue.popleft()
+            iteration.succeed()
 
 
 class BargingLock:

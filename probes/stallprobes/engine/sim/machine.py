@@ -7,17 +7,19 @@ from functools import partial
 from typing import Any
 
 from stallprobes.engine.backend import Unsupported
-from stallprobes.engine.board import Slice
+from stallprobes.engine.board import ProbeSection
 from stallprobes.engine.sim import allocations, contexts, copies, launches, outside, streams
 from stallprobes.engine.sim.clock import Call
-from stallprobes.engine.sim.device import Cell, EventHandle, Function, Gate, GpuContext, GraphHandle, Storage, World
+from stallprobes.engine.sim.device import EventHandle, Function, Gate, GpuContext, GraphHandle, HostWord, Storage, World
 from stallprobes.engine.sim.dice import Cost
 from stallprobes.engine.sim.host import CALLS, PLAIN, Host
+from stallprobes.engine.sim.simulated_thread import SimulatedThread
 from stallprobes.engine.sim.steps import Step, step
-from stallprobes.engine.sim.turns import Turns
 from stallprobes.model import (
     Arg,
     Buffer,
+    BufferPart,
+    Channel,
     Context,
     CopyAttributes,
     Device,
@@ -27,10 +29,8 @@ from stallprobes.model import (
     Image,
     Kernel,
     KernelArgs,
-    Lane,
     Load,
     Op,
-    Part,
     Probe,
     Resource,
     Space,
@@ -48,7 +48,7 @@ _PRIMARY = "primary"
 _NVML = "nvml:"
 
 
-class Machine:
+class SimMachine:
     """Makes what probes name, once for each distinct resource."""
 
     def __init__(self, world: World, watchdog_ns: int, max_memory: int) -> None:
@@ -60,25 +60,25 @@ class Machine:
         self._things: dict[tuple[str, Resource], Any] = {}
         self._gates: list[Gate] = []
 
-    def turns(self, probe: Probe, part: Slice, seed: int) -> Turns:
+    def iterations(self, probe: Probe, part: ProbeSection, seed: int) -> SimulatedThread:
         """The thread of ``probe``. Raises Unsupported when this machine has not got what it needs."""
         program = probe.program
         host = Host(self.world, probe.name, seed)
         if program.context is not None:
             host.contexts.append(self._context(program.context))
-        lanes = program.lanes()
+        channels = program.channels()
 
-        def steps(ops: Sequence[Op], lanes: Sequence[Lane]) -> tuple[Step, ...]:
+        def steps(ops: Sequence[Op], channels: Sequence[Channel]) -> tuple[Step, ...]:
             return tuple(
-                step(op, self._begin(op, host), partial(self._cell, probe.name), lanes, self._plain(op, host))
+                step(op, self._begin(op, host), partial(self._cell, probe.name), channels, self._plain(op, host))
                 for op in ops
             )
 
-        return Turns(
+        return SimulatedThread(
             probe,
             host,
             part,
-            (steps(program.setup, ()), steps(program.ops, lanes), steps(program.teardown, ())),
+            (steps(program.setup, ()), steps(program.ops, channels), steps(program.teardown, ())),
             None if program.guard is None else (self._cell(probe.name, program.guard.word), program.guard.ahead),
             None if program.proof is None else self._cell(probe.name, program.proof),
         )
@@ -133,7 +133,7 @@ class Machine:
                 return arg
             case Load(word):
                 return self._cell(probe, word)
-            case Part(buffer, _):
+            case BufferPart(buffer, _):
                 return self._value(probe, buffer)
             case KernelArgs(duration_ns, started):
                 return duration_ns, None if started is None else self._cell(probe, started)
@@ -153,14 +153,14 @@ class Machine:
             self._things[key] = self._make(probe, resource)
         return self._things[key]
 
-    def _cell(self, probe: str, word: Word) -> Cell:
-        cell: Cell = self._thing(probe, word)
+    def _cell(self, probe: str, word: Word) -> HostWord:
+        cell: HostWord = self._thing(probe, word)
         return cell
 
     def _make(self, probe: str, resource: Resource) -> Any:
         match resource:
             case Word():
-                return Cell()
+                return HostWord()
             case Stream(_, context, StreamKind.NULL):
                 return self._context(context).null
             case Stream(name, context, kind):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from stallprobes.engine.sim.clock import Call
-from stallprobes.engine.sim.device import Cell, Storage, us
+from stallprobes.engine.sim.device import HostWord, Storage, us
 from stallprobes.engine.sim.dice import Cost
 from stallprobes.engine.sim.host import SUCCESS, Host, call, plain
 from stallprobes.model import Space
@@ -36,7 +36,7 @@ def munmap(host: Host, storage: Storage, nbytes: int) -> Call:
 
 
 @call("native:store")
-def store(host: Host, word: Cell, value: int) -> Call:
+def store(host: Host, word: HostWord, value: int) -> Call:
     """(word, value)."""
     yield from host.clock.spend(host.plain("native:store"))
     word.put(value)
@@ -44,7 +44,7 @@ def store(host: Host, word: Cell, value: int) -> Call:
 
 
 @call("native:add")
-def add(host: Host, word: Cell, value: int) -> Call:
+def add(host: Host, word: HostWord, value: int) -> Call:
     """(word, value)."""
     yield from host.clock.spend(host.plain("native:store"))
     word.add(value)
@@ -52,7 +52,7 @@ def add(host: Host, word: Cell, value: int) -> Call:
 
 
 @call("native:wait")
-def wait(host: Host, word: Cell, value: int, timeout_ns: int) -> Call:
+def wait(host: Host, word: HostWord, value: int, timeout_ns: int) -> Call:
     """(word, value, timeout ns): until the word is at least the value; 1 when it did not come in time."""
     yield from host.clock.spend(host.plain("native:store"))
     deadline = host.clock.now + timeout_ns

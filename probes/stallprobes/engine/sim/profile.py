@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from stallprobes.engine.sim.dice import Cost
-from stallprobes.engine.sim.figures import SECTIONS, Copy, Drag, Engine, Locks, Machine, Memory
+from stallprobes.engine.sim.figures import (
+    SECTIONS,
+    CopyFigures,
+    DragFigures,
+    EngineFigures,
+    LockFigures,
+    MachineFigures,
+    MemoryFigures,
+)
 
 DEFAULT = "h200"
 _MOST = 1e9
@@ -37,12 +45,12 @@ class Profile:
     name: str
     source: str
     settings: Mapping[str, str]
-    machine: Machine
-    engine: Engine
-    copy: Copy
-    locks: Locks
-    memory: Memory
-    drag: Drag
+    machine: MachineFigures
+    engine: EngineFigures
+    copy: CopyFigures
+    locks: LockFigures
+    memory: MemoryFigures
+    drag: DragFigures
     calls: Mapping[str, tuple[float, float]]
 
     def cost(self, call: str) -> Cost:

@@ -5,26 +5,26 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.board import COUNT, FIRST_NS, MAX_NS, RING, RING_HEAD, SUM_NS, Slice
+from stallprobes.engine.board import COUNT, FIRST_NS, MAX_NS, RING, RING_HEAD, SUM_NS, ProbeSection
 from stallprobes.latency.histogram import BUCKETS, SUB, SUB_BITS, index, lower
 
 _LAST = BUCKETS - 1
 _STATS = 4
 
 
-class Recorder:
+class HistogramWriter:
     """Writes one probe's slice of the board. Single elements of a memoryview cost a third of numpy's."""
 
-    def __init__(self, part: Slice) -> None:
+    def __init__(self, part: ProbeSection) -> None:
         self._part = part
         self.words = part.words.data
         self._hist = part.hist.reshape(-1).data
         self._stats = part.stats.reshape(-1).data
         self._ring = part.ring.reshape(-1).data
 
-    def count(self, lane: int, value: int, times: int = 1) -> None:
-        """Add ``value`` ns to a lane."""
-        at = lane * _STATS
+    def count(self, channel: int, value: int, times: int = 1) -> None:
+        """Add ``value`` ns to a channel."""
+        at = channel * _STATS
         stats = self._stats
         if value > stats[at + MAX_NS]:
             stats[at + MAX_NS] = value
@@ -33,52 +33,52 @@ class Recorder:
         if value >= SUB:
             exponent = value.bit_length() - SUB_BITS - 1
             bucket = exponent * SUB + (value >> exponent)
-            self._hist[lane * BUCKETS + (bucket if bucket < _LAST else _LAST)] += times
+            self._hist[channel * BUCKETS + (bucket if bucket < _LAST else _LAST)] += times
         else:
-            self._hist[lane * BUCKETS + max(value, 0)] += times
+            self._hist[channel * BUCKETS + max(value, 0)] += times
 
-    def first(self, lane: int, value: int) -> None:
-        """A value of the very first turn, which no histogram takes; the first one of the lane stays."""
-        at = lane * _STATS + FIRST_NS
+    def first(self, channel: int, value: int) -> None:
+        """A value of the very first turn, which no histogram takes; the first one of the channel stays."""
+        at = channel * _STATS + FIRST_NS
         if self._stats[at] < 0:
             self._stats[at] = max(value, 0)
 
-    def push(self, end: int, lane: int, value: int) -> None:
+    def push(self, end: int, channel: int, value: int) -> None:
         """An entry of the ring."""
         words, ring = self.words, self._ring
         head = words[RING_HEAD]
         at = head % RING * 3
         ring[at] = end
-        ring[at + 1] = lane
+        ring[at + 1] = channel
         ring[at + 2] = value
         words[RING_HEAD] = head + 1
 
-    def count_all(self, lane: int, values: NDArray[np.int64]) -> None:
-        """Add all ``values`` ns to a lane."""
-        at = lane * _STATS
+    def count_all(self, channel: int, values: NDArray[np.int64]) -> None:
+        """Add all ``values`` ns to a channel."""
+        at = channel * _STATS
         self._stats[at + MAX_NS] = max(self._stats[at + MAX_NS], int(values.max()))
         self._stats[at + COUNT] += len(values)
         self._stats[at + SUM_NS] += int(values.sum())
         exponents = np.maximum(np.frexp(values)[1] - SUB_BITS - 1, 0)
         places = np.minimum(exponents * SUB + (values >> exponents), _LAST)
-        self._part.hist[lane] += np.bincount(np.maximum(places, 0), minlength=BUCKETS).astype(np.uint64)
+        self._part.hist[channel] += np.bincount(np.maximum(places, 0), minlength=BUCKETS).astype(np.uint64)
 
-    def push_all(self, ends: NDArray[np.int64], lanes: NDArray[np.int64], values: NDArray[np.int64]) -> None:
+    def push_all(self, ends: NDArray[np.int64], channels: NDArray[np.int64], values: NDArray[np.int64]) -> None:
         """Entries of the ring, of which it keeps the last."""
         head = self.words[RING_HEAD]
         kept = min(len(ends), RING)
         places = (head + np.arange(len(ends) - kept, len(ends))) % RING
-        self._part.ring[places] = np.stack((ends[-kept:], lanes[-kept:], values[-kept:]), axis=1)
+        self._part.ring[places] = np.stack((ends[-kept:], channels[-kept:], values[-kept:]), axis=1)
         self.words[RING_HEAD] = head + len(ends)
 
-    def passed(self, lane: int, value: int, period: int) -> None:
+    def passed(self, channel: int, value: int, period: int) -> None:
         """Count value - period, value - 2 period and so on while above 0, at most one step for each bucket."""
         rest = value - period
         while rest > 0:
             least = lower(index(rest))
             number = (rest - least) // period + 1
-            at = lane * _STATS
+            at = channel * _STATS
             self._stats[at + COUNT] += number
             self._stats[at + SUM_NS] += number * rest - period * (number * (number - 1) // 2)
-            self._hist[lane * BUCKETS + index(rest)] += number
+            self._hist[channel * BUCKETS + index(rest)] += number
             rest -= number * period

@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from stallprobes.engine.sim.clock import Call
-from stallprobes.engine.sim.device import Cell
+from stallprobes.engine.sim.device import HostWord
 from stallprobes.engine.sim.dice import Cost
-from stallprobes.model import Lane, Op
+from stallprobes.model import Channel, Op
 
 
 @dataclass(frozen=True)
 class Step:
-    """An op, ready to be called: ``begin`` makes the call, ``lane`` and ``label`` are its histograms or -1.
+    """An op, ready to be called: ``begin`` makes the call, ``channel`` and ``label`` are its histograms or -1.
 
     ``plain`` tells the Cost of the call while that is all there is to it.
     """
 
     begin: Callable[[], Call]
-    lane: int
+    channel: int
     label: int
-    into: Cell | None
-    value: Cell | None
+    into: HostWord | None
+    value: HostWord | None
     ok: tuple[int, ...]
     repeat: int
     plain: Callable[[], Cost | None] | None = None
@@ -32,16 +32,16 @@ class Step:
 def step(
     op: Op,
     begin: Callable[[], Call],
-    cells: Callable[[Any], Cell],
-    lanes: Sequence[Lane],
+    cells: Callable[[Any], HostWord],
+    channels: Sequence[Channel],
     plain: Callable[[], Cost | None] | None = None,
 ) -> Step:
-    """The step for ``op``; with no ``lanes`` it is not measured."""
-    measured = op.phase is not None and bool(lanes)
+    """The step for ``op``; with no ``channels`` it is not measured."""
+    measured = op.phase is not None and bool(channels)
     return Step(
         begin=begin,
-        lane=lanes.index(Lane(op.phase)) if measured and op.phase is not None else -1,
-        label=lanes.index(Lane(op.phase, op.label)) if measured and op.label and op.phase is not None else -1,
+        channel=channels.index(Channel(op.phase)) if measured and op.phase is not None else -1,
+        label=channels.index(Channel(op.phase, op.label)) if measured and op.label and op.phase is not None else -1,
         into=None if op.into is None else cells(op.into),
         value=None if op.value is None else cells(op.value),
         ok=(0, *op.ok),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call, Wait
-from stallprobes.engine.sim.device import Cell, EventHandle, Gate, us
+from stallprobes.engine.sim.device import EventHandle, Gate, HostWord, us
 from stallprobes.engine.sim.dice import Cost
 from stallprobes.engine.sim.engines import HostEngine
 from stallprobes.engine.sim.host import INVALID_HANDLE, NOT_READY, SUCCESS, Host, call, plain
-from stallprobes.engine.sim.jobs import Job, Stream
+from stallprobes.engine.sim.jobs import Job, SimStream
 from stallprobes.model import StreamKind
 
 _NON_BLOCKING = 1
@@ -15,7 +15,7 @@ _GATE_STEP_NS = 20_000
 
 
 @call("cuStreamSynchronize")
-def synchronize(host: Host, stream: Stream) -> Call:
+def synchronize(host: Host, stream: SimStream) -> Call:
     """(stream)."""
     jobs = stream.unfinished()
     if jobs:
@@ -26,20 +26,20 @@ def synchronize(host: Host, stream: Stream) -> Call:
 
 
 @plain("cuStreamSynchronize")
-def plain_synchronize(host: Host, stream: Stream) -> Cost | None:
+def plain_synchronize(host: Host, stream: SimStream) -> Cost | None:
     """While the stream has nothing to do."""
     return None if stream.unfinished() else host.undisturbed("cuStreamSynchronize")
 
 
 @call("cuStreamQuery")
-def query_stream(host: Host, stream: Stream) -> Call:
+def query_stream(host: Host, stream: SimStream) -> Call:
     """(stream)."""
     yield from host.clock.spend(host.took("cuStreamQuery"))
     return NOT_READY if stream.unfinished() else SUCCESS
 
 
 @call("cuStreamCreate")
-def create(host: Host, into: Cell, flags: int) -> Call:
+def create(host: Host, into: HostWord, flags: int) -> Call:
     """(word for the stream, flags)."""
     context = host.context
     assert context is not None
@@ -50,9 +50,9 @@ def create(host: Host, into: Cell, flags: int) -> Call:
 
 
 @call("cuStreamDestroy")
-def destroy(host: Host, stream: Stream) -> Call:
+def destroy(host: Host, stream: SimStream) -> Call:
     """(stream). What is in it is still done."""
-    if not isinstance(stream, Stream) or stream not in stream.context.streams:
+    if not isinstance(stream, SimStream) or stream not in stream.context.streams:
         return INVALID_HANDLE
     context = stream.context
     yield from host.under(host.took("cuStreamDestroy"), context.gpu.memory_lock, context.lock)
@@ -61,7 +61,7 @@ def destroy(host: Host, stream: Stream) -> Call:
 
 
 @plain("cuStreamCreate")
-def plain_create(host: Host, _into: Cell, _flags: int) -> Cost | None:
+def plain_create(host: Host, _into: HostWord, _flags: int) -> Cost | None:
     """While nobody has a lock: the stream of such a turn is made and ended before anyone could look."""
     context = host.context
     return None if context is None else host.undisturbed("cuStreamCreate", context.gpu.memory_lock, context.lock)
@@ -75,11 +75,11 @@ def plain_destroy(host: Host, _stream: object) -> Cost | None:
 
 
 @call("cuEventRecord")
-def record(host: Host, event: EventHandle, stream: Stream) -> Call:
+def record(host: Host, event: EventHandle, stream: SimStream) -> Call:
     """(event, stream)."""
     figures = host.world.profile.engine
     yield from host.submitting(host.took("cuEventRecord"), stream)
-    job = Job(host.clock, host.world.lanes, 0, us(figures.marker_start_us), us(figures.marker_us), what="event")
+    job = Job(host.clock, host.world.uncontended, 0, us(figures.marker_start_us), us(figures.marker_us), what="event")
     stream.submit(job)
     event.job = job
     return SUCCESS
@@ -104,7 +104,7 @@ def synchronize_event(host: Host, event: EventHandle) -> Call:
 
 
 @call("cuStreamWaitEvent")
-def wait_event(host: Host, stream: Stream, event: EventHandle, _flags: int) -> Call:
+def wait_event(host: Host, stream: SimStream, event: EventHandle, _flags: int) -> Call:
     """(stream, event, flags)."""
     yield from host.submitting(host.took("cuStreamWaitEvent"), stream)
     if event.job is not None and event.job.end > host.clock.now:
@@ -113,7 +113,7 @@ def wait_event(host: Host, stream: Stream, event: EventHandle, _flags: int) -> C
 
 
 @call("cuEventElapsedTime")
-def elapsed(host: Host, into: Cell, begin: EventHandle, end: EventHandle) -> Call:
+def elapsed(host: Host, into: HostWord, begin: EventHandle, end: EventHandle) -> Call:
     """(word for the float of milliseconds, first event, second event)."""
     yield from host.clock.spend(host.took("cuEventElapsedTime"))
     if not (begin.timing and end.timing) or begin.job is None or end.job is None:
@@ -125,7 +125,7 @@ def elapsed(host: Host, into: Cell, begin: EventHandle, end: EventHandle) -> Cal
 
 
 @call("cuLaunchHostFunc")
-def launch_host_function(host: Host, stream: Stream, gate: Gate) -> Call:
+def launch_host_function(host: Host, stream: SimStream, gate: Gate) -> Call:
     """(stream, gate). A thread of the driver calls it when its turn in the stream has come."""
     yield from host.submitting(host.took("cuLaunchHostFunc"), stream)
     clock = host.clock

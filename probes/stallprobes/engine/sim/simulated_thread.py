@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from stallprobes.engine.board import (
+    DUE_CHANNEL,
+    DUE_NS,
     ERROR_CODE,
     ERROR_NS,
     ERROR_OP,
     HEARTBEAT_NS,
     INFLIGHT_OP,
     INFLIGHT_SINCE_NS,
-    INTENDED_LANE,
-    INTENDED_NS,
+    ITERATIONS,
     LEAD_NS,
     MISSED,
     ON_SINCE_NS,
@@ -22,16 +23,15 @@ from stallprobes.engine.board import (
     PROOF,
     RUN,
     STATE,
-    TURNS,
-    Slice,
-    State,
+    ProbeSection,
+    ProbeState,
 )
 from stallprobes.engine.sim.bulk import Bulk
 from stallprobes.engine.sim.clock import Call, Wait
-from stallprobes.engine.sim.device import Cell
+from stallprobes.engine.sim.device import HostWord
 from stallprobes.engine.sim.dice import FACES, Dice
 from stallprobes.engine.sim.host import Host
-from stallprobes.engine.sim.recorder import Recorder
+from stallprobes.engine.sim.recorder import HistogramWriter
 from stallprobes.engine.sim.steps import Step
 from stallprobes.model import Probe
 
@@ -40,17 +40,17 @@ GUARD_STEP_NS = 100_000
 WAIT_SLICE_NS = 50_000_000
 SPIN_BELOW_NS = 100_000
 
-_RUNNING = int(State.RUNNING)
-_PARKED = int(State.PARKED)
-_ENDED = int(State.ENDED)
-_ERROR = int(State.ERROR)
+_RUNNING = int(ProbeState.RUNNING)
+_PARKED = int(ProbeState.PARKED)
+_ENDED = int(ProbeState.ENDED)
+_ERROR = int(ProbeState.ERROR)
 
 
 @dataclass(frozen=True)
 class Planted:
-    """A made-up stall as the thread meets it: ``lane`` is the phase's, ``aggressor`` the words of the other probe."""
+    """A made-up stall as the thread meets it: ``channel`` is the phase's, ``aggressor`` the words of the other probe."""
 
-    lane: int
+    channel: int
     aggressor: Any
     at_least_ns: int
     every: int
@@ -60,22 +60,22 @@ class Planted:
         return bool(self.aggressor[RUN]) and dice.roll() * self.every < FACES and took_ns < self.at_least_ns
 
 
-class Turns:
+class SimulatedThread:
     """One probe's thread and its slice of the board."""
 
     def __init__(
         self,
         probe: Probe,
         host: Host,
-        part: Slice,
+        part: ProbeSection,
         steps: tuple[Sequence[Step], Sequence[Step], Sequence[Step]],
-        guard: tuple[Cell, int] | None,
-        proof: Cell | None,
+        guard: tuple[HostWord, int] | None,
+        proof: HostWord | None,
     ) -> None:
         """``steps``: of setup, of a turn, of teardown."""
         self.probe = probe
         self.host = host
-        self._recorder = Recorder(part)
+        self._recorder = HistogramWriter(part)
         self.words = self._recorder.words
         self._setup, self._ops, self._teardown = steps
         self._guard = guard
@@ -163,7 +163,7 @@ class Turns:
             yield from self._wait_for_poke()
             yield from self.host.clock.spend(self._drift + self._late)
 
-    def _held_back(self, word: Cell, ahead: int) -> Wait:
+    def _held_back(self, word: HostWord, ahead: int) -> Wait:
         """Wait until the guard's word has come closer, looked at each 100 us."""
         clock, began = self.host.clock, self.host.clock.now
 
@@ -181,7 +181,7 @@ class Turns:
         """Turns until told to quit; 0 when a call returned a wrong code."""
         host, words, recorder = self.host, self.words, self._recorder
         clock, world = host.clock, host.world
-        intended_lane, lead = words[INTENDED_LANE], words[LEAD_NS]
+        due_channel, lead = words[DUE_CHANNEL], words[LEAD_NS]
         gap = round(world.profile.locks.loop_ns)
         timer, plant, rings = world.timer, self._plant, world.rings
         period = due = last = 0
@@ -201,7 +201,7 @@ class Turns:
                 words[STATE] = _RUNNING
             elif pace != period:
                 period, due = pace, max(last + pace, now)
-            if self._guard is not None and words[TURNS] - self._guard[0].value >= self._guard[1]:
+            if self._guard is not None and words[ITERATIONS] - self._guard[0].value >= self._guard[1]:
                 yield from self._held_back(*self._guard)
                 due = max(due, clock.now)
                 continue
@@ -216,11 +216,11 @@ class Turns:
                 continue
             if period == 0:
                 due = now
-                if self._bulk is not None and words[TURNS] > 0 and self._bulk.turns(gap):
-                    last = words[INTENDED_NS]
+                if self._bulk is not None and words[ITERATIONS] > 0 and self._bulk.iterations(gap):
+                    last = words[DUE_NS]
                     continue
-            words[INTENDED_NS] = due
-            first = words[TURNS] == 0
+            words[DUE_NS] = due
+            first = words[ITERATIONS] == 0
             measured = False
             measured_end = end = now
             for number, each in enumerate(self._ops, 1):
@@ -234,15 +234,15 @@ class Turns:
                     words[INFLIGHT_OP] = number
                     result = yield from each.begin()
                     end = clock.now
-                    if plant is not None and each.lane == plant.lane and plant.due(end - began, host.dice):
+                    if plant is not None and each.channel == plant.channel and plant.due(end - began, host.dice):
                         yield clock.timeout(began + plant.at_least_ns - end)
                         end = clock.now
                     words[INFLIGHT_OP] = 0
                     if result != 0 and self._wrong(each, result):
                         self._fail(result, number)
                         return 0
-                    lane = each.lane
-                    if lane < 0:
+                    channel = each.channel
+                    if channel < 0:
                         continue
                     measured = True
                     measured_end = end
@@ -252,25 +252,25 @@ class Turns:
                             continue
                         value = round(each.value.value * 1e6)
                     if first:
-                        recorder.first(lane, value)
+                        recorder.first(channel, value)
                         if each.label >= 0:
                             recorder.first(each.label, value)
                     else:
-                        recorder.count(lane, value)
+                        recorder.count(channel, value)
                         if each.label >= 0:
                             recorder.count(each.label, value)
                     if rings:
-                        recorder.push(end, lane, value)
+                        recorder.push(end, channel, value)
             late = measured_end - due
             if measured and first:
-                recorder.first(intended_lane, late)
+                recorder.first(due_channel, late)
             elif measured:
-                recorder.count(intended_lane, late)
+                recorder.count(due_channel, late)
                 if late > period > 0:
-                    recorder.passed(intended_lane, late, period)
+                    recorder.passed(due_channel, late, period)
             passed = (end - due - 1) // period if period > 0 and end > due else 0
             words[MISSED] += passed
             last = due + passed * period
             due = last + period
-            words[TURNS] += 1
+            words[ITERATIONS] += 1
         return 1

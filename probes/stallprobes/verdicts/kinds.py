@@ -1,0 +1,75 @@
+"""The kinds of verdict, with the one table of how each is shown. Loads neither the catalogue nor numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class VerdictKind(StrEnum):
+    """What a verdict says of a probe, from harmless to severe. The values are those of the JSON documents, version 1.
+
+    ``GPU_TIME``: host time that is GPU time. ``OVERHEAD``: host time that no GPU work explains. ``DRIFT``: slower than
+    the baseline, and as slow after the aggressors stopped. ``HOST``: the machine itself was slower, without CUDA.
+    ``STARVED``: fewer than 3 calls returned in half a second. ``FAILED``: a call returned an error.
+    """
+
+    QUIET = "quiet"
+    GPU_TIME = "gpu-time"
+    OVERHEAD = "overhead"
+    DRIFT = "unsure"
+    SLOWER = "slower"
+    HOST = "host"
+    STALLED = "stalled"
+    STARVED = "starved"
+    FAILED = "failed"
+
+    @property
+    def severity(self) -> int:
+        """Rank of the kind: 0 for quiet, more for worse."""
+        return _SEVERITY[self]
+
+    @property
+    def look(self) -> Look:
+        """Word, letter, mark and style of the kind."""
+        return LOOKS[self]
+
+    @property
+    def is_stall(self) -> bool:
+        """Whether a victim waits: slower, stalled or starved."""
+        return self in (VerdictKind.SLOWER, VerdictKind.STALLED, VerdictKind.STARVED)
+
+    @property
+    def logged(self) -> bool:
+        """Whether the live screen logs it: all but quiet and drift."""
+        return self not in (VerdictKind.QUIET, VerdictKind.DRIFT)
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a kind or status is shown.
+
+    ``word`` in sentences and rows, capitals for what makes a program wait; ``letter`` in the text matrix; ``mark``, one
+    or two characters beside a figure on the screen; ``style``: "good", "warn", "bad", "accent", "dim", "faint" or "";
+    ``meaning`` explains the letter in a legend.
+    """
+
+    word: str
+    letter: str = ""
+    mark: str = ""
+    style: str = ""
+    meaning: str = ""
+
+
+LOOKS = {
+    VerdictKind.QUIET: Look("quiet", style="good"),
+    VerdictKind.GPU_TIME: Look("GPU time", "g", style="accent", meaning="GPU time"),
+    VerdictKind.OVERHEAD: Look("overhead", "o", style="accent", meaning="host time that no GPU work explains"),
+    VerdictKind.DRIFT: Look("drift", "?", "?", "warn", "drift: as slow after the aggressor stopped"),
+    VerdictKind.SLOWER: Look("slower", "s", "!", "warn", "slower"),
+    VerdictKind.HOST: Look("host noise", "h", "~", "warn", "host noise"),
+    VerdictKind.STALLED: Look("STALLED", "S", "!!", "bad", "STALLED"),
+    VerdictKind.STARVED: Look("STARVED", style="bad", meaning="fewer than 3 calls returned in 0.5 s"),
+    VerdictKind.FAILED: Look("FAILED", "F", style="bad", meaning="FAILED"),
+}
+_SEVERITY = {kind: number for number, kind in enumerate(VerdictKind)}
