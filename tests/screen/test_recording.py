@@ -20,7 +20,7 @@ WAIT = Channel(Phase.WAIT)
 
 def seen(recording: Recording, number: int = 0) -> Analyzer:
     frames = list(recording.play(number))
-    analyzer = Analyzer(frames[0].probe_set, quiet=recording.quiet(len(recording) - 1))
+    analyzer = Analyzer(frames[0].probe_set, baselines=recording.baselines(len(recording) - 1))
     for observation in frames:
         analyzer.feed(observation)
     return analyzer

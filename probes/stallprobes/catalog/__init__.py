@@ -10,7 +10,7 @@ from stallprobes.catalog import contexts, copies, host, kernels, memory, nvml, p
 from stallprobes.catalog.entry import Cause, Entry, Place, on_null_stream, on_shared_stream
 from stallprobes.model import Probe
 
-__all__ = ["Cause", "Entry", "Place", "beside", "cause", "entries", "on_null_stream", "on_shared_stream"]
+__all__ = ["Cause", "Entry", "Place", "beside", "cause", "entries", "explanation", "on_null_stream", "on_shared_stream"]
 
 
 _IN_ORDER = Cause(
@@ -64,3 +64,18 @@ def beside(victim: Probe, others: Sequence[Probe]) -> Cause | None:
         if apart and other.entry in kernels.ON_THE_ENGINE and not {other.context, victim.context} <= _ONE_TURN:
             return _TURNS
     return None
+
+
+_UNKNOWN = Cause(
+    why="The catalogue knows no reason for this pair.", helps="Compare with another driver, and report it to NVIDIA."
+)
+_NO_AGGRESSOR = Cause(why="No aggressor ran.", helps="Measure the baseline again.")
+
+
+def explanation(victim: Probe, aggressors: Sequence[Probe], victims: Sequence[Probe] = ()) -> Cause:
+    """Why ``victim`` was slow beside ``aggressors`` and other ``victims``: the first cause that the catalogue knows,
+    else one that says that it knows none."""
+    if not aggressors:
+        return _NO_AGGRESSOR
+    known = (cause(victim, aggressor) for aggressor in aggressors)
+    return next((one for one in known if one is not None), None) or beside(victim, victims) or _UNKNOWN

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.block import empty_block
 from stallprobes.latency.histogram import BUCKETS, Histogram
+from stallprobes.latency.window import NO_CALLS, InFlight, Window
 from stallprobes.model import Channel, Phase, Probe
 
 LAYOUT_VERSION = 1
@@ -93,8 +94,6 @@ class EngineState(IntEnum):
     STOPPING = 2
     FAILED = 3
 
-
-_NO_RING: Int64s = np.zeros((0, 3), dtype=np.int64)
 
 
 def _aligned(size: int) -> int:
@@ -265,17 +264,6 @@ class Board:
 
 
 @dataclass(frozen=True)
-class InFlight:
-    """A call that has not returned: index of its op in the program, since when, for how long, and when its turn was
-    meant to start (ns)."""
-
-    op: int
-    since_ns: int
-    age_ns: int
-    due_ns: int
-
-
-@dataclass(frozen=True)
 class ProbeErrorCode:
     """A wrong return code, the op's place (from 1; setup and teardown ops negative), and when (ns)."""
 
@@ -286,15 +274,14 @@ class ProbeErrorCode:
 
 @dataclass(frozen=True, eq=False)
 class ProbeSnapshot:
-    """A probe's figures: since the start, or, after ``minus``, of the window of ``window_ns``.
+    """The figures of one probe since its start.
 
-    ``first_ns`` is each channel's value in the very first turn, which the histograms leave out. ``ring`` is
+    ``first_ns`` is each channel's value in the very first iteration, which the histograms leave out. ``ring`` is
     int64[n][3] (end ns, channel, value ns) in the order of the calls; ``ring_head`` counts all calls ever put there.
     """
 
     name: str
     at_ns: int
-    window_ns: int | None
     state: ProbeState
     on: bool
     iterations: int
@@ -310,29 +297,31 @@ class ProbeSnapshot:
     ring: Int64s
     ring_head: int
 
-    def minus(self, earlier: ProbeSnapshot) -> ProbeSnapshot:
-        """What happened between ``earlier`` and this.
+    def minus(self, earlier: ProbeSnapshot) -> Window:
+        """The window between ``earlier`` and this.
 
-        A call that is in flight for longer than the period counts in the intended-time histogram for the time it
+        A call that is in flight for longer than the period counts in the channel of the due time for the time it
         waited within the window, once for each start that was due. Raises ValueError for an earlier state that is
         not of this probe.
         """
         channels = {channel: hist.minus(earlier.channels[channel]) for channel, hist in self.channels.items()}
         flight = self.in_flight
         # A call of ordinary length that the snapshot happened to catch would count twice, first with a part of it.
-        if flight is not None and 0 < self.period_ns < self.at_ns - flight.due_ns:
-            due = Channel(Phase.DUE)
+        due = Channel(Phase.DUE)
+        if flight is not None and due in channels and 0 < self.period_ns < self.at_ns - flight.due_ns:
             inside = self.at_ns - max(flight.due_ns, earlier.at_ns)
             channels[due] = channels[due].add_waiting(inside, self.period_ns)
         fresh = min(self.ring_head - earlier.ring_head, len(self.ring))
-        return replace(
-            self,
-            window_ns=self.at_ns - earlier.at_ns,
+        return Window(
+            channels=channels,
             iterations=self.iterations - earlier.iterations,
+            duration_ns=self.at_ns - earlier.at_ns,
+            in_flight=flight,
             missed=self.missed - earlier.missed,
             proof=self.proof - earlier.proof,
-            channels=channels,
-            ring=self.ring[len(self.ring) - fresh :],
+            period_ns=self.period_ns,
+            first_ns=self.first_ns,
+            calls=self.ring[len(self.ring) - fresh :],
         )
 
     def _at(self, at_ns: int) -> ProbeSnapshot:
@@ -351,9 +340,9 @@ class Snapshot:
     engine_heartbeat_ns: int
     probes: Mapping[str, ProbeSnapshot]
 
-    def minus(self, earlier: Snapshot) -> Snapshot:
-        """The window between ``earlier`` and this, probe by probe."""
-        return replace(self, probes={name: now.minus(earlier.probes[name]) for name, now in self.probes.items()})
+    def minus(self, earlier: Snapshot) -> dict[str, Window]:
+        """The window of each probe, by name, between ``earlier`` and this."""
+        return {name: now.minus(earlier.probes[name]) for name, now in self.probes.items()}
 
 
 def _read(part: ProbeSection, with_ring: bool = True, with_channels: bool = True) -> ProbeSnapshot:
@@ -364,7 +353,7 @@ def _read(part: ProbeSection, with_ring: bool = True, with_channels: bool = True
     # A histogram copies what could still change.
     counts.flags.writeable = False
     stats = part.stats.copy()
-    ring, head = _ring(part) if with_ring else (_NO_RING, 0)
+    ring, head = _ring(part) if with_ring else (NO_CALLS, 0)
     error = None
     if words[ERROR_OP] != 0:
         error = ProbeErrorCode(int(words[ERROR_CODE]), int(words[ERROR_OP]), int(words[ERROR_NS]))
@@ -372,7 +361,6 @@ def _read(part: ProbeSection, with_ring: bool = True, with_channels: bool = True
     return ProbeSnapshot(
         name=part.name,
         at_ns=0,
-        window_ns=None,
         state=ProbeState(int(words[STATE])),
         on=bool(words[RUN] != 0),
         iterations=iterations,

@@ -118,7 +118,7 @@ class Monitor(Doing, Screen[None]):
         for observation in self.source.take():
             self._feed(observation)
         if isinstance(self.source, Live) and self.analyzer is not None:
-            self.source.apply(bool(self.analyzer.quiet_missing))
+            self.source.apply(bool(self.analyzer.without_baseline))
         self._spring()
         if self.app.screen is self or self.app.screen.is_modal:
             self.draw()
@@ -149,13 +149,13 @@ class Monitor(Doing, Screen[None]):
         assert self.analyzer is not None
         if isinstance(self.source, Replay):
             # What was the yardstick then is the yardstick now.
-            self.analyzer.quiet = dict(self.source.quiet())
+            self.analyzer.baselines = dict(self.source.baselines())
         self.analyzer.feed(observation)
         if self.last is None or (observation.engine.state == READY and self.last.engine.state != READY):
             self._ready_at = observation.wall_s
         self.last = observation
         if self.recorder is not None:
-            self.recorder.put(observation, self.analyzer.quiet)
+            self.recorder.put(observation, self.analyzer.baselines)
         if observation.telemetry is not None:
             busy = observation.telemetry["utilisation_percent"].value
             self._busy = [*self._busy, busy][-8:] if isinstance(busy, int) else []
@@ -168,13 +168,13 @@ class Monitor(Doing, Screen[None]):
 
     def _new_analyzer(self, observation: Observation) -> None:
         told = (
-            self.analyzer.told(observation.wall_s)
+            self.analyzer.ended_log(observation.wall_s)
             if self.analyzer is not None and isinstance(self.source, Live)
             else ()
         )
         self.analyzer = Analyzer(
             observation.probe_set,
-            quiet_s=self.settings.quiet_seconds,
+            baseline_s=self.settings.quiet_seconds,
             keep_s=2 * self.settings.history_seconds,
             log=told,
         )
@@ -236,7 +236,7 @@ class Monitor(Doing, Screen[None]):
     def _note(self, observation: Observation) -> str:
         if observation.engine.state != READY:
             return observation.engine.sentence
-        if self.analyzer is not None and self.analyzer.quiet_missing:
+        if self.analyzer is not None and self.analyzer.without_baseline:
             return "Quiet is being measured; then switch something on that disturbs (1, 2, 3 …), or pick a pattern (o)."
         if self.analyzer is not None and self.analyzer.worst is not None:
             return "Something is slower than quiet; the sentence on it follows as soon as it has lasted a moment."
