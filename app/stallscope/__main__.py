@@ -1,5 +1,5 @@
 """``python -m stallscope`` is the command ``stallscope``."""
 
-from stallscope.cli.entry import begin
+from stallscope.cli.entry import main
 
-begin()
+main()

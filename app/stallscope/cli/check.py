@@ -16,8 +16,8 @@ import click
 
 from stallscope.cli import diagnostics, gpu_choice, output_files
 from stallscope.cli import options as sim_options
-from stallscope.cli.diagnostics import Exit, Problem
-from stallscope.cli.signals import Interrupt
+from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.signals import InterruptHandler
 from stallscope.cli.stdout import Output
 
 if TYPE_CHECKING:
@@ -158,8 +158,8 @@ def check(
     """
     given = click.get_current_context().get_parameter_source("fail_on")
     if old is None and given is click.core.ParameterSource.COMMANDLINE:
-        raise Problem(Exit.USAGE, "--fail-on is for a comparison: say --compare too")
-    with Interrupt() as interrupt:
+        raise CommandError(ExitCode.USAGE, "--fail-on is for a comparison: say --compare too")
+    with InterruptHandler() as interrupt:
         files = output_files.OutputFiles(
             {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force
         )
@@ -169,22 +169,22 @@ def check(
             _refuse_early(before, setup)
         matrix = _called(hostname, _measure(setup, seed, interrupt))
         comparison, trouble = None, []
-        with interrupt.keeping():
+        with interrupt.deferred():
             if before is not None:
                 try:
                     comparison = _compare(before, matrix, force)
-                except Problem as problem:
+                except CommandError as problem:
                     trouble.append(problem.sentence)
             trouble += files.write(matrix, comparison)
         _show(matrix, comparison, fail_on, as_json)
     if matrix.interrupted:
-        diagnostics.say("interrupted; what was measured until then is shown")
+        diagnostics.print_message("interrupted; what was measured until then is shown")
     _fail(trouble)
     if matrix.interrupted:
-        diagnostics.leave(Exit.INTERRUPTED)
+        diagnostics.exit_process(ExitCode.INTERRUPTED)
     nothing = _measured_nothing(matrix)
     if nothing is not None:
-        raise Problem(Exit.FAILED, nothing)
+        raise CommandError(ExitCode.FAILED, nothing)
     _judge(comparison, fail_on)
 
 
@@ -238,7 +238,7 @@ def merge(
         # A name without a folder could be taken for a host's.
         merged = merging.merge([(os.path.join(".", file), _load(file)) for file in files], force=force)
     except check_document.BadCheck as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
     hosts = [*_about_hosts(merged.matrix), *merged.notes]
     trouble = written.write(merged.matrix, hosts=hosts)
     _show(merged.matrix, None, (), as_json, hosts)
@@ -275,11 +275,11 @@ def _plan(victims: Sequence[str], aggressors: Sequence[str], patterns: Sequence[
 
     for option, names in (("--victims", victims), ("--aggressors", aggressors)):
         if any(not part.strip() for name in names for part in name.split(",")):
-            raise Problem(Exit.USAGE, f"{option} has an empty name; names are parted by single commas")
+            raise CommandError(ExitCode.USAGE, f"{option} has an empty name; names are parted by single commas")
     try:
         return plan.plan(victims, aggressors, patterns, quick=quick)
     except UnknownName as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
 
 
 def _setup(
@@ -291,7 +291,7 @@ def _setup(
         chosen, survey = gpu_choice.choose(gpu, _gpus_wanted(plan), allow_shared)
         return _Setup(plan, chosen, survey, options, False)
     if gpu is not None:
-        raise Problem(Exit.USAGE, "--gpu chooses a real GPU and --sim a simulated one: say one of them")
+        raise CommandError(ExitCode.USAGE, "--gpu chooses a real GPU and --sim a simulated one: say one of them")
     return _Setup(plan, (), None, options, True)
 
 
@@ -300,11 +300,11 @@ def _gpus_wanted(plan: Plan) -> int:
     return 2 if any(getattr(r, "device", 0) == 1 for probe in probes for r in probe.program.resources()) else 1
 
 
-def _measure(setup: _Setup, seed: int, interrupt: Interrupt) -> Matrix:
+def _measure(setup: _Setup, seed: int, interrupt: InterruptHandler) -> Matrix:
     from stallprobes.engine.session import EngineFailed
     from stallprobes.matrix import runner
 
-    with diagnostics.Bar(every_s=_LINE_EACH_S) as bar:
+    with diagnostics.ProgressBar(every_s=_LINE_EACH_S) as bar:
         try:
             return runner.run(
                 setup.plan,
@@ -318,7 +318,7 @@ def _measure(setup: _Setup, seed: int, interrupt: Interrupt) -> Matrix:
             )
         except EngineFailed as error:
             bar.clear()
-            raise Problem(error.exit_code, error.sentence) from error
+            raise CommandError(error.exit_code, error.sentence) from error
 
 
 def _called(hostname: str | None, matrix: Matrix) -> Matrix:
@@ -340,7 +340,7 @@ def _load(path: Path) -> Matrix:
     try:
         return check_document.load(path)
     except check_document.BadCheck as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
 
 
 def _about_hosts(matrix: Matrix) -> list[str]:
@@ -353,7 +353,7 @@ def _about_hosts(matrix: Matrix) -> list[str]:
 
 
 def _refuse_early(old: Matrix, setup: _Setup) -> None:
-    """Refuse before measuring what would be refused after it. Raises Problem."""
+    """Refuse before measuring what would be refused after it. Raises CommandError."""
     from dataclasses import replace
 
     gpu = setup.chosen[0].name if setup.chosen else old.fingerprint.get("gpu")
@@ -379,7 +379,9 @@ def _compare(old: Matrix, new: Matrix, force: bool) -> Comparison:
     try:
         return comparing.compare(old, new, force=force)
     except comparing.Incomparable as error:
-        raise Problem(Exit.USAGE, f"{str(error).rstrip('.')}: say --force to compare them all the same") from error
+        raise CommandError(
+            ExitCode.USAGE, f"{str(error).rstrip('.')}: say --force to compare them all the same"
+        ) from error
 
 
 def _changes(comparison: Comparison, fail_on: Sequence[str], check: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -412,17 +414,17 @@ def _show(
 
 
 def _fail(trouble: Sequence[str]) -> None:
-    """Say what could not be written. Raises Problem (exit code 2)."""
+    """Say what could not be written. Raises CommandError (exit code 2)."""
     for sentence in trouble[:-1]:
-        diagnostics.say(sentence)
+        diagnostics.print_message(sentence)
     if trouble:
-        raise Problem(Exit.USAGE, trouble[-1])
+        raise CommandError(ExitCode.USAGE, trouble[-1])
 
 
 def _judge(comparison: Comparison | None, fail_on: Sequence[str]) -> None:
     """Exit 1 for what ``fail_on`` asks for."""
     if comparison is not None and comparison.regressions(fail_on):
-        diagnostics.leave(Exit.REGRESSION)
+        diagnostics.exit_process(ExitCode.REGRESSION)
 
 
 def _measured_nothing(matrix: Matrix) -> str | None:

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import NoReturn
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """What the process says with its exit code."""
 
     FINE = 0
@@ -21,17 +21,17 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-MEANINGS = {
-    Exit.FINE: "fine",
-    Exit.REGRESSION: "a regression or a failed expectation",
-    Exit.USAGE: "wrong use or an unreadable file",
-    Exit.NO_GPU: "no usable GPU",
-    Exit.FAILED: "the engine or the GPU failed on the way",
-    Exit.INTERRUPTED: "interrupted",
+EXIT_CODE_MEANINGS = {
+    ExitCode.FINE: "fine",
+    ExitCode.REGRESSION: "a regression or a failed expectation",
+    ExitCode.USAGE: "wrong use or an unreadable file",
+    ExitCode.NO_GPU: "no usable GPU",
+    ExitCode.FAILED: "the engine or the GPU failed on the way",
+    ExitCode.INTERRUPTED: "interrupted",
 }
 
 
-class Problem(Exception):
+class CommandError(Exception):
     """Ends the command with ``exit_code`` and one sentence on stderr."""
 
     def __init__(self, exit_code: int, sentence: str) -> None:
@@ -40,7 +40,7 @@ class Problem(Exception):
         self.sentence = sentence
 
 
-def harmless(text: str) -> str:
+def sanitize(text: str) -> str:
     """``text`` without what a terminal would obey: titles, host names and paths come from files and others too."""
     if text.isprintable():
         return text
@@ -48,7 +48,7 @@ def harmless(text: str) -> str:
     return "".join("?" if unicodedata.category(letter) in ("Cc", "Cf", "Cs") else letter for letter in letters)
 
 
-def say(sentence: str) -> None:
+def print_message(sentence: str) -> None:
     """One line on stderr. A stderr that is gone is no reason to fail."""
     try:
         print(f"stallscope: {_fit(sentence)}", file=sys.stderr, flush=True)
@@ -56,7 +56,7 @@ def say(sentence: str) -> None:
         return
 
 
-def ask(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Ask on stderr, read the answer from stdin; anything but yes is no."""
     try:
         print(f"stallscope: {_fit(question)} [y/N] ", end="", file=sys.stderr, flush=True)
@@ -65,7 +65,7 @@ def ask(question: str) -> bool:
         return False
 
 
-def can_ask() -> bool:
+def is_interactive() -> bool:
     """Whether somebody sits there who can answer."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
@@ -78,7 +78,7 @@ def is_terminal(stream: object) -> bool:
         return False
 
 
-def why_no_screen() -> str | None:
+def screen_obstacle() -> str | None:
     """Why no screen can be drawn here, in a sentence; None where it can."""
     term = os.environ.get("TERM", "")
     if term in ("", "dumb", "unknown"):
@@ -93,7 +93,7 @@ def why_no_screen() -> str | None:
     return None
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """End the process with ``code`` without another word, also when stdout can take no more."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -105,7 +105,7 @@ def leave(code: int) -> NoReturn:
     raise SystemExit(int(code))
 
 
-class Bar:
+class ProgressBar:
     """A progress bar on stderr: drawn on a terminal; elsewhere silent, or with ``every_s`` a line in so many seconds.
 
     Use as a context manager.
@@ -119,7 +119,7 @@ class Bar:
         self._every_s = every_s
         self._said: float | None = None
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -148,7 +148,7 @@ class Bar:
         now = time.monotonic()
         if self._every_s is not None and (self._said is None or now - self._said >= self._every_s):
             self._said = now
-            say(f"{share:.0%}: {text}")
+            print_message(f"{share:.0%}: {text}")
 
     def clear(self) -> None:
         """Take the bar off the screen again."""
@@ -163,4 +163,4 @@ class Bar:
 
 def _fit(text: str) -> str:
     encoding = getattr(sys.stderr, "encoding", None) or "ascii"
-    return harmless(text).encode(encoding, errors="replace").decode(encoding)
+    return sanitize(text).encode(encoding, errors="replace").decode(encoding)

@@ -9,7 +9,7 @@ from typing import NoReturn
 _INTERRUPTED = 130
 
 
-def begin() -> NoReturn:
+def main() -> NoReturn:
     """Load the command line and run it; it ends the process."""
     try:
         from stallscope.cli.main import main

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from stallscope.cli import diagnostics
-from stallscope.cli.diagnostics import Exit, Problem
+from stallscope.cli.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from stallprobes.machine.gpus import Gpu, Survey
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def choose(spec: str | None, wanted: int, allow_shared: bool) -> tuple[tuple[Gpu, ...], Survey]:
     """The GPUs of ``spec``, filled up to ``wanted``, and the survey they are from.
 
-    Raises Problem: exit code 3 when there is none, 2 when others use one and nobody said that they may be disturbed.
+    Raises CommandError: exit code 3 when there is none, 2 when others use one and nobody said that they may be disturbed.
     """
     from stallprobes.machine import gpus
 
@@ -23,7 +23,7 @@ def choose(spec: str | None, wanted: int, allow_shared: bool) -> tuple[tuple[Gpu
     try:
         chosen = gpus.choose(spec, survey, wanted)
     except gpus.NoGpu as error:
-        raise Problem(Exit.NO_GPU, str(error)) from error
+        raise CommandError(ExitCode.NO_GPU, str(error)) from error
     if not allow_shared:
         ask_if_shared(chosen)
     return chosen, survey
@@ -35,7 +35,7 @@ def uuids(chosen: Iterable[Gpu]) -> str | None:
 
 
 def ask_if_shared(chosen: Iterable[Gpu]) -> None:
-    """Ask before others are disturbed. Raises Problem (exit code 2) for a no, or where nobody can answer."""
+    """Ask before others are disturbed. Raises CommandError (exit code 2) for a no, or where nobody can answer."""
     from stallprobes.machine import gpus
 
     for gpu in chosen:
@@ -43,7 +43,7 @@ def ask_if_shared(chosen: Iterable[Gpu]) -> None:
         if not others:
             continue
         who = f"{len(others)} other process{'es' if len(others) > 1 else ''} (pid {others[0].pid}: {others[0].name})"
-        if not diagnostics.can_ask():
-            raise Problem(Exit.USAGE, f"{gpu.label} is in use by {who}: say --allow-shared to disturb them")
-        if not diagnostics.ask(f"{gpu.label} is in use by {who}. Disturb them?"):
-            raise Problem(Exit.USAGE, "nothing was run")
+        if not diagnostics.is_interactive():
+            raise CommandError(ExitCode.USAGE, f"{gpu.label} is in use by {who}: say --allow-shared to disturb them")
+        if not diagnostics.confirm(f"{gpu.label} is in use by {who}. Disturb them?"):
+            raise CommandError(ExitCode.USAGE, "nothing was run")

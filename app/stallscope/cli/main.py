@@ -16,8 +16,8 @@ import click
 
 from stallscope.cli import check, diagnostics, fleet, gpu_choice
 from stallscope.cli import options as sim_options
-from stallscope.cli.diagnostics import Exit, Problem
-from stallscope.cli.signals import Interrupt
+from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.signals import InterruptHandler
 from stallscope.cli.stdout import Output, ReaderGone
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 SHORTEST_S = 0.5
 LONGEST_S = 3600.0
 
-_EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"  {int(code):<4} {what}" for code, what in diagnostics.MEANINGS.items())
+_EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
+    f"  {int(code):<4} {what}" for code, what in diagnostics.EXIT_CODE_MEANINGS.items()
+)
 
 
 class _Group(click.Group):
@@ -36,7 +38,9 @@ class _Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            raise Problem(Exit.USAGE, unknown("command", args[0], self.list_commands(ctx), "stallscope --help"))
+            raise CommandError(
+                ExitCode.USAGE, unknown("command", args[0], self.list_commands(ctx), "stallscope --help")
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -73,16 +77,16 @@ def cli(
         given = [name for name, value in context.params.items() if value]
         if given:
             name = "--" + given[0].removesuffix("_only").replace("_", "-")
-            raise Problem(
-                Exit.USAGE, f"{name} before a command is for the screen; give it after the command if it has it"
+            raise CommandError(
+                ExitCode.USAGE, f"{name} before a command is for the screen; give it after the command if it has it"
             )
         return
     if gpu is not None and sim is not None:
-        raise Problem(Exit.USAGE, "--gpu and --sim exclude each other")
+        raise CommandError(ExitCode.USAGE, "--gpu and --sim exclude each other")
     options = sim_options.options(sim, sim_seed, sim_set)
     from stallscope.tui import launch
 
-    diagnostics.leave(launch.live(gpu, options, allow_shared, record, ascii_only))
+    diagnostics.exit_process(launch.live(gpu, options, allow_shared, record, ascii_only))
 
 
 @cli.command(short_help="Show a recording on the screen.")
@@ -92,7 +96,7 @@ def replay(file: Path, ascii_only: bool) -> None:
     """Show a recording FILE (of stallscope --record) on the screen, with pause and seek. No GPU is needed."""
     from stallscope.tui import launch
 
-    diagnostics.leave(launch.replay(file, ascii_only))
+    diagnostics.exit_process(launch.replay(file, ascii_only))
 
 
 @cli.command(short_help="The screen's settings file, with every default.")
@@ -141,7 +145,7 @@ def explain(name: str) -> None:
         ]
         run_text.explain_entry(out, entries()[name], used)
     else:
-        raise Problem(Exit.USAGE, unknown("pattern or probe", name, [*patterns(), *entries()]))
+        raise CommandError(ExitCode.USAGE, unknown("pattern or probe", name, [*patterns(), *entries()]))
     out.flush()
 
 
@@ -164,7 +168,7 @@ def doctor(as_json: bool) -> None:
         run_text.show_findings(out, findings)
     out.flush()
     if checks.worst(findings) is checks.Level.PROBLEM:
-        diagnostics.leave(Exit.NO_GPU)
+        diagnostics.exit_process(ExitCode.NO_GPU)
 
 
 def _seconds(_context: click.Context, _option: click.Parameter, value: float) -> float:
@@ -202,7 +206,7 @@ def run(
     Shows a row for each probe and variant, and says in a sentence who waits for what. Latencies are of the driver's
     calls: "call" is the time inside the call, "wait" the time until the host saw the work done.
     """
-    with Interrupt() as interrupt:
+    with InterruptHandler() as interrupt:
         result = _measure(names, variants, seconds, gpu, allow_shared, (sim, sim_seed, sim_set), interrupt)
         out = Output()
         if as_json:
@@ -215,8 +219,8 @@ def run(
             run_text.show_run(out, result)
         out.flush()
     if result.interrupted:
-        diagnostics.say("interrupted; what was measured until then is shown")
-        diagnostics.leave(Exit.INTERRUPTED)
+        diagnostics.print_message("interrupted; what was measured until then is shown")
+        diagnostics.exit_process(ExitCode.INTERRUPTED)
     _judge(result)
 
 
@@ -236,12 +240,12 @@ def record(
     """Record a PATTERN's variant to FILE, for "stallscope replay": quiet, the aggressors for S seconds, quiet again."""
     from stallscope.cli import record
 
-    with Interrupt() as interrupt:
+    with InterruptHandler() as interrupt:
         chosen = record.chosen(pattern, variant, gpu, sim)
         if not allow_shared:
             gpu_choice.ask_if_shared(chosen.gpus)
         record.record(chosen, file, seconds, interrupt.stop)
-    diagnostics.say(f"recorded to {file}")
+    diagnostics.print_message(f"recorded to {file}")
 
 
 for _command in (check.check, check.compare, check.merge, check.show, fleet.fleet):
@@ -255,7 +259,7 @@ def _measure(
     gpu: str | None,
     allow_shared: bool,
     simulated: tuple[str | None, int | None, Sequence[str]],
-    interrupt: Interrupt,
+    interrupt: InterruptHandler,
 ) -> RunResult:
     from stallprobes.engine.session import EngineFailed
     from stallprobes.measurement import measure
@@ -267,15 +271,15 @@ def _measure(
     try:
         selection = measure.selection(names, variants)
     except measure.UnknownName as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
     survey: Survey | None = None
     chosen: Sequence[Gpu] = ()
     if sim is None:
         wanted = max((variant.needs.gpus for _, variant in selection), default=1)
         chosen, survey = gpu_choice.choose(gpu, wanted, allow_shared)
     elif gpu is not None:
-        raise Problem(Exit.USAGE, "--gpu chooses a real GPU and --sim a simulated one: say one of them")
-    with diagnostics.Bar() as bar:
+        raise CommandError(ExitCode.USAGE, "--gpu chooses a real GPU and --sim a simulated one: say one of them")
+    with diagnostics.ProgressBar() as bar:
         try:
             return measure.run(
                 selection,
@@ -289,7 +293,7 @@ def _measure(
             )
         except EngineFailed as error:
             bar.clear()
-            raise Problem(error.exit_code, error.sentence) from error
+            raise CommandError(error.exit_code, error.sentence) from error
 
 
 def _judge(result: RunResult) -> None:
@@ -297,7 +301,7 @@ def _judge(result: RunResult) -> None:
     failed = [f"{v.pattern} {v.variant}: {p.error}" for v in result.variants for p in v.probes if p.error]
     failed += [f"{v.pattern} {v.variant}: invalid: {v.reason}" for v in result.variants if v.status == "invalid"]
     if failed:
-        raise Problem(Exit.FAILED, failed[0] + (f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""))
+        raise CommandError(ExitCode.FAILED, failed[0] + (f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""))
 
 
 def unknown(what: str, name: str, there: Iterable[str], see: str = "stallscope list") -> str:
@@ -307,35 +311,35 @@ def unknown(what: str, name: str, there: Iterable[str], see: str = "stallscope l
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and end the process with one of diagnostics.Exit."""
+    """Run the command line and end the process with one of diagnostics.ExitCode."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         # Not through click's own main, which has exit codes of its own (1 for a reader that is gone).
         with cli.make_context("stallscope", given) as context:
             cli.invoke(context)
-        code = int(Exit.FINE)
+        code = int(ExitCode.FINE)
     except click.exceptions.Exit as done:
         code = done.exit_code
     except click.ClickException as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "stallscope")
-        diagnostics.say(f"{error.format_message()} Try: {command} --help")
-        code = Exit.USAGE
-    except Problem as problem:
-        diagnostics.say(problem.sentence)
+        diagnostics.print_message(f"{error.format_message()} Try: {command} --help")
+        code = ExitCode.USAGE
+    except CommandError as problem:
+        diagnostics.print_message(problem.sentence)
         code = problem.exit_code
     except (KeyboardInterrupt, click.Abort):
-        diagnostics.say("interrupted")
-        code = Exit.INTERRUPTED
+        diagnostics.print_message("interrupted")
+        code = ExitCode.INTERRUPTED
     except (ReaderGone, BrokenPipeError):
         _end_as_a_broken_pipe()
     except ModuleNotFoundError as error:
-        diagnostics.say(f"the Python package {error.name} is missing: install stallscope again")
-        code = Exit.FAILED
+        diagnostics.print_message(f"the Python package {error.name} is missing: install stallscope again")
+        code = ExitCode.FAILED
     except Exception:  # a mistake in the program
         # Python's own answer would be exit code 1, which here means a regression.
         traceback.print_exc()
-        code = Exit.FAILED
-    diagnostics.leave(code)
+        code = ExitCode.FAILED
+    diagnostics.exit_process(code)
 
 
 def _end_as_a_broken_pipe() -> NoReturn:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stallscope.cli.diagnostics import Exit, Problem
+from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.stdout import Output, TableColumn
 
 if TYPE_CHECKING:
@@ -67,21 +67,21 @@ def untangle(sim: str | None, names: Sequence[str]) -> tuple[str | None, tuple[s
 
 
 def options(sim: str | None, seed: int | None, settings: Sequence[str]) -> Options:
-    """The options of a session. Raises Problem (exit code 2) for a wrong profile or setting, or one without --sim."""
+    """The options of a session. Raises CommandError (exit code 2) for a wrong profile or setting, or one without --sim."""
     from stallprobes.engine.backend import Options
     from stallprobes.engine.sim import profile
 
     if sim is None:
         for name, given in (("--sim-seed", seed is not None), ("--sim-set", bool(settings))):
             if given:
-                raise Problem(Exit.USAGE, f"{name} is for the simulated GPU: say --sim too")
+                raise CommandError(ExitCode.USAGE, f"{name} is for the simulated GPU: say --sim too")
         return Options()
 
     try:
         chosen = dict(profile.parse_setting(setting) for setting in settings)
         profile.load(sim, chosen)
     except profile.ProfileError as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
     return Options(profile=sim, seed=DEFAULT_SEED if seed is None else seed, sim_set=chosen)
 
 
@@ -93,13 +93,13 @@ def profiles() -> list[tuple[str, str]]:
 
 
 def show_profile(out: Output, sim: str) -> None:
-    """A profile's machine, where its figures come from, and all of them. Raises Problem (exit code 2)."""
+    """A profile's machine, where its figures come from, and all of them. Raises CommandError (exit code 2)."""
     from stallprobes.engine.sim import profile
 
     try:
         loaded, settings = profile.load(sim), profile.settable(sim)
     except profile.ProfileError as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
     out.line(f"SIMULATED {loaded.title}, profile {loaded.name}", "strong")
     out.paragraph(f"Source: {loaded.source}")
     out.line()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallscope.cli.diagnostics import Exit, Problem
+from stallscope.cli.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import Comparison
@@ -19,7 +19,7 @@ _OURS = b"# HELP stallscope_"
 
 
 class OutputFiles:
-    """The files by their options. Raises Problem (exit code 2) for one that cannot be written, or is there without
+    """The files by their options. Raises CommandError (exit code 2) for one that cannot be written, or is there without
     ``force``; only a file of ``--prometheus`` may be replaced without it, by the next one."""
 
     def __init__(self, paths: Mapping[str, Path | None], force: bool) -> None:
@@ -32,14 +32,14 @@ class OutputFiles:
         seen: dict[str, str] = {}
         for option, path in self._paths.items():
             if str(path) == "-":
-                raise Problem(Exit.USAGE, f"{option} takes a file; for stdout say --json")
+                raise CommandError(ExitCode.USAGE, f"{option} takes a file; for stdout say --json")
             try:
-                atomic.ready(path, force=force or (option == PROMETHEUS and _ours(path)))
+                atomic.ready(path, force=force or (option == PROMETHEUS and _is_prometheus_export(path)))
             except atomic.NotWritten as error:
-                raise Problem(Exit.USAGE, f"{option}: {error}") from error
+                raise CommandError(ExitCode.USAGE, f"{option}: {error}") from error
             real = os.path.realpath(path)
             if real in seen:
-                raise Problem(Exit.USAGE, f"{seen[real]} and {option} name the same file {path}")
+                raise CommandError(ExitCode.USAGE, f"{seen[real]} and {option} name the same file {path}")
             seen[real] = option
 
     def write(self, matrix: Matrix, comparison: Comparison | None = None, hosts: Sequence[str] = ()) -> list[str]:
@@ -76,7 +76,7 @@ class OutputFiles:
         prometheus.write(matrix, path)
 
 
-def _ours(path: Path) -> bool:
+def _is_prometheus_export(path: Path) -> bool:
     try:
         with open(path, "rb") as file:
             return file.read(len(_OURS)) == _OURS

@@ -13,7 +13,7 @@ from stallprobes.live.observation import CUDA, SIM, ProbeSet
 from stallprobes.live.recording import RecordingError
 from stallprobes.machine import gpus
 from stallprobes.measurement import measure
-from stallscope.cli.diagnostics import Exit, Problem
+from stallscope.cli.diagnostics import CommandError, ExitCode
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Chosen:
 
 
 def chosen(pattern: str, variant: str, gpu: str | None, sim: str | None) -> Chosen:
-    """What was asked for. Raises Problem for names that are none, and where there is no such GPU."""
+    """What was asked for. Raises CommandError for names that are none, and where there is no such GPU."""
     try:
         ((name, what),) = measure.selection([pattern], [variant])
     except (measure.UnknownName, ValueError) as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
     probe_set = ProbeSet(f"{name} · {variant}", what.probes, CUDA, pattern=name, variant=variant, watch=what.expect)
     if sim is not None:
         return Chosen(replace(probe_set, backend=SIM), (), Options(profile=sim))
@@ -38,7 +38,7 @@ def chosen(pattern: str, variant: str, gpu: str | None, sim: str | None) -> Chos
     try:
         found = gpus.choose(gpu, survey, what.needs.gpus)
     except gpus.NoGpu as error:
-        raise Problem(Exit.NO_GPU, str(error)) from error
+        raise CommandError(ExitCode.NO_GPU, str(error)) from error
     facts = (f"driver {survey.driver_version or 'n/a'}", f"CUDA {survey.driver.cuda_version_text}")
     more = tuple(one.label for one in found[1:])
     on = replace(probe_set, gpu=found[0].label, more_gpus=more, facts=facts)
@@ -46,13 +46,13 @@ def chosen(pattern: str, variant: str, gpu: str | None, sim: str | None) -> Chos
 
 
 def record(what: Chosen, file: Path, seconds: float, stop: Callable[[], bool]) -> None:
-    """Record it. Raises Problem."""
+    """Record it. Raises CommandError."""
     uuid = what.gpus[0].uuid if what.gpus else None
     try:
         capture(what.probe_set, file, options=what.options, seconds=seconds, uuid=uuid, stop=stop)
     except RecordingError as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
     except Unsupported as error:
-        raise Problem(Exit.FAILED, error.reason) from error
+        raise CommandError(ExitCode.FAILED, error.reason) from error
     except EngineFailed as error:
-        raise Problem(error.exit_code, error.sentence) from error
+        raise CommandError(error.exit_code, error.sentence) from error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class Interrupt:
+class InterruptHandler:
     """While it lasts, the first SIGINT, SIGTERM or SIGHUP asks the run to end with what it has.
 
     If nobody has looked at ``stop`` within GRACE_S after it, because the engine still starts, or at a second signal,
@@ -22,7 +22,7 @@ class Interrupt:
         self._kept: int | None = None
         self._before: dict[int, Callable[..., object] | int | None] = {}
 
-    def __enter__(self) -> Interrupt:
+    def __enter__(self) -> InterruptHandler:
         for number in (*self.SIGNALS, signal.SIGALRM):
             if number == signal.SIGALRM or signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._handle)
@@ -40,7 +40,7 @@ class Interrupt:
         return self._asked
 
     @contextmanager
-    def keeping(self) -> Iterator[None]:
+    def deferred(self) -> Iterator[None]:
         """While files are written: one signal waits until they are, the next one interrupts at once.
 
         Raises KeyboardInterrupt at its end when a signal came.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from stallscope.cli.diagnostics import Exit, Problem, harmless, is_terminal
+from stallscope.cli.diagnostics import CommandError, ExitCode, is_terminal, sanitize
 
 PIPE_WIDTH = 120
 NARROWEST = 40
@@ -56,7 +56,7 @@ class Output:
     def __init__(self, stream: TextIO | None = None) -> None:
         chosen = stream if stream is not None else sys.stdout
         if chosen is None:
-            raise Problem(Exit.USAGE, "the result could not be written: stdout is closed")
+            raise CommandError(ExitCode.USAGE, "the result could not be written: stdout is closed")
         self._stream = chosen
         terminal = is_terminal(self._stream)
         self.colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -103,14 +103,14 @@ class Output:
         self._write(_pretty(document) + "\n")
 
     def flush(self) -> None:
-        """Send everything on its way. Raises Problem when it cannot be written (a full disk), ReaderGone when nobody
+        """Send everything on its way. Raises CommandError when it cannot be written (a full disk), ReaderGone when nobody
         reads any more."""
         try:
             self._stream.flush()
         except BrokenPipeError:
             raise ReaderGone from None
         except OSError as error:
-            raise Problem(Exit.USAGE, f"the result could not be written: {error.strerror}") from error
+            raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
 
     def _row(
         self, row: Sequence[TableCell], columns: Sequence[TableColumn], widths: list[int], room: int, before: int
@@ -136,7 +136,7 @@ class Output:
         return TableCell(self._letters(cell.text), cell.mark)
 
     def _letters(self, text: str) -> str:
-        text = harmless(text)
+        text = sanitize(text)
         if not self.ascii:
             return text
         return text.translate(_ASCII).encode("ascii", errors="replace").decode("ascii")
@@ -152,7 +152,7 @@ class Output:
         except BrokenPipeError:
             raise ReaderGone from None
         except OSError as error:
-            raise Problem(Exit.USAGE, f"the result could not be written: {error.strerror}") from error
+            raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
 
 
 def count(value: int) -> str:
