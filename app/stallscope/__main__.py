@@ -1,4 +1,4 @@
-"""``python -m stallscope`` is the command ``stallscope``."""
+"""Entry point of ``python -m stallscope``."""
 
 from stallscope.cli.entry import main
 
