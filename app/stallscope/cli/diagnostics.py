@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-import unicodedata
 from enum import IntEnum
 from typing import NoReturn
+
+from stallscope.report.text import without_control
 
 
 class Exit(IntEnum):
@@ -38,14 +39,6 @@ class Problem(Exception):
         super().__init__(sentence)
         self.exit_code = exit_code
         self.sentence = sentence
-
-
-def harmless(text: str) -> str:
-    """``text`` without what a terminal would obey: titles, host names and paths come from files and others too."""
-    if text.isprintable():
-        return text
-    letters = (" " if letter in "\n\t" else letter for letter in text)
-    return "".join("?" if unicodedata.category(letter) in ("Cc", "Cf", "Cs") else letter for letter in letters)
 
 
 def say(sentence: str) -> None:
@@ -163,4 +156,4 @@ class Bar:
 
 def _fit(text: str) -> str:
     encoding = getattr(sys.stderr, "encoding", None) or "ascii"
-    return harmless(text).encode(encoding, errors="replace").decode(encoding)
+    return without_control(text).encode(encoding, errors="replace").decode(encoding)

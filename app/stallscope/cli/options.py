@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from stallscope.cli.diagnostics import Exit, Problem
-from stallscope.cli.stdout import Output, TableColumn
+from stallscope.cli.stdout import Output
+from stallscope.report.text import TableColumn
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from stallscope.cli import diagnostics
 from stallscope.cli.diagnostics import Exit, Problem
-from stallscope.cli.stdout import speaks_utf8
+from stallscope.report.text import speaks_utf8
 from stallscope.tui import settings
 
 if TYPE_CHECKING:
