@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-import unicodedata
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import NoReturn
+
+from stallscope.report.text import without_control
 
 
 class ExitCode(IntEnum):
@@ -47,14 +48,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str], see: str = "stallsc
 
     nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f'there is no {kind} "{name}"' + (f'; did you mean "{nearest[0]}"?' if nearest else f"; see: {see}")
-
-
-def sanitize(text: str) -> str:
-    """``text`` without control characters: titles, host names and paths come from files and other programs."""
-    if text.isprintable():
-        return text
-    letters = (" " if letter in "\n\t" else letter for letter in text)
-    return "".join("?" if unicodedata.category(letter) in ("Cc", "Cf", "Cs") else letter for letter in letters)
 
 
 def print_message(sentence: str) -> None:
@@ -174,4 +167,4 @@ class ProgressBar:
 
 def _encodable(text: str) -> str:
     encoding = getattr(sys.stderr, "encoding", None) or "ascii"
-    return sanitize(text).encode(encoding, errors="replace").decode(encoding)
+    return without_control(text).encode(encoding, errors="replace").decode(encoding)

@@ -6,7 +6,8 @@ import click
 
 from stallscope.cli import options
 from stallscope.cli.diagnostics import CommandError, ExitCode
-from stallscope.cli.stdout import Output, TableColumn
+from stallscope.cli.stdout import Output
+from stallscope.report.text import TableColumn
 
 
 @click.command("list")

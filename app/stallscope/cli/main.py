@@ -20,7 +20,7 @@ import click
 from stallscope.cli import diagnostics, options
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
-from stallscope.cli.stdout import ReaderGone
+from stallscope.cli.stdout import ClosedPipeError
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except (KeyboardInterrupt, click.Abort):
         diagnostics.print_message("interrupted")
         code = ExitCode.INTERRUPTED
-    except (ReaderGone, BrokenPipeError):
+    except (ClosedPipeError, BrokenPipeError):
         _end_by_broken_pipe()
     except ModuleNotFoundError as error:
         diagnostics.print_message(f"the Python package {error.name} is missing; reinstall stallscope")

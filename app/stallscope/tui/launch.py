@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from stallscope.cli import diagnostics
 from stallscope.cli.diagnostics import CommandError, ExitCode
-from stallscope.cli.stdout import speaks_utf8
+from stallscope.report.text import speaks_utf8
 from stallscope.tui import settings
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def live(gpu: str | None, simulated: Options, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
-    """The monitor on an engine; the exit code. ``simulated`` names a profile where no GPU is wanted. Raises CommandError."""
+    """Run the monitor on an engine, simulated if ``simulated`` names a profile. Returns the exit code.
+
+    Raises CommandError.
+    """
     known = _prepared(ascii_only)
     recorder = None if record is None else _recorder(record)
     from stallscope.tui import prewarm
