@@ -115,10 +115,10 @@ def list_(sim: str | None) -> None:
         return
     from stallprobes.catalog import entries
     from stallprobes.patterns import patterns
-    from stallscope.report import run_text
+    from stallscope.report import catalog_text
 
     out = Output()
-    run_text.show_list(out, patterns(), entries(), sim_options.profiles())
+    catalog_text.write_list(out, patterns(), entries(), sim_options.profiles())
     out.flush()
 
 
@@ -128,18 +128,18 @@ def explain(name: str) -> None:
     """What a pattern or probe NAME shows, why, what helps, and where it was reported."""
     from stallprobes.catalog import entries
     from stallprobes.patterns import patterns
-    from stallscope.report import run_text
+    from stallscope.report import catalog_text
 
     out = Output()
     if name in patterns():
-        run_text.explain_pattern(out, patterns()[name])
+        catalog_text.write_pattern(out, patterns()[name])
     elif name in entries():
         used = [
             pattern.name
             for pattern in patterns().values()
             if any(probe.entry == name for variant in pattern.variants for probe in variant.probes)
         ]
-        run_text.explain_entry(out, entries()[name], used)
+        catalog_text.write_entry(out, entries()[name], entries(), used)
     else:
         raise Problem(Exit.USAGE, unknown("pattern or probe", name, [*patterns(), *entries()]))
     out.flush()
