@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from stallprobes.catalog import entries
+from stallprobes.errors import UnknownName
 from stallprobes.matrix.matrix import QUIET
 from stallprobes.matrix.plan import HOST, plan
 from stallprobes.model import MIB, Buffer, Role, Space
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import UnknownName, name_of, named
+from stallprobes.patterns.naming import name_of, named
 
 
 def test_the_usual_check_has_every_family_of_victims_and_aggressors() -> None:

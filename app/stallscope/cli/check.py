@@ -228,7 +228,7 @@ def merge(
 
     What comes out is a check again: --save and --json write it (stallscope.check/1), "stallscope show" shows it.
     """
-    from stallprobes.matrix import document as check_document
+    from stallprobes.errors import CheckFileError
     from stallprobes.matrix import merge as merging
 
     written = output_files.OutputFiles(
@@ -237,7 +237,7 @@ def merge(
     try:
         # A name without a folder could be taken for a host's.
         merged = merging.merge([(os.path.join(".", file), _load(file)) for file in files], force=force)
-    except check_document.BadCheck as error:
+    except CheckFileError as error:
         raise Problem(Exit.USAGE, str(error)) from error
     hosts = [*_about_hosts(merged.matrix), *merged.notes]
     trouble = written.write(merged.matrix, hosts=hosts)
@@ -270,8 +270,8 @@ class _Setup:
 
 
 def _plan(victims: Sequence[str], aggressors: Sequence[str], patterns: Sequence[str], quick: bool) -> Plan:
+    from stallprobes.errors import UnknownName
     from stallprobes.matrix import plan
-    from stallprobes.patterns.naming import UnknownName
 
     for option, names in (("--victims", victims), ("--aggressors", aggressors)):
         if any(not part.strip() for name in names for part in name.split(",")):
@@ -301,7 +301,7 @@ def _gpus_wanted(plan: Plan) -> int:
 
 
 def _measure(setup: _Setup, seed: int, interrupt: Interrupt) -> Matrix:
-    from stallprobes.engine.session import EngineFailed
+    from stallprobes.errors import EngineFailed
     from stallprobes.matrix import runner
 
     with diagnostics.Bar(every_s=_LINE_EACH_S) as bar:
@@ -335,11 +335,12 @@ def _told(step: CheckProgress) -> str:
 
 
 def _load(path: Path) -> Matrix:
+    from stallprobes.errors import CheckFileError
     from stallprobes.matrix import document as check_document
 
     try:
         return check_document.load(path)
-    except check_document.BadCheck as error:
+    except CheckFileError as error:
         raise Problem(Exit.USAGE, str(error)) from error
 
 
@@ -374,11 +375,12 @@ def _refuse_early(old: Matrix, setup: _Setup) -> None:
 
 
 def _compare(old: Matrix, new: Matrix, force: bool) -> Comparison:
+    from stallprobes.errors import NotComparable
     from stallprobes.matrix import compare as comparing
 
     try:
         return comparing.compare(old, new, force=force)
-    except comparing.Incomparable as error:
+    except NotComparable as error:
         raise Problem(Exit.USAGE, f"{str(error).rstrip('.')}: say --force to compare them all the same") from error
 
 

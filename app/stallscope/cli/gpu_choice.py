@@ -17,12 +17,13 @@ def choose(spec: str | None, wanted: int, allow_shared: bool) -> tuple[tuple[Gpu
 
     Raises Problem: exit code 3 when there is none, 2 when others use one and nobody said that they may be disturbed.
     """
+    from stallprobes.errors import NoGpu
     from stallprobes.machine import gpus
 
     survey = gpus.survey()
     try:
         chosen = gpus.choose(spec, survey, wanted)
-    except gpus.NoGpu as error:
+    except NoGpu as error:
         raise Problem(Exit.NO_GPU, str(error)) from error
     if not allow_shared:
         ask_if_shared(chosen)

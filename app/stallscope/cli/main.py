@@ -257,7 +257,7 @@ def _measure(
     simulated: tuple[str | None, int | None, Sequence[str]],
     interrupt: Interrupt,
 ) -> RunResult:
-    from stallprobes.engine.session import EngineFailed
+    from stallprobes.errors import EngineFailed, UnknownName
     from stallprobes.measurement import measure
 
     sim, names = sim_options.untangle(simulated[0], names)
@@ -266,7 +266,7 @@ def _measure(
         raise click.UsageError("Missing argument 'NAME...'.")
     try:
         selection = measure.selection(names, variants)
-    except measure.UnknownName as error:
+    except UnknownName as error:
         raise Problem(Exit.USAGE, str(error)) from error
     survey: Survey | None = None
     chosen: Sequence[Gpu] = ()

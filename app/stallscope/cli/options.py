@@ -55,13 +55,14 @@ def simulated(command: _Command) -> _Command:
 def untangle(sim: str | None, names: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
     """``--sim NAME`` where NAME is something to run and no profile: then it meant the default profile."""
     from stallprobes.engine.sim import profile
+    from stallprobes.errors import UnknownName
     from stallprobes.measurement import measure
 
     if sim is None or sim in profile.names() or sim.endswith(".toml"):
         return sim, tuple(names)
     try:
         measure.selection((sim,))
-    except measure.UnknownName:
+    except UnknownName:
         return sim, tuple(names)
     return DEFAULT_PROFILE, (sim, *names)
 

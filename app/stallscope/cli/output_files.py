@@ -27,6 +27,7 @@ class OutputFiles:
         self._paths = {option: path for option, path in paths.items() if path is not None}
         if not self._paths:
             return
+        from stallprobes.errors import FileNotWritten
         from stallprobes.files import atomic
 
         seen: dict[str, str] = {}
@@ -35,7 +36,7 @@ class OutputFiles:
                 raise Problem(Exit.USAGE, f"{option} takes a file; for stdout say --json")
             try:
                 atomic.ready(path, force=force or (option == PROMETHEUS and _ours(path)))
-            except atomic.NotWritten as error:
+            except FileNotWritten as error:
                 raise Problem(Exit.USAGE, f"{option}: {error}") from error
             real = os.path.realpath(path)
             if real in seen:
@@ -46,7 +47,7 @@ class OutputFiles:
         """Write all of them, each whole or not at all. Returns a sentence for each one that failed."""
         if not self._paths:
             return []
-        from stallprobes.files import atomic
+        from stallprobes.errors import CheckFileError, FileNotWritten
         from stallprobes.matrix import document as check_document
 
         writers: dict[str, Callable[[Path], None]] = {
@@ -58,7 +59,7 @@ class OutputFiles:
         for option, path in self._paths.items():
             try:
                 writers[option](path)
-            except (atomic.NotWritten, check_document.BadCheck) as error:
+            except (FileNotWritten, CheckFileError) as error:
                 failed.append(f"{option}: {error}")
         return failed
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from stallprobes.engine.backend import Options, Unsupported
-from stallprobes.engine.session import EngineFailed
+from stallprobes.engine.backend import Options
+from stallprobes.errors import EngineFailed, NoGpu, RecordingError, UnknownName, Unsupported
 from stallprobes.live.capture import capture
 from stallprobes.live.observation import CUDA, SIM, ProbeSet
-from stallprobes.live.recording import RecordingError
 from stallprobes.machine import gpus
 from stallprobes.measurement import measure
 from stallscope.cli.diagnostics import Exit, Problem
@@ -29,7 +28,7 @@ def chosen(pattern: str, variant: str, gpu: str | None, sim: str | None) -> Chos
     """What was asked for. Raises Problem for names that are none, and where there is no such GPU."""
     try:
         ((name, what),) = measure.selection([pattern], [variant])
-    except (measure.UnknownName, ValueError) as error:
+    except (UnknownName, ValueError) as error:
         raise Problem(Exit.USAGE, str(error)) from error
     probe_set = ProbeSet(f"{name} · {variant}", what.probes, CUDA, pattern=name, variant=variant, watch=what.expect)
     if sim is not None:
@@ -37,7 +36,7 @@ def chosen(pattern: str, variant: str, gpu: str | None, sim: str | None) -> Chos
     survey = gpus.survey()
     try:
         found = gpus.choose(gpu, survey, what.needs.gpus)
-    except gpus.NoGpu as error:
+    except NoGpu as error:
         raise Problem(Exit.NO_GPU, str(error)) from error
     facts = (f"driver {survey.driver_version or 'n/a'}", f"CUDA {survey.driver.cuda_version_text}")
     more = tuple(one.label for one in found[1:])

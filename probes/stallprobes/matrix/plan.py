@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stallprobes.catalog import entries
+from stallprobes.errors import UnknownName
 from stallprobes.matrix.matrix import QUIET, MatrixColumn, MatrixRow
 from stallprobes.model import MIB, Context, Probe, Role
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import ALL, OWN, UnknownName, name_of, named, unknown
+from stallprobes.patterns.naming import ALL, OWN, name_of, named, unknown
 
 # Aggressors of the primary context share one stream, so that a victim can be put on the aggressor's.
 AGGRESSORS_STREAM = "shared"

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from stallprobes.catalog import Place, entries, on_null_stream, on_shared_stream
+from stallprobes.errors import UnknownName
 from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Probe
 from stallprobes.patterns import patterns
 
@@ -15,10 +16,6 @@ OWN = "own"
 _MOST_NAMES = 20
 _CONTEXTS = {context.name: context for context in (PRIMARY, SECONDARY, THIRD, GREEN)}
 _STREAMS = {OWN: Place, "null": on_null_stream, "shared": on_shared_stream}
-
-
-class UnknownName(Exception):
-    """A name that is no pattern's, probe's or variant's; the text is a sentence with the nearest one."""
 
 
 def named(name: str, *, stream: str = OWN, size: int | None = None, as_name: str | None = None) -> Probe:
