@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
-from cli.conftest import command, environment
 
+from factories.command_line import command, environment
 from stallprobes import doctor
 from stallprobes.catalog import entries
 from stallprobes.files import schemas
@@ -25,7 +25,7 @@ from stallscope.cli.main import cli
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cli.conftest import Command
+    from factories.command_line import Command
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status, Times
+from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, times
-from stallprobes.verdicts.rules import Verdict, severity
+from stallprobes.verdicts.kinds import LOOKS, Look, VerdictKind
+from stallprobes.verdicts.verdict import Verdict
 
 if TYPE_CHECKING:
     from stallprobes.matrix.outliers import Outlier

@@ -95,7 +95,6 @@ class EngineState(IntEnum):
     FAILED = 3
 
 
-
 def _aligned(size: int) -> int:
     return -(-size // ALIGN) * ALIGN
 

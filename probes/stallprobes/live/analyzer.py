@@ -3,8 +3,8 @@
 It keeps a window of the last second, each victim's baseline, the coarse history and the log of verdicts. It owns no
 session and no thread, and its output follows from the observations alone, so a replayed recording shows the same.
 
-The baseline is measured once, while no aggressor runs, and is kept until it is requested again: a baseline that followed
-the present would hide a slow change.
+The baseline is measured once, while no aggressor runs, and is kept until it is requested again: a baseline that
+followed the present would hide a slow change.
 """
 
 from __future__ import annotations
@@ -430,9 +430,7 @@ class Analyzer:
             shown = [*map(Channel, Phase), *(channel for channel in window.channels if channel.label)]
             base = {} if baseline is None else baseline.channels
             channels = tuple(
-                ChannelView(
-                    one.phase, one.label, window.channels[one], base.get(one), window.first_ns.get(one)
-                )
+                ChannelView(one.phase, one.label, window.channels[one], base.get(one), window.first_ns.get(one))
                 for one in shown
                 if one in window.channels
             )

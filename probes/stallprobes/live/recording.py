@@ -24,6 +24,7 @@ import numpy as np
 
 from stallprobes.engine.backend import Trouble
 from stallprobes.engine.board import EngineState, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.errors import RecordingError
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.latency.window import NO_CALLS, ChannelMap, InFlight
 from stallprobes.live.analyzer import Baseline
@@ -37,10 +38,6 @@ VERSION = 1
 
 _OBSERVATION = b'{"f":{"w":'
 _QUEUE = 100
-
-
-class RecordingError(Exception):
-    """The file cannot be read as a recording, or not be written; the text is one sentence for the user."""
 
 
 class Recorder:

@@ -57,9 +57,7 @@ class CellAccumulator:
         if found is not None:
             self.spoilt.append(found)
             return
-        self.repeats.append(
-            Repeat(now.window, before.window.channels, {} if after is None else after.window.channels)
-        )
+        self.repeats.append(Repeat(now.window, before.window.channels, {} if after is None else after.window.channels))
         for total, part in zip(self.hosts, (now, before, after), strict=True):
             if part is not None:
                 total.update(merged((total, part.host)))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
 
+from stallprobes.errors import NotComparable
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
@@ -30,7 +31,7 @@ FALSE_ALARMS = 0.01
 # With so many calls in both checks a difference with a p-value above LIKELY is no change.
 ENOUGH = {P50: 8, P99: 200}
 LIKELY = 0.01
-# Up to this dispersion (1 for independent calls) the number of slow calls in a repeat counts as that of independent ones.
+# Up to this dispersion (1 for independent calls) the slow calls of a repeat count as independent.
 DISPERSION = 2.0
 # The same limit for one cell by itself, with few repeats: chance exceeds it 1 time in 50.
 DISPERSION_OF_ONE = 2.6
@@ -64,10 +65,6 @@ class Change(StrEnum):
 
 
 _WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
-
-
-class Incomparable(Exception):
-    """Two checks that cannot be compared; the text is a sentence."""
 
 
 @dataclass(frozen=True)
@@ -152,10 +149,10 @@ def _failure(cell: CellChange) -> str:
 def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
     """The comparison of all cells that ``old`` and ``new`` have.
 
-    Raises Incomparable when they are of different kinds of GPU or were measured differently, unless ``force``.
+    Raises NotComparable when they are of different kinds of GPU or were measured differently, unless ``force``.
     """
     if not force and (problem := _incomparable(old, new)) is not None:
-        raise Incomparable(problem)
+        raise NotComparable(problem)
     measured = [
         {key for key, cell in matrix.cells.items() if cell.status is not Status.MISSING} for matrix in (old, new)
     ]

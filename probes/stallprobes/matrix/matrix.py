@@ -210,4 +210,3 @@ def host_reasons(hosts: Iterable[HostStatus]) -> str | None:
         hosts_of.setdefault((one.status, one.reason.replace("; ", ", ")), []).append(one.host)
     clauses = (f"{status} on {', '.join(on)}{f': {why}' if why else ''}" for (status, why), on in hosts_of.items())
     return "; ".join(clauses) or None
-

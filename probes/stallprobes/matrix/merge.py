@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
+from stallprobes.errors import CannotMerge
 from stallprobes.latency.sparse import MOST, merged_sparse, sparse, value_count
 from stallprobes.latency.window import Window
 from stallprobes.matrix import outliers
-from stallprobes.matrix.document import BadCheck
 from stallprobes.matrix.matrix import (
     Cell,
     HostStatus,
@@ -32,10 +32,6 @@ from stallprobes.verdicts.verdict import Verdict
 # A measured status counts before all others; of the rest the most informative one comes first.
 _MEASURED = (Status.STARVED, Status.OK)
 _ORDER = (*_MEASURED, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
-
-
-class CannotMerge(BadCheck):
-    """These checks do not belong together; the text is one sentence for the user."""
 
 
 @dataclass(frozen=True, eq=False)

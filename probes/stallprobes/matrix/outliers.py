@@ -158,9 +158,8 @@ def _outlier(matrix: Matrix, figures: _Figures, host: str, others_log: float, di
     beside = "with no aggressor" if column.name == QUIET else f"beside “{column.title}”"
     ratio, others_us = math.exp(distance), math.exp(others_log) / 1000
     here_us = others_us * ratio
-    words = (
-        f"{figures.quantile} is {duration(here_us)}, against {duration(others_us)} on the other {len(figures.held) - 1} hosts"
-    )
+    others = f"{duration(others_us)} on the other {len(figures.held) - 1} hosts"
+    words = f"{figures.quantile} is {duration(here_us)}, against {others}"
     slower = ratio > 1
     return Outlier(
         host=host,

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stallprobes.errors import CheckFileError, FileNotWritten
 from stallprobes.files import atomic
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import ChannelMap
-from stallprobes.matrix.document import BadCheck
 from stallprobes.matrix.matrix import PHASES, Matrix, Status
 from stallprobes.model import Channel
 
@@ -44,12 +44,12 @@ def write(matrix: Matrix, path: Path | str) -> None:
     """Write the figures of ``matrix`` to ``path``, readable for everybody (0644).
 
     Unlike a saved check, an existing file is replaced: the collector reads one file with the latest figures. The
-    replacement is atomic. Raises BadCheck.
+    replacement is atomic. Raises CheckFileError.
     """
     try:
         atomic.write(Path(path), (text(matrix).encode(),), force=True, mode=_MODE)
-    except atomic.NotWritten as error:
-        raise BadCheck(str(error)) from error
+    except FileNotWritten as error:
+        raise CheckFileError(str(error)) from error
 
 
 def text(matrix: Matrix) -> str:
@@ -84,7 +84,9 @@ def _check(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
 
 def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
     now = _Metric("stallscope_cell_latency_seconds", "Latency of the victim's calls beside the aggressor.")
-    baseline = _Metric("stallscope_cell_quiet_latency_seconds", "Latency of the victim's calls just before and after it.")
+    baseline = _Metric(
+        "stallscope_cell_quiet_latency_seconds", "Latency of the victim's calls just before and after it."
+    )
     ratio = _Metric("stallscope_cell_times_quiet_ratio", "Latency beside the aggressor over that in quiet.")
     flight = _Metric("stallscope_cell_in_flight_seconds", "Longest age of a call that had not returned at the end.")
     status = _Metric("stallscope_cell_status", "1 for what can be said of the cell, 0 for the rest.")

@@ -189,7 +189,7 @@ class QuantileTest:
         return len(_CUTS[self.quantile])
 
     def distance(self) -> float:
-        """The largest arcsine distance of the tail fractions over all cuts, in the direction of the ratio; at least 0."""
+        """The largest arcsine distance of the tail fractions over all cuts in the ratio's direction; at least 0."""
         found = [arcsine_distance(*self._both, cut) for cut in _CUTS[self.quantile]]
         return max(max(found) if self.ratio > 1 else -min(found), 0.0)
 

@@ -17,16 +17,17 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
 from stallprobes.catalog import entries
-from stallprobes.engine.backend import EXIT_NO_GPU, EXIT_USAGE, MS, Options, Unsupported
-from stallprobes.engine.session import EngineFailed
-from stallprobes.machine import fingerprint, gpus, nvml
-from stallprobes.matrix import schedule
+from stallprobes.catalog.host import HOST
+from stallprobes.engine.backend import MS, Options
+from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, Unsupported
 from stallprobes.latency.sparse import merged
 from stallprobes.latency.window import Window
+from stallprobes.machine import fingerprint, gpus, nvml
+from stallprobes.matrix import schedule
 from stallprobes.matrix.accumulator import CellAccumulator, VictimWindow, quiet_cell
 from stallprobes.matrix.cell_runner import PACE_NS, CellRunner, Stopped
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
-from stallprobes.matrix.plan import HOST, AggressorSet, Plan, VictimProbe
+from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.schedule import QUICK_REPEATS, REPEATS, Block, Pace
 from stallprobes.model import Channel, Phase
 
@@ -246,7 +247,9 @@ class _Check:
                     self._tell_quiet()
 
     def _close(
-        self, pending: tuple[Block, dict[str, VictimWindow], dict[str, VictimWindow]] | None, after: Mapping[str, VictimWindow]
+        self,
+        pending: tuple[Block, dict[str, VictimWindow], dict[str, VictimWindow]] | None,
+        after: Mapping[str, VictimWindow],
     ) -> None:
         """Count a block whose quiet afterwards is known by now."""
         if pending is None:
