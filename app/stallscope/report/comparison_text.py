@@ -10,7 +10,7 @@ from stallscope.report import findings
 from stallscope.report.text import TableColumn, TextWriter
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import CellChange, Compared, Comparison
+    from stallprobes.matrix.compare import CellChange, Comparison, QuantileChange
     from stallprobes.matrix.matrix import Matrix
 
 # A cell's title for its group, what marks it, and the groups' order.
@@ -103,8 +103,8 @@ def false_alarms(comparison: Comparison) -> str:
     )
 
 
-def _part(part: Compared) -> str:
-    name = f"{part.channel.phase}{f' of {part.channel.label}' if part.channel.label else ''} p{part.q}"
+def _part(part: QuantileChange) -> str:
+    name = f"{part.channel.phase}{f' of {part.channel.label}' if part.channel.label else ''} {part.quantile}"
     if part.change == "unsure" and part.why:
         return f"{name} {part.why.rstrip('.')}"
     change = f"{name} {duration(part.old_us)} → {duration(part.new_us)}"

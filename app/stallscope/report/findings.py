@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, times
-from stallprobes.verdicts.kinds import LOOKS, Look, VerdictKind
+from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -60,15 +61,15 @@ class Shown:
 class Group:
     """The findings of one cause: the cells of each column that have it, the worst first in both."""
 
-    kind: str
+    kind: VerdictKind | Status
     cause: str
     helps: str
     columns: tuple[tuple[str, tuple[Cell, ...]], ...]
 
 
-def kind(cell: Cell) -> str:
+def kind(cell: Cell) -> VerdictKind | Status:
     """The cell's kind; a starved one is starved whatever else is known of it."""
-    return "starved" if cell.status is Status.STARVED else cell.kind
+    return VerdictKind.STARVED if cell.status is Status.STARVED else cell.kind
 
 
 def victims(matrix: Matrix) -> tuple[MatrixRow, ...]:
@@ -90,8 +91,8 @@ def has_quiet(matrix: Matrix) -> bool:
 def verdicts(cell: Cell) -> tuple[Verdict, ...]:
     """The cell's verdicts that say more than quiet, of each phase the worst, the worst first."""
     found: dict[Phase | None, Verdict] = {}
-    for verdict in sorted(cell.verdicts, key=_weight, reverse=True):
-        if severity(verdict) > 0:
+    for verdict in sorted(cell.verdicts, key=lambda verdict: verdict.weight, reverse=True):
+        if verdict.kind.severity > 0:
             found.setdefault(verdict.phase, verdict)
     return tuple(found.values())
 
@@ -101,9 +102,9 @@ def shown(cell: Cell, phase: Phase) -> Shown | None:
     for wanted in (phase, Phase.DUE) if phase is Phase.CALL else (phase,):
         for one in verdicts(cell):
             if one.phase is wanted and one.ratio is not None and one.probe == cell.row:
-                q = {"p50": 50, "p99": 99}.get(one.quantile, 100)
+                q = 100 if one.quantile is Quantile.IN_FLIGHT else one.quantile.percent
                 return Shown(one.ratio, q, wanted is Phase.DUE)
-    found = cell.times(phase, 50)
+    found = cell.ratio(phase, Quantile.P50)
     return None if found is None else Shown(found.ratio, 50)
 
 
@@ -112,17 +113,10 @@ def channels(cell: Cell) -> tuple[Channel, ...]:
     found: list[Channel] = []
     named = {verdict.phase for verdict in verdicts(cell)}
     for phase in (Phase.CALL, Phase.WAIT, *(phase for phase in (Phase.START, Phase.DUE) if phase in named)):
-        there = [channel for channel in {**cell.quiet, **cell.channels} if channel.phase is phase]
+        there = [channel for channel in {**cell.baseline, **cell.channels} if channel.phase is phase]
         labelled = [channel for channel in there if channel.label]
         found += labelled or there
     return tuple(found)
-
-
-def against_quiet(cell: Cell, channel: Channel, q: int) -> Times | None:
-    """One channel of a cell at percentile ``q`` against its quiet; None where either has no calls."""
-    now, quiet = cell.channels.get(channel), cell.quiet.get(channel)
-    at, before = (None if one is None else one.percentile(q) for one in (now, quiet))
-    return None if at is None or before is None else Times(channel, q, before / 1000, at / 1000)
 
 
 def figures(cell: Cell) -> str:
@@ -138,7 +132,7 @@ def phase_word(phase: Phase | None) -> str:
 def brief(cell: Cell) -> str:
     """The worst of it in a word: ``×837``, ``STARVED``."""
     worst = verdicts(cell)[0] if verdicts(cell) else None
-    if worst is None or worst.ratio is None or worst.quantile == "in-flight":
+    if worst is None or worst.ratio is None or worst.quantile is Quantile.IN_FLIGHT:
         return WORDS.get(kind(cell), kind(cell))
     return times(worst.ratio)
 
@@ -158,7 +152,7 @@ def groups(matrix: Matrix) -> tuple[Group, ...]:
             continue
         worst = verdicts(cell)[0]
         # An unsure or noisy cell is of another kind than a stall, also where a cause is the same.
-        key = (_class(worst.kind), worst.cause, worst.helps)
+        key = (_class(worst.kind), worst.cause, worst.remedy)
         found.setdefault(key, {}).setdefault(cell.column, []).append(cell)
     return tuple(
         Group(kind(next(iter(columns.values()))[0]), cause, helps, tuple((c, tuple(cs)) for c, cs in columns.items()))
@@ -273,16 +267,17 @@ def summary(matrix: Matrix) -> str:
 
 
 def _figure(cell: Cell, verdict: Verdict) -> str:
-    if verdict.kind == "failed":
+    if verdict.kind is VerdictKind.FAILED:
         return verdict.sentence
-    if verdict.quantile == "in-flight":
-        calls, seconds = sum(r.calls for r in cell.repeats), sum(r.window_s for r in cell.repeats)
-        returned = f"{calls} call{'' if calls == 1 else 's'} returned in {seconds:.1f} s"
+    if verdict.quantile is Quantile.IN_FLIGHT:
+        calls = cell.iterations
+        returned = f"{calls} call{'' if calls == 1 else 's'} returned in {cell.seconds:.1f} s"
         # The catalogue's verdict knows the age in its own window; the cell the longest of all.
         return ", ".join(part for part in (f"{WORDS[verdict.kind]}: {returned}", in_flight(cell)) if part)
     if verdict.ratio is None:
         return verdict.sentence
-    change = f"{duration(verdict.quiet_us)} → {duration(verdict.now_us)} ({times(verdict.ratio)})"
+    before, now = (None if ns is None else ns / 1000 for ns in (verdict.baseline_ns, verdict.now_ns))
+    change = f"{duration(before)} → {duration(now)} ({times(verdict.ratio)})"
     return f"{phase_word(verdict.phase)} {verdict.quantile} {change}".strip()
 
 
@@ -315,15 +310,11 @@ def _cell_weight(cell: Cell) -> tuple[int, float]:
     if cell.status not in (Status.OK, Status.STARVED):
         return (-1, 0.0)
     found = verdicts(cell)
-    return _weight(found[0]) if found else (0, 0.0)
+    return found[0].weight if found else (0, 0.0)
 
 
-def _weight(verdict: Verdict) -> tuple[int, float]:
-    return (severity(verdict), verdict.ratio or 0.0)
-
-
-def _class(kind: str) -> str:
-    return "stall" if kind in ("starved", "stalled", "slower") else kind
+def _class(kind: VerdictKind) -> str:
+    return "stall" if kind.is_stall else kind
 
 
 def _number(number: int, what: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.matrix.matrix import PHASES, QUIET
 from stallprobes.units import duration, times
 from stallscope.report import comparison_text, findings, svg
@@ -42,7 +43,7 @@ class Book:
             histogram
             for cell in (*matrix.cells.values(), *older)
             for channel in findings.channels(cell)
-            for histogram in (cell.channels.get(channel), cell.quiet.get(channel))
+            for histogram in (cell.channels.get(channel), cell.baseline.get(channel))
             if histogram is not None
         )
         return cls(
@@ -86,12 +87,12 @@ def _said(cell: Cell) -> Iterator[str]:
     if cell.reason:
         yield f"<p>{text(cell.status)}: {text(cell.reason)}</p>"
     hung = findings.in_flight(cell)
-    if hung and not any(verdict.quantile == "in-flight" for verdict in cell.verdicts):
+    if hung and not any(verdict.quantile is Quantile.IN_FLIGHT for verdict in cell.verdicts):
         yield f"<p>{text(hung)}</p>"
     for verdict in findings.verdicts(cell):
         yield f"<p>{text(verdict.sentence)}</p>"
-    for helps in dict.fromkeys(verdict.helps for verdict in findings.verdicts(cell) if verdict.helps):
-        yield f'<p class="soft">What helps: {text(helps)}</p>'
+    for remedy in dict.fromkeys(verdict.remedy for verdict in findings.verdicts(cell) if verdict.remedy):
+        yield f'<p class="soft">What helps: {text(remedy)}</p>'
 
 
 def _changed(book: Book, cell: Cell) -> Iterator[str]:
@@ -130,10 +131,10 @@ def _table(cell: Cell) -> str:
     for channel in findings.channels(cell):
         name = _channel(channel)
         if not alone:
-            quiet = "".join(f"<td>{figure}" for figure in svg.figures(cell.quiet.get(channel)))
+            quiet = "".join(f"<td>{figure}" for figure in svg.figures(cell.baseline.get(channel)))
             lines.append(f"<tr><th scope=row>{name}, quiet{quiet}<td><td>")
         now = "".join(f"<td>{figure}" for figure in svg.figures(cell.channels.get(channel)))
-        ratios = "" if alone else "".join(f"<td>{_ratio(cell, channel, q)}" for q in (50, 99))
+        ratios = "" if alone else "".join(f"<td>{_ratio(cell, channel, q)}" for q in PERCENTILES)
         lines.append(f"<tr><th scope=row>{name}{'' if alone else ', beside'}{now}{ratios}")
     if not lines:
         return ""
@@ -145,15 +146,15 @@ def _charts(book: Book, cell: Cell) -> Iterator[str]:
     changed = change is not None and comparison_text.group(change) != "same"
     before = book.before.cells.get((cell.row, cell.column)) if book.before is not None and changed else None
     for channel in findings.channels(cell):
-        layers = [("h-quiet", cell.quiet.get(channel)), ("h-now", cell.channels.get(channel))]
+        layers = [("h-quiet", cell.baseline.get(channel)), ("h-now", cell.channels.get(channel))]
         if before is not None:
             layers.append(("h-old", before.channels.get(channel)))
         name = _channel(channel)
         yield f"<figure><figcaption>{name}</figcaption>{book.axis.svg(layers, f'histogram of {name}')}</figure>"
 
 
-def _ratio(cell: Cell, channel: Channel, q: int) -> str:
-    found = findings.against_quiet(cell, channel, q)
+def _ratio(cell: Cell, channel: Channel, quantile: Quantile) -> str:
+    found = BaselineRatio.of(cell.channels, cell.baseline, channel, quantile)
     return "–" if found is None else times(found.ratio)
 
 

@@ -108,7 +108,7 @@ def _figures(text: Text, matrix_view: MatrixView, key: Key) -> None:
         return
     lines = []
     for phase in PHASES:
-        for words, channels in (("now", cell.channels), ("quiet", cell.quiet)):
+        for words, channels in (("now", cell.channels), ("quiet", cell.baseline)):
             seen = channels.get(Channel(phase))
             if seen is None or not seen.count:
                 continue
@@ -127,14 +127,12 @@ def _measured(text: Text, matrix_view: MatrixView, key: Key) -> None:
     if cell is None or not cell.repeats:
         return
     hosts = [repeat.host for repeat in cell.repeats if repeat.host]
-    seconds = sum(repeat.window_s for repeat in cell.repeats)
-    calls = sum(repeat.calls for repeat in cell.repeats)
     where = f" on {', '.join(hosts)}" if hosts else ""
     several = "" if len(cell.repeats) == 1 else "s"
     section(
         text,
         "How it was measured",
-        f"{calls} calls in {len(cell.repeats)} repeat{several}{where}, {duration(seconds * 1e6)} in all; "
+        f"{cell.iterations} calls in {len(cell.repeats)} repeat{several}{where}, {duration(cell.seconds * 1e6)} in all; "
         "quiet just before and after each.",
     )
 

@@ -10,7 +10,6 @@ from stallprobes.live.view_model import ProbeRow as Line
 from stallprobes.matrix.matrix import PHASES, QUIET
 from stallprobes.model import Channel, Role
 from stallprobes.units import duration, times
-from stallprobes.verdicts.rules import severity
 from stallscope.tui.matrix.view_model import CHANGE_STYLES, STYLES, Figures, Key, MatrixView
 
 if TYPE_CHECKING:
@@ -45,13 +44,13 @@ def passages(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[Pas
         return out
     if cell.reason:
         out.append(("Why", "strong", cell.reason))
-    told = [one for one in sorted(cell.verdicts, key=severity, reverse=True) if severity(one) > 0]
+    told = [one for one in sorted(cell.verdicts, key=lambda one: one.kind.severity, reverse=True) if one.kind.severity]
     if brief and told and len(out) == 1:
         out = [(out[0][0], out[0][1], told[0].sentence)]
         out += [("", "", one.sentence) for one in told[1:]]
     else:
         out += [("", "", one.sentence) for one in told]
-    out += [("What helps", "strong", helps) for helps in dict.fromkeys(one.helps for one in told if one.helps)]
+    out += [("What helps", "strong", one) for one in dict.fromkeys(one.remedy for one in told if one.remedy)]
     if not told:
         plain = _plain(matrix_view.figures[key])
         if plain:
@@ -98,7 +97,7 @@ def _change_words(change: CellChange) -> str:
         ratio = "" if part.ratio is None else f" ({times(part.ratio)})"
         name = f"{part.channel.phase} of {part.channel.label}" if part.channel.label else str(part.channel.phase)
         figures = f"{duration(part.old_us)} → {duration(part.new_us)}{ratio}"
-        words.append(f"{name} p{part.q} {str(part.change).upper()}: {part.why or figures}".rstrip(".") + ".")
+        words.append(f"{name} {part.quantile} {str(part.change).upper()}: {part.why or figures}".rstrip(".") + ".")
     return " ".join(words)
 
 
@@ -122,7 +121,9 @@ def histograms(matrix_view: MatrixView, key: Key) -> FocusView | None:
             ratio=None if worst is None else worst.ratio,
             in_flight_us=cell.in_flight_us if (cell.in_flight_us or 0.0) >= _IN_FLIGHT_US else None,
         ),
-        tuple(ChannelView(channel.phase, "", cell.channels[channel], cell.quiet.get(channel)) for channel in channels),
+        tuple(
+            ChannelView(channel.phase, "", cell.channels[channel], cell.baseline.get(channel)) for channel in channels
+        ),
     )
 
 

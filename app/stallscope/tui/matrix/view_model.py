@@ -18,10 +18,9 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, times
-from stallprobes.verdicts.rules import severity
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import CellChange, Compared, Comparison
+    from stallprobes.matrix.compare import CellChange, Comparison, QuantileChange
 
 Key = tuple[str, str]
 
@@ -114,7 +113,7 @@ class Square:
 def figures(cell: Cell) -> Figures:
     """The cell's figures. Takes about half a millisecond."""
     worst = cell.worst
-    weight = (0, 0.0) if worst is None else (severity(worst), worst.ratio or 0.0)
+    weight = (0, 0.0) if worst is None else worst.weight
     parts = {phase: part for phase in PHASES if (part := _part(cell, phase)).now_us}
     return Figures(cell.kind, parts, weight)
 
@@ -124,8 +123,8 @@ def _part(cell: Cell, phase: Phase) -> Part:
     # Rare stalls are told by when calls were due, which is no phase of their own on the screen.
     mine = (phase, Phase.DUE) if phase is Phase.CALL else (phase,)
     own = [one for one in cell.verdicts if one.phase in mine and one.ratio is not None]
-    worst = max(own, key=lambda one: (severity(one), one.ratio), default=None)
-    if worst is None or severity(worst) == 0:
+    worst = max(own, key=lambda one: one.weight, default=None)
+    if worst is None or worst.kind.severity == 0:
         return replace(part, ratio=part.times(50))
     quantile = DUE if worst.phase is Phase.DUE else worst.quantile
     return replace(part, kind=worst.kind, quantile=quantile, ratio=worst.ratio)
@@ -136,13 +135,15 @@ def _most_times_quiet(cell: Cell, phase: Phase) -> Part:
     known = [
         channel
         for repeat in cell.repeats[:1]
-        for channel in repeat.channels
+        for channel in repeat.window.channels
         if channel.phase is phase and channel.label
     ]
     parts = []
     for channel in known or [Channel(phase)]:
         # Not by the cell's own properties: they would keep every histogram of the whole matrix unpacked.
-        now = _percentiles(repeat.channels[channel] for repeat in cell.repeats if channel in repeat.channels)
+        now = _percentiles(
+            repeat.window.channels[channel] for repeat in cell.repeats if channel in repeat.window.channels
+        )
         both = ((repeat.before, repeat.after) for repeat in cell.repeats)
         quiet = _percentiles(channels[channel] for pair in both for channels in pair if channel in channels)
         parts.append(Part(now, quiet))
@@ -295,7 +296,7 @@ def _change_squares(change: CellChange | None) -> tuple[Square, Square, Square]:
     return Square(word, style), Square(word, style), Square(below, style)
 
 
-def _apart(part: Compared) -> float:
+def _apart(part: QuantileChange) -> float:
     return 0.0 if not part.ratio else max(part.ratio, 1 / part.ratio)
 
 

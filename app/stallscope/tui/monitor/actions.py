@@ -240,7 +240,7 @@ class Doing(Screen[None]):
     def action_quiet(self) -> None:
         """Measure quiet again."""
         if self.analyzer is not None:
-            self.analyzer.forget_quiet()
+            self.analyzer.discard_baselines()
 
     def action_clear(self) -> None:
         """Begin anew."""
@@ -278,7 +278,7 @@ class Doing(Screen[None]):
         live.set_period(row.name, period)
         if self.analyzer is not None:
             # Another pace finds caches and clocks in another state, so it has another quiet.
-            self.analyzer.forget_quiet([row.name])
+            self.analyzer.discard_baselines([row.name])
         self.notify(f"{row.title}: {1e9 / period:.0f} calls a second; its quiet is measured again.")
 
     def action_bigger(self) -> None:

@@ -11,7 +11,6 @@ from textual import events
 from textual.message import Message
 
 from stallprobes.live.view_model import LogEntry
-from stallprobes.verdicts.rules import severity
 from stallscope.tui.common.lines import Drawn, Line, rule
 
 _ROOMY = 7
@@ -73,7 +72,7 @@ def worst_first(entries: Sequence[LogEntry]) -> list[LogEntry]:
     def rank(entry: LogEntry) -> tuple[bool, int, float]:
         if entry.ended_s is not None:
             return True, 0, 0.0
-        return False, -severity(entry.verdict), -(entry.verdict.ratio or 0.0)
+        return False, -entry.verdict.kind.severity, -(entry.verdict.ratio or 0.0)
 
     return sorted(entries, key=rank)
 
@@ -85,7 +84,7 @@ def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     word = _WORDS.get(kind, kind)
     clock = time.strftime("%H:%M:%S", time.localtime(entry.began_s))
     over = "" if entry.ended_s is None else f" (over after {max(entry.ended_s - entry.began_s, 0.1):.1f} s)"
-    helps = f" What helps: {entry.verdict.helps}" if entry.verdict.helps else ""
+    helps = f" What helps: {entry.verdict.remedy}" if entry.verdict.remedy else ""
     text = f"{entry.text}{over}{helps}"
     head = f" {clock} {word:<8} "
     room = max(20, width - len(head) - 1)
