@@ -13,9 +13,10 @@ import pytest
 from factories.host_probes import host_probe
 from stallprobes.engine import process
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import EngineState, ProbeSnapshot, ProbeState
+from stallprobes.engine.board import EngineState, ProbeState
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed, Unsupported
+from stallprobes.latency.window import Window
 from stallprobes.model import PRIMARY, Buffer, Channel, HostFunction, Load, Op, Phase, Probe, Program, Role, Space, Word
 
 CALL = Channel(Phase.CALL)
@@ -25,10 +26,10 @@ HUNG = Op("native:sleep", (600_000 * MS,))
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
-def window(session: Session, name: str, seconds: float) -> ProbeSnapshot:
+def window(session: Session, name: str, seconds: float) -> Window:
     before = session.snapshot()
     session.run_for(seconds)
-    return session.snapshot().minus(before).probes[name]
+    return session.snapshot().minus(before)[name]
 
 
 def test_probes_stand_parked_until_they_are_switched_on() -> None:

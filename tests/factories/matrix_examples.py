@@ -115,23 +115,23 @@ STARVED = verdict(
     "starved",
     probe="d2h-pinned",
     quantile="in-flight",
-    quiet_us=2.0,
+    baseline_us=2.0,
     now_us=499_000.0,
     ratio=249_500.0,
     cause="",
-    sentence="pinned D2H · primary · own stream: starved, 0 calls returned in 0.7 s. Pinning pages is slow.",
-    helps="Pin memory once.",
+    head="pinned D2H · primary · own stream: starved, 0 calls returned in 0.7 s. Pinning pages is slow.",
+    remedy="Pin memory once.",
 )
 TAIL = verdict(
     probe="d2d",
     phase=Phase.WAIT,
     quantile="p99",
-    quiet_us=6.1,
+    baseline_us=6.1,
     now_us=79.3,
     ratio=13.0,
     cause="",
-    sentence="D2D · primary · own stream: wait p99 6.1 µs → 79.3 µs (×13).",
-    helps="Use another stream.",
+    head="D2D · primary · own stream: wait p99 6.1 µs → 79.3 µs (×13).",
+    remedy="Use another stream.",
 )
 
 

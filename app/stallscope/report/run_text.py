@@ -119,7 +119,8 @@ def _stacked(out: TextWriter, variant: VariantResult) -> None:
     for result in variant.probes:
         worst = _worst(variant, result).text.replace("–", "")
         out.paragraph(
-            f"{result.probe.name} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, {format_count(result.window.iterations)} calls"
+            f"{result.probe.name} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, "
+            f"{format_count(result.window.iterations)} calls"
             + (f", in flight {_in_flight(result)}" if _in_flight(result) else ""),
             indent="    ",
             first="  ",

@@ -132,7 +132,8 @@ def _measured(text: Text, matrix_view: MatrixView, key: Key) -> None:
     section(
         text,
         "How it was measured",
-        f"{cell.iterations} calls in {len(cell.repeats)} repeat{several}{where}, {duration(cell.seconds * 1e6)} in all; "
+        f"{cell.iterations} calls in {len(cell.repeats)} repeat{several}{where}, "
+        f"{duration(cell.seconds * 1e6)} in all; "
         "quiet just before and after each.",
     )
 
