@@ -18,7 +18,7 @@ from stallprobes.matrix.runner import CheckProgress
 from stallprobes.model import Phase
 from stallprobes.verdicts.rules import Verdict
 from stallscope.tui.matrix.services import MatrixServices
-from stallscope.tui.sources.live import Ground
+from stallscope.tui.sources.live import EngineTarget
 
 FINGERPRINT = {"gpu": "Made-up GPU", "driver": "580.1", "cuda": "13.0", "unknown": {}}
 MORE = (
@@ -86,7 +86,7 @@ class Scripted(MatrixServices):
         self.running = threading.Event()
         self.go = threading.Event()
         self.go.set()
-        self.grounds: list[Ground] = []
+        self.grounds: list[EngineTarget] = []
         self.seeds: list[int] = []
         self.engine_was_there = True
         self.engine_pid: Callable[[], int | None] = lambda: None
@@ -98,7 +98,12 @@ class Scripted(MatrixServices):
         return plan.plan(victims, aggressors, quick=quick)
 
     def run(
-        self, plan: Plan, ground: Ground, seed: int, progress: Callable[[CheckProgress], None], stop: Callable[[], bool]
+        self,
+        plan: Plan,
+        ground: EngineTarget,
+        seed: int,
+        progress: Callable[[CheckProgress], None],
+        stop: Callable[[], bool],
     ) -> Matrix:
         """Let the cells of a made-up matrix come."""
         self.grounds.append(ground)

@@ -33,7 +33,7 @@ _ESCAPES = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[\]P_].*?(?:\x07|\x1b\\)|
 def bench_of(pattern: str, variant: str) -> ProbeSet:
     """The bench of a pattern's variant on the simulated GPU."""
     what = patterns()[pattern].variant(variant)
-    return ProbeSet(f"{pattern} · {variant}", what.probes, SIM, pattern=pattern, variant=variant, watch=what.expect)
+    return ProbeSet(f"{pattern} · {variant}", what.probes, SIM, pattern=pattern, variant=variant, expect=what.expect)
 
 
 @pytest.fixture(autouse=True)

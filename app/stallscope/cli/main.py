@@ -82,7 +82,7 @@ def cli(
     options = sim_options.options(sim, sim_seed, sim_set)
     from stallscope.tui import launch
 
-    diagnostics.leave(launch.live(gpu, options, allow_shared, record, ascii_only))
+    diagnostics.leave(launch.run_live(gpu, options, allow_shared, record, ascii_only))
 
 
 @cli.command(short_help="Show a recording on the screen.")
@@ -92,7 +92,7 @@ def replay(file: Path, ascii_only: bool) -> None:
     """Show a recording FILE (of stallscope --record) on the screen, with pause and seek. No GPU is needed."""
     from stallscope.tui import launch
 
-    diagnostics.leave(launch.replay(file, ascii_only))
+    diagnostics.leave(launch.run_replay(file, ascii_only))
 
 
 @cli.command(short_help="The screen's settings file, with every default.")

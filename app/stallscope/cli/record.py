@@ -9,7 +9,7 @@ from pathlib import Path
 from stallprobes.engine.backend import Options, Unsupported
 from stallprobes.engine.session import EngineFailed
 from stallprobes.live.capture import capture
-from stallprobes.live.observation import CUDA, SIM, ProbeSet
+from stallprobes.live.observation import CUDA, SIM, GpuName, ProbeSet
 from stallprobes.live.recording import RecordingError
 from stallprobes.machine import gpus
 from stallprobes.measurement import measure
@@ -31,7 +31,7 @@ def chosen(pattern: str, variant: str, gpu: str | None, sim: str | None) -> Chos
         ((name, what),) = measure.selection([pattern], [variant])
     except (measure.UnknownName, ValueError) as error:
         raise Problem(Exit.USAGE, str(error)) from error
-    probe_set = ProbeSet(f"{name} · {variant}", what.probes, CUDA, pattern=name, variant=variant, watch=what.expect)
+    probe_set = ProbeSet(f"{name} · {variant}", what.probes, CUDA, pattern=name, variant=variant, expect=what.expect)
     if sim is not None:
         return Chosen(replace(probe_set, backend=SIM), (), Options(profile=sim))
     survey = gpus.survey()
@@ -40,8 +40,7 @@ def chosen(pattern: str, variant: str, gpu: str | None, sim: str | None) -> Chos
     except gpus.NoGpu as error:
         raise Problem(Exit.NO_GPU, str(error)) from error
     facts = (f"driver {survey.driver_version or 'n/a'}", f"CUDA {survey.driver.cuda_version_text}")
-    more = tuple(one.label for one in found[1:])
-    on = replace(probe_set, gpu=found[0].label, more_gpus=more, facts=facts)
+    on = replace(probe_set, gpus=tuple(GpuName.of_label(one.label) for one in found), details=facts)
     return Chosen(on, found, Options(gpu=",".join(one.cuda_uuid or one.uuid for one in found)))
 
 
