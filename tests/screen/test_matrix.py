@@ -327,7 +327,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
     services = Scripted(pace_s=0.2)
     async with live(services) as pilot:
         await pilot.press("r")
-        assert "Seed 1" in shown(pilot)
+        await until_shown(pilot, "Order by seed 1")
         await pilot.press("escape")
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 2)  # type: ignore[union-attr]
@@ -432,7 +432,7 @@ async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
 async def test_on_a_shared_gpu_it_asks_before_it_disturbs(monkeypatch: pytest.MonkeyPatch) -> None:
     services = Scripted()
     async with live(services) as pilot:
-        monkeypatch.setattr(monitor(pilot), "shared_with", lambda: ("python (pid 77)",))
+        monkeypatch.setattr(monitor(pilot).source, "disturbed_processes", lambda: ("python (pid 77)",))
         await begin(pilot)
         assert isinstance(pilot.app.screen, Ask)
         await pilot.press("n")

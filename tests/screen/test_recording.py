@@ -117,7 +117,7 @@ def test_a_newer_version_is_not_guessed_at(stall_file: Path, tmp_path: Path) -> 
 def test_a_recording_without_a_frame_is_refused(stall_file: Path, tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_bytes(stall_file.read_bytes().partition(b"\n")[0] + b"\n")
-    with pytest.raises(RecordingError, match="no frame"):
+    with pytest.raises(RecordingError, match="no observation"):
         Recording(file)
 
 

@@ -107,7 +107,7 @@ def _channel(channel: ChannelView, in_flight_us: float | None, plot: int, rows: 
         styles = np.where(now == 0, np.where(before > 0, 1, 0), np.where(before > now, 3, 2))
         if flight is not None and number == rows - 1:
             letters[flight], styles[flight] = "◆", 4
-        name = str(channel.phase) if number == rows - 1 else ""
+        name = channel.phase.traits.word if number == rows - 1 else ""
         line: Line = [(f" {name:<{LABEL}}", "dim"), *runs(letters, styles, _STYLES)]
         text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
         if figures:

@@ -149,7 +149,7 @@ def _values(row: ProbeRow) -> tuple[str, str, str, str, str]:
     if row.in_flight_us is not None:
         # The age of a call that has not returned matters more than those that have.
         return rate, "in flight", _short(row.in_flight_us), "–", ratio
-    return rate, str(row.phase or "–"), _short(row.p50_us), _short(row.p99_us), ratio
+    return rate, row.phase.traits.word if row.phase else "–", _short(row.p50_us), _short(row.p99_us), ratio
 
 
 def _short(us: float | None) -> str:
