@@ -38,7 +38,7 @@ def test_a_signal_before_the_files_does_not_cut_them_off() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         with interrupt.deferred():
             signal.sigtimedwait([], 2 * InterruptHandler.GRACE_S)
-        assert interrupt.stop()
+        assert interrupt.stop_requested()
 
 
 def test_afterwards_a_signal_is_what_it_was() -> None:

@@ -16,7 +16,7 @@ STALLSCOPE_RESULTS=${STALLSCOPE_RESULTS:-stallscope-$SLURM_JOB_ID}
 export STALLSCOPE_RESULTS
 mkdir -p "$STALLSCOPE_RESULTS"
 
-# A node that fails is missing in the matrix and ends the job with an error; the others go on.
+# A node that fails is missing in the matrix and ends the job with an error; the others continue.
 failed=0
 # shellcheck disable=SC2016 # each node puts in its own name
 srun --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --kill-on-bad-exit=0 sh -c '
