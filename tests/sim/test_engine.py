@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stallprobes.catalog import Place, entries
+from stallprobes.catalog import Placement, entries
 from stallprobes.model import (
     GREEN,
     MIB,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def entry(kind: str, context: Context = PRIMARY, **settings: object) -> Probe:
-    return entries()[kind].probe(Place(context), **settings)  # type: ignore[arg-type]
+    return entries()[kind].probe(Placement(context), **settings)  # type: ignore[arg-type]
 
 
 def wait_of(bench: MakeBench, us: type[Helpers], *probes: Probe, **options: object) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stallprobes.catalog import Place, entries, on_null_stream
-from stallprobes.catalog.streams import gated_copy_place
+from stallprobes.catalog import Placement, entries, on_null_stream
+from stallprobes.catalog.streams import gated_copy_placement
 from stallprobes.model import (
     MS,
     PRIMARY,
@@ -99,8 +99,8 @@ def test_an_event_that_has_not_come_is_not_ready(bench: MakeBench, us: type[Help
 
 def test_a_scalar_left_on_a_busy_gpu_is_read_later_and_no_failure(bench: MakeBench) -> None:
     """Two other contexts' kernels of 96 ms: a turn begins while the events of the one before are still to come."""
-    scalar = entries()["scalar-on-device"].probe(Place(SECONDARY))
-    busy = [entries()["long-kernel"].probe(Place(context), name=context.name) for context in (PRIMARY, THIRD)]
+    scalar = entries()["scalar-on-device"].probe(Placement(SECONDARY))
+    busy = [entries()["long-kernel"].probe(Placement(context), name=context.name) for context in (PRIMARY, THIRD)]
     made = bench(scalar, *busy)
     seen = made.run().probes[scalar.name]
     assert made.troubles == []
@@ -131,7 +131,7 @@ def test_a_pageable_copy_behind_a_gate_deadlocks_with_a_launch_until_the_watchdo
 ) -> None:
     def slowest_launch(copy: str, own_stream: bool, watchdog_ns: int) -> float:
         opener = entries()["launch-then-open"].probe()
-        copier = entries()[copy].probe(gated_copy_place(own_stream))
+        copier = entries()[copy].probe(gated_copy_placement(own_stream))
         seen = bench(opener, copier, watchdog_ns=watchdog_ns).run(2_000 * MS)
         return us.at(seen.probes["launch-then-open"], 100)
 
@@ -144,7 +144,7 @@ def test_a_pageable_copy_behind_a_gate_deadlocks_with_a_launch_until_the_watchdo
 def test_a_gate_counts_that_it_opened_by_itself(bench: MakeBench) -> None:
     made = bench(
         entries()["launch-then-open"].probe(),
-        entries()["gated-copy"].probe(gated_copy_place(False)),
+        entries()["gated-copy"].probe(gated_copy_placement(False)),
         watchdog_ns=50 * MS,
     )
     made.run()
@@ -153,7 +153,7 @@ def test_a_gate_counts_that_it_opened_by_itself(bench: MakeBench) -> None:
 
 
 def test_stopping_opens_every_gate(bench: MakeBench) -> None:
-    made = bench(entries()["gated-copy"].probe(gated_copy_place(False)), watchdog_ns=60_000 * MS)
+    made = bench(entries()["gated-copy"].probe(gated_copy_placement(False)), watchdog_ns=60_000 * MS)
     made.run(100 * MS)
     assert made.backend.stop(5.0)
 
@@ -164,5 +164,5 @@ def test_probes_on_one_shared_null_stream_share_it(bench: MakeBench, us: type[He
     victim = entries()["launch"].probe(place)
     other: Probe = entries()["d2h-pinned-large"].probe(place)
     shared = us.p50(bench(victim, other).run().probes["launch"], us.wait)
-    apart = us.p50(bench(entries()["launch"].probe(Place()), other).run().probes["launch"], us.wait)
+    apart = us.p50(bench(entries()["launch"].probe(Placement()), other).run().probes["launch"], us.wait)
     assert shared > 100 * apart

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stallprobes.catalog import Place, entries, on_null_stream, on_shared_stream
-from stallprobes.engine.backend import Unsupported
+from stallprobes.catalog import Placement, entries, on_null_stream, on_shared_stream
+from stallprobes.errors import Unsupported
 from stallprobes.model import MIB, MS, Buffer, Channel, Load, Op, Phase, Probe, Space, Stream, Word
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def waits(bench: MakeBench, us: type[Helpers], *probes: Probe) -> float:
     return us.p50(bench(*probes).run().probes[probes[0].name], us.wait)
 
 
-def entry(kind: str, place: Place | None = None, size: int | None = None) -> Probe:
+def entry(kind: str, place: Placement | None = None, size: int | None = None) -> Probe:
     return entries()[kind].probe(place, size=size)
 
 
@@ -95,7 +95,7 @@ def test_a_pinned_copy_slips_between_the_chunks_of_a_staged_one(bench: MakeBench
 def test_a_staged_copy_keeps_its_stream_and_on_the_null_stream_its_context(bench: MakeBench, us: type[Helpers]) -> None:
     """As measured on an H200: which launch starves, which waits for a copy, which is little disturbed."""
     victim = entries()["launch"]
-    places = {"other": Place(), "X": on_shared_stream(), "NULL": on_null_stream()}
+    places = {"other": Placement(), "X": on_shared_stream(), "NULL": on_null_stream()}
     starved = {("warm", "X", "X"), ("warm", "X", "NULL"), ("warm", "NULL", "NULL")}
     delayed = {("warm", "NULL", "other"): 14_300, ("warm", "NULL", "X"): 14_300}
     for copy in ("warm", "fresh"):

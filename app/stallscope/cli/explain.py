@@ -21,18 +21,18 @@ def command(name: str) -> None:
     """
     from stallprobes.catalog import entries
     from stallprobes.patterns import patterns
-    from stallscope.report import run_text
+    from stallscope.report import catalog_text
 
     out = Output()
     if name in patterns():
-        run_text.explain_pattern(out, patterns()[name])
+        catalog_text.write_pattern(out, patterns()[name])
     elif name in entries():
         used = [
             pattern.name
             for pattern in patterns().values()
             if any(probe.entry == name for variant in pattern.variants for probe in variant.probes)
         ]
-        run_text.explain_entry(out, entries()[name], used)
+        catalog_text.write_entry(out, entries()[name], entries(), used)
     else:
         sentence = diagnostics.unknown_name("pattern or probe", name, [*patterns(), *entries()])
         raise CommandError(ExitCode.USAGE, sentence)

@@ -26,9 +26,9 @@ def command(sim: str | None) -> None:
         return
     from stallprobes.catalog import entries
     from stallprobes.patterns import patterns
-    from stallscope.report import run_text
+    from stallscope.report import catalog_text
 
-    run_text.show_list(out, patterns(), entries(), _profiles())
+    catalog_text.write_list(out, patterns(), entries(), _profiles())
     out.flush()
 
 
