@@ -154,13 +154,8 @@ def _setup(plan: Plan, gpu: str | None, simulation: SimulationOptions, allow_sha
     options.reject_two_gpus(gpu, simulation)
     if simulation.profile is not None:
         return CheckSetup(plan, (), None, session, True)
-    chosen, survey = gpu_choice.choose_gpus(gpu, _gpu_count(plan), allow_shared)
+    chosen, survey = gpu_choice.choose_gpus(gpu, plan.gpus, allow_shared)
     return CheckSetup(plan, chosen, survey, session, False)
-
-
-def _gpu_count(plan: Plan) -> int:
-    probes = [one.probe for one in plan.victims] + [probe for one in plan.aggressor_sets for probe in one.probes]
-    return 2 if any(getattr(r, "device", 0) == 1 for probe in probes for r in probe.program.resources()) else 1
 
 
 def _reject_incomparable(old: Matrix, setup: CheckSetup) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallprobes.errors import NoGpu, UnknownName
 from stallscope.cli import diagnostics, gpu_choice, options
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.signals import InterruptHandler
@@ -57,6 +56,7 @@ class RecordingSetup:
 def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | None) -> RecordingSetup:
     """The setup for these arguments. Raises CommandError for an unknown name or a missing GPU."""
     from stallprobes.engine.backend import Options
+    from stallprobes.errors import NoGpu, UnknownName
     from stallprobes.live.observation import CUDA, SIM, ProbeSet
     from stallprobes.machine import gpus
     from stallprobes.measurement import measure
