@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stallprobes.errors import EngineFailed, UnknownName
 from stallscope.cli import check_results, diagnostics, gpu_choice, options, output_files
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
@@ -137,7 +138,6 @@ class CheckSetup:
 
 
 def _plan(victims: Sequence[str], aggressors: Sequence[str], patterns: Sequence[str], quick: bool) -> Plan:
-    from stallprobes.errors import UnknownName
     from stallprobes.matrix import plan
 
     for option, names in (("--victims", victims), ("--aggressors", aggressors)):
@@ -178,7 +178,6 @@ def _reject_incomparable(old: Matrix, setup: CheckSetup) -> None:
 
 
 def _measure(setup: CheckSetup, seed: int, interrupt: InterruptHandler) -> Matrix:
-    from stallprobes.errors import EngineFailed
     from stallprobes.matrix import runner
 
     with diagnostics.ProgressBar(line_interval_s=_PROGRESS_LINE_S) as bar:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stallprobes.errors import EngineFailed, NoGpu, RecordingError, UnknownName, Unsupported
 from stallscope.cli import diagnostics, gpu_choice, options
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.signals import InterruptHandler
@@ -56,7 +57,6 @@ class RecordingSetup:
 def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | None) -> RecordingSetup:
     """The setup for these arguments. Raises CommandError for an unknown name or a missing GPU."""
     from stallprobes.engine.backend import Options
-    from stallprobes.errors import NoGpu, UnknownName
     from stallprobes.live.observation import CUDA, SIM, ProbeSet
     from stallprobes.machine import gpus
     from stallprobes.measurement import measure
@@ -82,7 +82,6 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
 
 def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> None:
     """Write the recording. Raises CommandError."""
-    from stallprobes.errors import EngineFailed, RecordingError, Unsupported
     from stallprobes.live.capture import capture
 
     uuid = setup.gpus[0].uuid if setup.gpus else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stallprobes.errors import EngineFailed, UnknownName
 from stallscope.cli import diagnostics, gpu_choice, options
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
@@ -77,7 +78,6 @@ def _measure(
     simulation: SimulationOptions,
     interrupt: InterruptHandler,
 ) -> RunResult:
-    from stallprobes.errors import EngineFailed, UnknownName
     from stallprobes.measurement import measure
 
     simulation, names = _split_profile(simulation, names)
@@ -114,7 +114,6 @@ def _measure(
 def _split_profile(simulation: SimulationOptions, names: Sequence[str]) -> tuple[SimulationOptions, tuple[str, ...]]:
     """``--sim NAME`` where NAME is a pattern or probe and no profile: the default profile, and NAME as an argument."""
     from stallprobes.engine.sim import profile
-    from stallprobes.errors import UnknownName
     from stallprobes.measurement import measure
 
     value = simulation.profile
