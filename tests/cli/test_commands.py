@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import jsonschema
 import pytest
 
@@ -98,7 +99,9 @@ def test_help_names_every_command(stallscope_command: Command) -> None:
 
 def test_the_readme_names_every_command_and_no_option_that_is_not_there() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    there = {name: {option for one in command.params for option in one.opts} for name, command in cli.commands.items()}
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    there = {name: {option for one in found.params for option in one.opts} for name, found in commands.items() if found}
     there[""] = {option for one in cli.params for option in one.opts}
     rows = {
         found[1]: set(re.findall(r"--[a-z-]+", found[0]))
@@ -289,7 +292,7 @@ def test_a_missing_package_is_one_sentence_with_its_name(
     path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
     done = stallscope_command("run", "launch", "--sim", "--seconds", "0.5", env={"PYTHONPATH": path})
     assert done.returncode == 4
-    assert f"the Python package {package} is missing: install stallscope again" in done.stderr
+    assert f"the Python package {package} is missing; reinstall stallscope" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
