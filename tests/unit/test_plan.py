@@ -38,6 +38,76 @@ def test_the_usual_check_has_every_family_of_victims_and_aggressors() -> None:
     assert usual.rows[-1].name == HOST
 
 
+DEFAULT_ROWS = [
+    "launch",
+    "d2d",
+    "d2h-pinned",
+    "h2d-pinned",
+    "d2h-pageable",
+    "event",
+    "graph-launch",
+    "launch/shared",
+    "launch/null",
+    "d2d@secondary",
+    "d2h-pinned@secondary",
+    "launch@green",
+    "peer-copy",
+    "host",
+]
+DEFAULT_COLUMNS = [
+    "quiet",
+    "spin",
+    "spin-full",
+    "spin@secondary",
+    "d2h-pageable-warm",
+    "d2h-pageable-warm/null",
+    "d2h-pageable-fresh",
+    "d2h-pinned-large",
+    "h2d-pinned-large",
+    "h2d-pageable-large",
+    "alloc-free",
+    "free-beside-kernel",
+    "host-alloc-free",
+    "host-register",
+    "alloc-async",
+    "module-load",
+    "module-first-launch",
+    "graph-instantiate",
+    "launch-queue-full",
+    "stream-churn",
+    "context-churn",
+    "context-sync",
+    "scalar-readback",
+    "gated-copy/null",
+    "peer-copy-behind-kernel",
+    "nvml-poll",
+]
+QUICK_ROWS = ["launch", "launch/shared", "d2d", "d2h-pinned", "d2d@secondary", "host"]
+QUICK_COLUMNS = [
+    "quiet",
+    "spin",
+    "d2h-pageable-warm",
+    "d2h-pageable-fresh",
+    "d2h-pinned-large",
+    "alloc-free",
+    "free-beside-kernel",
+    "host-alloc-free",
+    "host-register",
+    "alloc-async",
+    "module-load",
+    "stream-churn",
+]
+
+
+@pytest.mark.parametrize(
+    ("quick", "rows", "columns"), [(False, DEFAULT_ROWS, DEFAULT_COLUMNS), (True, QUICK_ROWS, QUICK_COLUMNS)]
+)
+def test_rows_and_columns_of_the_default_check(quick: bool, rows: list[str], columns: list[str]) -> None:
+    found = plan(quick=quick)
+    assert [row.name for row in found.rows] == rows
+    assert [column.name for column in found.columns] == columns
+
+
 def test_quick_is_a_part_of_the_usual_check() -> None:
     quick, usual = plan(quick=True), plan()
     assert {row.name for row in quick.rows} < {row.name for row in usual.rows}
@@ -92,7 +162,7 @@ def test_what_a_usual_check_copies_fits_the_memory_a_session_may_take() -> None:
         (["launch/x"], [], [], 'no stream "x"'),
         (["spin"], [], [], "is an aggressor, not a victim"),
         ([], ["launch"], [], "is a victim, not an aggressor"),
-        (["host"], [], [], "measured in every check"),
+        (["host"], [], [], "every check measures the host control"),
         ([], [], ["secondary"], 'no pattern "secondary"'),
     ],
 )
