@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stallprobes.model import Kind, Needs, Pattern, Role, Variant
-from stallscope.cli.stdout import Output, TableColumn
+from stallscope.report.text import TableColumn, TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.catalog import Cause, Entry, Hardware
@@ -20,7 +20,7 @@ _ROLE_HEADINGS = {
 
 
 def write_list(
-    out: Output,
+    out: TextWriter,
     patterns: Mapping[str, Pattern],
     entries: Mapping[str, Entry],
     profiles: Sequence[tuple[str, str]] = (),
@@ -30,7 +30,7 @@ def write_list(
     width = max((len(name) for name in patterns), default=0) + 2
     for pattern in patterns.values():
         out.paragraph(pattern.title, indent=" " * width, first=f"{pattern.name:<{width}}")
-        out.paragraph(", ".join(variant.name for variant in pattern.variants), indent=" " * width, mark="dim")
+        out.paragraph(", ".join(variant.name for variant in pattern.variants), indent=" " * width, style="dim")
     for role, heading in _ROLE_HEADINGS.items():
         chosen = [entry for entry in entries.values() if entry.role is role]
         if chosen:
@@ -45,7 +45,7 @@ def write_list(
     out.line("Details of a pattern or probe: stallscope explain NAME")
 
 
-def write_pattern(out: Output, pattern: Pattern) -> None:
+def write_pattern(out: TextWriter, pattern: Pattern) -> None:
     """Write what the variants of a pattern share, then each variant with what is its own."""
     out.line(pattern.name, "strong")
     out.paragraph(pattern.title)
@@ -75,7 +75,7 @@ def _own_texts(pattern: Pattern, variant: Variant) -> list[tuple[str, str]]:
     return [(label, text) for label, text in texts if text not in ("", pattern.why, pattern.helps)]
 
 
-def write_entry(out: Output, entry: Entry, entries: Mapping[str, Entry], patterns: Sequence[str]) -> None:
+def write_entry(out: TextWriter, entry: Entry, entries: Mapping[str, Entry], patterns: Sequence[str]) -> None:
     """Write one probe of the catalogue: its effect on the victims in ``entries``, and the ``patterns`` with it."""
     out.line(entry.name, "strong")
     out.paragraph(f"{entry.title} ({entry.role})")
@@ -88,7 +88,7 @@ def write_entry(out: Output, entry: Entry, entries: Mapping[str, Entry], pattern
         out.paragraph(f"What helps: {cause.helps}", indent="  ")
         if cause.uses:
             victims = [one.name for one in entries.values() if one.role is Role.VICTIM and one.uses & cause.uses]
-            out.paragraph(f"Victims: {', '.join(victims)}", indent="  ", mark="dim")
+            out.paragraph(f"Victims: {', '.join(victims)}", indent="  ", style="dim")
     _section(out, "In the default check", ", ".join(place.probe_name(entry.name) for place in entry.check))
     _section(out, "Needs", ", ".join(_needs(entry.needs)))
     _section(out, "Source", entry.source)
@@ -128,7 +128,7 @@ def _needs(needs: Needs) -> list[str]:
     return found
 
 
-def _section(out: Output, title: str, text: str) -> None:
+def _section(out: TextWriter, title: str, text: str) -> None:
     if text:
         out.line()
         out.line(title, "strong")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from stallprobes.model import Channel, Phase, Role
 from stallprobes.units import duration, times
-from stallscope.cli.stdout import Output, TableCell, TableColumn, count
 from stallscope.report.catalog_text import VARIANT_KINDS
+from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count
 
 if TYPE_CHECKING:
     from stallprobes.doctor import Finding
@@ -31,7 +31,7 @@ _SHOWN = (Phase.CALL, Phase.WAIT)
 _IN_FLIGHT_US = 100_000
 
 
-def show_findings(out: Output, findings: Iterable[Finding]) -> None:
+def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
     """The doctor's lines, each with what to do."""
     rows = []
     for finding in findings:
@@ -40,9 +40,9 @@ def show_findings(out: Output, findings: Iterable[Finding]) -> None:
     out.table((TableColumn(""), TableColumn(""), TableColumn("")), rows)
 
 
-def show_run(out: Output, result: RunResult) -> None:
+def show_run(out: TextWriter, result: RunResult) -> None:
     """A run: for each pattern a table, each variant's verdicts, and host beside device time where both are known."""
-    out.paragraph(_headline(result), mark="strong")
+    out.paragraph(_headline(result), style="strong")
     for pattern, group in groupby(result.variants, key=lambda variant: variant.pattern):
         variants = list(group)
         out.line()
@@ -100,7 +100,7 @@ def _rows(variant: VariantResult) -> list[tuple[TableCell | str, ...]]:
                 TableCell(probe.name, mark),
                 TableCell(_where(probe), mark),
                 _state(probe),
-                TableCell(count(probe.calls), mark),
+                TableCell(format_count(probe.calls), mark),
                 *(TableCell(figure, mark) for figure in figures),
                 _worst(variant, probe),
                 TableCell(_in_flight(probe), mark),
@@ -109,7 +109,7 @@ def _rows(variant: VariantResult) -> list[tuple[TableCell | str, ...]]:
     return rows
 
 
-def _stacked(out: Output, variant: VariantResult) -> None:
+def _stacked(out: TextWriter, variant: VariantResult) -> None:
     out.line(f"{variant.variant} ({VARIANT_KINDS[variant.kind]})", "strong")
     if variant.status == "unsupported" or not variant.probes:
         out.line(f"  {variant.status}", "warn")
@@ -117,11 +117,11 @@ def _stacked(out: Output, variant: VariantResult) -> None:
     for probe in variant.probes:
         worst = _worst(variant, probe).text.replace("–", "")
         out.paragraph(
-            f"{probe.name} ({_where(probe)}): {f'{probe.state} {worst}'.rstrip()}, {count(probe.calls)} calls"
+            f"{probe.name} ({_where(probe)}): {f'{probe.state} {worst}'.rstrip()}, {format_count(probe.calls)} calls"
             + (f", in flight {_in_flight(probe)}" if _in_flight(probe) else ""),
             indent="    ",
             first="  ",
-            mark=_MARKS.get(probe.state, "") if probe.role is Role.VICTIM else "dim",
+            style=_MARKS.get(probe.state, "") if probe.role is Role.VICTIM else "dim",
         )
         rows = []
         for phase in _SHOWN:
@@ -133,7 +133,7 @@ def _stacked(out: Output, variant: VariantResult) -> None:
             out.table([TableColumn("")] * 4, rows)
 
 
-def _host_and_device(out: Output, variant: VariantResult) -> None:
+def _host_and_device(out: TextWriter, variant: VariantResult) -> None:
     """For a probe whose ops are timed on the GPU as well: both times of each op, the first call apart."""
     columns = (
         TableColumn("op"),
@@ -165,17 +165,17 @@ def _host_and_device(out: Output, variant: VariantResult) -> None:
         out.table(columns, rows)
 
 
-def _verdicts(out: Output, variant: VariantResult) -> None:
+def _verdicts(out: TextWriter, variant: VariantResult) -> None:
     first = f"{variant.variant}: "
     if variant.status != "ok":
-        out.paragraph(f"{variant.status}: {variant.reason}", indent="  ", first=first, mark="warn")
+        out.paragraph(f"{variant.status}: {variant.reason}", indent="  ", first=first, style="warn")
     hosts = {probe.name for probe in variant.probes if probe.role is Role.HOST}
     for verdict in variant.verdicts:
         # A quiet host control is the rule; its row says so.
         if verdict.probe not in hosts or verdict.kind != "quiet":
             out.paragraph(verdict.sentence, indent="  ", first=first)
     for helps in dict.fromkeys(verdict.helps for verdict in variant.verdicts if verdict.helps):
-        out.paragraph(f"What helps: {helps}", indent="  ", first="  ", mark="dim")
+        out.paragraph(f"What helps: {helps}", indent="  ", first="  ", style="dim")
 
 
 def _in_flight(probe: ProbeResult) -> str:
@@ -201,7 +201,7 @@ def _worst(variant: VariantResult, probe: ProbeResult) -> TableCell:
             now, before = _figures(probe.channels.get(Channel(phase)))[0], _figures(probe.quiet.get(Channel(phase)))[0]
             if now is not None and before:
                 named.append(now / before)
-    return TableCell(times(max(named)) if named else "–", _state(probe).mark)
+    return TableCell(times(max(named)) if named else "–", _state(probe).style)
 
 
 def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:

@@ -10,7 +10,7 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,6 +127,11 @@ def choose(spec: str | None, found: Survey, count: int = 1) -> tuple[Gpu, ...]:
     if not chosen:
         raise NoGpu("CUDA sees no GPU")
     return tuple(dict.fromkeys(chosen))
+
+
+def uuids(chosen: Iterable[Gpu]) -> str | None:
+    """UUIDs of ``chosen`` as a session takes them, separated with commas; None for no GPU."""
+    return ",".join(gpu.cuda_uuid or gpu.uuid for gpu in chosen) or None
 
 
 def others(gpu: Gpu) -> tuple[GpuProcess, ...]:

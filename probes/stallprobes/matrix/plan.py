@@ -54,6 +54,12 @@ class Plan:
         """The sets of aggressors as columns, after the column ``quiet``."""
         return (MatrixColumn(QUIET, "nothing beside it", ()), *(one.column for one in self.aggressor_sets))
 
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs that the plan needs."""
+        probes = [*(one.probe for one in self.victims), *(p for one in self.aggressor_sets for p in one.probes)]
+        return 1 + any(getattr(r, "device", 0) == 1 for probe in probes for r in probe.program.resources())
+
 
 def plan(
     victims: Sequence[str] = (),

@@ -22,7 +22,7 @@ from stallprobes.patterns.naming import ALL, UnknownName, parse_probe, unknown_n
 from stallprobes.verdicts import rules
 from stallprobes.verdicts.rules import Seen, Verdict, judge
 
-__all__ = ["ALL", "PROBES", "ProbeResult", "Progress", "RunResult", "UnknownName", "VariantResult", "run", "selection"]
+__all__ = ["ALL", "PROBES", "ProbeResult", "RunProgress", "RunResult", "UnknownName", "VariantResult", "run", "selection"]
 
 PROBES = "probes"
 
