@@ -34,8 +34,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 from stallprobes.catalog import Placement
 from stallprobes.catalog.kernels import launch_op
 from stallprobes.engine import board as b
-from stallprobes.engine.backend import BackendError, Options, Unsupported
+from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board, Layout, ProbeState
+from stallprobes.errors import BackendError, Unsupported
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import US, Channel, Phase, Probe, Program, Role
 

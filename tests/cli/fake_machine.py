@@ -17,7 +17,7 @@ import every_kind
 import matrices
 import synthetic
 
-from stallprobes.engine.session import EngineFailed
+from stallprobes.errors import EngineFailed
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport

@@ -20,7 +20,8 @@ import pytest
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board, Layout
 from stallprobes.engine.protocol import Ready, Start
-from stallprobes.engine.session import EngineFailed, EngineLost, Session
+from stallprobes.engine.session import Session
+from stallprobes.errors import EngineFailed, EngineLost
 from stallprobes.model import Op, Probe
 
 MakeProbe = Callable[..., Probe]
@@ -168,18 +169,18 @@ def test_a_killed_engine_is_lost_at_once_and_its_figures_are_kept(make_probe: Ma
 
 
 @pytest.mark.parametrize("fn", ["libc:abort", "libc:_exit"])
-def test_an_engine_that_dies_in_a_call_leaves_last_words_or_its_exit_code(make_probe: MakeProbe, fn: str) -> None:
+def test_an_engine_that_dies_in_a_call_leaves_its_stderr_or_its_exit_code(make_probe: MakeProbe, fn: str) -> None:
     with Session([make_probe("a", Op(fn, (3,)))], "host") as session:
         session.set_running(["a"])
         with pytest.raises(EngineLost) as lost:
             session.run_for(600)
         if fn == "libc:abort":
             assert "killed by SIGABRT" in lost.value.sentence
-            assert "Fatal Python error: Aborted" in lost.value.last_words
-            assert session.last_words() == lost.value.last_words
+            assert "Fatal Python error: Aborted" in lost.value.stderr_tail
+            assert session.stderr_tail() == lost.value.stderr_tail
         else:
             assert "exit code 3" in lost.value.sentence
-    assert session.last_words() == lost.value.last_words
+    assert session.stderr_tail() == lost.value.stderr_tail
 
 
 def test_a_stopped_engine_is_killed_in_time(make_probe: MakeProbe, gone: Gone) -> None:

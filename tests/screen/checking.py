@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from matrices import COLUMNS, ROWS, made_up
 
-from stallprobes.engine.backend import EXIT_ENGINE
-from stallprobes.engine.session import EngineFailed
+from stallprobes.errors import EXIT_ENGINE, EngineFailed
 from stallprobes.matrix import plan
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, Status
 from stallprobes.matrix.plan import Plan

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stallprobes.catalog import Placement, entries, on_null_stream, on_shared_stream
-from stallprobes.engine.backend import Unsupported
+from stallprobes.errors import Unsupported
 from stallprobes.model import MIB, MS, Buffer, Channel, Load, Op, Phase, Probe, Space, Stream, Word
 
 if TYPE_CHECKING:

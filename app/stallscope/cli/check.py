@@ -137,8 +137,8 @@ class CheckSetup:
 
 
 def _plan(victims: Sequence[str], aggressors: Sequence[str], patterns: Sequence[str], quick: bool) -> Plan:
+    from stallprobes.errors import UnknownName
     from stallprobes.matrix import plan
-    from stallprobes.patterns.naming import UnknownName
 
     for option, names in (("--victims", victims), ("--aggressors", aggressors)):
         if any(not part.strip() for name in names for part in name.split(",")):
@@ -183,7 +183,7 @@ def _reject_incomparable(old: Matrix, setup: CheckSetup) -> None:
 
 
 def _measure(setup: CheckSetup, seed: int, interrupt: InterruptHandler) -> Matrix:
-    from stallprobes.engine.session import EngineFailed
+    from stallprobes.errors import EngineFailed
     from stallprobes.matrix import runner
 
     with diagnostics.ProgressBar(line_interval_s=_PROGRESS_LINE_S) as bar:

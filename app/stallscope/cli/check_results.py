@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stallprobes.errors import CheckFileError, NotComparable
 from stallscope.cli import diagnostics
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.stdout import Output
@@ -21,7 +22,7 @@ def load_check(path: Path) -> Matrix:
 
     try:
         return check_document.load(path)
-    except check_document.BadCheck as error:
+    except CheckFileError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
 
 
@@ -31,7 +32,7 @@ def compare_checks(old: Matrix, new: Matrix, force: bool) -> Comparison:
 
     try:
         return comparing.compare(old, new, force=force)
-    except comparing.Incomparable as error:
+    except NotComparable as error:
         sentence = f"{str(error).rstrip('.')}; use --force to compare them anyway"
         raise CommandError(ExitCode.USAGE, sentence) from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from stallprobes.errors import NoGpu
 from stallscope.cli import diagnostics
 from stallscope.cli.diagnostics import CommandError, ExitCode
 
@@ -22,7 +23,7 @@ def choose_gpus(spec: str | None, count: int, allow_shared: bool) -> tuple[tuple
     survey = gpus.survey()
     try:
         chosen = gpus.choose(spec, survey, count)
-    except gpus.NoGpu as error:
+    except NoGpu as error:
         raise CommandError(ExitCode.NO_GPU, str(error)) from error
     if not allow_shared:
         confirm_shared(chosen)

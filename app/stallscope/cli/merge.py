@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from stallprobes.errors import CheckFileError
 from stallscope.cli import check_results, options, output_files
 from stallscope.cli.diagnostics import CommandError, ExitCode
 
@@ -34,7 +35,6 @@ def command(
     Example:
       stallscope merge check-*.json.gz --save fleet.json.gz --html fleet.html
     """
-    from stallprobes.matrix import document as check_document
     from stallprobes.matrix import merge
 
     outputs = output_files.OutputFiles(
@@ -43,7 +43,7 @@ def command(
     try:
         # A bare file name could be mistaken for a host name.
         merged = merge.merge([(os.path.join(".", file), check_results.load_check(file)) for file in files], force=force)
-    except check_document.BadCheck as error:
+    except CheckFileError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     hosts = [*check_results.host_sentences(merged.matrix), *merged.notes]
     errors = outputs.write(merged.matrix, hosts=hosts)

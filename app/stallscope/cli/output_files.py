@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stallprobes.errors import CheckFileError, FileNotWritten
 from stallscope.cli.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class OutputFiles:
                 raise CommandError(ExitCode.USAGE, f"{option} needs a file; use --json for stdout")
             try:
                 atomic.ready(path, force=force or (option == PROMETHEUS and _is_prometheus_export(path)))
-            except atomic.NotWritten as error:
+            except FileNotWritten as error:
                 raise CommandError(ExitCode.USAGE, f"{option}: {error}") from error
             real = os.path.realpath(path)
             if real in used:
@@ -51,7 +52,6 @@ class OutputFiles:
         """Write every file, each completely or not at all. Returns a sentence for each file that failed."""
         if not self._paths:
             return []
-        from stallprobes.files import atomic
         from stallprobes.matrix import document as check_document
 
         writers: dict[str, Callable[[Path], None]] = {
@@ -63,7 +63,7 @@ class OutputFiles:
         for option, path in self._paths.items():
             try:
                 writers[option](path)
-            except (atomic.NotWritten, check_document.BadCheck) as error:
+            except (FileNotWritten, CheckFileError) as error:
                 failed.append(f"{option}: {error}")
         return failed
 

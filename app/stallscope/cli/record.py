@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stallprobes.errors import NoGpu, UnknownName
 from stallscope.cli import diagnostics, gpu_choice, options
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.signals import InterruptHandler
@@ -62,7 +63,7 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
 
     try:
         ((name, selected),) = measure.selection([pattern], [variant])
-    except (measure.UnknownName, ValueError) as error:
+    except (UnknownName, ValueError) as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     title = f"{name} · {variant}"
     probe_set = ProbeSet(title, selected.probes, CUDA, pattern=name, variant=variant, watch=selected.expect)
@@ -71,7 +72,7 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
     survey = gpus.survey()
     try:
         found = gpus.choose(gpu, survey, selected.needs.gpus)
-    except gpus.NoGpu as error:
+    except NoGpu as error:
         raise CommandError(ExitCode.NO_GPU, str(error)) from error
     facts = (f"driver {survey.driver_version or 'n/a'}", f"CUDA {survey.driver.cuda_version_text}")
     more = tuple(one.label for one in found[1:])
@@ -81,10 +82,8 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
 
 def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> None:
     """Write the recording. Raises CommandError."""
-    from stallprobes.engine.backend import Unsupported
-    from stallprobes.engine.session import EngineFailed
+    from stallprobes.errors import EngineFailed, RecordingError, Unsupported
     from stallprobes.live.capture import capture
-    from stallprobes.live.recording import RecordingError
 
     uuid = setup.gpus[0].uuid if setup.gpus else None
     try:

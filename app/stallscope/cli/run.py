@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stallprobes.errors import UnknownName
 from stallscope.cli import diagnostics, gpu_choice, options
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
@@ -77,7 +78,7 @@ def _measure(
     simulation: SimulationOptions,
     interrupt: InterruptHandler,
 ) -> RunResult:
-    from stallprobes.engine.session import EngineFailed
+    from stallprobes.errors import EngineFailed
     from stallprobes.measurement import measure
 
     simulation, names = _split_profile(simulation, names)
@@ -86,7 +87,7 @@ def _measure(
         raise click.UsageError("Missing argument 'NAME...'.")
     try:
         selection = measure.selection(names, variants)
-    except measure.UnknownName as error:
+    except UnknownName as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     options.reject_two_gpus(gpu, simulation)
     survey: Survey | None = None
@@ -121,7 +122,7 @@ def _split_profile(simulation: SimulationOptions, names: Sequence[str]) -> tuple
         return simulation, tuple(names)
     try:
         measure.selection((value,))
-    except measure.UnknownName:
+    except UnknownName:
         return simulation, tuple(names)
     return replace(simulation, profile=options.DEFAULT_PROFILE), (value, *names)
 

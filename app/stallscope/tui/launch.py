@@ -56,7 +56,8 @@ def live(gpu: str | None, simulated: Options, allow_shared: bool, record: Path |
 
 
 def _recorder(path: Path) -> Recorder:
-    from stallprobes.live.recording import Recorder, RecordingError
+    from stallprobes.errors import RecordingError
+    from stallprobes.live.recording import Recorder
 
     try:
         return Recorder(path)
@@ -67,7 +68,8 @@ def _recorder(path: Path) -> Recorder:
 def replay(file: Path, ascii_only: bool) -> int:
     """The monitor on a recording; the exit code. Raises CommandError."""
     known = _prepared(ascii_only)
-    from stallprobes.live.recording import Recording, RecordingError
+    from stallprobes.errors import RecordingError
+    from stallprobes.live.recording import Recording
     from stallscope.tui.sources.replay import Replay
 
     try:

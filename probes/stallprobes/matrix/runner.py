@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
-from stallprobes.engine.backend import EXIT_NO_GPU, EXIT_USAGE, MS, Options, Unsupported
-from stallprobes.engine.session import EngineFailed
+from stallprobes.engine.backend import MS, Options
+from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, Unsupported
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.matrix import schedule
 from stallprobes.matrix.accumulator import CellAccumulator, Window, quiet_cell

@@ -11,18 +11,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stallprobes.catalog import entries
-from stallprobes.engine.backend import EXIT_NO_GPU, EXIT_USAGE, Options, Unsupported
+from stallprobes.engine.backend import Options
 from stallprobes.engine.board import ProbeSnapshot, Snapshot
-from stallprobes.engine.session import EngineFailed, Session
+from stallprobes.engine.session import Session
+from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, UnknownName, Unsupported
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine import fingerprint, gpus
 from stallprobes.model import Channel, Kind, Needs, Probe, Role, Variant, op_name
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import ALL, UnknownName, parse_probe, unknown_name_message
+from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
 from stallprobes.verdicts import rules
 from stallprobes.verdicts.rules import Seen, Verdict, judge
 
-__all__ = ["ALL", "PROBES", "ProbeResult", "RunProgress", "RunResult", "UnknownName", "VariantResult", "run", "selection"]
+__all__ = [
+    "ALL",
+    "PROBES",
+    "ProbeResult",
+    "RunProgress",
+    "RunResult",
+    "UnknownName",
+    "VariantResult",
+    "run",
+    "selection",
+]
 
 PROBES = "probes"
 
