@@ -97,7 +97,7 @@ def test_help_names_every_command(stallscope_command: Command) -> None:
 
 
 def test_the_readme_names_every_command_and_no_option_that_is_not_there() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    readme = (Path(__file__).parents[2] / "app" / "README.md").read_text(encoding="utf-8")
     there = {name: {option for one in command.params for option in one.opts} for name, command in cli.commands.items()}
     there[""] = {option for one in cli.params for option in one.opts}
     rows = {
