@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import jsonschema
 import pytest
 from cli.conftest import command, environment
@@ -98,7 +99,9 @@ def test_help_names_every_command(stallscope_command: Command) -> None:
 
 def test_the_readme_names_every_command_and_no_option_that_is_not_there() -> None:
     readme = (Path(__file__).parents[2] / "app" / "README.md").read_text(encoding="utf-8")
-    there = {name: {option for one in command.params for option in one.opts} for name, command in cli.commands.items()}
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    there = {name: {option for one in found.params for option in one.opts} for name, found in commands.items() if found}
     there[""] = {option for one in cli.params for option in one.opts}
     rows = {
         found[1]: set(re.findall(r"--[a-z-]+", found[0]))

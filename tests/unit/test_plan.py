@@ -133,7 +133,7 @@ def test_all_stands_for_the_usual_ones_also_in_a_quick_check() -> None:
 
 @pytest.mark.parametrize("name", list(patterns()))
 def test_a_pattern_gives_its_victims_and_its_sets_of_aggressors(name: str) -> None:
-    chosen = plan(chosen=[name])
+    chosen = plan(pattern_names=[name])
     entries_there = {probe.entry for one in chosen.aggressor_sets for probe in one.probes}
     wanted = {
         probe.entry for variant in patterns()[name].variants for probe in variant.probes if probe.role is Role.AGGRESSOR
@@ -143,7 +143,7 @@ def test_a_pattern_gives_its_victims_and_its_sets_of_aggressors(name: str) -> No
 
 
 def test_what_a_usual_check_copies_fits_the_memory_a_session_may_take() -> None:
-    for chosen in (plan(), *(plan(chosen=[name]) for name in patterns())):
+    for chosen in (plan(), *(plan(pattern_names=[name]) for name in patterns())):
         probes = [v.probe for v in chosen.victims] + [p for one in chosen.aggressor_sets for p in one.probes]
         total = sum(
             resource.nbytes
