@@ -159,6 +159,21 @@ def test_a_pattern_is_explained_with_why_what_helps_and_who_reported_it(stallsco
     assert all(f"  {variant.name} (" in text for variant in patterns()["default-stream-gate"].variants)
 
 
+@pytest.mark.parametrize("name", list(patterns()))
+def test_an_explanation_says_nothing_twice(name: str) -> None:
+    from click.testing import CliRunner
+
+    text = " ".join(CliRunner().invoke(cli, ["explain", name], catch_exceptions=False).output.split())
+    pattern = patterns()[name]
+    reasons = {variant.why for variant in pattern.variants} | {pattern.why, pattern.helps}
+    assert all(text.count(reason) == 1 for reason in reasons if reason)
+
+
+def test_explain_launch_says_what_the_period_does_to_the_figure(stallscope_command: Command) -> None:
+    text = " ".join(stallscope_command("explain", "launch").stdout.split())
+    assert "2 to 3 µs with 20 µs between calls, and 3 to 6 µs at 1 kHz" in text
+
+
 @pytest.mark.parametrize("width", ["40", "80", "200"])
 def test_lines_keep_within_the_width(stallscope_command: Command, width: str) -> None:
     text = stallscope_command("explain", "pageable-d2h-vs-launch", env={"COLUMNS": width}).stdout
