@@ -15,18 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import every_kind
 import jsonschema
-import matrices
 import pytest
-from cli.conftest import command, environment
 
+from factories import matrices, matrix_examples
+from factories.command_line import command, environment
 from stallprobes.files import schemas
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix
 
 if TYPE_CHECKING:
-    from cli.conftest import Command
+    from factories.command_line import Command
 
 ON_H200: Mapping[str, object] = {**matrices.FINGERPRINT, "gpu": "NVIDIA H200"}
 
@@ -175,7 +174,7 @@ def test_another_gpu_is_refused_unless_forced(stallscope_command: Command, tmp_p
 
 
 def test_a_real_gpu_is_not_compared_with_a_simulated_one(stallscope_command: Command, tmp_path: Path) -> None:
-    old = saved(tmp_path / "old.json", every_kind.whole())
+    old = saved(tmp_path / "old.json", matrix_examples.largest())
     done = stallscope_command("check", "--compare", old, mode="never")
     assert (done.returncode, done.stdout) == (2, "")
     assert "simulated" in done.stderr

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import click
 import jsonschema
 import pytest
-from cli.conftest import command, environment
 
+from factories.command_line import command, environment
 from stallprobes import doctor
 from stallprobes.catalog import entries
 from stallprobes.files import schemas
@@ -26,7 +26,7 @@ from stallscope.cli.main import cli
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cli.conftest import Command
+    from factories.command_line import Command
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 

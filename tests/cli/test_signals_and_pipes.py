@@ -10,7 +10,8 @@ import subprocess
 import time
 
 import pytest
-from cli.conftest import command, environment
+
+from factories.command_line import command, environment
 
 RUN = ("run", "secondary-context-d2d")
 
