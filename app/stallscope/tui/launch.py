@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallscope.cli import diagnostics
-from stallscope.cli.diagnostics import Exit, Problem
-from stallscope.cli.stdout import speaks_utf8
+from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.report.text import speaks_utf8
 from stallscope.tui import settings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def run_live(gpu: str | None, simulated: Options, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
     """Run the monitor with an engine and return the exit code.
 
-    ``simulated.profile`` is the profile of the simulated GPU, None for a real one. Raises Problem.
+    ``simulated.profile`` is the profile of the simulated GPU, None for a real one. Raises CommandError.
     """
     known = _load_settings(ascii_only)
     recorder = None if record is None else _open_recorder(record)
@@ -51,43 +51,45 @@ def run_live(gpu: str | None, simulated: Options, allow_shared: bool, record: Pa
             spare.close()
     if recorder is not None:
         recorder.close()
-        diagnostics.say(recorder.problem or f"recorded to {recorder.path}")
+        diagnostics.print_message(recorder.problem or f"recorded to {recorder.path}")
     return code
 
 
 def run_replay(file: Path, ascii_only: bool) -> int:
-    """Run the monitor with a recording and return the exit code. Raises Problem."""
+    """Run the monitor with a recording and return the exit code. Raises CommandError."""
     known = _load_settings(ascii_only)
-    from stallprobes.live.recording import Recording, RecordingError
+    from stallprobes.errors import RecordingError
+    from stallprobes.live.recording import Recording
     from stallscope.tui.sources.replay import ReplaySource
 
     try:
         recording = Recording(file)
     except RecordingError as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
     code = _run(lambda: ReplaySource(recording), known, None)
     if recording.cut_off:
-        diagnostics.say(f"{file} is truncated; everything before the end was shown")
+        diagnostics.print_message(f"{file} is truncated; everything before the end was shown")
     return code
 
 
 def _open_recorder(path: Path) -> Recorder:
-    from stallprobes.live.recording import Recorder, RecordingError
+    from stallprobes.errors import RecordingError
+    from stallprobes.live.recording import Recorder
 
     try:
         return Recorder(path)
     except RecordingError as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
 
 
 def _load_settings(ascii_only: bool) -> settings.Settings:
-    why = diagnostics.why_no_screen()
+    why = diagnostics.screen_obstacle()
     if why is not None:
-        raise Problem(Exit.USAGE, why)
+        raise CommandError(ExitCode.USAGE, why)
     try:
         known = settings.load()
     except settings.SettingsError as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
     return settings.with_ascii(known, ascii_only or known.ascii or not speaks_utf8())
 
 
@@ -102,5 +104,5 @@ def _run(
     finally:
         app.close()
     if app.failure is not None:
-        diagnostics.say(app.failure)
+        diagnostics.print_message(app.failure)
     return app.return_code or 0

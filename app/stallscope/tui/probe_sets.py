@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stallprobes.catalog import Place, entries
+from stallprobes.catalog import Placement, entries
 from stallprobes.live.observation import GpuName, ProbeSet
 from stallprobes.model import KIB, MIB, PRIMARY, SECONDARY, Buffer, Context, Kind, Pattern, Probe, Role, Stream, Variant
 from stallprobes.patterns import patterns
@@ -19,7 +19,7 @@ def default_probes() -> tuple[Probe, ...]:
     known = entries()
     return (
         known["launch"].probe(),
-        known["d2d"].probe(Place(SECONDARY), name="d2d-secondary"),
+        known["d2d"].probe(Placement(SECONDARY), name="d2d-secondary"),
         known["d2h-pinned"].probe(),
         known["host"].probe(),
         known["spin"].probe(),
@@ -58,7 +58,7 @@ def with_probe(base: ProbeSet, entry: str, context: Context = PRIMARY) -> ProbeS
     taken = {probe.name for probe in base.probes}
     stem = entry + _CONTEXT_SUFFIXES.get(context, f"-{context.name}")
     name = next(n for n in (stem, *(f"{stem}-{i}" for i in range(2, 99))) if n not in taken)
-    probe = entries()[entry].probe(Place(context), name=name)
+    probe = entries()[entry].probe(Placement(context), name=name)
     return replace(base, title="selected probes", probes=(*base.probes, probe), pattern="", variant="", expect="")
 
 
@@ -79,7 +79,7 @@ def with_size(base: ProbeSet, name: str, size: int) -> ProbeSet | None:
     if probe is None or old is None or probe.program.context is None:
         return None
     stream = next((r for r in probe.program.resources() if isinstance(r, Stream)), None)
-    for place in (Place(probe.program.context), Place(probe.program.context, stream)):
+    for place in (Placement(probe.program.context), Placement(probe.program.context, stream)):
         entry = entries()[probe.entry]
         # A variant may have changed the program: then the catalog cannot make it with another size.
         if entry.probe(place, size=old, name=name).program == probe.program:

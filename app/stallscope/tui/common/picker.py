@@ -76,6 +76,7 @@ def _details(first: str, second: str) -> Text:
     if first == "probe":
         entry = entries()[second.partition("@")[0]]
         section(text, entry.title, entry.what)
+        section(text, "Note", entry.note)
         for cause in entry.causes:
             section(text, "Effect on victims", f"{cause.why} Remedy: {cause.helps}")
         section(text, "Source", entry.source)
@@ -85,7 +86,7 @@ def _details(first: str, second: str) -> Text:
     text.append(f"{pattern.title}\n\n", "bold")
     section(text, f"{variant.name} ({_KINDS[variant.kind]})", variant.title)
     section(text, "Expected", variant.expect)
-    section(text, "Why", variant.why)
+    section(text, "Why", variant.why or pattern.why)
     section(text, "Remedy", variant.helps or pattern.helps)
     section(text, "Reported by", pattern.reported)
     text.append("enter loads it: the baseline is measured, then the aggressors start.", "italic")

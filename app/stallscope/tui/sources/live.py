@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from stallprobes.engine.backend import EXIT_NO_GPU, EXIT_USAGE, Options, Unsupported
+from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
-from stallprobes.engine.session import EngineFailed, Session
+from stallprobes.engine.session import Session
+from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoGpu, Unsupported
 from stallprobes.live.observation import (
     CUDA,
     LOST,
@@ -265,7 +266,7 @@ class LiveSource:
         self._survey = self._make_survey()
         try:
             self._selected = gpus.choose(gpu, self._survey, probe_sets.gpus_needed(base))
-        except gpus.NoGpu as error:
+        except NoGpu as error:
             if gpu is not None:
                 self.fatal = (EXIT_NO_GPU, str(error))
                 return
@@ -292,7 +293,7 @@ class LiveSource:
             needed = probe_sets.gpus_needed(probe_set)
             try:
                 self._selected = gpus.choose(",".join(one.uuid for one in self._selected) or None, self._survey, needed)
-            except gpus.NoGpu as error:
+            except NoGpu as error:
                 self._set_status(REFUSED, str(error))
                 return
             probe_set = replace(probe_set, gpus=tuple(GpuName.of_label(one.label) for one in self._selected[:needed]))
