@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from stallprobes.engine.backend import Options, Plant
+from stallprobes.engine.backend import InjectedStall, Options
 from stallprobes.matrix import runner
 from stallprobes.matrix.compare import Change, Comparison, compare
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
@@ -29,9 +29,9 @@ class Place:
     p99_ns: float
 
     @property
-    def plant(self) -> Plant:
+    def plant(self) -> InjectedStall:
         """A stall that makes 1 call in 20 last ``TIMES`` the p99, which then is the p99."""
-        return Plant(f"victim {self.row}", f"aggressor {self.column}", self.phase, round(TIMES * self.p99_ns))
+        return InjectedStall(f"victim {self.row}", f"aggressor {self.column}", self.phase, round(TIMES * self.p99_ns))
 
 
 def places(matrix: Matrix) -> list[Place]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from stallprobes.engine.backend import Options, Trouble
+from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.board import PERIOD_NS, RUN, Board, Layout, ProbeSnapshot, Snapshot
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.model import PRIMARY, Channel, Context, Op, Phase, Probe, Program, Role
@@ -25,7 +25,7 @@ class Bench:
         self.backend = SimBackend()
         self.info = self.backend.prepare(self.probes, self.board, options)
         self.backend.start()
-        self.troubles: list[Trouble] = []
+        self.probe_failures: list[ProbeFailure] = []
 
     def switch(self, on: bool, names: Iterable[str] | None = None) -> None:
         for name in names if names is not None else [probe.name for probe in self.probes]:
@@ -36,7 +36,7 @@ class Bench:
 
     def advance(self, ns: int) -> None:
         self.backend.advance(ns)
-        self.troubles += self.backend.poll()
+        self.probe_failures += self.backend.poll()
 
     def window(self, ns: int) -> Snapshot:
         """What happens in the next ``ns``."""

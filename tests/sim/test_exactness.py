@@ -157,7 +157,7 @@ def test_a_wrong_code_stops_the_probe_alone(bench: MakeBench) -> None:
     )  # fmt: skip
     made = bench(bad, entries()["launch"].probe())
     seen = made.run(200 * MS)
-    assert [trouble.sentence for trouble in made.troubles] == [
+    assert [failure.sentence for failure in made.probe_failures] == [
         "bad: cuMemFree (free) returned 1 (CUDA_ERROR_INVALID_VALUE)"
     ]
     assert seen.probes["launch"].iterations == 200

@@ -182,9 +182,9 @@ def test_recorded_checks_merge_as_before() -> None:
     assert [
         [one.host, one.row, one.column, str(one.channel.phase), one.q, six_digits(one.ratio)] for one in found.outliers
     ] == wanted["outliers"]
-    assert {
-        f"{row} beside {column}": stored(cell) for (row, column), cell in found.matrix.cells.items()
-    } == wanted["cells"]
+    assert {f"{row} beside {column}": stored(cell) for (row, column), cell in found.matrix.cells.items()} == wanted[
+        "cells"
+    ]
 
 
 @pytest.mark.parametrize("name", RECORDINGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from stallprobes.engine.backend import Options, Plant, Trouble, on_behalf_of
+from stallprobes.engine.backend import InjectedStall, Options, ProbeFailure, failed_op, on_behalf_of
 from stallprobes.engine.board import CLOCK_NS, ERROR_CODE, ERROR_OP, STATE, Board, ProbeState
 from stallprobes.engine.sim.clock import EPOCH_NS, NEVER
 from stallprobes.engine.sim.device import World, us
@@ -14,7 +14,7 @@ from stallprobes.engine.sim.machine import SimMachine
 from stallprobes.engine.sim.profile import ProfileError, load
 from stallprobes.engine.sim.simulated_thread import Planted, SimulatedThread
 from stallprobes.errors import EXIT_USAGE, BackendError
-from stallprobes.model import Channel, Op, Probe, op_name
+from stallprobes.model import Channel, Probe, op_name
 
 _STEP_NS = 5_000_000
 
@@ -70,7 +70,7 @@ class SimBackend:
             "contexts": self._machine.contexts,
         }
 
-    def _sow(self, plant: Plant, board: Board) -> None:
+    def _sow(self, plant: InjectedStall, board: Board) -> None:
         for thread in self._threads:
             if thread.probe.name == plant.victim and any(
                 plant.aggressor == other.probe.name for other in self._threads
@@ -87,16 +87,16 @@ class SimBackend:
             world.clock.run(until=thread.settled)
         self._show()
 
-    def poll(self) -> list[Trouble]:
+    def poll(self) -> list[ProbeFailure]:
         """Proofs to the board; the probes that stopped since the last call."""
         self._show()
         found = []
         for thread in self._threads:
             if thread.words[STATE] == ProbeState.ERROR and thread.probe.name not in self._reported:
                 self._reported.add(thread.probe.name)
-                op = _failed(thread.probe, thread.words[ERROR_OP])
+                op = failed_op(thread.probe.program, thread.words[ERROR_OP])
                 code = thread.words[ERROR_CODE]
-                found.append(Trouble(thread.probe.name, op_name(op), code, TEXTS.get(code, "0 was expected")))
+                found.append(ProbeFailure(thread.probe.name, op_name(op), code, TEXTS.get(code, "0 was expected")))
         return found
 
     def advance(self, ns: int) -> None:
@@ -145,11 +145,6 @@ class SimBackend:
         if self._world is None:
             raise RuntimeError("prepare comes first")
         return self._world
-
-
-def _failed(probe: Probe, number: int) -> Op:
-    """The op that ERROR_OP means: counted from 1 in ``ops``, from -1 down in ``setup``."""
-    return probe.program.ops[number - 1] if number > 0 else probe.program.setup[-number - 1]
 
 
 def create() -> SimBackend:
