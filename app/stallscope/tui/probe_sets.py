@@ -6,12 +6,27 @@ from dataclasses import replace
 
 from stallprobes.catalog import Placement, entries
 from stallprobes.live.observation import GpuName, ProbeSet
-from stallprobes.model import KIB, MIB, PRIMARY, SECONDARY, Buffer, Context, Kind, Pattern, Probe, Role, Stream, Variant
+from stallprobes.model import (
+    KIB,
+    MIB,
+    MS,
+    PRIMARY,
+    SECONDARY,
+    Buffer,
+    Context,
+    Kind,
+    Pattern,
+    Probe,
+    Role,
+    Stream,
+    Variant,
+)
 from stallprobes.patterns import patterns
 
 _CONTEXT_SUFFIXES = {PRIMARY: "", SECONDARY: "-secondary"}
 MOST_PROBES = 16
 SMALLEST_SIZE, LARGEST_SIZE = 4 * KIB, 256 * MIB
+SHORTEST_PERIOD_NS, LONGEST_PERIOD_NS = 50_000, 1_000 * MS
 
 
 def default_probes() -> tuple[Probe, ...]:
@@ -88,6 +103,29 @@ def with_size(base: ProbeSet, name: str, size: int) -> ProbeSet | None:
     return None
 
 
+def with_scaled_size(base: ProbeSet, name: str, factor: float) -> tuple[ProbeSet, int]:
+    """``base`` with the copy size of the probe ``name`` multiplied by ``factor``, and the new size in bytes.
+
+    Raises ValueError, with a sentence for the user, where that is not possible.
+    """
+    probe = base.probe(name)
+    old = None if probe is None else size_of(probe)
+    if old is None:
+        raise ValueError("This probe has no copy size.")
+    size = int(min(max(old * factor, SMALLEST_SIZE), LARGEST_SIZE))
+    new = with_size(base, name, size)
+    if new is None:
+        raise ValueError("The copy size of this probe is fixed.")
+    if size == old:
+        raise ValueError(f"The copy size can be {SMALLEST_SIZE // KIB} KiB to {LARGEST_SIZE // MIB} MiB.")
+    return new, size
+
+
+def scaled_period_ns(period_ns: int, factor: float) -> int:
+    """A victim's period multiplied by ``factor``, within the limits of the screen."""
+    return round(min(max(period_ns * factor, SHORTEST_PERIOD_NS), LONGEST_PERIOD_NS))
+
+
 def gpus_needed(probe_set: ProbeSet) -> int:
     """The number of GPUs that the probes or the variant need. Recorded probes have no resources."""
     devices = [getattr(r, "device", 0) for probe in probe_set.probes for r in probe.program.resources()]
@@ -117,3 +155,9 @@ def simulated_gpus(model: str, count: int) -> tuple[GpuName, ...]:
 def aggressors(probe_set: ProbeSet) -> tuple[str, ...]:
     """The names of the aggressors."""
     return tuple(probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR)
+
+
+def first_victim(probe_set: ProbeSet) -> str | None:
+    """The name of the first victim; of the first probe in patterns without one, which are about the aggressor."""
+    victims = [probe.name for probe in probe_set.probes if probe.role is Role.VICTIM]
+    return next(iter(victims or [probe.name for probe in probe_set.probes]), None)

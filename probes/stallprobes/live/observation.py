@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from stallprobes.engine.backend import Trouble
+from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import Snapshot
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import Probe
@@ -95,6 +95,6 @@ class Observation:
     engine: EngineStatus
     snapshot: Snapshot | None = None
     telemetry: TelemetrySnapshot | None = None
-    troubles: tuple[Trouble, ...] = ()
+    probe_failures: tuple[ProbeFailure, ...] = ()
     waiting: frozenset[str] = frozenset()
     other_processes: tuple[str, ...] = ()

@@ -20,14 +20,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from stallprobes.engine.backend import Trouble
+from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import EngineState, InFlight, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
 from stallprobes.errors import RecordingError
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.live.analyzer import Quiet
 from stallprobes.live.observation import EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine.gpus import GpuProcess
-from stallprobes.machine.telemetry import Reading, TelemetrySnapshot
+from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role, Word
 
 FORMAT = "stallscope.recording"
@@ -334,8 +334,8 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
         out["held"] = sorted(observation.waiting)
     if observation.other_processes:
         out["others"] = observation.other_processes
-    if observation.troubles:
-        out["troubles"] = [[t.probe, t.op, t.code, t.text, t.fatal] for t in observation.troubles]
+    if observation.probe_failures:
+        out["troubles"] = [[t.probe, t.op, t.code, t.text, t.fatal] for t in observation.probe_failures]
     if observation.telemetry is not None:
         out["nvml"] = _telemetry_out(observation.telemetry)
     if observation.snapshot is not None:
@@ -350,7 +350,7 @@ def _observation_in(known: Mapping[str, Any], probe_set: ProbeSet, before: Snaps
         engine=EngineStatus(*known["e"]),
         snapshot=_snapshot_in(known["s"], before) if "s" in known else None,
         telemetry=_telemetry_in(known["nvml"]) if "nvml" in known else None,
-        troubles=tuple(Trouble(*trouble) for trouble in known.get("troubles", ())),
+        probe_failures=tuple(ProbeFailure(*failure) for failure in known.get("troubles", ())),
         waiting=frozenset(known.get("held", ())),
         other_processes=tuple(known.get("others", ())),
     )
@@ -379,7 +379,7 @@ def _telemetry_in(known: Mapping[str, Any]) -> TelemetrySnapshot:
             value = tuple(GpuProcess(*process) for process in value)
         elif isinstance(value, list):
             value = tuple(value)
-        readings[name] = Reading(value, at_ns, why)
+        readings[name] = TelemetryReading(value, at_ns, why)
     return TelemetrySnapshot(known["uuid"], known["at"], known["state"], known["why"], MappingProxyType(readings))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -184,6 +186,16 @@ class ActionScreen(Screen[bool]):
         from stallscope.tui.common.help import Help
 
         self.app.push_screen(Help(self.actions, self.settings.keys, self.HELP_SECTIONS, self.more_keys))
+
+    def action_screenshot(self) -> None:
+        """Save the screen as an SVG file."""
+        name = time.strftime("stallscope-%Y%m%d-%H%M%S.svg")
+        try:
+            self.app.save_screenshot(name, path=os.getcwd())
+        except OSError as error:
+            self.notify(f"Cannot write {name}: {error.strerror}", severity="error")
+        else:
+            self.notify(f"Saved {name}")
 
     def action_quit(self) -> None:
         """End the program."""

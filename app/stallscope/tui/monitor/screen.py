@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import ClassVar
 
@@ -14,7 +13,7 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import READY, Observation, ProbeSet
 from stallprobes.live.recording import Recorder
 from stallprobes.live.view_model import MonitorView, report_text
-from stallprobes.model import KIB, MIB, MS, PRIMARY, SECONDARY, Role
+from stallprobes.model import KIB, MS, PRIMARY, SECONDARY, Role
 from stallprobes.patterns import patterns
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
@@ -30,7 +29,6 @@ from stallscope.tui.monitor.stall_trigger import StallTrigger
 from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.sources.replay import ReplaySource
 
-SHORTEST_PERIOD_NS, LONGEST_PERIOD_NS = 50_000, 1_000 * MS
 SEEK_S = 5.0
 
 
@@ -126,9 +124,7 @@ class Monitor(ActionScreen):
         self.query_one(ProbeTable).probe_set = probe_set
         self.rearrange()
         if self.focus_name not in self.keys_of_probes:
-            victims = [probe.name for probe in probe_set.probes if probe.role is Role.VICTIM]
-            # Some patterns have no victim: they are about the aggressor's own calls.
-            self.focus_name = next(iter(victims or self.keys_of_probes), None)
+            self.focus_name = probe_sets.first_victim(probe_set)
         return Analyzer(
             probe_set,
             quiet_s=self.settings.quiet_seconds,
@@ -297,9 +293,8 @@ class Monitor(ActionScreen):
             self._load_variant(first, second)
             return
         entry, _, context = second.partition("@")
-        known = {"primary": PRIMARY, "secondary": SECONDARY}
         try:
-            new = probe_sets.with_probe(probe_set, entry, known[context])
+            new = probe_sets.with_probe(probe_set, entry, SECONDARY if context == "secondary" else PRIMARY)
         except ValueError as error:
             self.notify(str(error), severity="warning")
             return
@@ -340,7 +335,7 @@ class Monitor(ActionScreen):
         if row.role is Role.AGGRESSOR or row.period_ns <= 0:
             self.notify("Only victims have a call rate.", severity="warning")
             return
-        period = round(min(max(row.period_ns * factor, SHORTEST_PERIOD_NS), LONGEST_PERIOD_NS))
+        period = probe_sets.scaled_period_ns(row.period_ns, factor)
         self.live.set_period(row.name, period)
         if self.analyzer is not None:
             # Caches and clocks depend on the call rate, so the baseline does too.
@@ -356,24 +351,16 @@ class Monitor(ActionScreen):
         self._scale_size(0.25)
 
     def _scale_size(self, factor: float) -> None:
-        live, probe_set = self.live, self.probe_set
-        probe = probe_set.probe(self.focus_name or "") if probe_set is not None else None
-        if live is None or probe_set is None or probe is None:
+        live, probe_set, name = self.live, self.probe_set, self.focus_name
+        if live is None or probe_set is None or name is None:
             return
-        old = probe_sets.size_of(probe)
-        if old is None:
-            self.notify("This probe has no copy size.", severity="warning")
+        try:
+            new, size = probe_sets.with_scaled_size(probe_set, name, factor)
+        except ValueError as error:
+            self.notify(str(error), severity="warning")
             return
-        least, most = probe_sets.SMALLEST_SIZE, probe_sets.LARGEST_SIZE
-        size = int(min(max(old * factor, least), most))
-        new = probe_sets.with_size(probe_set, probe.name, size)
-        if new is None:
-            self.notify("The copy size of this probe is fixed.", severity="warning")
-        elif size == old:
-            self.notify(f"The copy size can be {least // KIB} KiB to {most // MIB} MiB.", severity="warning")
-        else:
-            live.load(new, {one.name: live.is_on(one.name) for one in probe_set.probes})
-            self.notify(f"{probe.title}: {size // KIB} KiB. The engine restarts.")
+        live.load(new, {one.name: live.is_on(one.name) for one in probe_set.probes})
+        self.notify(f"{name}: {size // KIB} KiB. The engine restarts.")
 
     # View, engine and reports.
 
@@ -457,16 +444,6 @@ class Monitor(ActionScreen):
         if self.monitor_view is not None and self.last is not None:
             self.app.copy_to_clipboard(report_text(self.monitor_view, status.report_head(self.last)))
             self.notify("Report sent to the terminal's clipboard (OSC 52).")
-
-    def action_screenshot(self) -> None:
-        """Save the screen as an SVG file."""
-        name = time.strftime("stallscope-%Y%m%d-%H%M%S.svg")
-        try:
-            self.app.save_screenshot(name, path=os.getcwd())
-        except OSError as error:
-            self.notify(f"Cannot write {name}: {error.strerror}", severity="error")
-        else:
-            self.notify(f"Saved {name}")
 
 
 SCREEN = Monitor

@@ -133,7 +133,7 @@ class LiveSource:
             engine=EngineStatus(state, age, sentence),
             snapshot=snapshot,
             telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
-            troubles=() if session is None else session.troubles(),
+            probe_failures=() if session is None else session.probe_failures(),
             waiting=self._waiting,
             other_processes=self._other_processes(session),
         )
