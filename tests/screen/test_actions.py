@@ -15,7 +15,7 @@ from textual.widgets import OptionList
 from factories.recordings import probe_set_of
 from stallprobes.engine.backend import Options
 from stallprobes.live.capture import capture
-from stallprobes.live.observation import READY, STARTING
+from stallprobes.live.observation import EngineCondition
 from stallprobes.live.recording import Recording
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -123,7 +123,7 @@ async def test_the_worst_victim_is_found() -> None:
 
 async def test_an_aggressor_waits_until_quiet_is_measured() -> None:
     async with live(Settings(quiet_seconds=2.0), wait=False) as pilot:
-        await until(pilot, lambda: monitor(pilot).last and monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last and monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
         await pilot.press("1")
         await until(pilot, lambda: monitor(pilot).last.waiting == {"spin"})  # type: ignore[union-attr]
         assert "spin" not in running(pilot)
@@ -416,7 +416,7 @@ async def test_leaving() -> None:
 
 
 async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_nothing(stall: Recording) -> None:
-    source = ReplaySource(stall)
+    source = ReplaySource(stall, clock=lambda: 0.0)
     app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(120, 36)) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).monitor_view is not None)
@@ -450,7 +450,7 @@ async def test_while_the_driver_does_not_answer_the_screen_says_so_and_keys_work
         await pilot.pause(0.5)
         last = monitor(pilot).last
         assert last is not None
-        assert last.engine.state == STARTING
+        assert last.engine.state == EngineCondition.STARTING
         assert "driver" in last.engine.sentence
         assert last.engine.age_s > 0.3
         await pilot.press("question_mark")

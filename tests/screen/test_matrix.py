@@ -23,7 +23,7 @@ from factories.scripted_check import ScriptedServices
 from screen.test_actions import QUICK, monitor, quiet_is_known, until
 from screen.test_snapshots import RECORDING, same_as_before, text_of
 from stallprobes.engine.backend import Options
-from stallprobes.live.observation import CUDA, READY
+from stallprobes.live.observation import CUDA, EngineCondition
 from stallprobes.live.recording import Recording
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -345,7 +345,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
         await until_shown(pilot, "The engine restarts")
-        await until(pilot, lambda: monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
         await until(pilot, lambda: quiet_is_known(monitor(pilot)))
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
@@ -427,7 +427,7 @@ async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
         assert isinstance(controller, MatrixController)
         assert controller.state.run is None
         assert controller.state.matrix_view is not None
-        await until(pilot, lambda: monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
 
 
 async def test_on_a_shared_gpu_it_asks_before_it_disturbs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,19 +15,7 @@ from textual.theme import BUILTIN_THEMES
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import BINS
-from stallprobes.live.observation import (
-    CUDA,
-    LOST,
-    READY,
-    REFUSED,
-    SILENT,
-    SIM,
-    STARTING,
-    EngineStatus,
-    GpuName,
-    Observation,
-    ProbeSet,
-)
+from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.machine.telemetry import FIELDS, NS, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Phase, Role
@@ -260,13 +248,13 @@ def test_the_worst_that_holds_stands_before_what_came_later() -> None:
 
 
 STATES = (
-    (EngineStatus(READY), "", "● live"),
-    (EngineStatus(READY), "PAUSED at 12:00:00, probes keep running", "PAUSED at 12:00:00"),
-    (EngineStatus(LOST), "", "ENGINE LOST"),
-    (EngineStatus(LOST), "PAUSED at 12:00:00", "PAUSED at 12:00:00"),
-    (EngineStatus(SILENT, 2.0), "", "ENGINE SILENT 2.0 s"),
-    (EngineStatus(STARTING, 2.0), "", "starting 2.0 s"),
-    (EngineStatus(REFUSED), "", "NOT POSSIBLE HERE"),
+    (EngineStatus(EngineCondition.READY), "", "● live"),
+    (EngineStatus(EngineCondition.READY), "PAUSED at 12:00:00, probes keep running", "PAUSED at 12:00:00"),
+    (EngineStatus(EngineCondition.LOST), "", "ENGINE LOST"),
+    (EngineStatus(EngineCondition.LOST), "PAUSED at 12:00:00", "PAUSED at 12:00:00"),
+    (EngineStatus(EngineCondition.SILENT, 2.0), "", "ENGINE SILENT 2.0 s"),
+    (EngineStatus(EngineCondition.STARTING, 2.0), "", "starting 2.0 s"),
+    (EngineStatus(EngineCondition.REFUSED), "", "NOT POSSIBLE HERE"),
 )
 
 
@@ -291,7 +279,9 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
 
 def test_the_header_says_for_how_long_quiet_will_still_be_measured() -> None:
     header = Header()
-    header.observation = Observation(1e9, ProbeSet("b", (), CUDA, (GpuName("NVIDIA H200"),)), EngineStatus(READY))
+    header.observation = Observation(
+        1e9, ProbeSet("b", (), CUDA, (GpuName("NVIDIA H200"),)), EngineStatus(EngineCondition.READY)
+    )
     header.monitor_view = MonitorView((), None, (), None, 1.3, 1.0)
     assert "measuring baseline, 2 s" in text(header.lines(100, 2)[0])
     header.monitor_view = MonitorView((), None, (), None, None, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import SILENT, EngineStatus, Observation
+from stallprobes.live.observation import EngineCondition, EngineStatus, Observation
 from stallprobes.live.recording import Recording
 from stallprobes.live.view_model import report_text
 from stallprobes.model import MS
@@ -89,7 +89,7 @@ def test_frames_of_an_engine_that_is_silent_make_no_stall(stall: Recording) -> N
     analyzer = Analyzer(frames[0].probe_set)
     for number, observation in enumerate(frames):
         silent = 20 <= number < 25
-        analyzer.feed(replace(observation, engine=EngineStatus(SILENT, 1.0)) if silent else observation)
+        analyzer.feed(replace(observation, engine=EngineStatus(EngineCondition.SILENT, 1.0)) if silent else observation)
     assert analyzer.monitor_view(None).log == ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallprobes.live.observation import LOST, READY
+from stallprobes.live.observation import EngineCondition
 from stallprobes.model import MS
 from stallscope.tui.actions import MATRIX_ACTIONS, MONITOR_ACTIONS, SCREENS, all_actions
 from stallscope.tui.monitor import status
@@ -46,8 +46,8 @@ def test_disarmed_it_forgets_a_stall() -> None:
 
 
 def test_a_frozen_view_says_whether_the_probes_run() -> None:
-    assert status.frozen_text("PAUSED at 12:00:00", READY) == "PAUSED at 12:00:00, probes keep running"
-    assert status.frozen_text("PAUSED at 12:00:00", LOST) == "PAUSED at 12:00:00"
+    assert status.frozen_text("PAUSED at 12:00:00", EngineCondition.READY) == "PAUSED at 12:00:00, probes keep running"
+    assert status.frozen_text("PAUSED at 12:00:00", EngineCondition.LOST) == "PAUSED at 12:00:00"
 
 
 def test_actions_that_open_a_screen_name_one_and_common_actions_count_once() -> None:
