@@ -20,6 +20,7 @@ import pytest
 
 from factories import matrices, matrix_examples
 from factories.command_line import command, environment
+from factories.waiting import LIMIT_S
 from stallprobes.files import schemas
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix
@@ -366,7 +367,7 @@ def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
 def test_interrupted_it_keeps_what_it_has_and_exits_130(number: signal.Signals, tmp_path: Path) -> None:
     process = started("until-stopped", "--save", str(tmp_path / "c.json"), "--html", str(tmp_path / "c.html"))
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert "1 STALLED, 14 quiet, 1 not reached (interrupted)" in out
     assert err == "stallscope: interrupted; what was measured until then is shown\n"
@@ -377,7 +378,7 @@ def test_interrupted_it_keeps_what_it_has_and_exits_130(number: signal.Signals, 
 def test_interrupted_it_is_compared_all_the_same(tmp_path: Path) -> None:
     process = started("until-stopped", "--compare", saved(tmp_path / "old.json"), "--json")
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     document = valid(out, "stallscope.compare/1")
     assert document["only_old"] == [{"row": "launch", "column": "alloc-async"}]
@@ -389,7 +390,7 @@ def test_a_check_that_does_not_listen_is_interrupted_all_the_same(signals: int, 
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, out, err) == (130, "", "stallscope: interrupted\n")
     assert not list(tmp_path.iterdir())
 
@@ -398,7 +399,7 @@ def test_a_full_disk_is_said_and_the_files_are_there(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             command("fine", "check", "--save", str(tmp_path / "c.json")),
-            env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=60,
+            env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=LIMIT_S,
         )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr == b"stallscope: the result could not be written: No space left on device\n"
@@ -413,7 +414,7 @@ def in_a_terminal(mode: str, **changed: str) -> str:
     )
     os.close(follower)
     seen = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         if select.select([leader], [], [], 0.05)[0]:
             try:
@@ -421,7 +422,7 @@ def in_a_terminal(mode: str, **changed: str) -> str:
             except OSError:
                 break
     os.close(leader)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=LIMIT_S) == 0
     return seen.decode()
 
 

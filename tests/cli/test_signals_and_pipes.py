@@ -12,6 +12,7 @@ import time
 import pytest
 
 from factories.command_line import command, environment
+from factories.waiting import LIMIT_S
 
 RUN = ("run", "secondary-context-d2d")
 
@@ -35,7 +36,7 @@ def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
 def test_an_interrupted_run_shows_what_it_has_and_exits_130(number: signal.Signals) -> None:
     process = started("until-stopped")
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert "STALLED" in out
     assert err == "stallscope: interrupted; what was measured until then is shown\n"
@@ -51,14 +52,14 @@ def test_a_closed_terminal_does_not_end_a_run_under_nohup() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=1)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
 
 
 def test_interrupted_json_is_still_json() -> None:
     process = started("until-stopped", "--json")
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert '"interrupted": true' in out
 
@@ -69,7 +70,7 @@ def test_a_run_that_does_not_listen_is_interrupted_all_the_same(signals: int) ->
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, out) == (130, "")
     assert err == "stallscope: interrupted\n"
 
@@ -83,13 +84,15 @@ def test_a_reader_that_goes_away_is_no_error_to_talk_about() -> None:
     process.stdout.readline()
     process.stdout.close()
     assert process.stderr.read() == ""
-    assert process.wait(timeout=60) == -signal.SIGPIPE
+    assert process.wait(timeout=LIMIT_S) == -signal.SIGPIPE
 
 
 def test_a_reader_that_was_never_there_is_none_either() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(command("fine", *RUN), env=environment(), stdout=writing, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(
+        command("fine", *RUN), env=environment(), stdout=writing, stderr=subprocess.PIPE, timeout=LIMIT_S
+    )
     os.close(writing)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
@@ -98,7 +101,7 @@ def test_a_reader_that_was_never_there_is_none_either() -> None:
 def test_a_full_disk_is_said(arguments: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            command("fine", *RUN, *arguments), env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=60
+            command("fine", *RUN, *arguments), env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=LIMIT_S
         )
     assert done.returncode == 2
     assert done.stderr == b"stallscope: the result could not be written: No space left on device\n"
@@ -109,7 +112,7 @@ def test_without_stderr_the_result_comes_all_the_same() -> None:
         ["sh", "-c", 'exec "$@" 2>&-', "sh", *command("all-kinds", *RUN)],
         env=environment(),
         stdout=subprocess.PIPE,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 4
     assert b"STALLED" in done.stdout
@@ -124,7 +127,7 @@ def in_a_terminal(mode: str, answer: str, **changed: str) -> tuple[int, str, str
     os.close(follower)
     os.write(leader, answer.encode())
     seen = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         if select.select([leader], [], [], 0.05)[0]:
             try:
@@ -134,7 +137,7 @@ def in_a_terminal(mode: str, answer: str, **changed: str) -> tuple[int, str, str
     assert process.stdout is not None
     out = process.stdout.read().decode()
     os.close(leader)
-    return process.wait(timeout=60), out, seen.decode()
+    return process.wait(timeout=LIMIT_S), out, seen.decode()
 
 
 def test_in_a_terminal_it_asks_before_it_disturbs_others() -> None:
@@ -162,7 +165,7 @@ def test_a_run_without_standard_files_reaches_its_engine(closed: str) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     if "1>" in closed:
         assert (done.returncode, done.stdout) == (2, "")

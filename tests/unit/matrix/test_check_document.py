@@ -362,7 +362,7 @@ def test_a_compressed_file_cut_off_anywhere_is_refused_as_cut_off(tmp_path: Path
         assert "is cut off: it ends within its compressed data" in refused(tmp_path / "a.json.gz", PACKED[:end]), end
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_happens_to_compressed_bytes_is_a_check_or_a_refusal(data: st.DataObject, tmp_path: Path) -> None:
     packed = bytearray(PACKED)
@@ -412,7 +412,7 @@ def outcome(path: Path, content: bytes) -> Matrix | str:
     return matrix
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_is_changed_in_a_document_is_a_check_or_a_refusal(data: st.DataObject, tmp_path: Path) -> None:
     found = copy.deepcopy(DOCUMENT)
@@ -437,7 +437,7 @@ def test_whatever_is_changed_in_a_document_is_a_check_or_a_refusal(data: st.Data
     outcome(tmp_path / "a.json", json.dumps(found).encode())
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_happens_to_the_bytes_is_a_check_or_a_refusal(data: st.DataObject, tmp_path: Path) -> None:
     text = bytearray(json.dumps(DOCUMENT).encode())
