@@ -21,7 +21,8 @@ from factories.waiting import LIMIT_S, wait_until
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board, Layout
 from stallprobes.engine.protocol import Ready, Start
-from stallprobes.engine.session import EngineFailed, EngineLost, Session
+from stallprobes.engine.session import Session
+from stallprobes.errors import EngineFailed, EngineLost
 from stallprobes.model import Op
 
 HANGS = {
@@ -165,11 +166,11 @@ def test_an_engine_that_dies_in_a_call_leaves_last_words_or_its_exit_code(fn: st
             session.run_for(600)
         if fn == "libc:abort":
             assert "killed by SIGABRT" in lost.value.sentence
-            assert "Fatal Python error: Aborted" in lost.value.last_words
-            assert session.last_words() == lost.value.last_words
+            assert "Fatal Python error: Aborted" in lost.value.stderr_tail
+            assert session.stderr_tail() == lost.value.stderr_tail
         else:
             assert "exit code 3" in lost.value.sentence
-    assert session.last_words() == lost.value.last_words
+    assert session.stderr_tail() == lost.value.stderr_tail
 
 
 def test_a_stopped_engine_is_killed() -> None:

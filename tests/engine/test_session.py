@@ -14,9 +14,10 @@ import pytest
 from factories.host_probes import host_probe
 from factories.waiting import wait_until
 from stallprobes.engine import process
-from stallprobes.engine.backend import Options, Unsupported
+from stallprobes.engine.backend import Options
 from stallprobes.engine.board import EngineState, ProbeSnapshot, ProbeState
-from stallprobes.engine.session import EngineFailed, Session
+from stallprobes.engine.session import Session
+from stallprobes.errors import EngineFailed, Unsupported
 from stallprobes.model import PRIMARY, Buffer, Channel, HostFunction, Load, Op, Phase, Probe, Program, Role, Space, Word
 
 CALL = Channel(Phase.CALL)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from factories import matrices, matrix_examples, runs
-from stallprobes.engine.session import EngineFailed
+from stallprobes.errors import EngineFailed
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport

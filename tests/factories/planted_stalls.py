@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import Options, Plant
 from stallprobes.matrix import runner
 from stallprobes.matrix.compare import Change, Comparison, compare
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
-from stallprobes.matrix.plan import HOST, Plan
+from stallprobes.matrix.plan import Plan
 from stallprobes.model import Channel, Phase
 
 # Half of what is less than this is less than the microsecond from which on a comparison calls a tail another one.

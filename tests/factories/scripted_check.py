@@ -10,8 +10,7 @@ from dataclasses import replace
 from factories.matrices import made_up
 from factories.matrix_examples import SMALL_FINGERPRINT
 from factories.waiting import LIMIT_S
-from stallprobes.engine.backend import EXIT_ENGINE
-from stallprobes.engine.session import EngineFailed
+from stallprobes.errors import EXIT_ENGINE, EngineFailed
 from stallprobes.matrix import plan
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.plan import Plan

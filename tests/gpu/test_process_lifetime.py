@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from stallprobes.catalog import entries
-from stallprobes.engine.backend import EXIT_ENGINE, EXIT_NO_GPU, Options
+from stallprobes.engine.backend import Options
 from stallprobes.engine.board import ProbeState, Snapshot
-from stallprobes.engine.session import EngineFailed, EngineLost, Session
+from stallprobes.engine.session import Session
+from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, EngineFailed, EngineLost, NvmlUnavailable
 from stallprobes.machine import gpus, nvml
 from stallprobes.model import (
     MIB,
@@ -73,7 +74,7 @@ class Card:
 def card() -> Card:
     try:
         found = Card()
-    except nvml.NvmlUnavailable as problem:
+    except NvmlUnavailable as problem:
         pytest.skip(f"NVML: {problem.reason}")
     # What the driver keeps for itself once any process has used the GPU is not a leak.
     with Session([entries()["launch"].probe()]):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from factories.simulated_machine import CALL, SimulatedMachine, at_us, machine, p50_us
-from stallprobes.catalog import Place, entries
+from stallprobes.catalog import Placement, entries
 from stallprobes.engine.board import CLOCK_NS, ProbeState
 from stallprobes.engine.sim.bulk import Bulk
 from stallprobes.engine.sim.dice import FACES, UNIT_BITS, Cost, Dice, spread
@@ -21,7 +21,7 @@ PROBES = Path(__file__).parents[2] / "probes"
 
 def probes() -> list[Probe]:
     names = ("launch", "d2d", "event", "spin", "stream-churn", "d2h-pageable-warm")
-    return [entries()[name].probe(Place(SECONDARY) if name == "d2d" else None) for name in names]
+    return [entries()[name].probe(Placement(SECONDARY) if name == "d2d" else None) for name in names]
 
 
 def rings(made: SimulatedMachine) -> dict[str, list[list[int]]]:

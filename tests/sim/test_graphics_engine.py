@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from factories.simulated_machine import WAIT, machine, p50_us, program_probe
-from stallprobes.catalog import Place, entries
+from stallprobes.catalog import Placement, entries
 from stallprobes.model import (
     GREEN,
     MIB,
@@ -24,7 +24,7 @@ from stallprobes.model import (
 
 
 def entry(kind: str, context: Context = PRIMARY, **settings: object) -> Probe:
-    return entries()[kind].probe(Place(context), **settings)  # type: ignore[arg-type]
+    return entries()[kind].probe(Placement(context), **settings)  # type: ignore[arg-type]
 
 
 def wait_of(*probes: Probe, **options: object) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from factories.simulated_machine import CALL, machine, p50_us
-from stallprobes.catalog import Place, entries
+from stallprobes.catalog import Placement, entries
 from stallprobes.engine.sim.clock import Clock, Wait
 from stallprobes.engine.sim.dice import Cost, Dice
 from stallprobes.engine.sim.locks import BargingLock, FairLock, Lock, Reaction
@@ -122,7 +122,7 @@ def test_freeing_beside_a_kernel_holds_every_launch_until_the_kernel_ends() -> N
 
 
 def test_another_context_shares_the_memory_management_but_not_the_contexts_lock() -> None:
-    launch, d2d = entries()["launch"].probe(Place(SECONDARY)), entries()["d2d"].probe(Place(SECONDARY))
+    launch, d2d = entries()["launch"].probe(Placement(SECONDARY)), entries()["d2d"].probe(Placement(SECONDARY))
     seen = machine(launch, d2d, entries()["host-alloc-free"].probe()).run().probes
     assert p50_us(seen["launch"]) < 10
     assert seen["d2d"].iterations < 3

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from factories.simulated_machine import CALL, WAIT, at_us, machine, p50_us, program_probe
-from stallprobes.catalog import Place, entries, on_null_stream
-from stallprobes.catalog.streams import gated_copy_place
+from stallprobes.catalog import Placement, entries, on_null_stream
+from stallprobes.catalog.streams import gated_copy_placement
 from stallprobes.model import (
     MS,
     PRIMARY,
@@ -93,8 +93,8 @@ def test_an_event_that_has_not_come_is_not_ready() -> None:
 
 def test_a_scalar_left_on_a_busy_gpu_is_read_later_and_no_failure() -> None:
     """Two other contexts' kernels of 96 ms: a turn begins while the events of the one before are still to come."""
-    scalar = entries()["scalar-on-device"].probe(Place(SECONDARY))
-    busy = [entries()["long-kernel"].probe(Place(context), name=context.name) for context in (PRIMARY, THIRD)]
+    scalar = entries()["scalar-on-device"].probe(Placement(SECONDARY))
+    busy = [entries()["long-kernel"].probe(Placement(context), name=context.name) for context in (PRIMARY, THIRD)]
     made = machine(scalar, *busy)
     seen = made.run().probes[scalar.name]
     assert made.troubles == []
@@ -123,7 +123,7 @@ def test_the_queue_takes_as_many_launches_as_the_profile_says() -> None:
 def test_a_pageable_copy_behind_a_gate_deadlocks_with_a_launch_until_the_watchdog() -> None:
     def slowest_launch(copy: str, own_stream: bool, watchdog_ns: int) -> float:
         opener = entries()["launch-then-open"].probe()
-        copier = entries()[copy].probe(gated_copy_place(own_stream))
+        copier = entries()[copy].probe(gated_copy_placement(own_stream))
         seen = machine(opener, copier, watchdog_ns=watchdog_ns).run(2_000 * MS)
         return at_us(seen.probes["launch-then-open"], 100)
 
@@ -136,7 +136,7 @@ def test_a_pageable_copy_behind_a_gate_deadlocks_with_a_launch_until_the_watchdo
 def test_a_gate_counts_that_it_opened_by_itself() -> None:
     made = machine(
         entries()["launch-then-open"].probe(),
-        entries()["gated-copy"].probe(gated_copy_place(False)),
+        entries()["gated-copy"].probe(gated_copy_placement(False)),
         watchdog_ns=50 * MS,
     )
     made.run()
@@ -145,7 +145,7 @@ def test_a_gate_counts_that_it_opened_by_itself() -> None:
 
 
 def test_stopping_opens_every_gate() -> None:
-    made = machine(entries()["gated-copy"].probe(gated_copy_place(False)), watchdog_ns=60_000 * MS)
+    made = machine(entries()["gated-copy"].probe(gated_copy_placement(False)), watchdog_ns=60_000 * MS)
     made.run(100 * MS)
     assert made.backend.stop(5.0)
 
@@ -156,5 +156,5 @@ def test_probes_on_one_shared_null_stream_share_it() -> None:
     victim = entries()["launch"].probe(place)
     other: Probe = entries()["d2h-pinned-large"].probe(place)
     shared = p50_us(machine(victim, other).run().probes["launch"], WAIT)
-    apart = p50_us(machine(entries()["launch"].probe(Place()), other).run().probes["launch"], WAIT)
+    apart = p50_us(machine(entries()["launch"].probe(Placement()), other).run().probes["launch"], WAIT)
     assert shared > 100 * apart

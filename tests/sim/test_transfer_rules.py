@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from factories.simulated_machine import WAIT, at_us, machine, p50_us, program_probe
-from stallprobes.catalog import Place, entries, on_null_stream, on_shared_stream
-from stallprobes.engine.backend import Unsupported
+from stallprobes.catalog import Placement, entries, on_null_stream, on_shared_stream
+from stallprobes.errors import Unsupported
 from stallprobes.model import MIB, MS, Buffer, Channel, Load, Op, Phase, Probe, Space, Stream, Word
 
 SIZE = 16 * MIB
@@ -23,7 +23,7 @@ def waits(*probes: Probe) -> float:
     return p50_us(machine(*probes).run().probes[probes[0].name], WAIT)
 
 
-def entry(kind: str, place: Place | None = None, size: int | None = None) -> Probe:
+def entry(kind: str, place: Placement | None = None, size: int | None = None) -> Probe:
     return entries()[kind].probe(place, size=size)
 
 
@@ -89,7 +89,7 @@ def test_a_pinned_copy_slips_between_the_chunks_of_a_staged_one() -> None:
 def test_a_staged_copy_keeps_its_stream_and_on_the_null_stream_its_context() -> None:
     """As measured on an H200: which launch starves, which waits for a copy, which is little disturbed."""
     victim = entries()["launch"]
-    places = {"other": Place(), "X": on_shared_stream(), "NULL": on_null_stream()}
+    places = {"other": Placement(), "X": on_shared_stream(), "NULL": on_null_stream()}
     starved = {("warm", "X", "X"), ("warm", "X", "NULL"), ("warm", "NULL", "NULL")}
     delayed = {("warm", "NULL", "other"): 14_300, ("warm", "NULL", "X"): 14_300}
     for copy in ("warm", "fresh"):

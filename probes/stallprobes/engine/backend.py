@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import Phase
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ MS = 1_000_000
 GIB = 1 << 30
 
 # Exit codes of the process. 1 (a regression) and 130 (interrupted) are the command line's own.
-EXIT_USAGE = 2
-EXIT_NO_GPU = 3
-EXIT_ENGINE = 4
 
 
 @dataclass(frozen=True)
@@ -56,18 +54,6 @@ class Options:
     max_memory: int = GIB
 
 
-class Unsupported(Exception):
-    """This machine, GPU or driver cannot do what the probes need; ``reason`` says why in words.
-
-    ``probe`` names the one that needs it, where that is known.
-    """
-
-    def __init__(self, reason: str, probe: str | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.probe = probe
-
-
 @contextmanager
 def on_behalf_of(probe: Probe) -> Iterator[None]:
     """Whatever is unsupported within is so for ``probe``."""
@@ -75,18 +61,6 @@ def on_behalf_of(probe: Probe) -> Iterator[None]:
         yield
     except Unsupported as error:
         raise Unsupported(error.reason, error.probe or probe.name) from error
-
-
-class BackendError(Exception):
-    """The backend cannot go on: the exit code of the process and one sentence for the user."""
-
-    def __init__(self, exit_code: int, sentence: str) -> None:
-        super().__init__(exit_code, sentence)
-        self.exit_code = exit_code
-        self.sentence = sentence
-
-    def __str__(self) -> str:
-        return self.sentence
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ import os
 from collections.abc import Sequence
 
 from stallprobes.engine import native
-from stallprobes.engine.backend import Options, Trouble, Unsupported, real_time_only
+from stallprobes.engine.backend import Options, Trouble, real_time_only
 from stallprobes.engine.board import Board
 from stallprobes.engine.host_memory import HostMemory
 from stallprobes.engine.op_table import compile_program
 from stallprobes.engine.workers import Workers
+from stallprobes.errors import Unsupported
 from stallprobes.model import Arg, Buffer, HostFunction, KernelArgs, Op, Probe, Resource, Space, Text, Word
 
 

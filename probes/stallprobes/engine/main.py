@@ -23,7 +23,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from stallprobes.engine.backend import EXIT_ENGINE, EXIT_USAGE, Backend, BackendError, Unsupported
+from stallprobes.engine.backend import Backend
 from stallprobes.engine.board import ENGINE_HEARTBEAT_NS, ENGINE_STATE, Board, EngineState, Layout
 from stallprobes.engine.protocol import (
     Advance,
@@ -37,6 +37,7 @@ from stallprobes.engine.protocol import (
     Start,
     Stop,
 )
+from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupported
 
 BACKENDS = {
     "host": "stallprobes.engine.host",

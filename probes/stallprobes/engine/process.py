@@ -141,7 +141,7 @@ class EngineProcess:
             return False
         return True
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what the engine wrote to stdout and stderr, such as a traceback; "" if nothing."""
         with self._closing:
             if self._closed:
@@ -188,7 +188,7 @@ class EngineProcess:
             # If the process cannot be killed the thread still reads, and nothing is closed under it.
             if self._thread is None or not self._thread.is_alive():
                 self._connection.close()
-            self._final_words = self.last_words()
+            self._final_words = self.stderr_tail()
             self._closed = True
             os.close(self._words_fd)
 

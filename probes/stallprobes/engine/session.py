@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from stallprobes.engine.backend import EXIT_ENGINE, Options, Trouble, Unsupported
+from stallprobes.engine.backend import Options, Trouble
 from stallprobes.engine.board import ENGINE_HEARTBEAT_NS, PERIOD_NS, QUIT, RUN, Board, Layout, ProbeSnapshot, Snapshot
 from stallprobes.engine.process import EngineProcess, SpareEngine
 from stallprobes.engine.protocol import (
@@ -29,31 +29,12 @@ from stallprobes.engine.protocol import (
     Start,
     Stop,
 )
+from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, Unsupported
 from stallprobes.model import Probe
 
 _STOP_S = 1.0
 _START_S = 30.0
 _SILENCE_S = 30.0
-
-
-class EngineFailed(Exception):
-    """The engine could not start or could not go on: the exit code of the process and one sentence for the user."""
-
-    def __init__(self, exit_code: int, sentence: str) -> None:
-        super().__init__(exit_code, sentence)
-        self.exit_code = exit_code
-        self.sentence = sentence
-
-    def __str__(self) -> str:
-        return self.sentence
-
-
-class EngineLost(EngineFailed):
-    """The engine ended without having been told to; ``last_words`` is what it wrote last, "" if nothing."""
-
-    def __init__(self, sentence: str, last_words: str) -> None:
-        super().__init__(EXIT_ENGINE, sentence)
-        self.last_words = last_words
 
 
 class Session:
@@ -213,9 +194,9 @@ class Session:
         """The probes that stopped by an error, in the order in which they did."""
         return tuple(self._hears.troubles)
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what the engine wrote to stderr; "" if nothing."""
-        return "" if self._link is None else self._link.last_words()
+        return "" if self._link is None else self._link.stderr_tail()
 
     def failure(self) -> EngineFailed | None:
         """Why the engine is gone, None while it lives or when it was stopped."""
@@ -353,7 +334,7 @@ class _Hears:
 
 def _lost(link: EngineProcess, what: str) -> EngineLost:
     link.wait(0.2)
-    words = link.last_words()
+    words = link.stderr_tail()
     sentence = f"{what} ({link.ending()})"
     if words:
         sentence += f"; its last words: {words.splitlines()[-1]}"

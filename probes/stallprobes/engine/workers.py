@@ -8,11 +8,12 @@ import time
 import traceback
 from collections.abc import Callable
 
-from stallprobes.engine.backend import EXIT_ENGINE, BackendError, Trouble
+from stallprobes.engine.backend import Trouble
 from stallprobes.engine.board import ERROR_CODE, ERROR_OP, GUARD_ADDRESS, GUARD_AHEAD, PROOF, STATE, Board, ProbeState
 from stallprobes.engine.host_memory import read
 from stallprobes.engine.loop import Runner
 from stallprobes.engine.op_table import OpTable, failed_op
+from stallprobes.errors import EXIT_ENGINE, BackendError
 from stallprobes.model import Op, Probe, op_name
 
 Explain = Callable[[Op, int], tuple[str, bool]]

@@ -24,6 +24,7 @@ import numpy as np
 
 from stallprobes.engine.backend import Trouble
 from stallprobes.engine.board import EngineState, InFlight, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.errors import RecordingError
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.live.analyzer import Quiet
 from stallprobes.live.observation import EngineStatus, Observation, ProbeSet
@@ -37,10 +38,6 @@ VERSION = 1
 _OBSERVATION = b'{"f":{"w":'
 _QUEUE = 100
 _NO_RING = np.zeros((0, 3), dtype=np.int64)
-
-
-class RecordingError(Exception):
-    """The file cannot be read as a recording, or not be written; the text is one sentence for the user."""
 
 
 class Recorder:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from stallprobes.errors import NvmlUnavailable
 from stallprobes.machine import nvml
 from stallprobes.machine.gpus import GpuProcess, processes_on
 
@@ -188,7 +189,7 @@ class Telemetry:
                 reader.calling = ("start", self._clock())
                 module = self._load()
                 handle = module.nvmlDeviceGetHandleByUUID(self.uuid)
-            except nvml.NvmlUnavailable as problem:
+            except NvmlUnavailable as problem:
                 reader.state, reader.why = "unavailable", problem.reason
             except Exception as error:
                 lost = getattr(error, "value", None) == nvml.GPU_IS_LOST

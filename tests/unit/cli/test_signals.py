@@ -7,20 +7,20 @@ import signal
 
 import pytest
 
-from stallscope.cli.signals import Interrupt
+from stallscope.cli.signals import InterruptHandler
 
 
 def write(signals: int) -> list[str]:
     """What is written when so many signals come meanwhile."""
     written: list[str] = []
 
-    def keep(interrupt: Interrupt) -> None:
-        with interrupt.keeping():
+    def keep(interrupt: InterruptHandler) -> None:
+        with interrupt.deferred():
             for _ in range(signals):
                 os.kill(os.getpid(), signal.SIGINT)
             written.append("all of it")
 
-    with Interrupt() as interrupt, pytest.raises(KeyboardInterrupt):
+    with InterruptHandler() as interrupt, pytest.raises(KeyboardInterrupt):
         keep(interrupt)
     return written
 
@@ -34,15 +34,15 @@ def test_a_second_signal_does_not_wait() -> None:
 
 
 def test_a_signal_before_the_files_does_not_cut_them_off() -> None:
-    with Interrupt() as interrupt:
+    with InterruptHandler() as interrupt:
         os.kill(os.getpid(), signal.SIGINT)
-        with interrupt.keeping():
-            signal.sigtimedwait([], 2 * Interrupt.GRACE_S)
-        assert interrupt.stop()
+        with interrupt.deferred():
+            signal.sigtimedwait([], 2 * InterruptHandler.GRACE_S)
+        assert interrupt.stop_requested()
 
 
 def test_afterwards_a_signal_is_what_it_was() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with Interrupt():
+    with InterruptHandler():
         assert signal.getsignal(signal.SIGINT) != before
     assert signal.getsignal(signal.SIGINT) == before

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stallscope.cli import stdout
-from stallscope.cli.stdout import Output, TableCell, TableColumn
+from stallscope.cli.stdout import Output
+from stallscope.report.text import NARROWEST, TableCell, TableColumn
 
 
 class Terminal(io.StringIO):
@@ -105,4 +105,4 @@ def test_json_has_no_word_for_not_a_number() -> None:
 
 def test_the_narrowest_terminal_still_gets_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "1")
-    assert Output(Terminal()).width == stdout.NARROWEST
+    assert Output(Terminal()).width == NARROWEST

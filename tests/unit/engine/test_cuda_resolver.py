@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from stallprobes.engine.backend import EXIT_ENGINE, BackendError, Options, Unsupported
+from stallprobes.engine.backend import Options
 from stallprobes.engine.cuda.api import OUT_OF_MEMORY, Api, CudaError, refusal
 from stallprobes.engine.cuda.devices import Chosen, Contexts
 from stallprobes.engine.cuda.resolver import CudaResolver, Shared
+from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import (
     GREEN,
     MIB,

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from stallprobes.errors import NoGpu
 from stallprobes.machine import gpus, libcuda_survey, nvml
-from stallprobes.machine.gpus import Gpu, GpuProcess, NoGpu, Survey, choose
+from stallprobes.machine.gpus import Gpu, GpuProcess, Survey, choose
 from stallprobes.machine.libcuda_survey import DriverDevice, DriverReport
 
 ONE = Gpu("GPU-aaaa1111-0000-0000-0000-000000000001", "0000:1b:00.0", "NVIDIA H200", nvml_index=0, cuda_index=1)

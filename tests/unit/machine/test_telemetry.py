@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from factories.waiting import wait_until
+from stallprobes.errors import NvmlUnavailable
 from stallprobes.machine import nvml
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, HANGING_AFTER_S, Field, Telemetry, TelemetrySnapshot
@@ -162,7 +163,7 @@ def test_a_lost_gpu_leaves_no_value_standing_and_comes_back_after_a_reset() -> N
 
 def test_without_nvml_every_value_says_why() -> None:
     def load() -> Any:
-        raise nvml.NvmlUnavailable("no NVIDIA driver", "install it")
+        raise NvmlUnavailable("no NVIDIA driver", "install it")
 
     with reading(load) as telemetry:
         snapshot = until(telemetry, lambda snapshot: snapshot.state == "unavailable")
@@ -210,14 +211,14 @@ def test_the_fork_in_the_place_of_the_module_is_recognised(monkeypatch: pytest.M
     fork = ModuleType("pynvml")
     fork.nvmlInit = lambda: None  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pynvml", fork)
-    with pytest.raises(nvml.NvmlUnavailable, match="not nvidia-ml-py's") as caught:
+    with pytest.raises(NvmlUnavailable, match="not nvidia-ml-py's") as caught:
         nvml.load()
     assert "pip uninstall pynvml" in caught.value.remedy
 
 
 def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(nvml.NvmlUnavailable, match="not installed"):
+    with pytest.raises(NvmlUnavailable, match="not installed"):
         nvml.load()
 
 
@@ -230,7 +231,7 @@ def test_each_way_nvml_fails_to_start_has_its_own_words(monkeypatch: pytest.Monk
     fake.values |= dict.fromkeys((*nvml.NEEDED, "nvmlInit"))
     fake.broken = {"nvmlInit": code}
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    with pytest.raises(nvml.NvmlUnavailable, match=words) as caught:
+    with pytest.raises(NvmlUnavailable, match=words) as caught:
         nvml.load()
     assert caught.value.remedy
 

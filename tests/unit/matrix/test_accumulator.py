@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from stallprobes.catalog import entries
+from stallprobes.catalog.host import HOST
 from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix.accumulator import CellAccumulator, Window
 from stallprobes.matrix.matrix import Channels, Status
-from stallprobes.matrix.plan import HOST, plan
+from stallprobes.matrix.plan import plan
 from stallprobes.model import Channel, Phase
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)

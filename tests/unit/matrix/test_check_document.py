@@ -23,10 +23,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from factories import host_checks, matrices
+from stallprobes.errors import CheckFileError
 from stallprobes.files import atomic, schemas
 from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix.document import BadCheck
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.model import Channel, Phase
 
@@ -45,7 +45,7 @@ DOCUMENT: dict[str, Any] = check_document.document(small())
 def refused(path: Path, content: bytes | str) -> str:
     """What is said of a file with this content, one sentence that begins with its name."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(BadCheck) as caught:
+    with pytest.raises(CheckFileError) as caught:
         check_document.load(path)
     said = str(caught.value)
     assert said.startswith(f"{path} ")
@@ -283,7 +283,7 @@ def test_a_file_cut_off_anywhere_is_refused_as_cut_off(tmp_path: Path) -> None:
 
 def test_a_folder_and_a_file_that_is_not_there_and_a_name_that_cannot_be_are_refused(tmp_path: Path) -> None:
     for path, said in ((tmp_path, "is a folder"), (tmp_path / "x", "No such file"), ("a\0b", "null")):
-        with pytest.raises(BadCheck, match=said):
+        with pytest.raises(CheckFileError, match=said):
             check_document.load(path)
 
 
@@ -292,13 +292,13 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr("builtins.open", denied)
-    with pytest.raises(BadCheck, match="cannot be read: Permission denied"):
+    with pytest.raises(CheckFileError, match="cannot be read: Permission denied"):
         check_document.load(tmp_path / "a.json")
 
 
 def test_a_file_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_document, "LARGEST", 1 << 20)
-    with pytest.raises(BadCheck, match="none is larger than 1 MiB"):
+    with pytest.raises(CheckFileError, match="none is larger than 1 MiB"):
         check_document.load("/dev/zero")
 
 
@@ -347,7 +347,7 @@ def test_what_the_file_begins_with_counts_and_not_its_name(tmp_path: Path) -> No
 def test_a_compressed_check_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "a.json.gz"
     path.write_text("mine")
-    with pytest.raises(BadCheck, match="is there already"):
+    with pytest.raises(CheckFileError, match="is there already"):
         check_document.save(small(), path)
     assert path.read_text() == "mine"
     check_document.save(small(), path, force=True)
@@ -376,7 +376,7 @@ def test_whatever_happens_to_compressed_bytes_is_a_check_or_a_refusal(data: st.D
 def test_nothing_is_saved_that_could_not_be_read_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_document, "LARGEST", 1 << 12)
     for name in ("a.json", "a.json.gz"):
-        with pytest.raises(BadCheck, match="which no reader takes"):
+        with pytest.raises(CheckFileError, match="which no reader takes"):
             check_document.save(host_checks.every_status(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -400,7 +400,7 @@ def outcome(path: Path, content: bytes) -> Matrix | str:
     path.write_bytes(content)
     try:
         matrix = check_document.load(path)
-    except BadCheck as error:
+    except CheckFileError as error:
         return str(error)
     # What passes has all that a reader relies on.
     told = check_document.document(matrix)
@@ -475,9 +475,9 @@ def test_any_histogram_under_any_label_comes_back(tmp_path: Path, values: list[i
 def test_what_is_there_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("mine")
-    with pytest.raises(BadCheck, match="is there already"):
+    with pytest.raises(CheckFileError, match="is there already"):
         check_document.save(host_checks.every_status(), path)
-    with pytest.raises(BadCheck, match="is there already"):
+    with pytest.raises(CheckFileError, match="is there already"):
         check_document.ready(path)
     assert path.read_text() == "mine"
     check_document.ready(path, force=True)
@@ -489,7 +489,7 @@ def test_what_is_there_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
 def test_a_file_that_comes_to_be_meanwhile_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     monkeypatch.setattr(atomic, "_fill", lambda beside, *_: (beside.write_text("x"), path.write_text("mine")))
-    with pytest.raises(BadCheck, match="is there already"):
+    with pytest.raises(CheckFileError, match="is there already"):
         check_document.save(host_checks.every_status(), path)
     assert path.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [path]
@@ -542,14 +542,14 @@ def test_a_place_that_cannot_be_written_is_refused_and_left_as_it_was(
     name: str, said: str, force: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(BadCheck, match=said):
+    with pytest.raises(CheckFileError, match=said):
         check_document.save(matrices.made_up(1), tmp_path / name, force=force)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
 def test_a_folder_that_takes_no_files_is_refused_before_anything_is_measured() -> None:
-    with pytest.raises(BadCheck, match="cannot be written"):
+    with pytest.raises(CheckFileError, match="cannot be written"):
         check_document.save(matrices.made_up(1), "/proc/sys/a.json")
 
 
@@ -558,7 +558,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(BadCheck, match="cannot be written: No space left on device"):
+    with pytest.raises(CheckFileError, match="cannot be written: No space left on device"):
         check_document.save(matrices.made_up(1), tmp_path / "a.json")
     assert list(tmp_path.iterdir()) == []
 
@@ -575,7 +575,7 @@ def test_a_limit_on_file_sizes_is_told_and_leaves_nothing_behind(tmp_path: Path)
         capture_output=True,
         text=True,
     )
-    assert done.stderr.endswith("BadCheck: a.json cannot be written: File too large\n")
+    assert done.stderr.endswith("CheckFileError: a.json cannot be written: File too large\n")
     assert list(tmp_path.iterdir()) == []
 
 

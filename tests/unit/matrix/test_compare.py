@@ -11,17 +11,10 @@ import numpy as np
 import pytest
 
 from factories.matrices import CALL, COLUMNS, FINGERPRINT, ROWS, WAIT, made_up
+from stallprobes.errors import NotComparable
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.latency.statistics import MANY, Usual, apart, exceed, of_mean, scatter, student, usual
-from stallprobes.matrix.compare import (
-    CellChange,
-    Change,
-    Compared,
-    Comparison,
-    Incomparable,
-    compare,
-    differences,
-)
+from stallprobes.matrix.compare import CellChange, Change, Compared, Comparison, compare, differences
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
 from stallprobes.model import Channel, Phase
 
@@ -393,7 +386,7 @@ def test_checks_of_different_kinds_are_refused_unless_forced(
     old: dict[str, object], new: dict[str, object], sentence: str
 ) -> None:
     before, now = (replace(made_up(1, calls=20), **values) for values in (old, new))  # type: ignore[arg-type]
-    with pytest.raises(Incomparable, match=sentence):
+    with pytest.raises(NotComparable, match=sentence):
         compare(before, now)
     assert compare(before, now, force=True).cells
 

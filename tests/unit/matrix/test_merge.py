@@ -12,12 +12,12 @@ import pytest
 
 from factories import host_checks, matrices
 from factories.host_checks import every_status, host
+from stallprobes.errors import CannotMerge, CheckFileError
 from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge, outliers
-from stallprobes.matrix.document import BadCheck
 from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
-from stallprobes.matrix.merge import CannotMerge, Merged
+from stallprobes.matrix.merge import Merged
 from stallprobes.model import Channel, Phase
 
 ALLOC = ("d2d", "host-alloc-free")
@@ -167,7 +167,7 @@ def test_what_does_not_belong_together_is_refused() -> None:
     for other, said in others:
         with pytest.raises(CannotMerge, match=said):
             of(("a", one), ("b", other))
-    with pytest.raises(BadCheck, match="nothing to merge"):
+    with pytest.raises(CheckFileError, match="nothing to merge"):
         merge.merge([])
 
 

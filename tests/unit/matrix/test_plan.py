@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from stallprobes.catalog import entries
+from stallprobes.catalog.host import HOST
 from stallprobes.matrix.matrix import QUIET
-from stallprobes.matrix.plan import HOST, plan
+from stallprobes.matrix.plan import plan
 from stallprobes.model import MIB, Buffer, Role, Space
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import UnknownName, name_of, named
+from stallprobes.patterns.naming import UnknownName, parse_probe, probe_name
 
 
 def test_the_usual_check_has_every_family_of_victims_and_aggressors() -> None:
@@ -102,8 +103,8 @@ def test_wrong_names_are_one_sentence(victims: list[str], aggressors: list[str],
 
 @pytest.mark.parametrize("name", ["launch", "d2d@secondary", "launch/shared", "launch@green/null", "nvml-poll"])
 def test_a_probe_says_the_name_it_was_made_by(name: str) -> None:
-    assert name_of(named(name)) == name
+    assert probe_name(parse_probe(name)) == name
 
 
 def test_every_entry_of_the_catalogue_can_be_named() -> None:
-    assert all(named(name).entry == name for name in entries())
+    assert all(parse_probe(name).entry == name for name in entries())

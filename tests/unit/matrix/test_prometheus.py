@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from factories import host_checks
+from stallprobes.errors import CheckFileError
 from stallprobes.files import atomic
 from stallprobes.matrix import prometheus
-from stallprobes.matrix.document import BadCheck
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.matrix.merge import merge
 from stallprobes.model import Phase
@@ -174,6 +174,6 @@ def test_the_collector_never_sees_a_file_that_is_being_written(tmp_path: Path, m
 
 @pytest.mark.parametrize("name", [".", "no/a.prom", "/dev/null"])
 def test_a_place_that_cannot_be_written_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
-    with pytest.raises(BadCheck, match=r"is a folder|there is no folder|is no ordinary file"):
+    with pytest.raises(CheckFileError, match=r"is a folder|there is no folder|is no ordinary file"):
         prometheus.write(host_checks.host(1), tmp_path / name)
     assert list(tmp_path.iterdir()) == []

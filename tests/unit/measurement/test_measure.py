@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from stallprobes.engine.backend import EXIT_NO_GPU
-from stallprobes.engine.session import EngineFailed, Session
+from stallprobes.engine.session import Session
+from stallprobes.errors import EXIT_NO_GPU, EngineFailed, UnknownName
 from stallprobes.measurement import measure
-from stallprobes.measurement.measure import UnknownName, selection
+from stallprobes.measurement.measure import selection
 from stallprobes.model import SECONDARY, Role
 from stallprobes.patterns import patterns
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallprobes.catalog import Place, entries, on_null_stream, on_shared_stream
+from stallprobes.catalog import Placement, entries, on_null_stream, on_shared_stream
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import SECONDARY, Channel, Phase, Probe
 from stallprobes.verdicts.rules import Seen, Verdict, judge
@@ -13,7 +13,7 @@ CALL, WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
 SECOND = 1_000_000_000
 
 
-def probe(entry: str, place: Place | None = None) -> Probe:
+def probe(entry: str, place: Placement | None = None) -> Probe:
     return entries()[entry].probe(place)
 
 
@@ -44,7 +44,7 @@ def seen(
     )
 
 
-D2D = probe("d2d", Place(SECONDARY))
+D2D = probe("d2d", Placement(SECONDARY))
 SPIN = probe("spin")
 HOST = probe("host")
 
@@ -161,7 +161,7 @@ def test_no_call_back_is_starved_with_its_age() -> None:
 
 
 def test_a_slow_pace_alone_is_not_starving() -> None:
-    slow = entries()["d2d"].probe(Place(SECONDARY), period_ns=500_000_000)
+    slow = entries()["d2d"].probe(Placement(SECONDARY), period_ns=500_000_000)
     assert not seen(slow, spread(5_600, count=2), spread(5_600)).starved
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stallprobes.engine.backend import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupported
+from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupported
 
 CUDA_12_0 = 12_000
 CUDA_12_8 = 12_080

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stallprobes.engine.backend import (
-    EXIT_ENGINE,
-    BackendError,
-    Options,
-    Trouble,
-    Unsupported,
-    on_behalf_of,
-    real_time_only,
-)
+from stallprobes.engine.backend import Options, Trouble, on_behalf_of, real_time_only
 from stallprobes.engine.board import Board
 from stallprobes.engine.cuda.api import SPOILING, Api, CudaError
 from stallprobes.engine.cuda.devices import Contexts, choose, peer_access_problem
@@ -20,6 +12,7 @@ from stallprobes.engine.cuda.resolver import CudaResolver, Shared
 from stallprobes.engine.host import error_text
 from stallprobes.engine.op_table import compile_program
 from stallprobes.engine.workers import Workers
+from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import Context, Op, Probe
 
 

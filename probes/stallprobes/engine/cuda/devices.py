@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from stallprobes.engine.backend import EXIT_NO_GPU, BackendError, Unsupported
 from stallprobes.engine.cuda.api import Api, CudaError, refusal
+from stallprobes.errors import EXIT_NO_GPU, BackendError, Unsupported
 from stallprobes.model import Context
 
 _SCHED_SPIN_MAP_HOST = 0x01 | 0x08

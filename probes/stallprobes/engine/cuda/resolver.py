@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine import native
-from stallprobes.engine.backend import Options, Unsupported
+from stallprobes.engine.backend import Options
 from stallprobes.engine.cuda.api import Api, CudaError, refusal
 from stallprobes.engine.cuda.devices import Contexts
 from stallprobes.engine.cuda.nvml_calls import NvmlCalls
 from stallprobes.engine.host import HostResolver
 from stallprobes.engine.host_memory import CACHE_LINE, HostMemory
+from stallprobes.errors import Unsupported
 from stallprobes.model import (
     Arg,
     Buffer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from stallprobes.engine.backend import EXIT_USAGE, BackendError, Options, Plant, Trouble, on_behalf_of
+from stallprobes.engine.backend import Options, Plant, Trouble, on_behalf_of
 from stallprobes.engine.board import CLOCK_NS, ERROR_CODE, ERROR_OP, STATE, Board, ProbeState
 from stallprobes.engine.sim.clock import EPOCH_NS, NEVER
 from stallprobes.engine.sim.device import World, us
@@ -13,6 +13,7 @@ from stallprobes.engine.sim.host import TEXTS
 from stallprobes.engine.sim.machine import SimMachine
 from stallprobes.engine.sim.profile import ProfileError, load
 from stallprobes.engine.sim.simulated_thread import Planted, SimulatedThread
+from stallprobes.errors import EXIT_USAGE, BackendError
 from stallprobes.model import Channel, Op, Probe, op_name
 
 _STEP_NS = 5_000_000

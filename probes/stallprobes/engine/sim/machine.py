@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from stallprobes.engine.backend import Unsupported
 from stallprobes.engine.board import ProbeSection
 from stallprobes.engine.sim import allocations, contexts, copies, launches, outside, streams
 from stallprobes.engine.sim.clock import Call
@@ -15,6 +14,7 @@ from stallprobes.engine.sim.dice import Cost
 from stallprobes.engine.sim.host import CALLS, PLAIN, Host
 from stallprobes.engine.sim.simulated_thread import SimulatedThread
 from stallprobes.engine.sim.steps import Step, step
+from stallprobes.errors import Unsupported
 from stallprobes.model import (
     Arg,
     Buffer,
