@@ -21,7 +21,7 @@ TIMES = 1.5
 
 
 @dataclass(frozen=True)
-class Place:
+class Placement:
     """Where a stall can be planted: a cell, a phase, and the p99 (ns) that it has there."""
 
     row: str
@@ -35,7 +35,7 @@ class Place:
         return Plant(f"victim {self.row}", f"aggressor {self.column}", self.phase, round(TIMES * self.p99_ns))
 
 
-def places(matrix: Matrix) -> list[Place]:
+def places(matrix: Matrix) -> list[Placement]:
     """All the places of ``matrix`` with calls enough and long enough."""
     found = []
     for (row, column), cell in matrix.cells.items():
@@ -45,11 +45,11 @@ def places(matrix: Matrix) -> list[Place]:
             seen = cell.channels.get(Channel(phase))
             p99_ns = None if seen is None else seen.percentile(99)
             if seen is not None and p99_ns is not None and seen.count >= LEAST_CALLS and p99_ns >= LEAST_P99_NS:
-                found.append(Place(row, column, phase, p99_ns))
+                found.append(Placement(row, column, phase, p99_ns))
     return found
 
 
-def measured(plan: Plan, seed: int, place: Place | None = None) -> Matrix:
+def measured(plan: Plan, seed: int, place: Placement | None = None) -> Matrix:
     """A check of the simulated GPU, with a stall in ``place``."""
     return runner.run(
         plan, backend="sim", options=Options(seed=seed, plant=None if place is None else place.plant), seed=seed
@@ -64,7 +64,7 @@ class Outcome:
     others: tuple[tuple[str, str], ...]
 
 
-def outcome(comparison: Comparison, place: Place | None) -> Outcome:
+def outcome(comparison: Comparison, place: Placement | None) -> Outcome:
     """What ``comparison`` says of ``place`` and of all the rest."""
     changed = {
         (cell.row, cell.column): cell.change
@@ -78,7 +78,7 @@ def outcome(comparison: Comparison, place: Place | None) -> Outcome:
     )
 
 
-def planted(plan: Plan, old: Matrix, seed: int) -> tuple[Place, Outcome]:
+def planted(plan: Plan, old: Matrix, seed: int) -> tuple[Placement, Outcome]:
     """One seed's place, and what comparing with ``old`` says of a check with a stall there."""
     place = random.Random(seed).choice(places(old))
     return place, outcome(compare(old, measured(plan, seed, place)), place)

@@ -6,11 +6,12 @@ import pytest
 
 from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
+from stallprobes.errors import UnknownName
 from stallprobes.matrix.matrix import QUIET
 from stallprobes.matrix.plan import plan
 from stallprobes.model import MIB, Buffer, Role, Space
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import UnknownName, parse_probe, probe_name
+from stallprobes.patterns.naming import parse_probe, probe_name
 
 
 def test_the_usual_check_has_every_family_of_victims_and_aggressors() -> None:
