@@ -345,7 +345,7 @@ def test_help_loads_nothing_that_measures_and_names_the_options(name: str) -> No
         "except SystemExit:\n    print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
-    assert not set(done.stderr.split()) & {"textual", "rich", "numba", "numpy", "cuda", "simpy", "stallprobes"}
+    assert not set(done.stderr.split()) & {"textual", "rich", "numba", "numpy", "cuda", "simpy"}
     assert "--html FILE" in done.stdout
 
 
@@ -370,7 +370,7 @@ def test_interrupted_it_keeps_what_it_has_and_exits_130(number: signal.Signals, 
     out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert "1 STALLED, 14 quiet, 1 not reached (interrupted)" in out
-    assert err == "stallscope: interrupted; what was measured until then is shown\n"
+    assert err == "stallscope: interrupted; the results so far are shown\n"
     assert check_document.load(tmp_path / "c.json").interrupted
     assert "Interrupted" in (tmp_path / "c.html").read_text(encoding="utf-8")
 

@@ -144,16 +144,16 @@ def test_a_wrong_return_code_stops_its_probe_and_no_other() -> None:
     with Session([bad, host_probe("good")], "host") as session:
         session.set_running(["bad", "good"])
         session.run_for(0.2)
-        (trouble,) = session.troubles()
-        assert (trouble.probe, trouble.code, trouble.fatal) == ("bad", 22, False)
-        assert trouble.sentence == "bad: libc:clock_nanosleep (odd clock) returned 22 (Invalid argument)"
+        (failure,) = session.probe_failures()
+        assert (failure.probe, failure.code, failure.fatal) == ("bad", 22, False)
+        assert failure.sentence == "bad: libc:clock_nanosleep (odd clock) returned 22 (Invalid argument)"
         assert session.alive
         assert window(session, "good", 0.1).iterations > 0
         stopped = session.snapshot().probes["bad"]
         assert stopped.state is ProbeState.ERROR
         assert stopped.error is not None
         assert (stopped.error.code, stopped.error.op) == (22, 2)
-        assert len(session.troubles()) == 1
+        assert len(session.probe_failures()) == 1
 
 
 def test_a_wrong_return_code_in_the_setup_is_told_too() -> None:
@@ -161,8 +161,8 @@ def test_a_wrong_return_code_in_the_setup_is_told_too() -> None:
     with Session([host_probe("bad", setup=setup), host_probe("good")], "host") as session:
         session.set_running(["bad", "good"])
         wait_for_iterations(session, "good")
-        wait_until(session.troubles, "the error is reported")
-        assert [t.sentence for t in session.troubles()] == ["bad: native:wait returned 1 (the time was over)"]
+        wait_until(session.probe_failures, "the error is reported")
+        assert [t.sentence for t in session.probe_failures()] == ["bad: native:wait returned 1 (the time was over)"]
         assert session.snapshot().probes["bad"].iterations == 0
         assert session.snapshot().probes["good"].iterations > 0
 
@@ -206,7 +206,7 @@ def test_a_value_made_by_one_op_is_used_by_the_next() -> None:
         before = session.snapshot()
         wait_for_iterations(session, "a", 3)
         seen = session.snapshot().minus(before).probes["a"]
-        assert session.troubles() == ()
+        assert session.probe_failures() == ()
         labels = [channel.label for channel, hist in seen.channels.items() if hist.count > 0]
         assert {"map", "unmap"} <= set(labels)
 
@@ -353,7 +353,7 @@ def test_what_spoils_everything_ends_the_session_with_the_same_words(seed: int, 
         failure = session.failure()
         assert failure is not None
         assert failure.sentence == failed.value.sentence
-        assert [trouble.code for trouble in session.troubles()] == ([700] if seed == 7 else [])
+        assert [failure.code for failure in session.probe_failures()] == ([700] if seed == 7 else [])
 
 
 @pytest.mark.usefixtures("fake_sim")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stallprobes.errors import EngineFailed, UnknownName
 from stallscope.cli import check_results, diagnostics, gpu_choice, options, output_files
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
@@ -137,7 +138,6 @@ class CheckSetup:
 
 
 def _plan(victims: Sequence[str], aggressors: Sequence[str], patterns: Sequence[str], quick: bool) -> Plan:
-    from stallprobes.errors import UnknownName
     from stallprobes.matrix import plan
 
     for option, names in (("--victims", victims), ("--aggressors", aggressors)):
@@ -154,13 +154,8 @@ def _setup(plan: Plan, gpu: str | None, simulation: SimulationOptions, allow_sha
     options.reject_two_gpus(gpu, simulation)
     if simulation.profile is not None:
         return CheckSetup(plan, (), None, session, True)
-    chosen, survey = gpu_choice.choose_gpus(gpu, _gpu_count(plan), allow_shared)
+    chosen, survey = gpu_choice.choose_gpus(gpu, plan.gpus, allow_shared)
     return CheckSetup(plan, chosen, survey, session, False)
-
-
-def _gpu_count(plan: Plan) -> int:
-    probes = [one.probe for one in plan.victims] + [probe for one in plan.aggressor_sets for probe in one.probes]
-    return 2 if any(getattr(r, "device", 0) == 1 for probe in probes for r in probe.program.resources()) else 1
 
 
 def _reject_incomparable(old: Matrix, setup: CheckSetup) -> None:
@@ -183,7 +178,6 @@ def _reject_incomparable(old: Matrix, setup: CheckSetup) -> None:
 
 
 def _measure(setup: CheckSetup, seed: int, interrupt: InterruptHandler) -> Matrix:
-    from stallprobes.errors import EngineFailed
     from stallprobes.matrix import runner
 
     with diagnostics.ProgressBar(line_interval_s=_PROGRESS_LINE_S) as bar:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallprobes.errors import NoGpu, UnknownName
+from stallprobes.errors import EngineFailed, NoGpu, RecordingError, UnknownName, Unsupported
 from stallscope.cli import diagnostics, gpu_choice, options
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.signals import InterruptHandler
@@ -82,7 +82,6 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
 
 def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> None:
     """Write the recording. Raises CommandError."""
-    from stallprobes.errors import EngineFailed, RecordingError, Unsupported
     from stallprobes.live.capture import capture
 
     uuid = setup.gpus[0].uuid if setup.gpus else None

@@ -64,11 +64,11 @@ class Plan:
 def plan(
     victims: Sequence[str] = (),
     aggressors: Sequence[str] = (),
-    chosen: Sequence[str] = (),
+    pattern_names: Sequence[str] = (),
     *,
     quick: bool = False,
 ) -> Plan:
-    """The plan for ``victims`` beside ``aggressors`` (``NAME@CONTEXT/STREAM``), and for the patterns ``chosen``.
+    """The plan for ``victims`` with ``aggressors`` (``NAME@CONTEXT/STREAM``), and for the patterns ``pattern_names``.
 
     Without names it has the entries of the default check; "all" names each of them. An aggressor without a stream is
     placed on the stream that victims reach as ``/shared``.
@@ -88,11 +88,11 @@ def plan(
 
     add_victims(_split_names(victims, Role.VICTIM))
     add_aggressors(_split_names(aggressors, Role.AGGRESSOR))
-    if not victims and not chosen:
+    if not victims and not pattern_names:
         add_victims(default_names(Role.VICTIM, quick=quick))
-    if not aggressors and not chosen:
+    if not aggressors and not pattern_names:
         add_aggressors(default_names(Role.AGGRESSOR, quick=quick))
-    for pattern in chosen:
+    for pattern in pattern_names:
         _add_pattern(pattern, rows, columns)
     if not rows:
         add_victims(default_names(Role.VICTIM, quick=quick))

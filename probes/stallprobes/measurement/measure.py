@@ -305,7 +305,7 @@ def _measured(pattern: str, variant: Variant, session: Session, meter: _Meter) -
     window = _window(session, meter, meter.window_s)
     session.set_running(dict.fromkeys(aggressors, False))
     quiets = (before, _window(session, meter, meter.quiet_s / 2)) if _calmed(variant, session, meter) else (before,)
-    errors = {trouble.probe: trouble.sentence for trouble in session.troubles()}
+    errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     seen = [_seen(probe, window, quiets, errors) for probe in variant.probes]
     verdicts = judge(seen)
     reason = _invalid(variant, window, errors)

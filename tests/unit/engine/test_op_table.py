@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from stallprobes.engine import loop
+from stallprobes.engine.backend import failed_op
 from stallprobes.engine.host import HostResolver, error_text
 from stallprobes.engine.host_memory import CACHE_LINE, HostMemory, read, write
-from stallprobes.engine.op_table import OpTable, compile_program, failed_op
+from stallprobes.engine.op_table import OpTable, compile_program
 from stallprobes.errors import Unsupported
 from stallprobes.model import (
     Arg,

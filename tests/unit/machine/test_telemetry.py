@@ -16,7 +16,7 @@ from factories.waiting import wait_until
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.machine import nvml
 from stallprobes.machine.gpus import GpuProcess
-from stallprobes.machine.telemetry import FIELDS, HANGING_AFTER_S, Field, Telemetry, TelemetrySnapshot
+from stallprobes.machine.telemetry import FIELDS, HANGING_AFTER_S, Telemetry, TelemetryField, TelemetrySnapshot
 
 
 class FakeError(Exception):
@@ -181,7 +181,7 @@ def test_a_call_that_hangs_is_said_with_its_age_and_holds_nobody_up() -> None:
     def clock() -> int:
         return time.monotonic_ns() + ahead_ns
 
-    fields = (Field("fast", 0.01, lambda m, h: 1), Field("stuck", 1.0, hang, slow=True))
+    fields = (TelemetryField("fast", 0.01, lambda m, h: 1), TelemetryField("stuck", 1.0, hang, slow=True))
     try:
         with reading(lambda: fake, fields=fields, clock=clock) as telemetry:
             until(telemetry, lambda snapshot: snapshot["fast"].value == 1)

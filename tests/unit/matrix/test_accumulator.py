@@ -61,7 +61,7 @@ def test_a_stall_says_what_and_why_and_names_the_row() -> None:
     assert found.kind == "stalled"
     assert found.worst is not None
     assert found.worst.probe == "launch"
-    assert "holds the locks" in found.worst.sentence
+    assert "holds driver locks" in found.worst.sentence
     assert found.times(Phase.CALL, 50).ratio == pytest.approx(20, rel=0.1)
 
 

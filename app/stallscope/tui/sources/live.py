@@ -129,7 +129,7 @@ class Live:
             engine=EngineStatus(state, age, sentence),
             snapshot=snapshot,
             telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
-            troubles=() if session is None else session.troubles(),
+            probe_failures=() if session is None else session.probe_failures(),
             held=self._held,
             others=self._others(session),
         )

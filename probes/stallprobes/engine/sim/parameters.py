@@ -15,7 +15,7 @@ def number(what: str, *, above: float | None = None, default: Any = MISSING) -> 
 
 
 @dataclass(frozen=True)
-class MachineFigures:
+class MachineParameters:
     """What the machine has. Bandwidths are in GB/s."""
 
     title: str
@@ -32,7 +32,7 @@ class MachineFigures:
 
 
 @dataclass(frozen=True)
-class EngineFigures:
+class EngineParameters:
     """The graphics engine: what a kernel needs to start, and what changing the context takes."""
 
     timeslice_us: float = number("how long a context keeps the engine while others want it", above=0)
@@ -52,7 +52,7 @@ class EngineFigures:
 
 
 @dataclass(frozen=True)
-class CopyFigures:
+class CopyParameters:
     """Transfers. The base is what one takes without its bytes."""
 
     d2d_gbps: float = number("within the GPU", above=0)
@@ -80,7 +80,7 @@ class CopyFigures:
 
 
 @dataclass(frozen=True)
-class LockFigures:
+class LockParameters:
     """The driver's locks and the host's threads."""
 
     spin_us: float = number("how long a thread spins for a lock before it sleeps", above=0)
@@ -105,7 +105,7 @@ class LockFigures:
 
 
 @dataclass(frozen=True)
-class MemoryFigures:
+class MemoryParameters:
     """What allocation costs beyond the call itself, for each MiB."""
 
     alloc_us_per_mib: float = number("cuMemAlloc")
@@ -119,7 +119,7 @@ class MemoryFigures:
 
 
 @dataclass(frozen=True)
-class DragFigures:
+class SlowdownParameters:
     """By what factor calls take longer while something else keeps the bus and the caches busy."""
 
     d2h: float = number("a transfer to the host", above=0)
@@ -131,10 +131,10 @@ class DragFigures:
 
 
 SECTIONS: dict[str, type[Any]] = {
-    "machine": MachineFigures,
-    "engine": EngineFigures,
-    "copy": CopyFigures,
-    "locks": LockFigures,
-    "memory": MemoryFigures,
-    "drag": DragFigures,
+    "machine": MachineParameters,
+    "engine": EngineParameters,
+    "copy": CopyParameters,
+    "locks": LockParameters,
+    "memory": MemoryParameters,
+    "drag": SlowdownParameters,
 }

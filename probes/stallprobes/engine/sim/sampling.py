@@ -11,14 +11,14 @@ import zlib
 from functools import cache
 from statistics import NormalDist
 
-FACES = 4096
+QUANTILES = 4096
 UNIT_BITS = 16
 _BLOCK = 1024
 _Z99 = NormalDist().inv_cdf(0.99)
 
 
 @cache
-def spread(sigma_milli: int) -> tuple[int, ...]:
+def lognormal_factors(sigma_milli: int) -> tuple[int, ...]:
     """FACES equally likely factors (in 1/65536) of a lognormal with sigma ``sigma_milli`` / 1000, ascending."""
     return tuple(round(math.exp(sigma_milli / 1000 * quantile) * (1 << UNIT_BITS)) for quantile in _quantiles())
 
@@ -27,47 +27,49 @@ def spread(sigma_milli: int) -> tuple[int, ...]:
 def _quantiles() -> tuple[float, ...]:
     """FACES equally likely values of the normal distribution, ascending."""
     normal = NormalDist()
-    return tuple(normal.inv_cdf((face + 0.5) / FACES) for face in range(FACES))
+    return tuple(normal.inv_cdf((number + 0.5) / QUANTILES) for number in range(QUANTILES))
 
 
-class Dice:
+class RandomStream:
     """An endless row of numbers from 0 to FACES - 1 that belongs to ``name`` alone, whoever else rolls.
 
-    ``faces`` is a part of it, the next number last, since taking from there is what costs least.
+    ``numbers`` is a part of it, the next number last, since taking from there is what costs least.
     """
 
-    __slots__ = ("_numbers", "faces")
+    __slots__ = ("_generator", "numbers")
 
     def __init__(self, seed: int, name: str) -> None:
         # Here, since whoever only wants to know the profiles need not load it.
         import numpy as np
 
-        self._numbers = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, zlib.crc32(name.encode())])))
-        self.faces: list[int] = []
+        self._generator = np.random.Generator(
+            np.random.PCG64(np.random.SeedSequence([seed, zlib.crc32(name.encode())]))
+        )
+        self.numbers: list[int] = []
 
-    def roll(self) -> int:
+    def next_number(self) -> int:
         """The next number."""
-        self.have(1)
-        return self.faces.pop()
+        self.fill(1)
+        return self.numbers.pop()
 
-    def have(self, count: int) -> None:
-        """See to it that ``faces`` holds at least ``count`` numbers."""
-        while len(self.faces) < count:
-            block: list[int] = self._numbers.integers(0, FACES, _BLOCK).tolist()
+    def fill(self, count: int) -> None:
+        """See to it that ``numbers`` holds at least ``count`` numbers."""
+        while len(self.numbers) < count:
+            block: list[int] = self._generator.integers(0, QUANTILES, _BLOCK).tolist()
             block.reverse()
-            self.faces[:0] = block
+            self.numbers[:0] = block
 
-    def ahead(self, count: int) -> list[int]:
+    def peek(self, count: int) -> list[int]:
         """The next ``count`` numbers, which stay where they are until they are dropped."""
-        self.have(count)
-        return self.faces[: -count - 1 : -1]
+        self.fill(count)
+        return self.numbers[: -count - 1 : -1]
 
-    def drop(self, count: int) -> None:
+    def discard(self, count: int) -> None:
         """Pass over the next ``count`` numbers."""
-        del self.faces[len(self.faces) - count :]
+        del self.numbers[len(self.numbers) - count :]
 
 
-class Cost:
+class LatencyDistribution:
     """A time that is drawn: median and 99th percentile in ns. Raises ValueError unless 0 <= median <= the other."""
 
     __slots__ = ("factors", "p50_ns", "p99_ns")
@@ -78,10 +80,10 @@ class Cost:
         self.p50_ns = round(p50_ns)
         self.p99_ns = round(p99_ns)
         sigma = math.log(p99_ns / p50_ns) / _Z99 if p50_ns > 0 else 0.0
-        self.factors = spread(round(1000 * sigma))
+        self.factors = lognormal_factors(round(1000 * sigma))
 
-    def draw(self, dice: Dice) -> int:
+    def draw(self, random: RandomStream) -> int:
         """One such time in ns."""
-        if not dice.faces:
-            dice.have(1)
-        return self.p50_ns * self.factors[dice.faces.pop()] >> UNIT_BITS
+        if not random.numbers:
+            random.fill(1)
+        return self.p50_ns * self.factors[random.numbers.pop()] >> UNIT_BITS

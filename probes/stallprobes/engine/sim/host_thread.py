@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from stallprobes.engine.sim.clock import NEVER, Call, Wait
-from stallprobes.engine.sim.device import GpuContext, World, us
-from stallprobes.engine.sim.dice import Cost, Dice
-from stallprobes.engine.sim.jobs import Job, SimStream
+from stallprobes.engine.sim.device import GpuContext, SimStream, Simulation, us
+from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.locks import Lock
+from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
 from stallprobes.model import StreamKind
 
 SUCCESS = 0
@@ -37,14 +37,14 @@ _SHORT_SLEEP_NS = 1_000_000
 _NEVER_MADE = -1
 
 
-class Host:
+class HostThread:
     """One host thread: its chance, and the contexts it has made current, the last one being so now."""
 
-    def __init__(self, world: World, name: str, seed: int) -> None:
-        self.world = world
-        self.clock = world.clock
+    def __init__(self, simulation: Simulation, name: str, seed: int) -> None:
+        self.simulation = simulation
+        self.clock = simulation.clock
         self.name = name
-        self.dice = Dice(seed, name)
+        self.random = RandomStream(seed, name)
         self.contexts: list[GpuContext] = []
         self.slept_ns = 0
         self._made: dict[Hashable, int] = {}
@@ -55,23 +55,23 @@ class Host:
         """The current context."""
         return self.contexts[-1] if self.contexts else None
 
-    def plain(self, call: str, extra_ns: int = 0) -> int:
+    def base_ns(self, call: str, extra_ns: int = 0) -> int:
         """How long ``call`` takes, with ``extra_ns`` for the size of what it does."""
-        cost = self.world.profile.cost(call)
-        ns = cost.draw(self.dice)
+        cost = self.simulation.profile.cost(call)
+        ns = cost.draw(self.random)
         if extra_ns:
             # The same luck for the call and for what it does.
             ns += extra_ns * ns // max(cost.p50_ns, 1)
         return ns
 
-    def took(self, call: str, extra_ns: int = 0, kind: Hashable = None) -> int:
+    def call_ns(self, call: str, extra_ns: int = 0, kind: Hashable = None) -> int:
         """The same for a call of the driver: longer when this thread has slept since it made one of its ``kind`` (by
         default the call itself), since code and data have left the caches, and while something keeps the bus busy."""
-        ns = self.plain(call, extra_ns)
+        ns = self.base_ns(call, extra_ns)
         kind = call if kind is None else kind
         made = self._made.get(kind, _NEVER_MADE)
         if made != self.slept_ns:
-            figures = self.world.profile.locks
+            figures = self.simulation.profile.locks
             if made == _NEVER_MADE:
                 ns += us(figures.cold_first_us)
             else:
@@ -80,47 +80,47 @@ class Host:
             self._made[kind] = self.slept_ns
         self._awake = True
         context = self.context
-        return context.gpu.dragged(ns) if context is not None else ns
+        return context.gpu.slowed_ns(ns) if context is not None else ns
 
-    def sleeps(self, ns: int) -> None:
+    def record_sleep(self, ns: int) -> None:
         """The thread sleeps for ``ns``. A short sleep leaves the caches as they are."""
         if ns > _SHORT_SLEEP_NS:
             self.slept_ns += ns - _SHORT_SLEEP_NS
             self._awake = False
 
-    def undisturbed(self, call: str, *locks: Lock) -> Cost | None:
+    def uncontended_latency(self, call: str, *locks: Lock) -> LatencyDistribution | None:
         """What ``call`` takes if that is nothing but a time that is drawn: the thread is warm, the ``locks`` are free,
         and nothing drags. Else None."""
         if self._made.get(call, _NEVER_MADE) != self.slept_ns or not self._awake:
             return None
         if any(lock.owner is not None for lock in locks):
             return None
-        if self.context is not None and self.context.gpu.drags:
+        if self.context is not None and self.context.gpu.is_slowed:
             return None
-        return self.world.profile.cost(call)
+        return self.simulation.profile.cost(call)
 
-    def draw(self, cost: Cost) -> int:
+    def sample_ns(self, cost: LatencyDistribution) -> int:
         """A time of its own luck."""
-        return cost.draw(self.dice)
+        return cost.draw(self.random)
 
-    def under(self, ns: int, *locks: Lock) -> Wait:
+    def work_under(self, ns: int, *locks: Lock) -> Wait:
         """``ns`` of work with ``locks``, taken in this order."""
         clock = self.clock
-        if clock.clear(clock.now + ns) and all(lock.owner is None for lock in locks):
-            clock.skip(clock.now + ns)
+        if clock.is_idle_until(clock.now + ns) and all(lock.owner is None for lock in locks):
+            clock.advance_to(clock.now + ns)
             return
         for lock in locks:
             yield from lock.acquire(self)
-        yield from clock.spend(ns)
+        yield from clock.wait(ns)
         for lock in reversed(locks):
             lock.release()
 
-    def submitting(self, ns: int, stream: SimStream) -> Wait:
+    def submit_call(self, ns: int, stream: SimStream) -> Wait:
         """``ns`` of a call that submits to ``stream``: under its lock and its context's."""
-        yield from self.look_around(stream)
-        yield from self.under(ns, stream.lock, stream.context.lock)
+        yield from self.pass_streams(stream)
+        yield from self.work_under(ns, stream.lock, stream.context.lock)
 
-    def look_around(self, stream: SimStream) -> Wait:
+    def pass_streams(self, stream: SimStream) -> Wait:
         """A call on the legacy default stream looks at every stream of its context, each under that one's lock."""
         if stream.kind is not StreamKind.NULL:
             return
@@ -129,45 +129,45 @@ class Host:
                 yield from other.lock.acquire(self)
                 other.lock.release()
 
-    def pointers(self, ns: int, stream: SimStream) -> Wait:
+    def copy_call(self, ns: int, stream: SimStream) -> Wait:
         """The call of an asynchronous copy: it looks its pointers up and then submits under the context's lock.
 
         The memory management's lock is given back before the context's is asked for.
         """
         clock, lock, memory = self.clock, stream.context.lock, stream.context.gpu.memory_lock
-        yield from self.look_around(stream)
+        yield from self.pass_streams(stream)
         until = clock.now + ns
-        if stream.lock.owner is None and lock.owner is None and memory.owner is None and clock.clear(until):
-            clock.skip(until)
+        if stream.lock.owner is None and lock.owner is None and memory.owner is None and clock.is_idle_until(until):
+            clock.advance_to(until)
             return
         yield from stream.lock.acquire(self)
-        yield from self.under(ns >> _LOOKUP_SHIFT, memory)
-        yield from self.under(ns - (ns >> _LOOKUP_SHIFT), lock)
+        yield from self.work_under(ns >> _LOOKUP_SHIFT, memory)
+        yield from self.work_under(ns - (ns >> _LOOKUP_SHIFT), lock)
         stream.lock.release()
 
-    def until_done(self, job: Job) -> Wait:
+    def wait_for_job(self, job: Job) -> Wait:
         """Wait until ``job`` is done."""
         clock = self.clock
-        if job.end < NEVER and clock.clear(job.end):
+        if job.end < NEVER and clock.is_idle_until(job.end):
             if job.end > clock.now:
-                clock.skip(job.end)
+                clock.advance_to(job.end)
             return
         while job.end > clock.now:
             done = clock.event()
-            job.then(done.succeed)
+            job.on_end(done.succeed)
             yield done
 
-    def seen(self, jobs: list[Job]) -> Wait:
+    def wait_for_jobs(self, jobs: list[Job]) -> Wait:
         """Wait until ``jobs`` are done and this thread has seen it."""
         for job in jobs:
-            yield from self.until_done(job)
-        late = self.draw(self.world.poll)
+            yield from self.wait_for_job(job)
+        late = self.sample_ns(self.simulation.poll)
         for job in jobs:
-            if job.context is not None and job.context.staging:
-                late += job.context.hidden(self.clock.now, self)
-        yield from self.clock.spend(late)
+            if job.staging is not None and job.staging.copies:
+                late += job.staging.delay_ns(self.clock.now, self)
+        yield from self.clock.wait(late)
 
-    def word_changed(self, word: Any, until: int) -> Wait:
+    def wait_for_word(self, word: Any, until: int) -> Wait:
         """Wait until somebody stores into ``word``, or until ``until``."""
         clock = self.clock
         changed = clock.event()
@@ -180,7 +180,7 @@ class Host:
                 changed.succeed()
 
         word.watch(fire)
-        clock.at(until, lambda _: fire())
+        clock.call_at(until, lambda _: fire())
         yield changed
         word.unwatch(fire)
 
@@ -200,16 +200,16 @@ def call(name: str) -> Callable[[Function], Function]:
     return register
 
 
-Plain = Callable[..., Cost | None]
+LatencyFunction = Callable[..., LatencyDistribution | None]
 
-PLAIN: dict[str, Plain] = {}
+LATENCY_ONLY: dict[str, LatencyFunction] = {}
 
 
-def plain(name: str) -> Callable[[Plain], Plain]:
+def latency_only(name: str) -> Callable[[LatencyFunction], LatencyFunction]:
     """Registers when a call of ``name``, with its arguments, is nothing but a time that is drawn: then its Cost."""
 
-    def register(function: Plain) -> Plain:
-        PLAIN[name] = function
+    def register(function: LatencyFunction) -> LatencyFunction:
+        LATENCY_ONLY[name] = function
         return function
 
     return register
