@@ -20,6 +20,7 @@ import pytest
 
 from factories import matrices, matrix_examples
 from factories.command_line import command, environment
+from factories.waiting import LIMIT_S
 from stallprobes.files import schemas
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix
@@ -370,7 +371,7 @@ def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
 def test_an_interrupted_check_keeps_its_results_and_exits_130(number: signal.Signals, tmp_path: Path) -> None:
     process = started("until-stopped", "--save", str(tmp_path / "c.json"), "--html", str(tmp_path / "c.html"))
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert "1 STALLED, 14 quiet, 1 not reached (interrupted)" in out
     assert err == "stallscope: interrupted; the results so far are shown\n"
@@ -381,7 +382,7 @@ def test_an_interrupted_check_keeps_its_results_and_exits_130(number: signal.Sig
 def test_an_interrupted_check_is_compared(tmp_path: Path) -> None:
     process = started("until-stopped", "--compare", saved(tmp_path / "old.json"), "--json")
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     document = valid(out, "stallscope.compare/1")
     assert document["only_old"] == [{"row": "launch", "column": "alloc-async"}]
@@ -393,7 +394,7 @@ def test_a_check_that_ignores_the_stop_request_is_interrupted(signals: int, tmp_
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, out, err) == (130, "", "stallscope: interrupted\n")
     assert not list(tmp_path.iterdir())
 
@@ -402,7 +403,7 @@ def test_a_full_disk_is_reported_and_the_files_are_written(tmp_path: Path) -> No
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             command("fine", "check", "--save", str(tmp_path / "c.json")),
-            env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=60,
+            env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=LIMIT_S,
         )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr == b"stallscope: the result could not be written: No space left on device\n"
@@ -417,7 +418,7 @@ def in_a_terminal(mode: str, **changed: str) -> str:
     )
     os.close(follower)
     seen = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         if select.select([leader], [], [], 0.05)[0]:
             try:
@@ -425,7 +426,7 @@ def in_a_terminal(mode: str, **changed: str) -> str:
             except OSError:
                 break
     os.close(leader)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=LIMIT_S) == 0
     return seen.decode()
 
 

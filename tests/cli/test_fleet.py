@@ -142,6 +142,7 @@ def test_an_unknown_kind_is_a_usage_error(stallscope_command: Command) -> None:
 def test_data_files_are_installed_with_the_packages() -> None:
     told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     data = told["tool"]["setuptools"]["package-data"]
+    installed = []
     for package, root in zip(("stallscope", "stallprobes"), map(Path, ROOTS), strict=True):
         top = root / package
         for path in top.rglob("*"):
@@ -150,6 +151,8 @@ def test_data_files_are_installed_with_the_packages() -> None:
             hidden = any(part.startswith(".") for part in path.relative_to(top).parts)
             if path.is_file() and not hidden and path.suffix not in (".py", ".pyc", ".nbi", ".nbc"):
                 assert any(fnmatch.fnmatch(inner, pattern.removeprefix("**/")) for pattern in data[package]), inner
+                installed.append(path.name)
+    assert {"h200.toml", "py.typed", "page.css", "page.js"} <= set(installed)
 
 
 def test_the_slurm_script_checks_each_node_and_merges_them(

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from factories.command_line import command, environment
+from factories.waiting import LIMIT_S
 
 RUN = ("run", "secondary-context-d2d")
 
@@ -35,7 +36,7 @@ def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
 def test_an_interrupted_run_shows_its_results_and_exits_130(number: signal.Signals) -> None:
     process = started("until-stopped")
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert "STALLED" in out
     assert err == "stallscope: interrupted; the results so far are shown\n"
@@ -51,14 +52,14 @@ def test_a_closed_terminal_does_not_end_a_run_under_nohup() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=1)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
 
 
 def test_interrupted_json_is_still_json() -> None:
     process = started("until-stopped", "--json")
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert '"interrupted": true' in out
 
@@ -69,7 +70,7 @@ def test_a_run_that_ignores_the_stop_request_is_interrupted(signals: int) -> Non
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, out) == (130, "")
     assert err == "stallscope: interrupted\n"
 
@@ -83,13 +84,15 @@ def test_a_closed_pipe_ends_the_process_by_sigpipe_without_a_message() -> None:
     process.stdout.readline()
     process.stdout.close()
     assert process.stderr.read() == ""
-    assert process.wait(timeout=60) == -signal.SIGPIPE
+    assert process.wait(timeout=LIMIT_S) == -signal.SIGPIPE
 
 
 def test_a_pipe_closed_before_the_start_ends_the_process_by_sigpipe() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(command("fine", *RUN), env=environment(), stdout=writing, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(
+        command("fine", *RUN), env=environment(), stdout=writing, stderr=subprocess.PIPE, timeout=LIMIT_S
+    )
     os.close(writing)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
@@ -98,7 +101,7 @@ def test_a_pipe_closed_before_the_start_ends_the_process_by_sigpipe() -> None:
 def test_a_full_disk_is_reported(arguments: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            command("fine", *RUN, *arguments), env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=60
+            command("fine", *RUN, *arguments), env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=LIMIT_S
         )
     assert done.returncode == 2
     assert done.stderr == b"stallscope: the result could not be written: No space left on device\n"
@@ -109,7 +112,7 @@ def test_without_stderr_the_result_is_printed() -> None:
         ["sh", "-c", 'exec "$@" 2>&-', "sh", *command("all-kinds", *RUN)],
         env=environment(),
         stdout=subprocess.PIPE,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 4
     assert b"STALLED" in done.stdout
@@ -124,7 +127,7 @@ def in_a_terminal(mode: str, answer: str, **changed: str) -> tuple[int, str, str
     os.close(follower)
     os.write(leader, answer.encode())
     seen = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         if select.select([leader], [], [], 0.05)[0]:
             try:
@@ -134,7 +137,7 @@ def in_a_terminal(mode: str, answer: str, **changed: str) -> tuple[int, str, str
     assert process.stdout is not None
     out = process.stdout.read().decode()
     os.close(leader)
-    return process.wait(timeout=60), out, seen.decode()
+    return process.wait(timeout=LIMIT_S), out, seen.decode()
 
 
 def test_on_a_terminal_a_shared_gpu_needs_consent() -> None:
@@ -162,7 +165,7 @@ def test_a_run_works_with_closed_standard_streams(closed: str) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     if "1>" in closed:
         assert (done.returncode, done.stdout) == (2, "")
