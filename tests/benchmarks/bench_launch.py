@@ -31,7 +31,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from stallprobes.catalog import Place
+from stallprobes.catalog import Placement
 from stallprobes.catalog.kernels import launch_op
 from stallprobes.engine import board as b
 from stallprobes.engine.backend import Options
@@ -138,7 +138,7 @@ class Loops:
     def __init__(self) -> None:
         from stallprobes.engine.cuda.backend import create
 
-        program = Program((launch_op(Place()),))
+        program = Program((launch_op(Placement()),))
         probes = [Probe(f"launch-{n}", "launch", Role.VICTIM, program, PERIOD_NS, "launch") for n in range(3)]
         self._board = Board.create(Layout.of(probes))
         self._backend = create()

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from screen.conftest import WALL_S
 
+from factories.recordings import WALL_S
 from stallprobes.errors import RecordingError
 from stallprobes.live import recording
 from stallprobes.live.analyzer import Analyzer

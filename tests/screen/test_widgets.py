@@ -189,12 +189,15 @@ def test_a_call_that_hangs_is_marked_at_its_age_and_its_title_says_how_much_that
 def test_each_figure_says_whether_it_is_quiets_or_todays(height: int) -> None:
     live, quiet = Histogram.of([2_000_000] * 1500), Histogram.of([5_000] * 50)
     shown = [text(line) for line in histogram_lines(focus(live, quiet), 120, height)]
-    for line in shown:
-        if "p50" in line and height > 6:
-            assert ("quiet p50 5.0" in line) != ("now   p50 2.0" in line)
-        if "max" in line or "p99.9" in line:
-            assert "now " in line
-            assert "2.0" in line.partition("now")[2]
+    medians = [line for line in shown if "p50" in line]
+    tails = [line for line in shown if "max" in line or "p99.9" in line]
+    assert tails
+    assert len(medians) == (1 if height == 6 else 2)
+    if height > 6:
+        assert all(("quiet p50 5.0" in line) != ("now   p50 2.0" in line) for line in medians)
+    for line in tails:
+        assert "now " in line
+        assert "2.0" in line.partition("now")[2]
 
 
 def test_the_legend_names_quiet_only_where_there_is_one() -> None:

@@ -27,7 +27,7 @@ from stallprobes.matrix.matrix import QUIET, Cell, Matrix, merged
 from stallprobes.matrix.plan import AGGRESSORS_STREAM, AggressorSet, VictimProbe
 from stallprobes.model import Channel, Phase, Role
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import named
+from stallprobes.patterns.naming import parse_probe
 from stallprobes.verdicts.rules import Seen, Verdict, judge
 from stallscope.cli import main as cli
 
@@ -125,8 +125,8 @@ def judged_again(matrix: Matrix, cell: Cell) -> Json:
     if cell.column == QUIET or not cell.repeats:
         return None
     control = matrix.cells["host", cell.column]
-    probes = tuple(named(name, stream=AGGRESSORS_STREAM) for name in matrix.column(cell.column).aggressors)
-    victim = None if cell.row == "host" else VictimProbe(matrix.row(cell.row), named(cell.row))
+    probes = tuple(parse_probe(name, stream=AGGRESSORS_STREAM) for name in matrix.column(cell.column).aggressors)
+    victim = None if cell.row == "host" else VictimProbe(matrix.row(cell.row), parse_probe(cell.row))
     accumulator = CellAccumulator(victim, AggressorSet(matrix.column(cell.column), probes))
     accumulator.repeats = list(cell.repeats)
     accumulator.hosts = tuple(

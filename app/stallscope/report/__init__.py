@@ -1,4 +1,4 @@
-"""Results as text and HTML, and the wording that text, page and screen share.
+"""Reports for people: text tables and the HTML page, and the wording that text, page and screen share.
 
-Imports stallprobes only: no command, no screen.
+Imports stallprobes and its own modules; the command line and the screens import it.
 """

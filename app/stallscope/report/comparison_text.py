@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from stallprobes.units import duration, times
-from stallscope.cli.stdout import Output, TableColumn
 from stallscope.report import findings
+from stallscope.report.text import TableColumn, TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Compared, Comparison
@@ -33,7 +33,7 @@ def group(cell: CellChange) -> str:
     return str(cell.change)
 
 
-def show(out: Output, comparison: Comparison, regressions: Sequence[CellChange]) -> None:
+def show(out: TextWriter, comparison: Comparison, regressions: Sequence[CellChange]) -> None:
     """The whole comparison."""
     machines(out, comparison)
     for key, title, mark in TITLES:
@@ -56,13 +56,13 @@ def show(out: Output, comparison: Comparison, regressions: Sequence[CellChange])
         if places:
             out.paragraph(f"only in {where}: {only(places)}", indent="  ")
     out.line()
-    out.paragraph(false_alarms(comparison), mark="dim")
+    out.paragraph(false_alarms(comparison), style="dim")
 
 
-def machines(out: Output, comparison: Comparison) -> None:
+def machines(out: TextWriter, comparison: Comparison) -> None:
     """Which checks are compared, and what differs between their machines and settings."""
     for name, matrix in (("OLD", comparison.old), ("NEW", comparison.new)):
-        out.paragraph(told(matrix), indent="     ", first=f"{name}  ", mark="strong")
+        out.paragraph(told(matrix), indent="     ", first=f"{name}  ", style="strong")
     out.line()
     if not comparison.differences:
         out.line("No difference in GPU, driver, settings and host")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from stallprobes.matrix.matrix import PHASES, QUIET
 from stallprobes.units import duration, times
-from stallscope.cli.diagnostics import harmless
 from stallscope.report import comparison_text, findings, svg
+from stallscope.report.text import without_control
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
@@ -56,7 +56,7 @@ class Book:
 
 def text(value: object) -> str:
     """``value`` so that HTML takes it for text, in an attribute too."""
-    return html.escape(harmless(str(value)), quote=True)
+    return html.escape(without_control(str(value)), quote=True)
 
 
 def word(cell: Cell) -> str:

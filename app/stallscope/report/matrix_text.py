@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.units import three
-from stallscope.cli.stdout import Output, TableCell, TableColumn
 from stallscope.report import findings
+from stallscope.report.text import TableCell, TableColumn, TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Cell as Measured
@@ -58,10 +58,10 @@ _HEAD_WIDTH = 10
 _GAP = 2
 
 
-def show(out: Output, matrix: Matrix, hosts: Sequence[str] = ()) -> None:
+def show(out: TextWriter, matrix: Matrix, hosts: Sequence[str] = ()) -> None:
     """The whole of a check: matrix, findings, what could not be measured, fingerprint. ``hosts`` are sentences on
     the hosts of a merged one."""
-    out.paragraph(findings.headline(matrix), mark="strong")
+    out.paragraph(findings.headline(matrix), style="strong")
     out.paragraph(findings.summary(matrix) + (" (interrupted)" if matrix.interrupted else ""))
     if hosts:
         out.line()
@@ -76,16 +76,16 @@ def show(out: Output, matrix: Matrix, hosts: Sequence[str] = ()) -> None:
     machine(out, matrix)
 
 
-def machine(out: Output, matrix: Matrix) -> None:
+def machine(out: TextWriter, matrix: Matrix) -> None:
     """What the figures depend on, and the machines of a merged matrix."""
     told = " · ".join(f"{key} {value}" for key, value in findings.told(matrix.fingerprint))
-    out.paragraph(told or "nothing is known of the machine", indent="  ", first="machine: ", mark="dim")
+    out.paragraph(told or "nothing is known of the machine", indent="  ", first="machine: ", style="dim")
     for name, one in matrix.hosts.items():
         known = [str(one[key]) for key in ("gpu", "driver", "uuid") if one.get(key)]
-        out.paragraph(" · ".join([name, *known]), indent="    ", first="  ", mark="dim")
+        out.paragraph(" · ".join([name, *known]), indent="    ", first="  ", style="dim")
 
 
-def _matrix(out: Output, matrix: Matrix) -> None:
+def _matrix(out: TextWriter, matrix: Matrix) -> None:
     simulated = f", SIMULATED {matrix.profile}" if matrix.simulated else ""
     out.line(f"Times quiet, call/wait{simulated}", "strong")
     # What this machine cannot do is said below, in a line.
@@ -113,10 +113,10 @@ def _matrix(out: Output, matrix: Matrix) -> None:
     legend = _legend(matrix)
     if legend:
         out.line()
-        out.paragraph(" · ".join(legend), mark="dim")
+        out.paragraph(" · ".join(legend), style="dim")
 
 
-def _block(out: Output, matrix: Matrix, block: Sequence[MatrixRow], columns: Sequence[str], names: int) -> None:
+def _block(out: TextWriter, matrix: Matrix, block: Sequence[MatrixRow], columns: Sequence[str], names: int) -> None:
     lines = _heads(block)
     if findings.has_quiet(matrix):
         quiet = [TableCell(_quiet(matrix.cells.get((row.name, QUIET))), "dim") for row in block]
@@ -196,7 +196,7 @@ def _quiet(cell: Measured | None) -> str:
     return "/".join(medians) + "  "
 
 
-def _findings(out: Output, matrix: Matrix) -> None:
+def _findings(out: TextWriter, matrix: Matrix) -> None:
     found = findings.groups(matrix)
     if not found:
         return
@@ -206,7 +206,7 @@ def _findings(out: Output, matrix: Matrix) -> None:
         word = findings.WORDS.get(group.kind, group.kind)
         out.line()
         out.paragraph(
-            group.cause or "No cause is known.", indent="  ", first=f"{word}: ", mark=_MARKS.get(group.kind, "")
+            group.cause or "No cause is known.", indent="  ", first=f"{word}: ", style=_MARKS.get(group.kind, "")
         )
         for name, cells in group.columns:
             where = "beside nothing" if name == QUIET else f"beside {name}"
@@ -215,10 +215,10 @@ def _findings(out: Output, matrix: Matrix) -> None:
             told += f"; also {rest}" if rest else ""
             out.paragraph(f"{where}: {told}", indent="    ", first="  ")
         if group.helps:
-            out.paragraph(f"What helps: {group.helps}", indent="  ", first="  ", mark="dim")
+            out.paragraph(f"What helps: {group.helps}", indent="  ", first="  ", style="dim")
 
 
-def _unmeasured(out: Output, matrix: Matrix) -> None:
+def _unmeasured(out: TextWriter, matrix: Matrix) -> None:
     for status, title in ((Status.INVALID, "Measured, and does not count"), (Status.UNSUPPORTED, "Not possible here")):
         reasons = findings.without(matrix, status)
         if reasons:

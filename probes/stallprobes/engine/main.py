@@ -202,7 +202,7 @@ def _backend(name: str) -> Backend:
         backend: Backend = importlib.import_module(BACKENDS[name]).create()
     except ModuleNotFoundError as error:
         what = f"the Python package {error.name} is missing"
-        raise BackendError(EXIT_ENGINE, f"{what}: install stallscope again (stallscope doctor)") from error
+        raise BackendError(EXIT_ENGINE, f"{what}; reinstall stallscope (see: stallscope doctor)") from error
     return backend
 
 

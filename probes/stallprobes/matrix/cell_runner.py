@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from stallprobes.catalog import Place, entries
+from stallprobes.catalog import Placement, entries
+from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import ProbeSnapshot, ProbeState
 from stallprobes.engine.session import Session
@@ -17,7 +18,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.machine import nvml
 from stallprobes.machine.telemetry import FIELDS, Telemetry
 from stallprobes.matrix.accumulator import Window, window
-from stallprobes.matrix.plan import HOST, AggressorSet, VictimProbe, contexts_of
+from stallprobes.matrix.plan import AggressorSet, VictimProbe, contexts_of
 from stallprobes.model import GREEN, Channel, Phase, Probe
 
 PACE_NS = 50_000
@@ -43,9 +44,8 @@ _STARVED_S = 0.5
 # A host control that is slower than this, and than so many times its median, had the machine taken from it.
 _SPIKE_NS = 100_000
 _SPIKE_TIMES = 10
-# They call without a pause and stall nothing, on the simulated GPU for certain, where each of their calls takes as much
-# of the real machine's time as one that matters.
-_CONTROLS, _CONTROL_PACE_NS = ("nvml-poll", "alloc-async"), 100_000
+# Controls stall no simulated victim, but each of their calls takes real time to simulate.
+_CONTROL_PERIOD_NS = 100_000
 _CALL = Channel(Phase.CALL)
 _THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"}
 _WATCH_S = 0.05
@@ -85,13 +85,13 @@ class CellRunner:
         # A green context is a part of the primary one, which is waited for.
         contexts = [context for context in contexts_of(probes) if context != replace(GREEN, device=context.device)]
         self._drains = [
-            entries()["context-sync"].probe(Place(context), name=f"drain {number}", period_ns=_DRAIN_PACE_NS)
+            entries()["context-sync"].probe(Placement(context), name=f"drain {number}", period_ns=_DRAIN_PACE_NS)
             for number, context in enumerate(contexts)
         ]
         self.session = Session([*probes, self._host, *self._drains], backend=backend, options=options)
         self._virtual = backend == "sim"
         aggressors = [probe for one in aggressor_sets for probe in one.probes]
-        self._paced = [probe.name for probe in aggressors if self._virtual and probe.entry in _CONTROLS]
+        self._paced = [probe.name for probe in aggressors if self._virtual and entries()[probe.entry].control]
         rests = (
             (_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S)
             if self._virtual
@@ -110,7 +110,7 @@ class CellRunner:
             for victim in self.victims:
                 self.session.set_period(victim.probe.name, PACE_NS)
             for name in self._paced:
-                self.session.set_period(name, _CONTROL_PACE_NS)
+                self.session.set_period(name, _CONTROL_PERIOD_NS)
             self.session.set_running([self._host.name])
             if not self._virtual:
                 self._clocks = _watching(self.session.info)

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
 from stallprobes.catalog import entries
+from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import MS, Options
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, Unsupported
 from stallprobes.machine import fingerprint, gpus, nvml
@@ -24,7 +25,7 @@ from stallprobes.matrix import schedule
 from stallprobes.matrix.accumulator import CellAccumulator, Window, quiet_cell
 from stallprobes.matrix.cell_runner import PACE_NS, CellRunner, Stopped
 from stallprobes.matrix.matrix import QUIET, Cell, Channels, Matrix, Repeat, Status, merged
-from stallprobes.matrix.plan import HOST, AggressorSet, Plan, VictimProbe
+from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.schedule import QUICK_REPEATS, REPEATS, Block, Pace
 from stallprobes.model import Channel, Phase
 

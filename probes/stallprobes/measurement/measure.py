@@ -19,11 +19,21 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.machine import fingerprint, gpus
 from stallprobes.model import Channel, Kind, Needs, Probe, Role, Variant, op_name
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import ALL, named, unknown
+from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
 from stallprobes.verdicts import rules
 from stallprobes.verdicts.rules import Seen, Verdict, judge
 
-__all__ = ["ALL", "PROBES", "ProbeResult", "Progress", "RunResult", "VariantResult", "run", "selection"]
+__all__ = [
+    "ALL",
+    "PROBES",
+    "ProbeResult",
+    "RunProgress",
+    "RunResult",
+    "UnknownName",
+    "VariantResult",
+    "run",
+    "selection",
+]
 
 PROBES = "probes"
 
@@ -128,7 +138,7 @@ def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[
     for name in variants:
         there = [variant.name for _, variant in found]
         if name not in there:
-            raise UnknownName(unknown("variant", name, there))
+            raise UnknownName(unknown_name_message("variant", name, there))
     if variants:
         found = [(name, variant) for name, variant in found if variant.name in variants]
     probes = [name for name in wanted if name not in known]
@@ -140,7 +150,7 @@ def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[
 def _together(names: Iterable[str]) -> Variant:
     probes: dict[str, Probe] = {}
     for name in names:
-        probes[name] = named(name)
+        probes[name] = parse_probe(name)
     if not any(probe.role is Role.HOST for probe in probes.values()):
         probes["host"] = entries()["host"].probe()
     two = any(getattr(r, "device", 0) == 1 for probe in probes.values() for r in probe.program.resources())

@@ -1,0 +1,261 @@
+"""The compiled loop in real time, in threads of its own: calls of known length, told apart within one run."""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from factories.waiting import LIMIT_S, wait_until
+from stallprobes.engine import board as b
+from stallprobes.engine import loop, native
+from stallprobes.engine.board import Board, Layout, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
+
+CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
+MS = 1_000_000
+Table = loop.Int64s
+
+
+def probe(name: str, ops: tuple[Op, ...], period_ns: int) -> Probe:
+    return Probe(name, name, Role.HOST, Program(ops, context=None), period_ns, name)
+
+
+def table_of(ops: tuple[Op, ...], channels: tuple[Channel, ...]) -> Table:
+    table = loop.empty_table(len(ops))
+    for row, op in zip(table, ops, strict=True):
+        kind, name = op.fn.split(":")
+        row[loop.COL_FN] = native.address(name) if kind == "native" else native.libc_address(name)
+        row[loop.COL_A0 : loop.COL_A0 + len(op.args)] = op.args
+        row[loop.COL_CHANNEL] = -1 if op.phase is None else channels.index(Channel(op.phase))
+        row[loop.COL_FLAGS] = loop.RETURN_IS_VALUE
+    return table
+
+
+@contextmanager
+def running(*probes: Probe, tables: dict[str, Table] | None = None) -> Iterator[Board]:
+    board = Board.create(Layout.of(probes))
+    nothing = loop.empty_table(0)
+    threads = []
+    for one in probes:
+        part = board[one.name]
+        table = (tables or {}).get(one.name)
+        if table is None:
+            table = table_of(one.program.ops, part.channels)
+        runner = loop.ProbeLoop(table, nothing, nothing, part, board.header)
+        part.words[b.RUN] = 1
+        threads.append(threading.Thread(target=runner, daemon=True))
+    for thread in threads:
+        thread.start()
+    yield board
+    board.header[b.QUIT] = 1
+    for thread in threads:
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+    board.close()
+
+
+@contextmanager
+def busy_python(threads: int = 1) -> Iterator[None]:
+    ended = threading.Event()
+
+    def count() -> None:
+        number = 0
+        while not ended.is_set():
+            for _ in range(10_000):
+                number += 1
+
+    busy = [threading.Thread(target=count, daemon=True) for _ in range(threads)]
+    for thread in busy:
+        thread.start()
+    yield
+    ended.set()
+    for thread in busy:
+        thread.join()
+
+
+def until(board: Board, name: str, iterations: int, earlier: Snapshot | None = None) -> ProbeSnapshot:
+    found: list[ProbeSnapshot] = []
+
+    def reached() -> bool:
+        snapshot = board.snapshot() if earlier is None else board.snapshot().minus(earlier)
+        found.append(snapshot.probes[name])
+        return found[-1].iterations >= iterations
+
+    wait_until(reached, f"{name} made {iterations} iterations")
+    return found[-1]
+
+
+def p50(seen: ProbeSnapshot, channel: Channel) -> float:
+    value = seen.channels[channel].percentile(50)
+    assert value is not None
+    return value
+
+
+def test_calls_of_known_length_measure_so() -> None:
+    ops = (Op("libc:usleep", (2000,)), Op("native:sleep", (8 * MS,), Phase.WAIT))
+    with running(probe("p", ops, 12 * MS)) as board:
+        seen = until(board, "p", 40)
+    # The shortest of 40: a busy machine lengthens some calls, and shortens none.
+    shortest = [seen.channels[channel].percentile(0) or 0 for channel in (CALL, WAIT)]
+    assert 1.9 * MS < shortest[0] < 7.5 * MS < shortest[1]
+    # An iteration may end while the snapshot is taken.
+    assert seen.channels[CALL].count - seen.iterations in (-1, 0)
+
+
+def test_it_runs_while_another_thread_holds_the_interpreters_lock() -> None:
+    """What a busy Python thread costs in time is measured by tests/benchmarks/bench_launch.py."""
+    usleep_with_the_lock_held = ctypes.PyDLL(None).usleep
+    before = sys.getswitchinterval()
+    with running(probe("p", (Op("libc:getppid"),), 300_000)) as board:
+        until(board, "p", 10)
+        words = board["p"].words
+        sys.setswitchinterval(1000.0)
+        try:
+            made = 0
+            for _ in range(100):
+                first = int(words[b.ITERATIONS])
+                usleep_with_the_lock_held(50_000)
+                made = int(words[b.ITERATIONS]) - first
+                if made:
+                    break
+        finally:
+            sys.setswitchinterval(before)
+    assert made
+
+
+def test_back_to_back_loops_run_side_by_side_beside_python() -> None:
+    probes = [probe(name, (Op("libc:getppid"),), 0) for name in ("one", "two")]
+    with running(*probes) as board, busy_python():
+        for name in ("one", "two"):
+            assert until(board, name, 100_000).channels[CALL].count >= 99_000
+
+
+def test_a_hanging_call_shows_its_age_and_counts_as_waited() -> None:
+    word = np.zeros(1, dtype=np.int64)
+    ops = (Op("libc:getppid"), Op("native:wait", (word.ctypes.data, 1, 60_000 * MS), Phase.WAIT))
+    with running(probe("p", ops, MS)) as board:
+        while board["p"].words[b.INFLIGHT_OP] != 2:
+            time.sleep(0.001)
+        earlier = board.snapshot()
+        time.sleep(0.2)
+        window = board.snapshot().minus(earlier).probes["p"]
+        flight = window.in_flight
+        assert flight is not None
+        assert flight.op == 1
+        assert flight.age_ns >= (window.window_ns or 0) >= 200 * MS
+        assert window.iterations == window.channels[WAIT].count == 0
+        waited = window.channels[DUE]
+        assert waited.count == pytest.approx((window.window_ns or 0) / MS, abs=1)
+        assert waited.max_ns == window.window_ns
+        word[0] = 1
+        seen = until(board, "p", 50)
+    assert seen.state is ProbeState.RUNNING
+    assert seen.missed >= 200
+    assert (seen.first_ns[WAIT] or 0) >= 200 * MS
+
+
+def test_it_quits_while_other_probes_go_on_and_says_ended() -> None:
+    with running(probe("p", (Op("native:nothing"),), 10**12)) as board:
+        until(board, "p", 1)
+        part = board["p"]
+        board.header[b.QUIT] = 1
+        wait_until(lambda: part.words[b.STATE] == ProbeState.ENDED, "the loop has ended")
+        assert board.snapshot().probes["p"].state is ProbeState.ENDED
+
+
+def test_switching_off_and_on_works_while_it_runs() -> None:
+    with running(probe("p", (Op("native:nothing"),), 200_000)) as board:
+        until(board, "p", 10)
+        board["p"].words[b.RUN] = 0
+        while board["p"].words[b.STATE] != ProbeState.PARKED:
+            time.sleep(0.001)
+        iterations = board.snapshot().probes["p"].iterations
+        since = board.snapshot().probes["p"].heartbeat_ns
+        wait_until(lambda: board.snapshot().probes["p"].heartbeat_ns > since, "a parked loop shows that it lives")
+        parked = board.snapshot().probes["p"]
+        assert (parked.iterations, parked.on) == (iterations, False)
+        assert parked.heartbeat_ns > since
+        board["p"].words[b.RUN] = 1
+        assert until(board, "p", iterations + 10).on_since_ns > parked.heartbeat_ns
+
+
+@pytest.mark.parametrize("period_ns", [50_000, 500_000])
+def test_the_pace_is_kept(period_ns: int) -> None:
+    with running(probe("p", (Op("native:nothing"),), period_ns)) as board:
+        until(board, "p", 20)
+        earlier = board.snapshot()
+        until(board, "p", 2000 * 50_000 // period_ns, earlier)
+
+        def every_period_is_an_iteration_or_missed() -> bool:
+            window = board.snapshot().minus(earlier).probes["p"]
+            due = (window.window_ns or 0) / period_ns
+            assert window.iterations + window.missed <= due + 2
+            return window.iterations + window.missed >= 0.95 * due
+
+        wait_until(every_period_is_an_iteration_or_missed, "the pace is kept")
+
+
+def mapped_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+def test_memory_that_one_call_maps_another_unmaps() -> None:
+    kept = np.zeros(1, dtype=np.int64)
+    at = kept.ctypes.data
+    private_anonymous, read_write = 0x22, 3
+    size = 4 << 20
+    ops = (
+        Op("libc:mmap", (0, size, read_write, private_anonymous, -1, 0)),
+        Op("libc:memset", (at, 1, size), Phase.WAIT),
+        Op("libc:munmap", (at, size)),
+    )
+    one = probe("p", ops, 0)
+    table = table_of(ops, one.program.channels())
+    table[0, loop.COL_INTO] = at
+    table[1:, loop.COL_LOAD_MASK] = 1
+    table[2, loop.COL_FLAGS] = 0
+    before = mapped_bytes()
+    with running(one, tables={"p": table}) as board:
+        seen = until(board, "p", 200)
+    assert seen.error is None
+    assert p50(seen, WAIT) > p50(seen, CALL)
+    assert mapped_bytes() - before < 50 * size
+
+
+def test_a_failing_call_stops_its_probe_and_leaves_the_others() -> None:
+    ops = (Op("libc:close", (-1,)),)
+    bad, good = probe("bad", ops, MS), probe("good", (Op("libc:getppid"),), MS)
+    table = table_of(ops, bad.program.channels())
+    table[0, loop.COL_FLAGS] = 0
+    with running(bad, good, tables={"bad": table}) as board:
+        until(board, "good", 20)
+        snapshot = board.snapshot()
+        assert snapshot.probes["bad"].state is ProbeState.ERROR
+        assert snapshot.probes["bad"].error is not None
+        assert snapshot.probes["bad"].error.code == -1
+        until(board, "good", snapshot.probes["good"].iterations + 20)
+
+
+def test_reading_all_the_time_disturbs_no_count() -> None:
+    with running(probe("p", (Op("native:nothing"),), 0)) as board:
+        earlier = board.snapshot()
+        last = 0
+        for _ in range(300):
+            window = board.snapshot().minus(earlier).probes["p"]
+            assert window.iterations >= last
+            assert (np.diff(window.ring[:, 0]) >= 0).all()
+            last = window.iterations
+        board.header[b.QUIT] = 1
+        while board["p"].words[b.STATE] != ProbeState.ENDED:
+            time.sleep(0.001)
+        seen = board.snapshot().probes["p"]
+    assert seen.channels[CALL].count == seen.channels[DUE].count == seen.iterations - 1

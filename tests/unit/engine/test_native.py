@@ -1,0 +1,182 @@
+"""The compiled helpers, called by address as CUDA and the loop call them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallprobes.engine import native
+
+MS = 1_000_000
+SHAPE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 11)
+
+
+def call(name: str, *arguments: int) -> int:
+    return int(SHAPE(native.address(name))(*arguments, *[77] * (11 - len(arguments))))
+
+
+def words(*values: int) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], int]:
+    array = np.array(values, dtype=np.int64)
+    return array, array.ctypes.data
+
+
+def seconds(name: str, *arguments: int) -> float:
+    since = time.monotonic()
+    assert call(name, *arguments) == 0
+    return time.monotonic() - since
+
+
+def cpu_seconds(name: str, *arguments: int) -> float:
+    """The CPU time that a helper takes, which does not depend on what else runs."""
+    since = time.thread_time()
+    assert call(name, *arguments) == 0
+    return time.thread_time() - since
+
+
+def test_store_and_add_change_a_word() -> None:
+    array, at = words(1, 2, 3)
+    assert call("store", at + 8, -(2**60)) == 0
+    assert call("add", at + 16, 2**40) == 0
+    assert call("add", at + 16, -1) == 0
+    assert array.tolist() == [1, -(2**60), 3 + 2**40 - 1]
+
+
+def test_adding_from_two_threads_loses_nothing() -> None:
+    array, at = words(0)
+    add = SHAPE(native.address("add"))
+
+    def many() -> None:
+        for _ in range(20_000):
+            add(at, 1, *[0] * 9)
+
+    threads = [threading.Thread(target=many) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert array[0] == 40_000
+
+
+def test_wait_returns_once_the_word_is_there() -> None:
+    array, at = words(0)
+    threading.Timer(0.05, lambda: array.__setitem__(0, 6)).start()
+    assert call("wait", at, 5, 60_000 * MS) == 0
+    assert array[0] == 6
+
+
+def test_wait_gives_up_after_its_time() -> None:
+    _, at = words(4)
+    for ms in (5, 50):
+        assert time_of_wait(at, ms) >= ms / 1000
+
+
+def time_of_wait(at: int, ms: int) -> float:
+    since = time.monotonic()
+    assert call("wait", at, 5, ms * MS) == 1
+    return time.monotonic() - since
+
+
+def test_wait_does_not_hold_a_core() -> None:
+    _, at = words(0)
+    used = time.thread_time()
+    assert call("wait", at, 1, 300 * MS) == 1
+    assert time.thread_time() - used < 0.15
+
+
+def test_sleep_takes_the_time_it_is_told() -> None:
+    call("sleep", 1)
+    for ms in (5, 50):
+        assert seconds("sleep", ms * MS) >= ms / 1000
+    assert call("sleep", -5) == 0
+
+
+def test_work_takes_time_in_proportion_to_its_iterations() -> None:
+    call("work", 1)
+    few = min(cpu_seconds("work", 1_000_000) for _ in range(5))
+    many = min(cpu_seconds("work", 8_000_000) for _ in range(5))
+    assert 3 < many / few < 24
+    assert call("work", 0) == 0
+
+
+def test_nothing_returns_at_once() -> None:
+    assert call("nothing") == 0
+
+
+def test_a_gate_that_is_open_lets_pass() -> None:
+    word, at = words(1)
+    forced, forced_at = words(0)
+    _, data = words(at, forced_at, 60_000 * MS)
+    call("gate", data)
+    assert (word[0], forced[0]) == (1, 0)
+
+
+def test_a_gate_opens_when_the_word_is_set() -> None:
+    word, at = words(0)
+    forced, forced_at = words(0)
+    keep, data = words(at, forced_at, 60_000 * MS)
+    threading.Timer(0.05, lambda: word.__setitem__(0, 1)).start()
+    call("gate", data)
+    assert (word[0], forced[0], len(keep)) == (1, 0, 3)
+
+
+def test_a_gate_that_nobody_opens_opens_itself_and_counts_it() -> None:
+    word, at = words(0)
+    forced, forced_at = words(5)
+    keep, data = words(at, forced_at, 30 * MS)
+    since = time.monotonic_ns()
+    call("gate", data)
+    assert time.monotonic_ns() - since >= 30 * MS
+    assert (word[0], forced[0], len(keep)) == (1, 6, 3)
+
+
+def test_a_helper_or_function_that_is_not_there_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        native.address("nonsense")
+    with pytest.raises(KeyError):
+        native.libc_address("no_such_function_at_all")
+
+
+def test_libc_functions_are_found_by_name() -> None:
+    getppid = ctypes.CFUNCTYPE(ctypes.c_int)(native.libc_address("getppid"))
+    assert getppid() == os.getppid()
+
+
+CODE = """
+import sys
+sys.path[:0] = {path!r}
+from stallprobes.engine import loop, native
+helper = native.address("wait")
+counts = [loop.run.stats, loop.run_once.stats, native._helper("wait").cache_hits]
+print(sum(counts[0].cache_hits.values()), sum(counts[1].cache_hits.values()), counts[2])
+"""
+
+
+def hits(cache: str) -> str:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+    command = [sys.executable, "-c", CODE.format(path=sys.path)]
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+def test_the_second_start_compiles_nothing(tmp_path: Path) -> None:
+    assert hits(str(tmp_path)).split() == ["0", "0", "0"]
+    assert hits(str(tmp_path)).split() == ["1", "1", "1"]
+
+
+def test_it_starts_without_a_place_for_a_cache() -> None:
+    code = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+import numba.core.caching as caching
+caching.CacheImpl._locator_classes = []
+from stallprobes.engine import native
+assert native.address("nothing")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,0 +1,151 @@
+"""The analyzer: one baseline, windows, one log entry for one stall, and none for an engine that does not answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stallprobes.live.analyzer import Analyzer
+from stallprobes.live.observation import SILENT, EngineStatus, Observation
+from stallprobes.live.recording import Recording
+from stallprobes.live.view_model import report_text, stale
+from stallprobes.model import MS
+
+
+def frames_of(recording: Recording) -> list[Observation]:
+    return list(recording.play())
+
+
+def test_quiet_is_measured_once_and_stays_the_yardstick(stall: Recording) -> None:
+    frames = frames_of(stall)
+    analyzer = Analyzer(frames[0].probe_set)
+    bases = []
+    for observation in frames:
+        analyzer.feed(observation)
+        bases.append(analyzer.quiet.get("d2d"))
+    known = [base for base in bases if base is not None]
+    assert known
+    assert all(base is known[0] for base in known)
+    assert bases.index(known[0]) < 40
+
+
+def test_quiet_is_never_gathered_while_something_disturbs(stall: Recording) -> None:
+    frames = frames_of(stall)
+    analyzer = Analyzer(frames[0].probe_set)
+    disturbed = 0
+    for observation in frames:
+        analyzer.feed(observation)
+        assert observation.snapshot is not None
+        if observation.snapshot.probes["spin-primary"].on:
+            disturbed += 1
+            analyzer.forget_quiet()
+            assert set(analyzer.quiet_missing) == {"d2d", "host"}
+            assert analyzer.monitor_view("d2d").rows[0].state == "baseline"
+    assert disturbed > 10
+
+
+def test_the_state_goes_from_quiet_to_stalled_and_back(stall: Recording) -> None:
+    frames = frames_of(stall)
+    analyzer = Analyzer(frames[0].probe_set)
+    states: list[str] = []
+    for observation in frames:
+        analyzer.feed(observation)
+        row = analyzer.monitor_view("d2d").row("d2d")
+        assert row is not None
+        if not states or states[-1] != row.state:
+            states.append(row.state)
+    assert states == ["starting", "baseline", "quiet", "STALLED", "quiet"]
+
+
+def test_one_stall_is_one_entry_with_the_worst_that_was_seen(stall: Recording) -> None:
+    frames = frames_of(stall)
+    analyzer = Analyzer(frames[0].probe_set)
+    for observation in frames:
+        analyzer.feed(observation)
+    (entry,) = analyzer.monitor_view(None).log
+    assert entry.verdict.quantile == "p50"
+    assert entry.verdict.ratio is not None
+    assert entry.verdict.ratio > 100
+
+
+def test_the_focus_shows_quiet_behind_live_and_marks_where_something_was_switched(stall: Recording) -> None:
+    frames = frames_of(stall)
+    analyzer = Analyzer(frames[0].probe_set)
+    for observation in frames:
+        analyzer.feed(observation)
+    view = analyzer.monitor_view("d2d", columns=100, span_s=20).focus
+    assert view is not None
+    assert all(channel.quiet is not None for channel in view.channels)
+    assert [words for _, words in view.marks] == ["spin kernel on", "spin kernel off"]
+    on, off = (column for column, _ in view.marks)
+    assert 0 <= on < off < 100
+    high = view.heat[:, 30:].sum(axis=1)
+    assert high[on + 2 : off - 2].all()
+    assert not high[: on - 1].any()
+
+
+def test_frames_of_an_engine_that_is_silent_make_no_stall(stall: Recording) -> None:
+    frames = [
+        observation
+        for observation in frames_of(stall)
+        if observation.snapshot and not observation.snapshot.probes["spin-primary"].on
+    ]
+    analyzer = Analyzer(frames[0].probe_set)
+    for number, observation in enumerate(frames):
+        silent = 20 <= number < 25
+        analyzer.feed(replace(observation, engine=EngineStatus(SILENT, 1.0)) if silent else observation)
+    assert analyzer.monitor_view(None).log == ()
+
+
+def test_a_copy_stands_still_while_the_analyzer_is_fed(stall: Recording) -> None:
+    frames = frames_of(stall)
+    analyzer = Analyzer(frames[0].probe_set)
+    for observation in frames[:30]:
+        analyzer.feed(observation)
+    kept = analyzer.copy()
+    before = kept.monitor_view("d2d")
+    for observation in frames[30:]:
+        analyzer.feed(observation)
+    after = kept.monitor_view("d2d")
+    assert after.rows == before.rows
+    assert after.log == before.log
+    assert before.focus is not None
+    assert after.focus is not None
+    assert (after.focus.heat == before.focus.heat).all()
+
+
+def test_clear_keeps_quiet_and_forgets_the_rest(stall: Recording) -> None:
+    frames = frames_of(stall)
+    analyzer = Analyzer(frames[0].probe_set)
+    for observation in frames[:60]:
+        analyzer.feed(observation)
+    assert analyzer.monitor_view(None).log
+    analyzer.clear()
+    assert analyzer.monitor_view(None).log == ()
+    assert analyzer.quiet
+
+
+def test_the_slowest_call_of_a_victim_is_known_for_the_trap(stall: Recording) -> None:
+    frames = frames_of(stall)
+    analyzer = Analyzer(frames[0].probe_set)
+    slowest = []
+    for observation in frames:
+        analyzer.feed(observation)
+        slowest.append(analyzer.slowest_ns())
+    assert max(slowest[:20]) < MS < max(slowest)
+
+
+def test_the_report_says_it_in_text_and_a_lost_engine_is_said_in_every_row(stall: Recording) -> None:
+    frames = frames_of(stall)
+    analyzer = Analyzer(frames[0].probe_set)
+    for observation in frames[:60]:
+        analyzer.feed(observation)
+    text = report_text(analyzer.monitor_view("d2d"), ["head"])
+    assert "STALLED" in text
+    assert "time-slice" in text
+    assert text.startswith("head\n")
+    monitor_view = stale(analyzer.monitor_view("d2d"), "engine lost")
+    assert monitor_view.focus is not None
+    assert monitor_view.focus.row.state == "engine lost"
+    rows = monitor_view.rows
+    assert {row.state for row in rows} <= {"engine lost", "off"}
+    assert rows[0].state == "engine lost"
