@@ -162,7 +162,7 @@ def test_a_wrong_return_code_in_the_setup_is_told_too() -> None:
         session.set_running(["bad", "good"])
         wait_for_iterations(session, "good")
         wait_until(session.probe_failures, "the error is reported")
-        assert [t.sentence for t in session.probe_failures()] == ["bad: native:wait returned 1 (the time was over)"]
+        assert [t.sentence for t in session.probe_failures()] == ["bad: native:wait returned 1 (timed out)"]
         assert session.snapshot().probes["bad"].iterations == 0
         assert session.snapshot().probes["good"].iterations > 0
 
@@ -239,7 +239,7 @@ def test_a_machine_that_cannot_do_it_says_why() -> None:
     with pytest.raises(Unsupported, match="gpu-probe needs a GPU: it runs in the primary context"):
         Session([Probe("gpu-probe", "", Role.VICTIM, program, MS, "")], "host").start()
     huge = Buffer("huge", Space.PAGEABLE, 1 << 60)
-    with pytest.raises(Unsupported, match="bytes of memory for huge"):
+    with pytest.raises(Unsupported, match="bytes of memory for huge cannot be allocated"):
         Session([host_probe("a", Op("native:work", (huge,)))], "host").start()
 
 
@@ -339,7 +339,7 @@ def test_paced_virtual_time_follows_the_clock() -> None:
     [
         (7, r"a: cuLaunchKernel returned 700 \(an illegal address\); this error spoils"),
         (8, "the model is at its end"),
-        (9, "error of its own: RuntimeError: a slip"),
+        (9, "internal error of the engine: RuntimeError: a slip"),
     ],
 )
 def test_what_spoils_everything_ends_the_session_with_the_same_words(seed: int, sentence: str) -> None:
