@@ -47,15 +47,24 @@ def valid(text: str, schema: str) -> dict[str, Any]:
 def test_a_check_is_a_table_with_findings_in_words(stallscope_command: Command) -> None:
     done = stallscope_command("check", mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "1 STALLED, 15 quiet" in done.stdout
+    title, stalls, changes, measured = done.stdout.splitlines()[:4]
+    assert title.startswith("NVIDIA H200")
+    assert stalls.startswith("Stalls    1 STALLED of 16 cells. Worst: d2d beside host-alloc-free (call p50 ")
+    assert changes.startswith("Changes   not compared")
+    assert measured.startswith("Measured  16 of 16 cells; baselines vary by ×1.")
     assert "427/" in done.stdout
-    assert "What helps: Make it up otherwise." in done.stdout
-    assert "machine: hostname node-a" in done.stdout
+    assert "Make it up otherwise." in done.stdout
+    assert "machine:" not in done.stdout
+    full = stallscope_command("check", "--full", mode="fine").stdout
+    assert full.splitlines()[:4] == [title, stalls, changes, measured]
+    assert "1 STALLED, 15 quiet" in full
+    assert "What helps: Make it up otherwise." in full
+    assert "machine: hostname node-a" in full
 
 
 @pytest.mark.parametrize("width", ["40", "80", "120"])
 def test_every_kind_of_result_is_shown_at_every_width(stallscope_command: Command, width: str) -> None:
-    done = stallscope_command("check", mode="all-kinds", env={"COLUMNS": width})
+    done = stallscope_command("check", "--full", mode="all-kinds", env={"COLUMNS": width})
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) <= int(width)
     text = " ".join(done.stdout.split())
@@ -70,7 +79,7 @@ def test_a_locale_without_utf8_gets_ascii(stallscope_command: Command) -> None:
 
 def test_a_host_can_be_given_a_name(stallscope_command: Command, tmp_path: Path) -> None:
     path = tmp_path / "check.json.gz"
-    done = stallscope_command("check", "--hostname", " rack 3 ", "--save", str(path), mode="fine")
+    done = stallscope_command("check", "--full", "--hostname", " rack 3 ", "--save", str(path), mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
     assert "machine: hostname rack 3" in done.stdout
     assert check_document.load(path).fingerprint["hostname"] == "rack 3"
@@ -290,7 +299,7 @@ def test_hosts_are_merged_and_the_one_that_stands_out_is_named(stallscope_comman
     done = stallscope_command("merge", *files, "--save", whole, "--html", str(tmp_path / "whole.html"))
     assert (done.returncode, done.stderr) == (0, "")
     assert "5 machines merged" in done.stdout
-    about = done.stdout[done.stdout.index("About the hosts") : done.stdout.index("Times quiet")]
+    about = done.stdout[done.stdout.index("About the hosts") : done.stdout.index("Latency relative to baseline")]
     assert "node-3 " in about
     assert "node-1" not in about
     assert "About the hosts" in (tmp_path / "whole.html").read_text(encoding="utf-8")

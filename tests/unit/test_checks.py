@@ -1,4 +1,4 @@
-"""A matrix as text: figures, words beside them, the worst first, causes told once, and no width broken."""
+"""Text report of a matrix: headline, order, one line per cause, the full findings, and every width."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.outliers import Outlier
 from stallscope.cli.stdout import Output
-from stallscope.report import findings, matrix_text
+from stallscope.report import findings, matrix_text, wording
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +35,9 @@ class Pipe(io.StringIO):
     encoding = "utf-8"
 
 
-def shown(matrix: Matrix, stream: io.StringIO | None = None) -> str:
+def shown(matrix: Matrix, stream: io.StringIO | None = None, *, full: bool = True) -> str:
     stream = stream if stream is not None else Pipe()
-    matrix_text.show(Output(stream), matrix)
+    matrix_text.show(Output(stream), matrix, full=full)
     return stream.getvalue()
 
 
@@ -47,7 +47,7 @@ def line_of(text: str, name: str) -> str:
 
 def test_every_kind_of_cell_has_its_figure_and_its_word() -> None:
     text = shown(every_kind.matrix())
-    launch = text.index("launch", text.index("Times quiet"))
+    launch = text.index("launch", text.index(wording.MATRIX_TITLE))
     assert launch > 0
     assert "10/1.0 S" in line_of(text, "stalled")
     assert "427/1.0 S" in line_of(text, "stalled")
@@ -59,14 +59,14 @@ def test_every_kind_of_cell_has_its_figure_and_its_word() -> None:
     assert "2.0/1.0 h" in line_of(text, "host")
     assert "invalid" in line_of(text, "invalid")
     assert "–" in line_of(text, "missing")
-    assert line_of(text, "quiet, µs").split()[-4:] == ["2.7/5.0", "3.8/5.6", "3.4/5.6", "1.2/8.0"]
-    for meaning in ("S STALLED", "s slower", "? unsure", "' at p99", '" from when the call was due'):
+    assert line_of(text, "baseline, µs").split()[-4:] == ["2.7/5.0", "3.8/5.6", "3.4/5.6", "1.2/8.0"]
+    for meaning in ("S STALLED", "s slower", "? drift", "' at p99", '" from the due time'):
         assert meaning in text
 
 
 def test_the_worst_comes_first_in_lines_and_columns() -> None:
     text = shown(every_kind.matrix())
-    begun = [line.split()[0] for line in text[text.index("quiet, µs") :].splitlines()[1:5]]
+    begun = [line.split()[0] for line in text[text.index("baseline, µs") :].splitlines()[1:5]]
     assert begun == ["starved", "stalled", "late", "tail"]
     head = line_of(text, "beside").split()
     assert head[1:3] == ["launch", "d2d"]
@@ -95,7 +95,7 @@ def test_findings_of_one_cause_are_told_once_with_every_victim_named() -> None:
     text = shown(matrices.made_up(1, times={**spin, ("launch", "host-alloc-free"): 50.0}))
     assert text.count("It was made up so.") == 1
     assert text.count("Make it up otherwise.") == 1
-    told = text[text.index("What was found") :]
+    told = text[text.index("Findings") :]
     assert "beside host-alloc-free: launch call p50 2.70 µs → 135 µs (×50)" in told
     assert all(row.name in told for row in rows)
     assert "d2h-pinned call p50 1.20 µs → 15.6 µs (×13)" in told
@@ -125,7 +125,7 @@ def test_where_it_is_folded_quiet_lines_are_put_together(monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", "40")
     folded = shown(every_kind.matrix(), Terminal())
     assert "\ncalm" not in folded
-    assert "medians at most ×1.0, beside: calm" in " ".join(folded.split())
+    assert "Quiet for every victim, medians at most ×1.0: calm" in " ".join(folded.split())
 
 
 def test_colour_is_for_terminals_and_never_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,14 +145,14 @@ def test_a_locale_without_utf8_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_simulated_check_says_so_beside_its_figures() -> None:
     text = shown(every_kind.whole())
     assert text.startswith("SIMULATED GPU, profile h200, seed 7")
-    assert "Times quiet, call/wait, SIMULATED h200" in text
+    assert f"{wording.MATRIX_TITLE}, SIMULATED h200" in text
 
 
 def test_an_interrupted_check_and_one_without_any_cell_are_shown() -> None:
     made = every_kind.matrix()
     missing = {key: replace(cell, status=Status.MISSING, repeats=(), verdicts=()) for key, cell in made.cells.items()}
     text = shown(replace(made, cells=missing, interrupted=True))
-    assert "(interrupted)" in text
+    assert "interrupted" in text.splitlines()[0]
     assert "44 not reached" in text
     assert shown(replace(made, rows=(), columns=(), cells={}))
 
@@ -208,9 +208,9 @@ def test_a_host_that_is_slow_everywhere_does_not_drown_the_others() -> None:
         return Outlier(host, f"row-{row}", "spin", matrices.CALL, q, 1.0, 1.0, ratio, f"{host} row-{row} p{q}")
 
     many = [outlier("node-a", row, q, 2.0 + row + q / 100) for row in range(50) for q in (50, 99)]
-    told = findings.about_hosts([*many, outlier("node-b", 0, 50, 0.1)])
+    told = wording.host_sentences([*many, outlier("node-b", 0, 50, 0.1)])
     assert told == [
         *(f"node-a row-{row} p99" for row in (49, 48, 47, 46, 45)),
-        "node-a: 45 more cells are not as on the other hosts.",
+        "node-a: 45 more cells differ from the other hosts.",
         "node-b row-0 p50",
     ]

@@ -112,7 +112,7 @@ def _with(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Com
 @click.option("--gpu", metavar="GPU", help="Index as in nvidia-smi, UUID, or PCI address; two of them by a comma.")
 @sim_options.simulated
 @click.option("--allow-shared", is_flag=True, help="Also when other processes compute on the GPU; this disturbs them.")
-@_with(_JSON, _SAVE, _HTML, _PROMETHEUS)
+@_with(sim_options.FULL, _JSON, _SAVE, _HTML, _PROMETHEUS)
 @click.option("--compare", "old", type=_FILE, metavar="OLD", help="Say what changed since the saved check OLD.")
 @click.option(
     "--hostname",
@@ -132,6 +132,7 @@ def check(
     sim_seed: int | None,
     sim_set: tuple[str, ...],
     allow_shared: bool,
+    full: bool,
     as_json: bool,
     save: Path | None,
     html: Path | None,
@@ -176,7 +177,7 @@ def check(
                 except Problem as problem:
                     trouble.append(problem.sentence)
             trouble += files.write(matrix, comparison)
-        _show(matrix, comparison, fail_on, as_json)
+        _show(matrix, comparison, fail_on, as_json, full=full)
     if matrix.interrupted:
         diagnostics.say("interrupted; what was measured until then is shown")
     _fail(trouble)
@@ -215,9 +216,10 @@ def compare(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tup
 
 @click.command(short_help="Checks of many machines as one, and who stands out.")
 @click.argument("files", type=_FILE, nargs=-1, required=True, metavar="FILE...")
-@_with(_SAVE, _JSON, _HTML, _PROMETHEUS, _FORCE_MERGE)
+@_with(sim_options.FULL, _SAVE, _JSON, _HTML, _PROMETHEUS, _FORCE_MERGE)
 def merge(
     files: tuple[Path, ...],
+    full: bool,
     save: Path | None,
     as_json: bool,
     html: Path | None,
@@ -241,20 +243,20 @@ def merge(
         raise Problem(Exit.USAGE, str(error)) from error
     hosts = [*_about_hosts(merged.matrix), *merged.notes]
     trouble = written.write(merged.matrix, hosts=hosts)
-    _show(merged.matrix, None, (), as_json, hosts)
+    _show(merged.matrix, None, (), as_json, hosts, full=full)
     _fail(trouble)
 
 
 @click.command(short_help="A saved check again: as a table, a page, JSON.")
 @click.argument("file", type=_FILE)
-@_with(_JSON, _HTML, _PROMETHEUS, _FORCE_FILES)
-def show(file: Path, as_json: bool, html: Path | None, prometheus: Path | None, force: bool) -> None:
+@_with(sim_options.FULL, _JSON, _HTML, _PROMETHEUS, _FORCE_FILES)
+def show(file: Path, full: bool, as_json: bool, html: Path | None, prometheus: Path | None, force: bool) -> None:
     """Show the saved check FILE (of check --save or merge --save), or write it otherwise. No GPU is needed."""
     written = output_files.OutputFiles({output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force)
     matrix = _load(file)
     hosts = _about_hosts(matrix)
     trouble = written.write(matrix, hosts=hosts)
-    _show(matrix, None, (), as_json, hosts)
+    _show(matrix, None, (), as_json, hosts, full=full)
     _fail(trouble)
 
 
@@ -347,9 +349,9 @@ def _about_hosts(matrix: Matrix) -> list[str]:
     if not matrix.hosts:
         return []
     from stallprobes.matrix import outliers
-    from stallscope.report import findings
+    from stallscope.report import wording
 
-    return findings.about_hosts(outliers.find(matrix))
+    return wording.host_sentences(outliers.find(matrix))
 
 
 def _refuse_early(old: Matrix, setup: _Setup) -> None:
@@ -394,6 +396,8 @@ def _show(
     fail_on: Sequence[str],
     as_json: bool,
     hosts: Sequence[str] = (),
+    *,
+    full: bool,
 ) -> None:
     out = Output()
     if as_json:
@@ -402,12 +406,10 @@ def _show(
         document = check_document.document(matrix)
         out.json(document if comparison is None else _changes(comparison, fail_on, document))
     else:
-        from stallscope.report import comparison_text, matrix_text
+        from stallscope.report import matrix_text
 
-        matrix_text.show(out, matrix, hosts)
-        if comparison is not None:
-            out.line()
-            comparison_text.show(out, comparison, comparison.regressions(fail_on))
+        regressions = () if comparison is None else comparison.regressions(fail_on)
+        matrix_text.show(out, matrix, hosts, comparison=comparison, regressions=regressions, full=full)
     out.flush()
 
 

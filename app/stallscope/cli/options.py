@@ -46,6 +46,13 @@ _OPTIONS = (
 )
 
 
+FULL = click.option(
+    "--full",
+    is_flag=True,
+    help="Show every finding, the reasons of cells that were not measured, and the machine's fingerprint.",
+)
+
+
 def simulated(command: _Command) -> _Command:
     """Gives ``command`` the three options."""
     for option in reversed(_OPTIONS):
