@@ -264,7 +264,9 @@ def test_when_nothing_could_be_measured_it_exits_4_and_says_why(stallscope_comma
     done = stallscope_command("check", mode="nothing")
     assert done.returncode == 4
     assert done.stderr == "stallscope: nothing could be measured: the spin did not run\n"
-    assert "Measured, and does not count" in done.stdout
+    assert "invalid: see --full for the reasons." in done.stdout
+    full = stallscope_command("check", "--full", mode="nothing").stdout
+    assert "Measured, but not counted" in full
 
 
 def test_an_engine_that_dies_is_one_sentence_and_exit_4(stallscope_command: Command) -> None:
@@ -378,7 +380,7 @@ def test_interrupted_it_keeps_what_it_has_and_exits_130(number: signal.Signals, 
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "1 STALLED, 14 quiet, 1 not reached (interrupted)" in out
+    assert "15 of 16 cells (1 not reached), interrupted; " in out
     assert err == "stallscope: interrupted; what was measured until then is shown\n"
     assert check_document.load(tmp_path / "c.json").interrupted
     assert "Interrupted" in (tmp_path / "c.html").read_text(encoding="utf-8")
@@ -453,7 +455,7 @@ def test_a_simulated_check_measures_and_says_what_it_is(stallscope_command: Comm
     done = stallscope_command("check", "--sim", *chosen, "--save", first)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("SIMULATED GPU, profile h200, seed 1 · 3 victims × 2 aggressors")
-    assert "STALLED: " in done.stdout
+    assert "STALLED  d2d@secondary beside spin: wait p50 " in done.stdout
     again = stallscope_command("check", "--sim", "--sim-seed", "2", *chosen, "--compare", first, "--json")
     assert again.returncode == 0, again.stderr
     document = valid(again.stdout, "stallscope.compare/1")

@@ -147,7 +147,7 @@ def _causes(data: PageData) -> Iterator[str]:
     groups = findings.groups(data.matrix)
     if not groups:
         return
-    yield "<h2>Worst case and remedy of each cause</h2>"
+    yield f"<h2>{wording.CAUSES_TITLE}</h2>"
     for group in groups:
         link = f'<a href="#{data.ids[group.worst.row, group.worst.column]}">{text(wording.worst_case(group))}</a>'
         yield f'<details class="finding"><summary><span class="word {group.kind}">{text(group.kind.look.word)}</span> '

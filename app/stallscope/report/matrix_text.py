@@ -81,7 +81,7 @@ def machine(out: TextWriter, matrix: Matrix) -> None:
 
 def _matrix(out: TextWriter, matrix: Matrix) -> None:
     simulated = f", SIMULATED {matrix.profile}" if matrix.simulated else ""
-    out.line(f"{wording.MATRIX_TITLE}{simulated}", "strong")
+    out.paragraph(f"{wording.MATRIX_TITLE}{simulated}", style="strong")
     # What this machine does not support is counted below.
     rows = [row for row in findings.victims(matrix) if not findings.all_unsupported(findings.row_cells(matrix, row.name))]
     columns = [
@@ -213,7 +213,7 @@ def _causes(out: TextWriter, matrix: Matrix) -> None:
         rows.append((TableCell(group.kind.look.word, _style(group.kind)), case, group.helps or wording.NO_CAUSE))
     if rows:
         out.line()
-        out.line("Worst case and remedy of each cause", "strong")
+        out.line(wording.CAUSES_TITLE, "strong")
     columns = [TableColumn("")] * 3
     if rows and out.natural_width(columns[:2], [row[:2] for row in rows]) + _REMEDY_WIDTH <= out.width:
         out.table(columns, rows)

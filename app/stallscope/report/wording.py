@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stallscope.report.findings import CauseGroup
 
 MATRIX_TITLE = "Latency relative to baseline, call/wait"
+CAUSES_TITLE = "Worst case and remedy by cause"
 UNMEASURED_TITLES = {
     Status.INVALID: "Measured, but not counted",
     Status.UNSUPPORTED: "Not supported on this machine",
@@ -144,10 +145,10 @@ def kind_counts(matrix: Matrix) -> str:
 
 
 def unmeasured_count(matrix: Matrix) -> str:
-    """``12 cells unsupported, 1 cell invalid``; "" when every cell was measured."""
+    """``12 cells unsupported, 1 cell invalid``; "" when there is none."""
     counts = findings.counts(matrix)
     return ", ".join(
-        f"{plural(number, 'cell')} {kind.look.word}" for kind, number in counts.items() if isinstance(kind, Status)
+        f"{plural(counts[status], 'cell')} {status.look.word}" for status in UNMEASURED_TITLES if status in counts
     )
 
 
