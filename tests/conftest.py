@@ -1,10 +1,23 @@
-"""What all tests share: tests marked ``gpu`` are skipped, with the reason, where there is no usable driver."""
+"""The fixtures of all tests. Tests marked ``gpu`` are skipped, with the reason, where there is no usable driver."""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from factories import command_line, recordings
+from factories.command_line import Command
+from factories.processes import Parent
+from factories.terminal import OpenTerminal, Terminal
+from stallprobes.live.recording import Recording
+
+PROBES = Path(__file__).parents[1] / "probes"
 
 
 def _why_no_gpu() -> str | None:
@@ -30,3 +43,83 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def stallscope_command() -> Command:
+    """Run ``stallscope`` with arguments, in a process of its own."""
+    return command_line.run
+
+
+@pytest.fixture(scope="session")
+def stall_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a new recording of a stall."""
+    path = tmp_path_factory.mktemp("recordings") / "stall.rec"
+    recordings.record_stall(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def stall(stall_file: Path) -> Recording:
+    """A new recording of a stall."""
+    return Recording(stall_file)
+
+
+@pytest.fixture
+def terminal() -> Iterator[OpenTerminal]:
+    """Open ``stallscope`` in a terminal of its own: arguments, then ``size`` and changes to the environment."""
+    opened: list[Terminal] = []
+
+    def start(*arguments: str, size: tuple[int, int] = (120, 36), **environment: str) -> Terminal:
+        opened.append(Terminal(list(arguments), size, environment))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def parent() -> Iterator[Parent]:
+    """Start Python source in a process of its own that can import the package; killed at the end of the test."""
+    started = []
+
+    def run(source: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"PYTHONPATH": str(PROBES)}
+        process = subprocess.Popen(
+            [sys.executable, "-c", source], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """Fails when a test leaves a descriptor, a child process or a block of shared memory behind."""
+
+    def state() -> tuple[list[str], list[str]]:
+        descriptors = [os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()]
+        return sorted(descriptors), sorted(os.listdir("/dev/shm"))
+
+    before = state()
+    yield
+    after = state()
+    assert after == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def _descriptors() -> list[int]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            os.fstat(int(name))
+        except OSError:
+            continue
+        found.append(int(name))
+    return found

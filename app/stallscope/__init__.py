@@ -1,1 +1,1 @@
-"""The commands and screens of stallscope; what they show comes from the package ``stallprobes``."""
+"""Commands, reports and screens of stallscope. Measurements come from the package ``stallprobes``."""

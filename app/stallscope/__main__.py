@@ -1,5 +1,5 @@
-"""``python -m stallscope`` is the command ``stallscope``."""
+"""Entry point of ``python -m stallscope``."""
 
-from stallscope.cli.entry import begin
+from stallscope.cli.entry import main
 
-begin()
+main()

@@ -1,0 +1,169 @@
+"""Measure how CUDA calls delay each other: the instrument of stallscope, without a screen or a command line.
+
+    import stallprobes
+
+    result = stallprobes.run("secondary-context-d2d", seconds=1.0, backend="sim")
+    for variant in result.variants:
+        for verdict in variant.verdicts:
+            print(variant.variant, verdict.sentence)
+
+``run`` measures patterns and probes, ``check`` fills an interference matrix, ``compare`` compares two, ``load`` reads a
+saved one, and ``Session`` controls probes step by step. Everything is loaded on first use. Measuring needs an NVIDIA
+GPU, or ``backend="sim"`` for the simulated one. No function asks before it disturbs other processes on the GPU.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from stallprobes.engine.backend import Options
+    from stallprobes.engine.session import Session
+    from stallprobes.latency.histogram import Histogram
+    from stallprobes.matrix.compare import Comparison
+    from stallprobes.matrix.matrix import Matrix
+    from stallprobes.matrix.runner import CheckProgress
+    from stallprobes.measurement.measure import RunProgress, RunResult
+    from stallprobes.verdicts.kinds import VerdictKind
+    from stallprobes.verdicts.rules import Verdict
+
+__all__ = [
+    "CheckProgress",
+    "Comparison",
+    "Histogram",
+    "Matrix",
+    "Options",
+    "RunProgress",
+    "RunResult",
+    "Session",
+    "Verdict",
+    "VerdictKind",
+    "check",
+    "compare",
+    "load",
+    "run",
+]
+
+_HOMES = {
+    "CheckProgress": "stallprobes.matrix.runner",
+    "Comparison": "stallprobes.matrix.compare",
+    "Histogram": "stallprobes.latency.histogram",
+    "Matrix": "stallprobes.matrix.matrix",
+    "Options": "stallprobes.engine.backend",
+    "RunProgress": "stallprobes.measurement.measure",
+    "RunResult": "stallprobes.measurement.measure",
+    "Session": "stallprobes.engine.session",
+    "Verdict": "stallprobes.verdicts.rules",
+    "VerdictKind": "stallprobes.verdicts.kinds",
+}
+
+
+def run(
+    names: str | Iterable[str],
+    *,
+    variants: Iterable[str] = (),
+    seconds: float = 2.0,
+    backend: str = "cuda",
+    gpu: str | None = None,
+    options: Options | None = None,
+    progress: Callable[[RunProgress], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> RunResult:
+    """Measure patterns and probes: each variant's baseline, then the same calls with its aggressors running.
+
+    ``names`` are patterns ("all" for every one) or probes (``ENTRY@CONTEXT/STREAM``); ``variants`` keeps only these
+    variants of the patterns. ``seconds`` is the length of each measured window. ``backend`` is "cuda", "sim" or
+    "host". ``gpu`` is an index as in nvidia-smi, a UUID or a PCI address; two are separated with a comma. ``stop`` is
+    called every 0.1 s: once it returns True, the result has what was measured until then.
+
+    Raises UnknownName for a name that does not exist, NoGpu where no usable GPU is chosen, and EngineFailed where
+    nothing could be measured.
+    """
+    from stallprobes.measurement import measure
+
+    chosen = measure.selection([names] if isinstance(names, str) else list(names), list(variants))
+    wanted = max((variant.needs.gpus for _, variant in chosen), default=1)
+    return measure.run(
+        chosen,
+        backend=backend,
+        gpu=_uuids(backend, gpu, wanted),
+        seconds=seconds,
+        options=options,
+        progress=progress,
+        stop=stop,
+    )
+
+
+def check(
+    *,
+    victims: Iterable[str] = (),
+    aggressors: Iterable[str] = (),
+    patterns: Iterable[str] = (),
+    quick: bool = False,
+    seed: int = 1,
+    backend: str = "cuda",
+    gpu: str | None = None,
+    options: Options | None = None,
+    progress: Callable[[CheckProgress], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Matrix:
+    """Measure every victim beside every aggressor, each pair against its own baseline.
+
+    Without names the default check is measured, about 80 s on a GPU; ``quick`` takes about 15 s. ``seed`` sets the
+    order of the cells. The other arguments are those of ``run``. Raises what ``run`` raises.
+    """
+    from stallprobes.matrix import runner
+    from stallprobes.matrix.plan import plan
+
+    chosen = plan(list(victims), list(aggressors), list(patterns), quick=quick)
+    return runner.run(
+        chosen,
+        backend=backend,
+        gpu=_uuids(backend, gpu, chosen.gpus),
+        options=options,
+        seed=seed,
+        progress=progress,
+        stop=stop,
+    )
+
+
+def compare(old: Matrix | Path | str, new: Matrix | Path | str, *, force: bool = False) -> Comparison:
+    """Compare two checks, cell by cell; either may be the path of a saved one.
+
+    Raises NotComparable for checks of different kinds of GPU or settings, unless ``force``, and what ``load`` raises.
+    """
+    from stallprobes.matrix.compare import compare as compare_matrices
+    from stallprobes.matrix.matrix import Matrix
+
+    sides = [side if isinstance(side, Matrix) else load(side) for side in (old, new)]
+    return compare_matrices(sides[0], sides[1], force=force)
+
+
+def load(path: Path | str) -> Matrix:
+    """Read a check saved by ``stallscope check --save``, compressed or not. Raises CheckFileError for anything else."""
+    from stallprobes.matrix import document
+
+    return document.load(path)
+
+
+def _uuids(backend: str, gpu: str | None, wanted: int) -> str | None:
+    """UUIDs of the chosen GPUs, separated with commas; None where no GPU is needed."""
+    if backend != "cuda":
+        return None
+    from stallprobes.machine import gpus
+
+    return gpus.uuids(gpus.choose(gpu, gpus.survey(), wanted))
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

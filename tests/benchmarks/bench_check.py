@@ -21,8 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from planted import Outcome, measured, outcome, places
-
+from factories.planted_stalls import Outcome, measured, outcome, places
 from stallprobes.engine.backend import Options
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import runner

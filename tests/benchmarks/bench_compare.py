@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from matrices import CALL, COLUMNS, WAIT, made_up
-
+from factories.matrices import CALL, COLUMNS, WAIT, made_up
 from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
 from stallprobes.matrix.compare import CellChange, Change, compare
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status

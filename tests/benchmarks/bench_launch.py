@@ -31,11 +31,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from stallprobes.catalog import Place
+from stallprobes.catalog import Placement
 from stallprobes.catalog.kernels import launch_op
 from stallprobes.engine import board as b
-from stallprobes.engine.backend import BackendError, Options, Unsupported
+from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board, Layout, ProbeState
+from stallprobes.errors import BackendError, Unsupported
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import US, Channel, Phase, Probe, Program, Role
 
@@ -137,7 +138,7 @@ class Loops:
     def __init__(self) -> None:
         from stallprobes.engine.cuda.backend import create
 
-        program = Program((launch_op(Place()),))
+        program = Program((launch_op(Placement()),))
         probes = [Probe(f"launch-{n}", "launch", Role.VICTIM, program, PERIOD_NS, "launch") for n in range(3)]
         self._board = Board.create(Layout.of(probes))
         self._backend = create()
@@ -171,7 +172,7 @@ class Loops:
         until = time.monotonic() + ENDED_WITHIN_S
         while any(self._board[number].words[b.STATE] != ProbeState.PARKED for number in range(len(self._board))):
             if time.monotonic() > until:
-                troubles = "; ".join(trouble.sentence for trouble in self._backend.poll())
+                troubles = "; ".join(failure.sentence for failure in self._backend.poll())
                 raise SystemExit(f"a probe did not come to rest: {troubles or 'its call has not returned'}")
             time.sleep(0.001)
 

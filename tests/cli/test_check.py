@@ -15,18 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import every_kind
 import jsonschema
-import matrices
 import pytest
-from cli.conftest import command, environment
 
+from factories import matrices, matrix_examples
+from factories.command_line import command, environment
 from stallprobes.files import schemas
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix
 
 if TYPE_CHECKING:
-    from cli.conftest import Command
+    from factories.command_line import Command
 
 ON_H200: Mapping[str, object] = {**matrices.FINGERPRINT, "gpu": "NVIDIA H200"}
 
@@ -184,7 +183,7 @@ def test_another_gpu_is_refused_unless_forced(stallscope_command: Command, tmp_p
 
 
 def test_a_real_gpu_is_not_compared_with_a_simulated_one(stallscope_command: Command, tmp_path: Path) -> None:
-    old = saved(tmp_path / "old.json", every_kind.whole())
+    old = saved(tmp_path / "old.json", matrix_examples.largest())
     done = stallscope_command("check", "--compare", old, mode="never")
     assert (done.returncode, done.stdout) == (2, "")
     assert "simulated" in done.stderr
@@ -356,7 +355,7 @@ def test_help_loads_nothing_that_measures_and_names_the_options(name: str) -> No
         "except SystemExit:\n    print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
-    assert not set(done.stderr.split()) & {"textual", "rich", "numba", "numpy", "cuda", "simpy", "stallprobes"}
+    assert not set(done.stderr.split()) & {"textual", "rich", "numba", "numpy", "cuda", "simpy"}
     assert "--html FILE" in done.stdout
 
 
@@ -381,7 +380,7 @@ def test_interrupted_it_keeps_what_it_has_and_exits_130(number: signal.Signals, 
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "15 of 16 cells (1 not reached), interrupted; " in out
-    assert err == "stallscope: interrupted; what was measured until then is shown\n"
+    assert err == "stallscope: interrupted; the results so far are shown\n"
     assert check_document.load(tmp_path / "c.json").interrupted
     assert "Interrupted" in (tmp_path / "c.html").read_text(encoding="utf-8")
 

@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import jsonschema
 import pytest
-from cli.conftest import command, environment
 
+from factories.command_line import command, environment
 from stallprobes import doctor
 from stallprobes.catalog import entries
 from stallprobes.files import schemas
@@ -25,7 +26,7 @@ from stallscope.cli.main import cli
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cli.conftest import Command
+    from factories.command_line import Command
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -97,8 +98,10 @@ def test_help_names_every_command(stallscope_command: Command) -> None:
 
 
 def test_the_readme_names_every_command_and_no_option_that_is_not_there() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    there = {name: {option for one in command.params for option in one.opts} for name, command in cli.commands.items()}
+    readme = (Path(__file__).parents[2] / "app" / "README.md").read_text(encoding="utf-8")
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    there = {name: {option for one in found.params for option in one.opts} for name, found in commands.items() if found}
     there[""] = {option for one in cli.params for option in one.opts}
     rows = {
         found[1]: set(re.findall(r"--[a-z-]+", found[0]))
@@ -154,6 +157,21 @@ def test_a_pattern_is_explained_with_why_what_helps_and_who_reported_it(stallsco
     for title in ("What you will see", "Why", "What helps", "Where it was reported", "Variants"):
         assert f"\n{title}\n" in text
     assert all(f"  {variant.name} (" in text for variant in patterns()["default-stream-gate"].variants)
+
+
+@pytest.mark.parametrize("name", list(patterns()))
+def test_an_explanation_says_nothing_twice(name: str) -> None:
+    from click.testing import CliRunner
+
+    text = " ".join(CliRunner().invoke(cli, ["explain", name], catch_exceptions=False).output.split())
+    pattern = patterns()[name]
+    reasons = {variant.why for variant in pattern.variants} | {pattern.why, pattern.helps}
+    assert all(text.count(reason) == 1 for reason in reasons if reason)
+
+
+def test_explain_launch_says_what_the_period_does_to_the_figure(stallscope_command: Command) -> None:
+    text = " ".join(stallscope_command("explain", "launch").stdout.split())
+    assert "2 to 3 µs with 20 µs between calls, and 3 to 6 µs at 1 kHz" in text
 
 
 @pytest.mark.parametrize("width", ["40", "80", "200"])

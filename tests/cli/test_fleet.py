@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 import yaml
-from cli.conftest import ROOTS, command, environment
 
+from factories.command_line import ROOTS, command, environment
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix
 from stallscope.cli import fleet
 
 if TYPE_CHECKING:
-    from cli.conftest import Command, Done
+    from factories.command_line import Command, Done
 
 ROOT = Path(__file__).parents[2]
 # The shortest check there is: one victim beside one aggressor.

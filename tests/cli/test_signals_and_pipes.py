@@ -10,7 +10,8 @@ import subprocess
 import time
 
 import pytest
-from cli.conftest import command, environment
+
+from factories.command_line import command, environment
 
 RUN = ("run", "secondary-context-d2d")
 
@@ -37,7 +38,7 @@ def test_an_interrupted_run_shows_what_it_has_and_exits_130(number: signal.Signa
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "STALLED" in out
-    assert err == "stallscope: interrupted; what was measured until then is shown\n"
+    assert err == "stallscope: interrupted; the results so far are shown\n"
 
 
 def test_a_closed_terminal_does_not_end_a_run_under_nohup() -> None:

@@ -6,18 +6,17 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from factories.host_probes import host_probe
 from stallprobes.engine import process
-from stallprobes.engine.backend import Options, Unsupported
+from stallprobes.engine.backend import Options
 from stallprobes.engine.board import EngineState, ProbeSnapshot, ProbeState
-from stallprobes.engine.session import EngineFailed, Session
+from stallprobes.engine.session import Session
+from stallprobes.errors import EngineFailed, Unsupported
 from stallprobes.model import PRIMARY, Buffer, Channel, HostFunction, Load, Op, Phase, Probe, Program, Role, Space, Word
-
-MakeProbe = Callable[..., Probe]
 
 CALL = Channel(Phase.CALL)
 MS = 1_000_000
@@ -32,8 +31,8 @@ def window(session: Session, name: str, seconds: float) -> ProbeSnapshot:
     return session.snapshot().minus(before).probes[name]
 
 
-def test_probes_stand_parked_until_they_are_switched_on(make_probe: MakeProbe) -> None:
-    with Session([make_probe("a"), make_probe("b")], "host") as session:
+def test_probes_stand_parked_until_they_are_switched_on() -> None:
+    with Session([host_probe("a"), host_probe("b")], "host") as session:
         session.run_for(0.1)
         first = session.snapshot()
         assert first.engine_state is EngineState.READY
@@ -44,8 +43,8 @@ def test_probes_stand_parked_until_they_are_switched_on(make_probe: MakeProbe) -
         assert [probe.iterations for probe in first.probes.values()] == [0, 0]
 
 
-def test_switching_is_by_a_set_of_names_or_by_changes(make_probe: MakeProbe) -> None:
-    with Session([make_probe("a"), make_probe("b")], "host") as session:
+def test_switching_is_by_a_set_of_names_or_by_changes() -> None:
+    with Session([host_probe("a"), host_probe("b")], "host") as session:
 
         def on() -> list[str]:
             return [name for name, probe in session.snapshot().probes.items() if probe.on]
@@ -65,8 +64,8 @@ def test_switching_is_by_a_set_of_names_or_by_changes(make_probe: MakeProbe) -> 
         assert window(session, "b", 0.1).iterations > 0
 
 
-def test_a_new_period_holds_from_then_on(make_probe: MakeProbe) -> None:
-    with Session([make_probe("a", period_ns=20 * MS)], "host") as session:
+def test_a_new_period_holds_from_then_on() -> None:
+    with Session([host_probe("a", period_ns=20 * MS)], "host") as session:
         session.set_running(["a"])
         slow = window(session, "a", 0.4)
         session.set_period("a", 2 * MS)
@@ -76,10 +75,10 @@ def test_a_new_period_holds_from_then_on(make_probe: MakeProbe) -> None:
         assert fast.iterations > 4 * slow.iterations
 
 
-def test_names_and_periods_that_cannot_be_are_refused(make_probe: MakeProbe) -> None:
+def test_names_and_periods_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="same name"):
-        Session([make_probe("a"), make_probe("a")], "host")
-    session = Session([make_probe("a")], "host")
+        Session([host_probe("a"), host_probe("a")], "host")
+    session = Session([host_probe("a")], "host")
     with pytest.raises(KeyError):
         session.set_running(["b"])
     with pytest.raises(KeyError):
@@ -90,8 +89,8 @@ def test_names_and_periods_that_cannot_be_are_refused(make_probe: MakeProbe) -> 
         session.set_period("a", -1)
 
 
-def test_a_session_starts_once_and_tells_nothing_before(make_probe: MakeProbe) -> None:
-    session = Session([make_probe("a")], "host")
+def test_a_session_starts_once_and_tells_nothing_before() -> None:
+    session = Session([host_probe("a")], "host")
     with pytest.raises(RuntimeError):
         session.snapshot()
     with pytest.raises(RuntimeError):
@@ -100,8 +99,8 @@ def test_a_session_starts_once_and_tells_nothing_before(make_probe: MakeProbe) -
         session.start()
 
 
-def test_after_the_stop_the_last_figures_are_still_there(make_probe: MakeProbe) -> None:
-    session = Session([make_probe("a")], "host")
+def test_after_the_stop_the_last_figures_are_still_there() -> None:
+    session = Session([host_probe("a")], "host")
     with session:
         session.set_running(["a"])
         session.run_for(0.1)
@@ -120,35 +119,35 @@ def test_a_session_without_probes_is_fine() -> None:
         assert session.snapshot().probes == {}
 
 
-def test_a_wrong_return_code_stops_its_probe_and_no_other(make_probe: MakeProbe) -> None:
-    bad = make_probe("bad", Op("native:nothing"), Op("libc:clock_nanosleep", (99, 0, 0, 0), label="odd clock"))
-    with Session([bad, make_probe("good")], "host") as session:
+def test_a_wrong_return_code_stops_its_probe_and_no_other() -> None:
+    bad = host_probe("bad", Op("native:nothing"), Op("libc:clock_nanosleep", (99, 0, 0, 0), label="odd clock"))
+    with Session([bad, host_probe("good")], "host") as session:
         session.set_running(["bad", "good"])
         session.run_for(0.2)
-        (trouble,) = session.troubles()
-        assert (trouble.probe, trouble.code, trouble.fatal) == ("bad", 22, False)
-        assert trouble.sentence == "bad: libc:clock_nanosleep (odd clock) returned 22 (Invalid argument)"
+        (failure,) = session.probe_failures()
+        assert (failure.probe, failure.code, failure.fatal) == ("bad", 22, False)
+        assert failure.sentence == "bad: libc:clock_nanosleep (odd clock) returned 22 (Invalid argument)"
         assert session.alive
         assert window(session, "good", 0.1).iterations > 0
         stopped = session.snapshot().probes["bad"]
         assert stopped.state is ProbeState.ERROR
         assert stopped.error is not None
         assert (stopped.error.code, stopped.error.op) == (22, 2)
-        assert len(session.troubles()) == 1
+        assert len(session.probe_failures()) == 1
 
 
-def test_a_wrong_return_code_in_the_setup_is_told_too(make_probe: MakeProbe) -> None:
+def test_a_wrong_return_code_in_the_setup_is_told_too() -> None:
     setup = (Op("native:nothing"), Op("native:wait", (Word("never"), 1, 1000)))
-    with Session([make_probe("bad", setup=setup), make_probe("good")], "host") as session:
+    with Session([host_probe("bad", setup=setup), host_probe("good")], "host") as session:
         session.set_running(["bad", "good"])
         session.run_for(0.1)
-        assert [t.sentence for t in session.troubles()] == ["bad: native:wait returned 1 (the time was over)"]
+        assert [t.sentence for t in session.probe_failures()] == ["bad: native:wait returned 1 (the time was over)"]
         assert session.snapshot().probes["bad"].iterations == 0
         assert session.snapshot().probes["good"].iterations > 0
 
 
-def test_a_call_that_does_not_return_shows_its_age_and_counts_as_waiting(make_probe: MakeProbe) -> None:
-    with Session([make_probe("hung", Op("native:nothing"), HUNG)], "host") as session:
+def test_a_call_that_does_not_return_shows_its_age_and_counts_as_waiting() -> None:
+    with Session([host_probe("hung", Op("native:nothing"), HUNG)], "host") as session:
         session.set_running(["hung"])
         session.run_for(0.1)
         seen = window(session, "hung", 0.2)
@@ -159,12 +158,12 @@ def test_a_call_that_does_not_return_shows_its_age_and_counts_as_waiting(make_pr
         assert seen.channels[Channel(Phase.DUE)].count >= 100
 
 
-def test_words_are_shared_between_probes_only_where_they_say_so(make_probe: MakeProbe) -> None:
+def test_words_are_shared_between_probes_only_where_they_say_so() -> None:
     shared, own = Word("shared", shared=True), Word("own")
     patient = 600_000 * MS
-    waits = make_probe("waits", Op("native:wait", (shared, 5, patient)))
-    waits_alone = make_probe("waits-alone", Op("native:wait", (own, 5, patient)))
-    counts = make_probe("counts", Op("native:add", (shared, 1)), Op("native:add", (own, 1)))
+    waits = host_probe("waits", Op("native:wait", (shared, 5, patient)))
+    waits_alone = host_probe("waits-alone", Op("native:wait", (own, 5, patient)))
+    counts = host_probe("counts", Op("native:add", (shared, 1)), Op("native:add", (own, 1)))
     with Session([waits, waits_alone, counts], "host") as session:
         session.set_running(["waits", "waits-alone"])
         assert window(session, "waits", 0.1).iterations == 0
@@ -174,7 +173,7 @@ def test_words_are_shared_between_probes_only_where_they_say_so(make_probe: Make
         assert session.snapshot().probes["waits-alone"].iterations == 0
 
 
-def test_a_value_made_by_one_op_is_used_by_the_next(make_probe: MakeProbe) -> None:
+def test_a_value_made_by_one_op_is_used_by_the_next() -> None:
     # mmap(2): PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS.
     block, page = Word("block"), 4096
     ops = (
@@ -182,15 +181,15 @@ def test_a_value_made_by_one_op_is_used_by_the_next(make_probe: MakeProbe) -> No
         Op("libc:memset", (Load(block), 1, 4 * page), phase=None, into=Word("ignored")),
         Op("libc:munmap", (Load(block), 4 * page), label="unmap"),
     )
-    with Session([make_probe("a", *ops)], "host") as session:
+    with Session([host_probe("a", *ops)], "host") as session:
         session.set_running(["a"])
         seen = window(session, "a", 0.2)
-        assert session.troubles() == ()
+        assert session.probe_failures() == ()
         labels = [channel.label for channel, hist in seen.channels.items() if hist.count > 0]
         assert {"map", "unmap"} <= set(labels)
 
 
-def test_the_proof_is_what_the_word_counts(make_probe: MakeProbe) -> None:
+def test_the_proof_is_what_the_word_counts() -> None:
     counted = Word("counted")
     program = Program((Op("native:add", (counted, 3)),), context=None, proof=counted)
     probe = Probe("a", "a", Role.AGGRESSOR, program, MS, "a")
@@ -203,9 +202,9 @@ def test_the_proof_is_what_the_word_counts(make_probe: MakeProbe) -> None:
         assert seen.proof == 3 * seen.iterations > 0
 
 
-def test_the_stop_opens_a_gate_that_somebody_waits_at(make_probe: MakeProbe) -> None:
+def test_the_stop_opens_a_gate_that_somebody_waits_at() -> None:
     gate = HostFunction("gate", Word("open"), Word("forced"), 600_000 * MS)
-    session = Session([make_probe("gated", Op("native:gate", (gate,)))], "host")
+    session = Session([host_probe("gated", Op("native:gate", (gate,)))], "host")
     session.start()
     session.set_running(["gated"])
     session.run_for(0.1)
@@ -214,24 +213,24 @@ def test_the_stop_opens_a_gate_that_somebody_waits_at(make_probe: MakeProbe) -> 
     assert session.snapshot().probes["gated"].state is ProbeState.ENDED
 
 
-def test_a_machine_that_cannot_do_it_says_why(make_probe: MakeProbe) -> None:
+def test_a_machine_that_cannot_do_it_says_why() -> None:
     program = Program((Op("cuCtxSynchronize"),), context=PRIMARY)
     with pytest.raises(Unsupported, match="gpu-probe needs a GPU: it runs in the primary context"):
         Session([Probe("gpu-probe", "", Role.VICTIM, program, MS, "")], "host").start()
     huge = Buffer("huge", Space.PAGEABLE, 1 << 60)
     with pytest.raises(Unsupported, match="bytes of memory for huge"):
-        Session([make_probe("a", Op("native:work", (huge,)))], "host").start()
+        Session([host_probe("a", Op("native:work", (huge,)))], "host").start()
 
 
-def test_an_unknown_backend_is_wrong_use(make_probe: MakeProbe) -> None:
+def test_an_unknown_backend_is_wrong_use() -> None:
     with pytest.raises(EngineFailed, match="no backend 'gpu'") as failed:
-        Session([make_probe("a")], "gpu").start()
+        Session([host_probe("a")], "gpu").start()
     assert failed.value.exit_code == 2
 
 
-def test_a_program_that_fits_no_table_is_told_in_a_sentence(make_probe: MakeProbe) -> None:
+def test_a_program_that_fits_no_table_is_told_in_a_sentence() -> None:
     with pytest.raises(EngineFailed, match="at most 11") as failed:
-        Session([make_probe("a", Op("native:nothing", tuple(range(12))))], "host").start()
+        Session([host_probe("a", Op("native:nothing", tuple(range(12))))], "host").start()
     assert failed.value.exit_code == 4
 
 
@@ -294,9 +293,9 @@ def fake_sim(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("fake_sim")
-def test_virtual_time_passes_exactly_as_told(make_probe: MakeProbe) -> None:
+def test_virtual_time_passes_exactly_as_told() -> None:
     options = Options(seed=3, sim_set={"timeslice_us": "4000"})
-    with Session([make_probe("a")], "sim", gpu="0", options=options) as session:
+    with Session([host_probe("a")], "sim", gpu="0", options=options) as session:
         assert session.info == {"seed": 3, "gpu": "0", "set": {"timeslice_us": "4000"}}
         before = session.snapshot()
         session.run_for(1000.05)
@@ -305,8 +304,8 @@ def test_virtual_time_passes_exactly_as_told(make_probe: MakeProbe) -> None:
 
 
 @pytest.mark.usefixtures("fake_sim")
-def test_paced_virtual_time_follows_the_clock(make_probe: MakeProbe) -> None:
-    with Session([make_probe("a")], "sim", options=Options(paced=True)) as session:
+def test_paced_virtual_time_follows_the_clock() -> None:
+    with Session([host_probe("a")], "sim", options=Options(paced=True)) as session:
         before = session.snapshot()
         session.run_for(0.5)
         passed = session.snapshot().at_ns - before.at_ns
@@ -322,10 +321,8 @@ def test_paced_virtual_time_follows_the_clock(make_probe: MakeProbe) -> None:
         (9, "error of its own: RuntimeError: a slip"),
     ],
 )
-def test_what_spoils_everything_ends_the_session_with_the_same_words(
-    make_probe: MakeProbe, seed: int, sentence: str
-) -> None:
-    with Session([make_probe("a")], "sim", options=Options(seed=seed)) as session:
+def test_what_spoils_everything_ends_the_session_with_the_same_words(seed: int, sentence: str) -> None:
+    with Session([host_probe("a")], "sim", options=Options(seed=seed)) as session:
         with pytest.raises(EngineFailed, match=sentence) as failed:
             session.run_for(600)
         assert failed.value.exit_code == 4
@@ -335,14 +332,14 @@ def test_what_spoils_everything_ends_the_session_with_the_same_words(
         failure = session.failure()
         assert failure is not None
         assert failure.sentence == failed.value.sentence
-        assert [trouble.code for trouble in session.troubles()] == ([700] if seed == 7 else [])
+        assert [failure.code for failure in session.probe_failures()] == ([700] if seed == 7 else [])
 
 
 @pytest.mark.usefixtures("fake_sim")
-def test_an_engine_that_shows_no_life_is_given_up(make_probe: MakeProbe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_shows_no_life_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stallprobes.engine.session._SILENCE_S", 1.0)
     with (
-        Session([make_probe("a")], "sim", options=Options(seed=10)) as session,
+        Session([host_probe("a")], "sim", options=Options(seed=10)) as session,
         pytest.raises(EngineFailed, match="has not answered for 1 s"),
     ):
         session.run_for(1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from facts import broken
 
+from factories.h200_facts import broken
 from stallprobes.machine import gpus
 from stallprobes.matrix import runner, schedule
 from stallprobes.matrix.matrix import QUIET, Matrix, Status

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from benchmarks import bench_launch
 from benchmarks.bench_launch import BY_LOOP, BY_LOOP_BUSY, BY_THREE_LOOPS, NAMES, Figures
-
 from stallprobes.latency.histogram import Histogram
 
 AS_KNOWN = dict.fromkeys(NAMES, Figures(p50=2_800, p99=5_700, p999=11_000, max=24_000, calls=50_000))

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from screen.conftest import bench_of
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
+from factories.recordings import probe_set_of
 from stallprobes.engine.backend import Options
 from stallprobes.live.capture import capture
 from stallprobes.live.observation import READY, STARTING
@@ -462,7 +462,7 @@ async def test_while_the_driver_does_not_answer_the_screen_says_so_and_keys_work
 
 async def test_the_first_call_stands_beside_the_later_ones_in_the_table_of_host_and_gpu(tmp_path: Path) -> None:
     file = tmp_path / "a.rec"
-    capture(bench_of("scalar-readback", "pageable"), file, options=Options(profile="h200"), seconds=2.0)
+    capture(probe_set_of("scalar-readback", "pageable"), file, options=Options(profile="h200"), seconds=2.0)
     *_, last = Recording(file).play()
     assert last.snapshot is not None
     probe = last.snapshot.probes["scalar-readback"]

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 from rich.style import Style
-from screen.checking import Scripted, check
-from screen.test_actions import QUICK, monitor, quiet_is_known, until
-from screen.test_snapshots import RECORDING, same_as_before, text_of
 from textual.pilot import Pilot
 from textual.strip import Strip
 from textual.widgets import Input, OptionList
 
+from factories.matrix_examples import screen_example
+from factories.scripted_check import ScriptedServices
+from screen.test_actions import QUICK, monitor, quiet_is_known, until
+from screen.test_snapshots import RECORDING, same_as_before, text_of
 from stallprobes.engine.backend import Options
 from stallprobes.live.observation import CUDA, READY
 from stallprobes.live.recording import Recording
@@ -99,7 +100,7 @@ async def live(services: MatrixServices, size: tuple[int, int] = (140, 44)) -> A
         async with app.run_test(size=size, notifications=True) as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
             await until(pilot, lambda: quiet_is_known(monitor(pilot)))
-            if isinstance(services, Scripted):
+            if isinstance(services, ScriptedServices):
                 services.engine_pid = lambda: source.engine_pid
             monitor(pilot).controller = MatrixController(services)
             await pilot.press("m")
@@ -127,11 +128,11 @@ async def answered(pilot: Pilot[None], key: str, path: str) -> None:
     await until(pilot, lambda: not state(pilot).busy)
 
 
-ON_THE_TABLE = MatrixState(matrix_view=MatrixView.of(check()), origin="new.json")
+ON_THE_TABLE = MatrixState(matrix_view=MatrixView.of(screen_example()), origin="new.json")
 
 
 def compared() -> MatrixState:
-    old, new = check(driver="570.9"), check(seed=2, slower=2.0)
+    old, new = screen_example(driver="570.9"), screen_example(seed=2, slower=2.0)
     found = compare(old, new)
     return MatrixState(
         matrix_view=MatrixView.of(new).compared(found), comparison=found, against="old.json", origin="new.json"
@@ -324,7 +325,7 @@ async def test_a_cell_without_calls_says_why() -> None:
 
 
 async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> None:
-    services = Scripted(pace_s=0.2)
+    services = ScriptedServices(pace_s=0.2)
     async with live(services) as pilot:
         await pilot.press("r")
         assert "Seed 1" in shown(pilot)
@@ -352,7 +353,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
 
 
 async def test_without_a_check_the_monitors_engine_stays() -> None:
-    async with live(Scripted()) as pilot:
+    async with live(ScriptedServices()) as pilot:
         source = monitor(pilot).source
         assert isinstance(source, Live)
         engine = source.engine_pid
@@ -363,7 +364,7 @@ async def test_without_a_check_the_monitors_engine_stays() -> None:
 
 
 async def test_stopped_it_keeps_what_was_measured() -> None:
-    async with live(Scripted(pace_s=0.1)) as pilot:
+    async with live(ScriptedServices(pace_s=0.1)) as pilot:
         await begin(pilot, "whole")
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 3)  # type: ignore[union-attr]
         await pilot.press("r", "o", "s", "c")
@@ -380,7 +381,7 @@ async def test_stopped_it_keeps_what_was_measured() -> None:
 
 
 async def test_an_engine_that_is_lost_is_told_and_measured_cells_stay() -> None:
-    async with live(Scripted(fails_after=6)) as pilot:
+    async with live(ScriptedServices(fails_after=6)) as pilot:
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is None and state(pilot).note)
         await until_shown(pilot, "killed by SIGKILL")
@@ -392,7 +393,7 @@ async def test_an_engine_that_is_lost_is_told_and_measured_cells_stay() -> None:
 
 
 async def test_a_check_that_fails_at_once_leaves_what_was_there() -> None:
-    async with live(Scripted(fails_after=0)) as pilot:
+    async with live(ScriptedServices(fails_after=0)) as pilot:
         screen(pilot).controller.state = ON_THE_TABLE
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is None and state(pilot).bad)
@@ -401,7 +402,7 @@ async def test_a_check_that_fails_at_once_leaves_what_was_there() -> None:
 
 
 async def test_a_mistake_in_the_program_is_told_and_nothing_waits_for_ever() -> None:
-    class Broken(Scripted):
+    class Broken(ScriptedServices):
         def plan(self, quick: bool) -> Plan:
             raise ZeroDivisionError("made up")
 
@@ -412,7 +413,7 @@ async def test_a_mistake_in_the_program_is_told_and_nothing_waits_for_ever() -> 
 
 
 async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
-    services = Scripted(pace_s=0.05)
+    services = ScriptedServices(pace_s=0.05)
     async with live(services) as pilot:
         await begin(pilot, "whole")
         await until(pilot, lambda: services.running.is_set())
@@ -430,7 +431,7 @@ async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
 
 
 async def test_on_a_shared_gpu_it_asks_before_it_disturbs(monkeypatch: pytest.MonkeyPatch) -> None:
-    services = Scripted()
+    services = ScriptedServices()
     async with live(services) as pilot:
         monkeypatch.setattr(monitor(pilot), "shared_with", lambda: ("python (pid 77)",))
         await begin(pilot)
@@ -445,7 +446,7 @@ async def test_on_a_shared_gpu_it_asks_before_it_disturbs(monkeypatch: pytest.Mo
 
 
 async def test_keys_answer_and_leaving_does_not_wait_also_while_the_check_is_deaf() -> None:
-    services = Scripted(deaf=4.0)
+    services = ScriptedServices(deaf=4.0)
     async with live(services) as pilot:
         await begin(pilot)
         await until(pilot, lambda: services.running.is_set())
@@ -462,7 +463,7 @@ async def test_keys_answer_and_leaving_does_not_wait_also_while_the_check_is_dea
 
 
 async def test_in_a_replay_nothing_can_be_measured_and_files_can_be_opened(tmp_path: Path) -> None:
-    check_document.save(check(), tmp_path / "a.json")
+    check_document.save(screen_example(), tmp_path / "a.json")
     async with looking() as pilot:
         await pilot.press("r", "x")
         assert isinstance(pilot.app.screen, MatrixScreen)
@@ -543,8 +544,8 @@ async def test_a_folder_that_is_not_there_is_told_when_saving(tmp_path: Path) ->
 
 
 async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_differs(tmp_path: Path) -> None:
-    check_document.save(check(driver="570.9"), tmp_path / "old.json")
-    new = MatrixState(matrix_view=MatrixView.of(check(seed=2, slower=2.0)), origin="new.json")
+    check_document.save(screen_example(driver="570.9"), tmp_path / "old.json")
+    new = MatrixState(matrix_view=MatrixView.of(screen_example(seed=2, slower=2.0)), origin="new.json")
     async with looking(new, (160, 44)) as pilot:
         await answered(pilot, "c", str(tmp_path / "old.json"))
         assert state(pilot).comparison is not None
@@ -569,7 +570,7 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
 
 @pytest.mark.parametrize("key", ["n", "y"])
 async def test_another_gpu_is_compared_only_when_one_says_so(tmp_path: Path, key: str) -> None:
-    old = check()
+    old = screen_example()
     check_document.save(replace(old, fingerprint={**old.fingerprint, "gpu": "Another GPU"}), tmp_path / "old.json")
     async with looking(ON_THE_TABLE) as pilot:
         await answered(pilot, "c", str(tmp_path / "old.json"))

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from screen.conftest import WALL_S
 
+from factories.recordings import WALL_S
+from stallprobes.errors import RecordingError
 from stallprobes.live import recording
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.recording import VERSION, Recording, RecordingError
+from stallprobes.live.recording import VERSION, Recording
 from stallprobes.model import Channel, Phase
 from stallscope.tui.sources.replay import Replay
 

@@ -28,7 +28,7 @@ from stallprobes.live.observation import (
     ProbeSet,
 )
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
-from stallprobes.machine.telemetry import FIELDS, NS, Reading, TelemetrySnapshot
+from stallprobes.machine.telemetry import FIELDS, NS, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Phase, Role
 from stallprobes.verdicts.rules import Verdict
 from stallscope.tui.common.lines import (
@@ -69,8 +69,8 @@ def text(line: Line) -> str:
     return "".join(part for part, _ in line)
 
 
-def telemetry(state: str = "live", why: str | None = None, **changed: Reading) -> TelemetrySnapshot:
-    known = {field.name: Reading(VALUES.get(field.name), NOW, None) for field in FIELDS}
+def telemetry(state: str = "live", why: str | None = None, **changed: TelemetryReading) -> TelemetrySnapshot:
+    known = {field.name: TelemetryReading(VALUES.get(field.name), NOW, None) for field in FIELDS}
     return TelemetrySnapshot("GPU-1", NOW, state, why, MappingProxyType({**known, **changed}))
 
 
@@ -91,8 +91,8 @@ def test_nvml_values_stand_with_their_window_and_what_holds_the_clocks() -> None
 
 
 def test_a_value_that_is_not_to_be_had_says_why_and_an_old_one_says_its_age() -> None:
-    missing = Reading(None, NOW, "not supported")
-    old = Reading(124.5, NOW - 7 * NS, None)
+    missing = TelemetryReading(None, NOW, "not supported")
+    old = TelemetryReading(124.5, NOW - 7 * NS, None)
     line = text(nvml_line(telemetry(sm_clock_mhz=missing, power_w=old), (), [], 220))
     assert "n/a (not supported)" in line
     assert "(7 s old)" in line

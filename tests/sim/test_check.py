@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from stallprobes.engine.backend import Options
-from stallprobes.engine.session import EngineFailed
+from stallprobes.errors import EngineFailed
 from stallprobes.matrix import cell_runner, runner, schedule
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.plan import plan

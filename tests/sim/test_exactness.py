@@ -5,116 +5,111 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from stallprobes.catalog import Place, entries
+from factories.simulated_machine import CALL, SimulatedMachine, at_us, machine, p50_us
+from stallprobes.catalog import Placement, entries
 from stallprobes.engine.board import CLOCK_NS, ProbeState
-from stallprobes.engine.sim.bulk import Bulk
-from stallprobes.engine.sim.dice import FACES, UNIT_BITS, Cost, Dice, spread
+from stallprobes.engine.sim.batch import IterationBatch
+from stallprobes.engine.sim.sampling import QUANTILES, UNIT_BITS, LatencyDistribution, RandomStream, lognormal_factors
 from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
-
-if TYPE_CHECKING:
-    from sim.conftest import Bench, Helpers, MakeBench
 
 PROBES = Path(__file__).parents[2] / "probes"
 
 
 def probes() -> list[Probe]:
     names = ("launch", "d2d", "event", "spin", "stream-churn", "d2h-pageable-warm")
-    return [entries()[name].probe(Place(SECONDARY) if name == "d2d" else None) for name in names]
+    return [entries()[name].probe(Placement(SECONDARY) if name == "d2d" else None) for name in names]
 
 
-def rings(made: Bench) -> dict[str, list[list[int]]]:
+def rings(made: SimulatedMachine) -> dict[str, list[list[int]]]:
     return {name: part.ring.tolist() for name, part in made.board.snapshot().probes.items()}
 
 
-def run(made: Bench, *steps_ns: int) -> dict[str, list[list[int]]]:
+def run(made: SimulatedMachine, *steps_ns: int) -> dict[str, list[list[int]]]:
     made.switch(True)
     for ns in steps_ns:
         made.advance(ns)
     return rings(made)
 
 
-def test_the_same_seed_gives_the_same_samples(bench: MakeBench) -> None:
-    first = run(bench(*probes(), seed=7), 200 * MS)
-    assert first == run(bench(*probes(), seed=7), 200 * MS)
+def test_the_same_seed_gives_the_same_samples() -> None:
+    first = run(machine(*probes(), seed=7), 200 * MS)
+    assert first == run(machine(*probes(), seed=7), 200 * MS)
     assert all(first.values())
 
 
-def test_samples_do_not_depend_on_how_the_time_is_cut(bench: MakeBench) -> None:
-    whole = run(bench(*probes()), 60 * MS)
-    assert whole == run(bench(*probes()), *[1_234_567] * 48, 60 * MS - 48 * 1_234_567)
+def test_samples_do_not_depend_on_how_the_time_is_cut() -> None:
+    whole = run(machine(*probes()), 60 * MS)
+    assert whole == run(machine(*probes()), *[1_234_567] * 48, 60 * MS - 48 * 1_234_567)
 
 
 @pytest.mark.parametrize("name", ["nvml-poll", "context-sync", "alloc-async", "stream-churn", "host"])
-def test_many_turns_at_once_are_the_same_as_one_by_one(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_many_turns_at_once_are_the_same_as_one_by_one(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Beside a victim that takes the same locks, and aggressors that drag."""
 
     def everything() -> list[object]:
         others = [entries()[other].probe() for other in ("launch", "h2d-pinned-large")]
-        made = bench(entries()[name].probe(period_ns=0), *others)
+        made = machine(entries()[name].probe(period_ns=0), *others)
         found = run(made, 3 * MS, 20 * MS)
         parts = made.board.snapshot().probes
         return [found, [(part.iterations, part.heartbeat_ns, part.in_flight, part.channels) for part in parts.values()]]
 
     at_once = everything()
     taken = []
-    monkeypatch.setattr(Bulk, "iterations", lambda *_: taken.append(1))
+    monkeypatch.setattr(IterationBatch, "run", lambda *_: taken.append(1))
     assert at_once == everything()
     assert taken
 
 
-def test_another_seed_gives_other_samples_of_the_same_spread(bench: MakeBench, us: type[Helpers]) -> None:
-    one = bench(entries()["launch"].probe(), seed=1)
-    other = bench(entries()["launch"].probe(), seed=2)
+def test_another_seed_gives_other_samples_of_the_same_spread() -> None:
+    one = machine(entries()["launch"].probe(), seed=1)
+    other = machine(entries()["launch"].probe(), seed=2)
     seen, seen_other = one.run(2_000 * MS).probes["launch"], other.run(2_000 * MS).probes["launch"]
     assert rings(one) != rings(other)
     for q in (50, 99):
-        assert 0.8 < us.at(seen, q) / us.at(seen_other, q) < 1.25
+        assert 0.8 < at_us(seen, q) / at_us(seen_other, q) < 1.25
 
 
-def test_a_probe_rolls_its_own_dice_whoever_else_is_there(bench: MakeBench) -> None:
+def test_a_probe_rolls_its_own_dice_whoever_else_is_there() -> None:
     """Each far from the other, so that they never meet: what one probe sees is what it sees alone."""
-    alone = run(bench(entries()["host"].probe()), 50 * MS)
-    beside = run(bench(entries()["host"].probe(), entries()["launch"].probe()), 50 * MS)
+    alone = run(machine(entries()["host"].probe()), 50 * MS)
+    beside = run(machine(entries()["host"].probe(), entries()["launch"].probe()), 50 * MS)
     assert alone["host"] == beside["host"]
 
 
 def test_a_known_seed_gives_known_samples() -> None:
     """On every machine: nothing here may depend on how a processor rounds."""
-    rolls = Dice(1, "launch")
-    cost = Cost(3_100, 8_000)
+    rolls = RandomStream(1, "launch")
+    cost = LatencyDistribution(3_100, 8_000)
     assert [cost.draw(rolls) for _ in range(8)] == EXPECTED
-    assert spread(407)[FACES // 2] in range((1 << UNIT_BITS), (1 << UNIT_BITS) + 20)
+    assert lognormal_factors(407)[QUANTILES // 2] in range((1 << UNIT_BITS), (1 << UNIT_BITS) + 20)
 
 
 EXPECTED = [2106, 2675, 4461, 5016, 3406, 4477, 4768, 3682]
 
 
 def test_costs_have_the_median_and_the_tail_they_were_given() -> None:
-    rolls = Dice(3, "x")
-    values = np.array([Cost(3_000, 9_000).draw(rolls) for _ in range(20_000)])
+    rolls = RandomStream(3, "x")
+    values = np.array([LatencyDistribution(3_000, 9_000).draw(rolls) for _ in range(20_000)])
     assert 0.98 < float(np.percentile(values, 50)) / 3_000 < 1.02
     assert 0.93 < float(np.percentile(values, 99)) / 9_000 < 1.07
     with pytest.raises(ValueError, match="median"):
-        Cost(10, 5)
+        LatencyDistribution(10, 5)
 
 
-def test_the_boards_clock_is_the_virtual_time(bench: MakeBench) -> None:
-    made = bench(entries()["launch"].probe())
+def test_the_boards_clock_is_the_virtual_time() -> None:
+    made = machine(entries()["launch"].probe())
     before = made.board.now()
     made.advance(5_000 * MS)
     assert made.board.now() - before == 5_000 * MS
     assert made.board.header[CLOCK_NS] == made.board.now()
 
 
-def test_a_probe_keeps_its_pace_and_hears_of_changes(bench: MakeBench) -> None:
-    made = bench(entries()["launch"].probe())
+def test_a_probe_keeps_its_pace_and_hears_of_changes() -> None:
+    made = machine(entries()["launch"].probe())
     assert made.window(100 * MS).probes["launch"].state is ProbeState.PARKED
     made.switch(True)
     made.advance(50 * MS)
@@ -128,26 +123,26 @@ def test_a_probe_keeps_its_pace_and_hears_of_changes(bench: MakeBench) -> None:
     assert (last.iterations, last.state) == (0, ProbeState.PARKED)
 
 
-def test_the_first_turn_is_kept_apart_and_slow(bench: MakeBench, us: type[Helpers]) -> None:
-    made = bench(entries()["launch"].probe())
+def test_the_first_turn_is_kept_apart_and_slow() -> None:
+    made = machine(entries()["launch"].probe())
     made.switch(True)
     made.advance(1_000 * MS)
     seen = made.board.snapshot().probes["launch"]
-    first = seen.first_ns[us.call]
+    first = seen.first_ns[CALL]
     assert first is not None
-    assert first / 1000 > 3 * us.p50(seen)
-    assert seen.channels[us.call].count == seen.iterations - 1
+    assert first / 1000 > 3 * p50_us(seen)
+    assert seen.channels[CALL].count == seen.iterations - 1
 
 
-def test_a_call_in_flight_shows_its_age_and_counts(bench: MakeBench) -> None:
-    made = bench(entries()["launch"].probe(), entries()["free-beside-kernel"].probe(), sim_set={"wake_us": "30"})
+def test_a_call_in_flight_shows_its_age_and_counts() -> None:
+    made = machine(entries()["launch"].probe(), entries()["free-beside-kernel"].probe(), sim_set={"wake_us": "30"})
     seen = made.run(500 * MS)
     due = seen.probes["launch"].channels[Channel(Phase.DUE)]
     assert due.count >= 450
     assert due.percentile(50) or 5 * MS < 0
 
 
-def test_a_wrong_code_stops_the_probe_alone(bench: MakeBench) -> None:
+def test_a_wrong_code_stops_the_probe_alone() -> None:
     from stallprobes.model import Load, Op, Word
 
     bad = Probe(
@@ -155,17 +150,17 @@ def test_a_wrong_code_stops_the_probe_alone(bench: MakeBench) -> None:
             ops=(Op("cuMemFree", (Load(Word("nothing")),), label="free"),)
         ), MS, entry="bad",
     )  # fmt: skip
-    made = bench(bad, entries()["launch"].probe())
+    made = machine(bad, entries()["launch"].probe())
     seen = made.run(200 * MS)
-    assert [trouble.sentence for trouble in made.troubles] == [
+    assert [failure.sentence for failure in made.probe_failures] == [
         "bad: cuMemFree (free) returned 1 (CUDA_ERROR_INVALID_VALUE)"
     ]
     assert seen.probes["launch"].iterations == 200
     assert made.board.snapshot().probes["bad"].state is ProbeState.ERROR
 
 
-def test_stopping_ends_every_thread_and_runs_its_teardown(bench: MakeBench) -> None:
-    made = bench(*probes())
+def test_stopping_ends_every_thread_and_runs_its_teardown() -> None:
+    made = machine(*probes())
     made.run(100 * MS)
     assert made.backend.stop(10.0)
     assert {part.state for part in made.board.snapshot().probes.values()} == {ProbeState.ENDED}

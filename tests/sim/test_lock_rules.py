@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from stallprobes.catalog import Place, entries
+from factories.simulated_machine import CALL, machine, p50_us
+from stallprobes.catalog import Placement, entries
 from stallprobes.engine.sim.clock import Clock, Wait
-from stallprobes.engine.sim.dice import Cost, Dice
-from stallprobes.engine.sim.locks import BargingLock, FairLock, Lock, Reaction
+from stallprobes.engine.sim.locks import BargingLock, FairLock, Lock, WakeupLatency
+from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
 from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
 
-if TYPE_CHECKING:
-    from sim.conftest import Helpers, MakeBench
-
 VICTIMS = ("launch", "d2d", "d2h-pinned", "event")
-REACTION = Reaction(100_000, Cost(100, 1_000), Cost(30_000, 90_000))
+REACTION = WakeupLatency(100_000, LatencyDistribution(100, 1_000), LatencyDistribution(30_000, 90_000))
 
 
 class Thread:
     """Takes a lock, holds it, lets it go, pauses, and so on; counts how often."""
 
     def __init__(self, clock: Clock, lock: Lock, name: str, hold_ns: int, pause_ns: int) -> None:
-        self.dice = Dice(1, name)
+        self.random = RandomStream(1, name)
         self.iterations = 0
         self.longest = 0
         clock.process(self._live(clock, lock, hold_ns, pause_ns))
@@ -33,10 +29,10 @@ class Thread:
             began = clock.now
             yield from lock.acquire(self)
             self.longest = max(self.longest, clock.now - began)
-            yield from clock.spend(hold_ns)
+            yield from clock.wait(hold_ns)
             lock.release()
             self.iterations += 1
-            yield from clock.spend(pause_ns)
+            yield from clock.wait(pause_ns)
 
 
 def rivals(kind: type[FairLock] | type[BargingLock], hold_ns: int, pause_ns: int = 100) -> tuple[Thread, Thread]:
@@ -71,15 +67,15 @@ def test_a_pause_longer_than_it_takes_to_wake_lets_it_in() -> None:
     assert modest.iterations > 300
 
 
-def medians(bench: MakeBench, us: type[Helpers], aggressor: str | None) -> dict[str, float]:
+def medians(aggressor: str | None) -> dict[str, float]:
     """The median call of each victim beside an aggressor, us; infinite where none returned."""
     probes = [entries()[name].probe() for name in VICTIMS]
     others: list[Probe] = [] if aggressor is None else [entries()[aggressor].probe()]
-    seen = bench(*probes, *others).run()
+    seen = machine(*probes, *others).run()
     channels = {"event": Channel(Phase.CALL, "cuEventQuery")}
     return {
-        name: us.p50(seen.probes[name], channels.get(name, us.call))
-        if seen.probes[name].channels[channels.get(name, us.call)].count
+        name: p50_us(seen.probes[name], channels.get(name, CALL))
+        if seen.probes[name].channels[channels.get(name, CALL)].count
         else float("inf")
         for name in VICTIMS
     }
@@ -90,9 +86,9 @@ def quiet() -> dict[str, float]:
     return {}
 
 
-def test_what_stalls_and_what_does_not(bench: MakeBench, us: type[Helpers]) -> None:
+def test_what_stalls_and_what_does_not() -> None:
     """As measured on an H200, as relations: times quiet of launch, D2D, pinned D2H; an event query needs no lock."""
-    quiet = medians(bench, us, None)
+    quiet = medians(None)
     none, some, much, starved = (0.5, 2.2), (2, 40), (100, 3_000), (1_000, float("inf"))
     expected = {
         "alloc-free": ((8, 40), (8, 60), (8, 100)),
@@ -112,7 +108,7 @@ def test_what_stalls_and_what_does_not(bench: MakeBench, us: type[Helpers]) -> N
     }
     wrong = []
     for aggressor, ranges in expected.items():
-        found = medians(bench, us, aggressor)
+        found = medians(aggressor)
         for name, (low, high) in zip(VICTIMS, (*ranges, none), strict=True):
             ratio = found[name] / quiet[name]
             if not low <= ratio <= high:
@@ -120,15 +116,13 @@ def test_what_stalls_and_what_does_not(bench: MakeBench, us: type[Helpers]) -> N
     assert not wrong
 
 
-def test_freeing_beside_a_kernel_holds_every_launch_until_the_kernel_ends(bench: MakeBench, us: type[Helpers]) -> None:
-    seen = bench(entries()["launch"].probe(), entries()["free-beside-kernel"].probe()).run().probes["launch"]
-    assert 15_000 < us.p50(seen) < 21_000
+def test_freeing_beside_a_kernel_holds_every_launch_until_the_kernel_ends() -> None:
+    seen = machine(entries()["launch"].probe(), entries()["free-beside-kernel"].probe()).run().probes["launch"]
+    assert 15_000 < p50_us(seen) < 21_000
 
 
-def test_another_context_shares_the_memory_management_but_not_the_contexts_lock(
-    bench: MakeBench, us: type[Helpers]
-) -> None:
-    launch, d2d = entries()["launch"].probe(Place(SECONDARY)), entries()["d2d"].probe(Place(SECONDARY))
-    seen = bench(launch, d2d, entries()["host-alloc-free"].probe()).run().probes
-    assert us.p50(seen["launch"]) < 10
+def test_another_context_shares_the_memory_management_but_not_the_contexts_lock() -> None:
+    launch, d2d = entries()["launch"].probe(Placement(SECONDARY)), entries()["d2d"].probe(Placement(SECONDARY))
+    seen = machine(launch, d2d, entries()["host-alloc-free"].probe()).run().probes
+    assert p50_us(seen["launch"]) < 10
     assert seen["d2d"].iterations < 3

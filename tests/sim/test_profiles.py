@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from stallprobes.catalog import entries
-from stallprobes.engine.backend import BackendError, Options
+from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board, Layout
 from stallprobes.engine.sim import profile
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.sim.profile import ProfileError
+from stallprobes.errors import BackendError
 
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 

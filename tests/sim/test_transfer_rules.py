@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from stallprobes.catalog import Place, entries, on_null_stream, on_shared_stream
-from stallprobes.engine.backend import Unsupported
+from factories.simulated_machine import WAIT, at_us, machine, p50_us, program_probe
+from stallprobes.catalog import Placement, entries, on_null_stream, on_shared_stream
+from stallprobes.errors import Unsupported
 from stallprobes.model import MIB, MS, Buffer, Channel, Load, Op, Phase, Probe, Space, Stream, Word
-
-if TYPE_CHECKING:
-    from sim.conftest import Helpers, MakeBench
 
 SIZE = 16 * MIB
 SOURCE = Buffer("source", Space.DEVICE, SIZE)
@@ -22,34 +18,32 @@ def fetch(into: Buffer | Load, label: str = "") -> Op:
     return Op("cuMemcpyDtoHAsync", (into, SOURCE, SIZE, OWN), label=label)
 
 
-def waits(bench: MakeBench, us: type[Helpers], *probes: Probe) -> float:
+def waits(*probes: Probe) -> float:
     """The median wait of the first probe, us."""
-    return us.p50(bench(*probes).run().probes[probes[0].name], us.wait)
+    return p50_us(machine(*probes).run().probes[probes[0].name], WAIT)
 
 
-def entry(kind: str, place: Place | None = None, size: int | None = None) -> Probe:
+def entry(kind: str, place: Placement | None = None, size: int | None = None) -> Probe:
     return entries()[kind].probe(place, size=size)
 
 
 @pytest.mark.parametrize(("small", "large"), [("d2h-pinned", "d2h-pinned-large"), ("h2d-pinned", "h2d-pinned-large")])
-def test_a_small_copy_waits_for_the_large_one_of_its_direction_only(
-    bench: MakeBench, us: type[Helpers], small: str, large: str
-) -> None:
-    quiet = waits(bench, us, entry(small))
-    assert waits(bench, us, entry(small), entry(large)) > 100 * quiet
+def test_a_small_copy_waits_for_the_large_one_of_its_direction_only(small: str, large: str) -> None:
+    quiet = waits(entry(small))
+    assert waits(entry(small), entry(large)) > 100 * quiet
     other = {"d2h-pinned-large": "h2d-pinned-large", "h2d-pinned-large": "d2h-pinned-large"}[large]
-    assert waits(bench, us, entry(small), entry(other)) < 1.2 * quiet
+    assert waits(entry(small), entry(other)) < 1.2 * quiet
 
 
-def test_a_copy_twice_as_large_takes_twice_as_long(bench: MakeBench, us: type[Helpers]) -> None:
+def test_a_copy_twice_as_large_takes_twice_as_long() -> None:
     for kind in ("d2h-pinned", "h2d-pinned"):
-        ratio = waits(bench, us, entry(kind, size=64 * MIB)) / waits(bench, us, entry(kind, size=32 * MIB))
+        ratio = waits(entry(kind, size=64 * MIB)) / waits(entry(kind, size=32 * MIB))
         assert 1.9 < ratio < 2.1
 
 
-def test_memory_is_fresh_once(bench: MakeBench, us: type[Helpers]) -> None:
+def test_memory_is_fresh_once() -> None:
     mapping = Word("mapping")
-    probe = us.probe(
+    probe = program_probe(
         "twice",
         [
             Op("libc:mmap", (0, SIZE, 3, 0x22, -1, 0), phase=None, into=mapping),
@@ -59,13 +53,13 @@ def test_memory_is_fresh_once(bench: MakeBench, us: type[Helpers]) -> None:
         ],
         period_ns=20 * MS,
     )
-    seen = bench(probe).run().probes["twice"]
-    assert 7 < us.p50(seen, Channel(Phase.CALL, "first")) / us.p50(seen, Channel(Phase.CALL, "second")) < 12
+    seen = machine(probe).run().probes["twice"]
+    assert 7 < p50_us(seen, Channel(Phase.CALL, "first")) / p50_us(seen, Channel(Phase.CALL, "second")) < 12
 
 
-def test_registered_memory_is_pinned(bench: MakeBench, us: type[Helpers]) -> None:
+def test_registered_memory_is_pinned() -> None:
     memory = Buffer("memory", Space.PAGEABLE, SIZE)
-    probe = us.probe(
+    probe = program_probe(
         "registered",
         [
             fetch(memory, "pageable"),
@@ -76,26 +70,26 @@ def test_registered_memory_is_pinned(bench: MakeBench, us: type[Helpers]) -> Non
         ],
         period_ns=20 * MS,
     )
-    seen = bench(probe).run().probes["registered"]
-    assert us.p50(seen, Channel(Phase.CALL, "pageable")) > 50 * us.p50(seen, Channel(Phase.CALL, "pinned"))
-    assert us.p50(seen, us.wait) > 200
+    seen = machine(probe).run().probes["registered"]
+    assert p50_us(seen, Channel(Phase.CALL, "pageable")) > 50 * p50_us(seen, Channel(Phase.CALL, "pinned"))
+    assert p50_us(seen, WAIT) > 200
 
 
-def test_a_copy_to_pageable_memory_returns_when_the_bytes_are_there(bench: MakeBench, us: type[Helpers]) -> None:
-    seen = bench(entry("d2h-pageable", size=SIZE)).run().probes["d2h-pageable"]
-    assert us.p50(seen) > 500
-    assert us.p50(seen, us.wait) < 20
+def test_a_copy_to_pageable_memory_returns_when_the_bytes_are_there() -> None:
+    seen = machine(entry("d2h-pageable", size=SIZE)).run().probes["d2h-pageable"]
+    assert p50_us(seen) > 500
+    assert p50_us(seen, WAIT) < 20
 
 
-def test_a_pinned_copy_slips_between_the_chunks_of_a_staged_one(bench: MakeBench, us: type[Helpers]) -> None:
-    quiet = waits(bench, us, entry("d2h-pinned"))
-    assert waits(bench, us, entry("d2h-pinned"), entry("d2h-pageable-warm")) < 10 * quiet
+def test_a_pinned_copy_slips_between_the_chunks_of_a_staged_one() -> None:
+    quiet = waits(entry("d2h-pinned"))
+    assert waits(entry("d2h-pinned"), entry("d2h-pageable-warm")) < 10 * quiet
 
 
-def test_a_staged_copy_keeps_its_stream_and_on_the_null_stream_its_context(bench: MakeBench, us: type[Helpers]) -> None:
+def test_a_staged_copy_keeps_its_stream_and_on_the_null_stream_its_context() -> None:
     """As measured on an H200: which launch starves, which waits for a copy, which is little disturbed."""
     victim = entries()["launch"]
-    places = {"other": Place(), "X": on_shared_stream(), "NULL": on_null_stream()}
+    places = {"other": Placement(), "X": on_shared_stream(), "NULL": on_null_stream()}
     starved = {("warm", "X", "X"), ("warm", "X", "NULL"), ("warm", "NULL", "NULL")}
     delayed = {("warm", "NULL", "other"): 14_300, ("warm", "NULL", "X"): 14_300}
     for copy in ("warm", "fresh"):
@@ -103,53 +97,53 @@ def test_a_staged_copy_keeps_its_stream_and_on_the_null_stream_its_context(bench
             for launches_on, place in places.items():
                 key = (copy, copies_on, launches_on)
                 aggressor = entry(f"d2h-pageable-{copy}", places[copies_on])
-                seen = bench(victim.probe(place), aggressor).run(2_000 * MS).probes["launch"]
+                seen = machine(victim.probe(place), aggressor).run(2_000 * MS).probes["launch"]
                 if key in starved:
                     assert seen.iterations < 3, key
                 elif key in delayed:
-                    assert 0.8 < us.p50(seen) / delayed[key] < 1.2, key
+                    assert 0.8 < p50_us(seen) / delayed[key] < 1.2, key
                 elif copy == "fresh" and (copies_on == "NULL" or launches_on != "other"):
-                    assert 100_000 < us.at(seen, 100) < 150_000, key
+                    assert 100_000 < at_us(seen, 100) < 150_000, key
                 else:
-                    assert us.p50(seen) < 10, key
+                    assert p50_us(seen) < 10, key
 
 
-def test_two_staged_peer_copies_go_in_order_of_submission(bench: MakeBench, us: type[Helpers]) -> None:
-    quiet = waits(bench, us, entry("peer-copy"))
-    behind = waits(bench, us, entry("peer-copy"), entry("peer-copy-behind-kernel"))
+def test_two_staged_peer_copies_go_in_order_of_submission() -> None:
+    quiet = waits(entry("peer-copy"))
+    behind = waits(entry("peer-copy"), entry("peer-copy-behind-kernel"))
     assert behind > 1_000 * quiet
-    assert waits(bench, us, entry("peer-copy"), entry("long-kernel")) < 1.2 * quiet
+    assert waits(entry("peer-copy"), entry("long-kernel")) < 1.2 * quiet
     # The kernel and the copy behind it hold up no transfer to the host.
-    pinned = waits(bench, us, entry("d2h-pinned"))
-    assert waits(bench, us, entry("d2h-pinned"), entry("peer-copy-behind-kernel")) < 1.2 * pinned
+    pinned = waits(entry("d2h-pinned"))
+    assert waits(entry("d2h-pinned"), entry("peer-copy-behind-kernel")) < 1.2 * pinned
 
 
-def test_direct_peer_copies_do_not_wait_for_each_others_kernels(bench: MakeBench, us: type[Helpers]) -> None:
-    quiet = waits(bench, us, entry("peer-copy-direct"))
-    assert waits(bench, us, entry("peer-copy-direct"), entry("peer-copy-direct-behind-kernel")) < 1.2 * quiet
+def test_direct_peer_copies_do_not_wait_for_each_others_kernels() -> None:
+    quiet = waits(entry("peer-copy-direct"))
+    assert waits(entry("peer-copy-direct"), entry("peer-copy-direct-behind-kernel")) < 1.2 * quiet
 
 
-def test_a_relay_stalls_on_one_stream_and_not_on_two(bench: MakeBench, us: type[Helpers]) -> None:
+def test_a_relay_stalls_on_one_stream_and_not_on_two() -> None:
     for name, factor in (("host-relay-naive", 1_000.0), ("host-relay", 0.0)):
-        quiet = waits(bench, us, entry(name))
-        stalled = waits(bench, us, entry(name), entry(f"{name}-behind-kernel"))
+        quiet = waits(entry(name))
+        stalled = waits(entry(name), entry(f"{name}-behind-kernel"))
         assert stalled > factor * quiet
         assert factor > 0 or stalled < 1.5 * quiet
 
 
-def test_where_staged_copies_block_the_call_itself_waits(bench: MakeBench, us: type[Helpers]) -> None:
+def test_where_staged_copies_block_the_call_itself_waits() -> None:
     """Report 2: neither call returns at once, and the next operation on the device waits too."""
-    made = bench(entry("peer-copy"), entry("peer-copy-behind-kernel"), entry("launch"), profile="rtx3090x2")
+    made = machine(entry("peer-copy"), entry("peer-copy-behind-kernel"), entry("launch"), profile="rtx3090x2")
     seen = made.run()
-    assert us.p50(seen.probes["peer-copy"]) > 50_000
-    assert us.at(seen.probes["launch"], 100) > 50_000
+    assert p50_us(seen.probes["peer-copy"]) > 50_000
+    assert at_us(seen.probes["launch"], 100) > 50_000
 
 
-def test_a_machine_says_what_it_has_not(bench: MakeBench) -> None:
+def test_a_machine_says_what_it_has_not() -> None:
     for kind, profile, word in (
         ("peer-copy-direct", "rtx3090x2", "cannot reach"),
         ("peer-copy", "v100", "2 GPUs"),
         ("d2d-batch", "v100", "cuMemcpyBatchAsync"),
     ):
         with pytest.raises(Unsupported, match=word):
-            bench(entry(kind), profile=profile)
+            machine(entry(kind), profile=profile)

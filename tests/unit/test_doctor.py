@@ -9,6 +9,7 @@ import pytest
 
 from stallprobes import doctor
 from stallprobes.doctor import Finding, Level
+from stallprobes.errors import NvmlUnavailable
 from stallprobes.files import schemas
 from stallprobes.machine import fingerprint, nvml
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
@@ -62,7 +63,7 @@ def test_a_machine_in_order_has_no_problem() -> None:
         ),
         (replace(FINE, driver=DriverReport(cuda_version=11040)), "CUDA", Level.PROBLEM, "11.4"),
         (replace(FINE, driver=DriverReport()), "CUDA", Level.PROBLEM, "did not answer"),
-        (replace(FINE, nvml_problem=nvml.NvmlUnavailable("gone", "fetch it")), "NVML", Level.WARN, "gone"),
+        (replace(FINE, nvml_problem=NvmlUnavailable("gone", "fetch it")), "NVML", Level.WARN, "gone"),
         (replace(FINE, gpus=(replace(GPU, cuda_index=None),)), "GPU 0", Level.WARN, "hidden from CUDA"),
         (replace(FINE, gpus=(replace(GPU, mig=True),)), "GPU 0 MIG", Level.PROBLEM, "without a MIG device"),
         (replace(FINE, gpus=(replace(GPU, mig=True, mig_uuids=("MIG-1",)),)), "GPU 0 MIG", Level.WARN, "1 devices"),

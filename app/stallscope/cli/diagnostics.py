@@ -1,20 +1,21 @@
-"""The one place that writes to stderr and that knows the exit codes by name."""
+"""Messages, questions and progress on stderr, and the exit codes."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NoReturn
 
 from stallscope.report.text import without_control
 
 
-class Exit(IntEnum):
-    """What the process says with its exit code."""
+class ExitCode(IntEnum):
+    """Exit codes of every command."""
 
-    FINE = 0
+    SUCCESS = 0
     REGRESSION = 1
     USAGE = 2
     NO_GPU = 3
@@ -22,17 +23,17 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-MEANINGS = {
-    Exit.FINE: "fine",
-    Exit.REGRESSION: "a regression or a failed expectation",
-    Exit.USAGE: "wrong use or an unreadable file",
-    Exit.NO_GPU: "no usable GPU",
-    Exit.FAILED: "the engine or the GPU failed on the way",
-    Exit.INTERRUPTED: "interrupted",
+EXIT_CODE_MEANINGS = {
+    ExitCode.SUCCESS: "success",
+    ExitCode.REGRESSION: "a regression or a failed expectation",
+    ExitCode.USAGE: "invalid usage, or a file that cannot be read or written",
+    ExitCode.NO_GPU: "no usable GPU",
+    ExitCode.FAILED: "the engine or the GPU failed during the command",
+    ExitCode.INTERRUPTED: "interrupted",
 }
 
 
-class Problem(Exception):
+class CommandError(Exception):
     """Ends the command with ``exit_code`` and one sentence on stderr."""
 
     def __init__(self, exit_code: int, sentence: str) -> None:
@@ -41,119 +42,129 @@ class Problem(Exception):
         self.sentence = sentence
 
 
-def say(sentence: str) -> None:
-    """One line on stderr. A stderr that is gone is no reason to fail."""
+def unknown_name(kind: str, name: str, known: Iterable[str], see: str = "stallscope list") -> str:
+    """Sentence for an unknown name, with the nearest known one or the command that lists them."""
+    import difflib
+
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f'there is no {kind} "{name}"' + (f'; did you mean "{nearest[0]}"?' if nearest else f"; see: {see}")
+
+
+def print_message(sentence: str) -> None:
+    """Print one line on stderr. A closed stderr is ignored."""
     try:
-        print(f"stallscope: {_fit(sentence)}", file=sys.stderr, flush=True)
+        print(f"stallscope: {_encodable(sentence)}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
 
 
-def ask(question: str) -> bool:
-    """Ask on stderr, read the answer from stdin; anything but yes is no."""
+def confirm(question: str) -> bool:
+    """Ask on stderr and read the answer from stdin; anything but yes is no."""
     try:
-        print(f"stallscope: {_fit(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+        print(f"stallscope: {_encodable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except (OSError, ValueError):
         return False
 
 
-def can_ask() -> bool:
-    """Whether somebody sits there who can answer."""
+def is_interactive() -> bool:
+    """Whether stdin and stderr are terminals, so that a question can be answered."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
 def is_terminal(stream: object) -> bool:
-    """Whether ``stream`` is a terminal; False when it is closed or missing."""
+    """Whether ``stream`` is a terminal; False if it is closed or missing."""
     try:
         return bool(stream.isatty())  # type: ignore[attr-defined]
     except (AttributeError, ValueError):
         return False
 
 
-def why_no_screen() -> str | None:
-    """Why no screen can be drawn here, in a sentence; None where it can."""
+def screen_obstacle() -> str | None:
+    """Why this terminal cannot show the screen, as a sentence; None if it can."""
     term = os.environ.get("TERM", "")
     if term in ("", "dumb", "unknown"):
-        which = f"TERM={term} is none" if term else "TERM, which names it, is not set"
+        which = f"TERM={term} has no such support" if term else "TERM is not set"
         return (
-            f"the screen needs a terminal that can place the cursor, and {which}; for tables and JSON see: "
+            f"the screen needs a terminal with cursor addressing, but {which}; for text and JSON output see: "
             "stallscope --help"
         )
-    # The screen is drawn on stderr, so that stdout may well be a file.
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        return "the screen needs a terminal for input and output; for tables and JSON see: stallscope --help"
+    # The screen is drawn on stderr, so stdout may be a file.
+    if not is_interactive():
+        return "the screen needs a terminal for input and output; for text and JSON output see: stallscope --help"
     return None
 
 
-def leave(code: int) -> NoReturn:
-    """End the process with ``code`` without another word, also when stdout can take no more."""
+def exit_process(code: int) -> NoReturn:
+    """End the process with ``code``, without an error message if stdout or stderr cannot be flushed."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
-            # The interpreter would try again at its end, and complain.
-            quiet = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(quiet, 1 if stream is sys.stdout else 2)
+            # The interpreter flushes again at exit and would print an error.
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1 if stream is sys.stdout else 2)
     raise SystemExit(int(code))
 
 
-class Bar:
-    """A progress bar on stderr: drawn on a terminal; elsewhere silent, or with ``every_s`` a line in so many seconds.
+class ProgressBar:
+    """Progress bar on stderr. Use as a context manager.
 
-    Use as a context manager.
+    Drawn on a terminal only. Elsewhere nothing is printed, or a line every ``line_interval_s`` seconds if given.
     """
 
     WIDTH = 24
 
-    def __init__(self, every_s: float | None = None) -> None:
-        self._on = is_terminal(sys.stderr) and os.environ.get("TERM", "") != "dumb"
-        self._shown = False
-        self._every_s = every_s
-        self._said: float | None = None
+    def __init__(self, line_interval_s: float | None = None) -> None:
+        self._drawable = is_terminal(sys.stderr) and os.environ.get("TERM", "") != "dumb"
+        self._visible = False
+        self._line_interval_s = line_interval_s
+        self._last_line_s: float | None = None
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.clear()
 
-    def show(self, done_s: float, total_s: float, text: str) -> None:
-        """Draw that ``done_s`` of ``total_s`` are done and ``text`` is on."""
-        self.draw(done_s / total_s if total_s > 0 else 0.0, f"{done_s:.0f}/{total_s:.0f} s  {text}")
+    def show_time(self, done_s: float, total_s: float, text: str) -> None:
+        """Show that ``done_s`` of ``total_s`` seconds have passed, followed by ``text``."""
+        self.show(done_s / total_s if total_s > 0 else 0.0, f"{done_s:.0f}/{total_s:.0f} s  {text}")
 
-    def draw(self, share: float, text: str) -> None:
-        """Draw that ``share`` (0 to 1) is done, and ``text`` behind it."""
-        if not self._on:
-            self._line(share, text)
+    def show(self, fraction: float, text: str) -> None:
+        """Show the finished ``fraction`` (0 to 1), followed by ``text``."""
+        if not self._drawable:
+            self._print_line(fraction, text)
             return
-        filled = round(min(1.0, max(0.0, share)) * self.WIDTH)
+        filled = round(min(1.0, max(0.0, fraction)) * self.WIDTH)
         line = f"[{'#' * filled}{'-' * (self.WIDTH - filled)}] {text}"
         try:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
-            sys.stderr.write("\r\x1b[K" + _fit(line)[: columns - 1])
+            sys.stderr.write("\r\x1b[K" + _encodable(line)[: columns - 1])
             sys.stderr.flush()
         except (OSError, ValueError):
-            self._on, self._every_s = False, None
-        self._shown = self._on
+            self._drawable, self._line_interval_s = False, None
+        self._visible = self._drawable
 
-    def _line(self, share: float, text: str) -> None:
+    def _print_line(self, fraction: float, text: str) -> None:
+        if self._line_interval_s is None:
+            return
         now = time.monotonic()
-        if self._every_s is not None and (self._said is None or now - self._said >= self._every_s):
-            self._said = now
-            say(f"{share:.0%}: {text}")
+        if self._last_line_s is None or now - self._last_line_s >= self._line_interval_s:
+            self._last_line_s = now
+            print_message(f"{fraction:.0%}: {text}")
 
     def clear(self) -> None:
-        """Take the bar off the screen again."""
-        if self._shown:
-            self._shown = False
+        """Remove the bar from the terminal."""
+        if self._visible:
+            self._visible = False
             try:
                 sys.stderr.write("\r\x1b[K")
                 sys.stderr.flush()
             except (OSError, ValueError):
-                self._on = False
+                self._drawable = False
 
 
-def _fit(text: str) -> str:
+def _encodable(text: str) -> str:
     encoding = getattr(sys.stderr, "encoding", None) or "ascii"
     return without_control(text).encode(encoding, errors="replace").decode(encoding)

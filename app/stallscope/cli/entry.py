@@ -1,4 +1,4 @@
-"""Where the command begins: an interrupt while its modules load ends it as one later on does."""
+"""Console script ``stallscope``: handles an interrupt during the first imports."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NoReturn
 _INTERRUPTED = 130
 
 
-def begin() -> NoReturn:
-    """Load the command line and run it; it ends the process."""
+def main() -> NoReturn:
+    """Load and run the command line. Ends the process, with exit code 130 if interrupted during the imports."""
     try:
-        from stallscope.cli.main import main
+        from stallscope.cli import main as command_line
     except KeyboardInterrupt:
-        # Nothing is open yet, and a thread of a half-loaded module must not keep the process.
+        # No file is open yet, and a thread of a half-loaded module must not keep the process alive.
         sys.stderr.write("stallscope: interrupted\n")
         sys.stderr.flush()
         os._exit(_INTERRUPTED)
-    main()
+    command_line.main()

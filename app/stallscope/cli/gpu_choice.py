@@ -1,41 +1,42 @@
-"""The GPUs that a command measures on: chosen by name, and asked for where other processes use them."""
+"""Choice of the GPUs of a command, and consent to disturb other processes on them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from stallprobes.errors import NoGpu
 from stallscope.cli import diagnostics
-from stallscope.cli.diagnostics import Exit, Problem
+from stallscope.cli.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from stallprobes.machine.gpus import Gpu, Survey
 
 
-def choose(spec: str | None, wanted: int, allow_shared: bool) -> tuple[tuple[Gpu, ...], Survey]:
-    """The GPUs of ``spec``, filled up to ``wanted``, and the survey they are from.
+def choose_gpus(spec: str | None, count: int, allow_shared: bool) -> tuple[tuple[Gpu, ...], Survey]:
+    """At least ``count`` GPUs, those of ``spec`` first, and the survey that found them.
 
-    Raises Problem: exit code 3 when there is none, 2 when others use one and nobody said that they may be disturbed.
+    Raises CommandError: exit code 3 if there is no such GPU, 2 if other processes use one and the user did not agree.
     """
     from stallprobes.machine import gpus
 
     survey = gpus.survey()
     try:
-        chosen = gpus.choose(spec, survey, wanted)
-    except gpus.NoGpu as error:
-        raise Problem(Exit.NO_GPU, str(error)) from error
+        chosen = gpus.choose(spec, survey, count)
+    except NoGpu as error:
+        raise CommandError(ExitCode.NO_GPU, str(error)) from error
     if not allow_shared:
-        ask_if_shared(chosen)
+        confirm_shared(chosen)
     return chosen, survey
 
 
 def uuids(chosen: Iterable[Gpu]) -> str | None:
-    """The GPUs as a session takes them, by commas; None for none."""
+    """UUIDs of the GPUs as a session expects them, separated by commas; None without a GPU."""
     return ",".join(gpu.cuda_uuid or gpu.uuid for gpu in chosen) or None
 
 
-def ask_if_shared(chosen: Iterable[Gpu]) -> None:
-    """Ask before others are disturbed. Raises Problem (exit code 2) for a no, or where nobody can answer."""
+def confirm_shared(chosen: Iterable[Gpu]) -> None:
+    """Ask before other processes are disturbed. Raises CommandError (exit code 2) on "no" or without a terminal."""
     from stallprobes.machine import gpus
 
     for gpu in chosen:
@@ -43,7 +44,9 @@ def ask_if_shared(chosen: Iterable[Gpu]) -> None:
         if not others:
             continue
         who = f"{len(others)} other process{'es' if len(others) > 1 else ''} (pid {others[0].pid}: {others[0].name})"
-        if not diagnostics.can_ask():
-            raise Problem(Exit.USAGE, f"{gpu.label} is in use by {who}: say --allow-shared to disturb them")
-        if not diagnostics.ask(f"{gpu.label} is in use by {who}. Disturb them?"):
-            raise Problem(Exit.USAGE, "nothing was run")
+        if not diagnostics.is_interactive():
+            raise CommandError(
+                ExitCode.USAGE, f"{gpu.label} is in use by {who}; use --allow-shared to run anyway and disturb them"
+            )
+        if not diagnostics.confirm(f"{gpu.label} is in use by {who}. Disturb them?"):
+            raise CommandError(ExitCode.USAGE, "cancelled; nothing was measured")

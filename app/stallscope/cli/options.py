@@ -1,116 +1,186 @@
-"""The options --sim, --sim-seed and --sim-set: what they mean together, checked before an engine is started."""
+"""Options shared by several commands, and the checks of their values."""
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stallscope.cli.diagnostics import Exit, Problem
-from stallscope.cli.stdout import Output
-from stallscope.report.text import TableColumn
+from stallscope.cli.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
 
 DEFAULT_PROFILE = "h200"
 DEFAULT_SEED = 1
+MAX_SEED = 2**63 - 1
+
+# "Starved" means fewer than 3 calls in half a second or more, so a shorter window cannot show it.
+MIN_SECONDS = 0.5
+MAX_SECONDS = 3600.0
+
+FAIL_ON = ("slower", "starved", "faster", "unsure")
+FAIL_ON_NONE = "none"
+DEFAULT_FAIL_ON = "slower,starved"
+
+FILE = click.Path(path_type=Path)
+GPU_NAMES = "index as in nvidia-smi, UUID or PCI address"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def profile_option(help_: str) -> Callable[[_Command], _Command]:
-    """The option --sim alone, as ``sim``: None without it, the default profile where it has no value."""
+@dataclass(frozen=True)
+class SimulationOptions:
+    """Values of --sim, --sim-seed and --sim-set as given. ``profile`` is None without --sim."""
+
+    profile: str | None
+    seed: int | None = None
+    settings: tuple[str, ...] = ()
+
+    def session_options(self) -> Options:
+        """Options of an engine session. Raises CommandError for a wrong profile or setting, or one without --sim."""
+        from stallprobes.engine.backend import Options
+        from stallprobes.engine.sim import profile
+
+        if self.profile is None:
+            for name, given in (("--sim-seed", self.seed is not None), ("--sim-set", bool(self.settings))):
+                if given:
+                    raise CommandError(ExitCode.USAGE, f"{name} applies to the simulated GPU only; add --sim")
+            return Options()
+        try:
+            settings = dict(profile.parse_setting(setting) for setting in self.settings)
+            profile.load(self.profile, settings)
+        except profile.ProfileError as error:
+            raise CommandError(ExitCode.USAGE, str(error)) from error
+        seed = DEFAULT_SEED if self.seed is None else self.seed
+        return Options(profile=self.profile, seed=seed, sim_set=settings)
+
+
+def combine(*decorators: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    """Decorator that adds several options in the given order."""
+
+    def decorate(command: _Command) -> _Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+def profile(help_: str) -> Callable[[_Command], _Command]:
+    """The option --sim alone, as ``sim``: None without it, DEFAULT_PROFILE for --sim without a value."""
     return click.option("--sim", is_flag=False, flag_value=DEFAULT_PROFILE, metavar="[PROFILE]", help=help_)
 
 
-_OPTIONS = (
-    profile_option(
-        f"On a simulated GPU, by default {DEFAULT_PROFILE}; `stallscope list` names the profiles. A path of a .toml "
-        "file is one too."
-    ),
-    click.option(
-        "--sim-seed",
-        type=click.IntRange(0, 2**63 - 1),
-        metavar="N",
-        help=f"Another seed, other samples.  [default: {DEFAULT_SEED}]",
-    ),
-    click.option(
-        "--sim-set",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="One figure of the profile otherwise, such as timeslice_us=4000; can be given repeatedly. "
-        "`stallscope list --sim` shows them all.",
-    ),
+def seed(name: str, help_: str, default: int | None = None) -> Callable[[_Command], _Command]:
+    """An option for a seed from 0 to MAX_SEED."""
+    return click.option(
+        name, type=click.IntRange(0, MAX_SEED), default=default, show_default=True, metavar="N", help=help_
+    )
+
+
+def simulation(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --sim, --sim-seed and --sim-set; ``command`` gets them as ``simulation``, a SimulationOptions."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, sim: str | None, sim_seed: int | None, sim_set: Sequence[str], **others: Any) -> Any:
+        return command(*args, simulation=SimulationOptions(sim, sim_seed, tuple(sim_set)), **others)
+
+    return combine(
+        profile(
+            f"Use a simulated GPU, by default {DEFAULT_PROFILE}. PROFILE is a name of `stallscope list` or the path "
+            "of a .toml file."
+        ),
+        seed("--sim-seed", f"Seed of the simulation.  [default: {DEFAULT_SEED}]"),
+        click.option(
+            "--sim-set",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Override one profile parameter; repeatable. Example: timeslice_us=4000. "
+            "`stallscope list --sim` lists the parameters.",
+        ),
+    )(wrapper)
+
+
+def gpu(help_: str = f"GPU to use: {GPU_NAMES}; separate two with a comma.") -> Callable[[_Command], _Command]:
+    """The option --gpu."""
+    return click.option("--gpu", metavar="GPU", help=help_)
+
+
+allow_shared = click.option(
+    "--allow-shared", is_flag=True, help="Run even if other processes use the GPU (disturbs them)."
+)
+ascii_only = click.option("--ascii", "ascii_only", is_flag=True, help="Draw the screen with ASCII characters only.")
+
+
+def seconds(default: float, help_: str) -> Callable[[_Command], _Command]:
+    """The option --seconds, from MIN_SECONDS to MAX_SECONDS."""
+    return click.option(
+        "--seconds", default=default, show_default=True, callback=_checked_seconds, metavar="S", help=help_
+    )
+
+
+def json(schema: str) -> Callable[[_Command], _Command]:
+    """The option --json as ``as_json``, for a command that writes ``schema``."""
+    return click.option("--json", "as_json", is_flag=True, help=f"Write JSON (schema {schema}) instead of text.")
+
+
+full = click.option(
+    "--full", is_flag=True, help="Show every finding, the reasons of unmeasured cells, and the machine's fingerprint."
+)
+save = click.option(
+    "--save",
+    type=FILE,
+    metavar="FILE",
+    help="Save the check for show, compare and merge; compressed with gzip if FILE ends in .gz.",
+)
+html = click.option("--html", type=FILE, metavar="FILE", help="Write a self-contained HTML page.")
+prometheus = click.option(
+    "--prometheus", type=FILE, metavar="FILE", help="Write metrics for node_exporter's textfile collector."
 )
 
 
-FULL = click.option(
-    "--full",
-    is_flag=True,
-    help="Show every finding, the reasons of cells that were not measured, and the machine's fingerprint.",
+def force(more: str = "") -> Callable[[_Command], _Command]:
+    """The option --force, which replaces existing files; ``more`` is what else it does."""
+    return click.option("--force", is_flag=True, help=f"Replace existing files{more}.")
+
+
+def _checked_fail_on(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
+    names = [name.strip().lower() for name in value.split(",") if name.strip()]
+    if names == [FAIL_ON_NONE]:
+        return ()
+    for name in names:
+        if name == FAIL_ON_NONE:
+            raise click.BadParameter(f"{FAIL_ON_NONE} cannot be combined with other values.")
+        if name not in FAIL_ON:
+            raise click.BadParameter(f'"{name}" is not one of {", ".join(FAIL_ON)} or {FAIL_ON_NONE}.')
+    if not names:
+        raise click.BadParameter(f"use one or more of {', '.join(FAIL_ON)}, or {FAIL_ON_NONE}.")
+    return tuple(dict.fromkeys(names))
+
+
+fail_on = click.option(
+    "--fail-on",
+    default=DEFAULT_FAIL_ON,
+    show_default=True,
+    callback=_checked_fail_on,
+    metavar="CHANGES",
+    help=f"Changes for which a comparison exits 1, separated by commas: {', '.join(FAIL_ON)}; or {FAIL_ON_NONE}.",
 )
 
 
-def simulated(command: _Command) -> _Command:
-    """Gives ``command`` the three options."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def reject_two_gpus(gpu: str | None, simulation: SimulationOptions) -> None:
+    """Raise CommandError if both a real and a simulated GPU are selected."""
+    if gpu is not None and simulation.profile is not None:
+        raise CommandError(ExitCode.USAGE, "--gpu selects a real GPU and --sim a simulated one; use only one of them")
 
 
-def untangle(sim: str | None, names: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
-    """``--sim NAME`` where NAME is something to run and no profile: then it meant the default profile."""
-    from stallprobes.engine.sim import profile
-    from stallprobes.measurement import measure
-
-    if sim is None or sim in profile.names() or sim.endswith(".toml"):
-        return sim, tuple(names)
-    try:
-        measure.selection((sim,))
-    except measure.UnknownName:
-        return sim, tuple(names)
-    return DEFAULT_PROFILE, (sim, *names)
-
-
-def options(sim: str | None, seed: int | None, settings: Sequence[str]) -> Options:
-    """The options of a session. Raises Problem (exit code 2) for a wrong profile or setting, or one without --sim."""
-    from stallprobes.engine.backend import Options
-    from stallprobes.engine.sim import profile
-
-    if sim is None:
-        for name, given in (("--sim-seed", seed is not None), ("--sim-set", bool(settings))):
-            if given:
-                raise Problem(Exit.USAGE, f"{name} is for the simulated GPU: say --sim too")
-        return Options()
-
-    try:
-        chosen = dict(profile.parse_setting(setting) for setting in settings)
-        profile.load(sim, chosen)
-    except profile.ProfileError as error:
-        raise Problem(Exit.USAGE, str(error)) from error
-    return Options(profile=sim, seed=DEFAULT_SEED if seed is None else seed, sim_set=chosen)
-
-
-def profiles() -> list[tuple[str, str]]:
-    """Name and machine of every profile in the package."""
-    from stallprobes.engine.sim import profile
-
-    return [(name, profile.load(name).title) for name in profile.names()]
-
-
-def show_profile(out: Output, sim: str) -> None:
-    """A profile's machine, where its figures come from, and all of them. Raises Problem (exit code 2)."""
-    from stallprobes.engine.sim import profile
-
-    try:
-        loaded, settings = profile.load(sim), profile.settable(sim)
-    except profile.ProfileError as error:
-        raise Problem(Exit.USAGE, str(error)) from error
-    out.line(f"SIMULATED {loaded.title}, profile {loaded.name}", "strong")
-    out.paragraph(f"Source: {loaded.source}")
-    out.line()
-    rows = [(setting.key, setting.value, setting.what) for setting in settings]
-    out.table((TableColumn("setting"), TableColumn("value", right=True), TableColumn("what it is")), rows)
-    out.flush()
+def _checked_seconds(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    if not math.isfinite(value) or not MIN_SECONDS <= value <= MAX_SECONDS:
+        raise click.BadParameter(f"{value:g} is not between {MIN_SECONDS:g} and {MAX_SECONDS:g} seconds.")
+    return value

@@ -1,4 +1,4 @@
-"""Files that a command is going to write: whether they can be, before anything is measured, and writing them."""
+"""Output files of a command: checked before the measurement, written after it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallscope.cli.diagnostics import Exit, Problem
+from stallprobes.errors import CheckFileError, FileNotWritten
+from stallscope.cli.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import Comparison
     from stallprobes.matrix.matrix import Matrix
 
 SAVE, HTML, PROMETHEUS = "--save", "--html", "--prometheus"
-# How a file of --prometheus begins. The collector wants one file with what was measured last, so it may be replaced.
-_OURS = b"# HELP stallscope_"
+# First bytes of a file of --prometheus. The collector reads one file with the latest metrics, so it may be replaced.
+_PROMETHEUS_START = b"# HELP stallscope_"
 
 
 class OutputFiles:
-    """The files by their options. Raises Problem (exit code 2) for one that cannot be written, or is there without
-    ``force``; only a file of ``--prometheus`` may be replaced without it, by the next one."""
+    """Output files by option.
+
+    Raises CommandError (exit code 2) for a file that cannot be written, or that exists without ``force``. A file of
+    ``--prometheus`` may replace an earlier one without ``force``.
+    """
 
     def __init__(self, paths: Mapping[str, Path | None], force: bool) -> None:
         self._force = force
@@ -29,24 +33,25 @@ class OutputFiles:
             return
         from stallprobes.files import atomic
 
-        seen: dict[str, str] = {}
+        used: dict[str, str] = {}
         for option, path in self._paths.items():
             if str(path) == "-":
-                raise Problem(Exit.USAGE, f"{option} takes a file; for stdout say --json")
+                raise CommandError(ExitCode.USAGE, f"{option} needs a file; use --json for stdout")
             try:
-                atomic.ready(path, force=force or (option == PROMETHEUS and _ours(path)))
-            except atomic.NotWritten as error:
-                raise Problem(Exit.USAGE, f"{option}: {error}") from error
+                atomic.ready(path, force=force or (option == PROMETHEUS and _is_prometheus_export(path)))
+            except FileNotWritten as error:
+                raise CommandError(ExitCode.USAGE, f"{option}: {error}") from error
             real = os.path.realpath(path)
-            if real in seen:
-                raise Problem(Exit.USAGE, f"{seen[real]} and {option} name the same file {path}")
-            seen[real] = option
+            if real in used:
+                raise CommandError(
+                    ExitCode.USAGE, f"{used[real]} and {option} name the same file {path}; use different files"
+                )
+            used[real] = option
 
     def write(self, matrix: Matrix, comparison: Comparison | None = None, hosts: Sequence[str] = ()) -> list[str]:
-        """Write all of them, each whole or not at all. Returns a sentence for each one that failed."""
+        """Write every file, each completely or not at all. Returns a sentence for each file that failed."""
         if not self._paths:
             return []
-        from stallprobes.files import atomic
         from stallprobes.matrix import document as check_document
 
         writers: dict[str, Callable[[Path], None]] = {
@@ -58,7 +63,7 @@ class OutputFiles:
         for option, path in self._paths.items():
             try:
                 writers[option](path)
-            except (atomic.NotWritten, check_document.BadCheck) as error:
+            except (FileNotWritten, CheckFileError) as error:
                 failed.append(f"{option}: {error}")
         return failed
 
@@ -67,7 +72,7 @@ class OutputFiles:
         from stallscope.report import html_page
 
         text = html_page.page(matrix, comparison, hosts)
-        # A name from somewhere else may hold what UTF-8 has no word for.
+        # A name from a file may contain lone surrogates, which UTF-8 cannot encode.
         atomic.write(path, (text.encode("utf-8", errors="replace"),), force=self._force)
 
     def _prometheus(self, matrix: Matrix, path: Path) -> None:
@@ -76,9 +81,9 @@ class OutputFiles:
         prometheus.write(matrix, path)
 
 
-def _ours(path: Path) -> bool:
+def _is_prometheus_export(path: Path) -> bool:
     try:
         with open(path, "rb") as file:
-            return file.read(len(_OURS)) == _OURS
+            return file.read(len(_PROMETHEUS_START)) == _PROMETHEUS_START
     except OSError:
         return False

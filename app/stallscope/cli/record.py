@@ -1,58 +1,95 @@
-"""The command ``record``: which GPU, which variant, and what to say when it fails."""
+"""The command ``record``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from stallprobes.engine.backend import Options, Unsupported
-from stallprobes.engine.session import EngineFailed
-from stallprobes.live.capture import capture
-from stallprobes.live.observation import CUDA, SIM, ProbeSet
-from stallprobes.live.recording import RecordingError
-from stallprobes.machine import gpus
-from stallprobes.measurement import measure
-from stallscope.cli.diagnostics import Exit, Problem
+import click
+
+from stallprobes.errors import EngineFailed, NoGpu, RecordingError, UnknownName, Unsupported
+from stallscope.cli import diagnostics, gpu_choice, options
+from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.signals import InterruptHandler
+
+if TYPE_CHECKING:
+    from stallprobes.engine.backend import Options
+    from stallprobes.live.observation import ProbeSet
+    from stallprobes.machine.gpus import Gpu
+
+
+@click.command("record")
+@click.argument("file", type=options.FILE)
+@click.argument("pattern")
+@click.option("--variant", required=True, metavar="V", help="Variant of the pattern.")
+@options.seconds(10.0, "Time with the aggressors running.")
+@options.gpu()
+@options.profile("Record a simulated GPU, by default h200.")
+@options.allow_shared
+def command(
+    file: Path, pattern: str, variant: str, seconds: float, gpu: str | None, sim: str | None, allow_shared: bool
+) -> None:
+    """Record a variant of PATTERN to FILE for "stallscope replay": baseline, S seconds of aggressors, baseline again.
+
+    \b
+    Example:
+      stallscope record stall.rec secondary-context-d2d --variant kernel-other-context
+    """
+    with InterruptHandler() as interrupt:
+        setup = _recording_setup(pattern, variant, gpu, sim)
+        if not allow_shared:
+            gpu_choice.confirm_shared(setup.gpus)
+        _record(setup, file, seconds, interrupt.stop_requested)
+    diagnostics.print_message(f"recorded to {file}")
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A bench, on which GPUs (none of a simulated one), and how the engine is to run."""
+class RecordingSetup:
+    """Probe set of a recording, its GPUs (none if simulated), and the options of the engine session."""
 
     probe_set: ProbeSet
-    gpus: tuple[gpus.Gpu, ...]
+    gpus: tuple[Gpu, ...]
     options: Options
 
 
-def chosen(pattern: str, variant: str, gpu: str | None, sim: str | None) -> Chosen:
-    """What was asked for. Raises Problem for names that are none, and where there is no such GPU."""
+def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | None) -> RecordingSetup:
+    """The setup for these arguments. Raises CommandError for an unknown name or a missing GPU."""
+    from stallprobes.engine.backend import Options
+    from stallprobes.live.observation import CUDA, SIM, ProbeSet
+    from stallprobes.machine import gpus
+    from stallprobes.measurement import measure
+
     try:
-        ((name, what),) = measure.selection([pattern], [variant])
-    except (measure.UnknownName, ValueError) as error:
-        raise Problem(Exit.USAGE, str(error)) from error
-    probe_set = ProbeSet(f"{name} · {variant}", what.probes, CUDA, pattern=name, variant=variant, watch=what.expect)
+        ((name, selected),) = measure.selection([pattern], [variant])
+    except (UnknownName, ValueError) as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+    title = f"{name} · {variant}"
+    probe_set = ProbeSet(title, selected.probes, CUDA, pattern=name, variant=variant, watch=selected.expect)
     if sim is not None:
-        return Chosen(replace(probe_set, backend=SIM), (), Options(profile=sim))
+        return RecordingSetup(replace(probe_set, backend=SIM), (), Options(profile=sim))
     survey = gpus.survey()
     try:
-        found = gpus.choose(gpu, survey, what.needs.gpus)
-    except gpus.NoGpu as error:
-        raise Problem(Exit.NO_GPU, str(error)) from error
+        found = gpus.choose(gpu, survey, selected.needs.gpus)
+    except NoGpu as error:
+        raise CommandError(ExitCode.NO_GPU, str(error)) from error
     facts = (f"driver {survey.driver_version or 'n/a'}", f"CUDA {survey.driver.cuda_version_text}")
     more = tuple(one.label for one in found[1:])
-    on = replace(probe_set, gpu=found[0].label, more_gpus=more, facts=facts)
-    return Chosen(on, found, Options(gpu=",".join(one.cuda_uuid or one.uuid for one in found)))
+    placed = replace(probe_set, gpu=found[0].label, more_gpus=more, facts=facts)
+    return RecordingSetup(placed, found, Options(gpu=gpu_choice.uuids(found)))
 
 
-def record(what: Chosen, file: Path, seconds: float, stop: Callable[[], bool]) -> None:
-    """Record it. Raises Problem."""
-    uuid = what.gpus[0].uuid if what.gpus else None
+def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> None:
+    """Write the recording. Raises CommandError."""
+    from stallprobes.live.capture import capture
+
+    uuid = setup.gpus[0].uuid if setup.gpus else None
     try:
-        capture(what.probe_set, file, options=what.options, seconds=seconds, uuid=uuid, stop=stop)
+        capture(setup.probe_set, file, options=setup.options, seconds=seconds, uuid=uuid, stop=stop)
     except RecordingError as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
     except Unsupported as error:
-        raise Problem(Exit.FAILED, error.reason) from error
+        raise CommandError(ExitCode.FAILED, error.reason) from error
     except EngineFailed as error:
-        raise Problem(error.exit_code, error.sentence) from error
+        raise CommandError(error.exit_code, error.sentence) from error

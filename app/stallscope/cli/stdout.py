@@ -1,4 +1,4 @@
-"""The process's stdout: text reports and JSON."""
+"""Standard output: text reports and JSON."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from stallscope.cli.diagnostics import Exit, Problem, is_terminal
+from stallscope.cli.diagnostics import CommandError, ExitCode, is_terminal
 from stallscope.report.text import PARAGRAPH_WIDTH, TextWriter, speaks_utf8
 
 
-class ReaderGone(Exception):
-    """The reader of stdout closed it (a pipe into ``head``)."""
+class ClosedPipeError(Exception):
+    """The reader of stdout closed the pipe, as ``head`` does."""
 
 
 class Output(TextWriter):
     """Writer of results to ``stream``, by default stdout.
 
-    Colour needs a terminal, no NO_COLOR and another TERM than dumb. A locale that is not UTF-8 gets ASCII. Raises
-    Problem when there is no stdout.
+    Uses colour on a terminal unless NO_COLOR is set or TERM is dumb, and ASCII if the locale is not UTF-8. Raises
+    CommandError if there is no stdout.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         chosen = stream if stream is not None else sys.stdout
         if chosen is None:
-            raise Problem(Exit.USAGE, "the result could not be written: stdout is closed")
+            raise CommandError(ExitCode.USAGE, "the result could not be written: stdout is closed")
         terminal = is_terminal(chosen)
         super().__init__(
             chosen,
@@ -41,23 +41,25 @@ class Output(TextWriter):
         self.write(_pretty(document) + "\n")
 
     def flush(self) -> None:
-        """Flush the stream. Raises Problem when it cannot be written (a full disk), ReaderGone when its reader closed
-        it."""
+        """Flush the stream.
+
+        Raises CommandError if it cannot be written (a full disk), ClosedPipeError if its reader closed it.
+        """
         try:
             self._stream.flush()
         except BrokenPipeError:
-            raise ReaderGone from None
+            raise ClosedPipeError from None
         except OSError as error:
-            raise Problem(Exit.USAGE, f"the result could not be written: {error.strerror}") from error
+            raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
 
     def write(self, text: str) -> None:
         """Write ``text`` unchanged. Raises as ``flush`` does."""
         try:
             self._stream.write(text)
         except BrokenPipeError:
-            raise ReaderGone from None
+            raise ClosedPipeError from None
         except OSError as error:
-            raise Problem(Exit.USAGE, f"the result could not be written: {error.strerror}") from error
+            raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
 
 
 def _pipe_width() -> int:
@@ -67,7 +69,7 @@ def _pipe_width() -> int:
 
 
 def _pretty(value: Any, pad: str = "") -> str:
-    """JSON with a line for each member, but lists of figures (histograms) on one line."""
+    """JSON with a line for each member, except that a list of numbers (a histogram) is on one line."""
     inner = pad + " "
     if isinstance(value, Mapping) and value:
         members = (f"{inner}{json.dumps(key)}: {_pretty(item, inner)}" for key, item in value.items())

@@ -83,7 +83,9 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     simulated = f", SIMULATED {matrix.profile}" if matrix.simulated else ""
     out.paragraph(f"{wording.MATRIX_TITLE}{simulated}", style="strong")
     # What this machine does not support is counted below.
-    rows = [row for row in findings.victims(matrix) if not findings.all_unsupported(findings.row_cells(matrix, row.name))]
+    rows = [
+        row for row in findings.victims(matrix) if not findings.all_unsupported(findings.row_cells(matrix, row.name))
+    ]
     columns = [
         column
         for column in findings.aggressors(matrix)
@@ -94,7 +96,9 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     blocks = _blocks(matrix, rows, out.width - names)
     quiet: dict[str, float] = {}
     if len(blocks) > 1:
-        most = {column.name: findings.largest_quiet_ratio(findings.column_cells(matrix, column.name)) for column in columns}
+        most = {
+            column.name: findings.largest_quiet_ratio(findings.column_cells(matrix, column.name)) for column in columns
+        }
         quiet = {name: ratio for name, ratio in most.items() if ratio is not None}
     for number, block in enumerate(blocks):
         if number:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from stallprobes.model import Channel, Kind, Pattern, Phase, Role
+from stallprobes.model import Channel, Phase, Role
 from stallprobes.units import duration, times
+from stallscope.report.catalog_text import VARIANT_KINDS
 from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count
 
 if TYPE_CHECKING:
-    from stallprobes.catalog import Entry
     from stallprobes.doctor import Finding
     from stallprobes.latency.histogram import Histogram
     from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
@@ -26,74 +26,9 @@ _MARKS = {
     "off": "dim",
 }
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
-_KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
 # There nearly always is a call in flight when time is over; only one that hangs is worth a word.
 _IN_FLIGHT_US = 100_000
-
-
-def show_list(
-    out: TextWriter,
-    patterns: Mapping[str, Pattern],
-    entries: Mapping[str, Entry],
-    profiles: Sequence[tuple[str, str]] = (),
-) -> None:
-    """All patterns with their variants, all probes, and the simulated GPUs: name of the profile and machine."""
-    out.line("Patterns: run one by its name, or one variant of it with --variant", "strong")
-    width = max((len(name) for name in patterns), default=0) + 2
-    for pattern in patterns.values():
-        out.paragraph(pattern.title, indent=" " * width, first=f"{pattern.name:<{width}}")
-        out.paragraph(", ".join(variant.name for variant in pattern.variants), indent=" " * width, style="dim")
-    for role, words in ((Role.VICTIM, "measured"), (Role.AGGRESSOR, "disturb"), (Role.HOST, "the machine's own noise")):
-        chosen = [entry for entry in entries.values() if entry.role is role]
-        if chosen:
-            out.line()
-            out.line(f"Probes: {words}", "strong")
-            out.table(
-                (TableColumn("probe"), TableColumn("what it does")), [(entry.name, entry.title) for entry in chosen]
-            )
-    if profiles:
-        out.line()
-        out.line("Simulated GPUs: stallscope run NAME --sim PROFILE", "strong")
-        out.table((TableColumn("profile"), TableColumn("machine")), profiles)
-    out.line()
-    out.line("More about any of them: stallscope explain NAME")
-
-
-def explain_pattern(out: TextWriter, pattern: Pattern) -> None:
-    """A pattern's story and its variants."""
-    out.line(pattern.name, "strong")
-    out.paragraph(pattern.title)
-    for title, text in (
-        ("What you will see", pattern.see),
-        ("Why", pattern.why),
-        ("What helps", pattern.helps),
-        ("Where it was reported", pattern.reported),
-    ):
-        _section(out, title, text)
-    out.line()
-    out.line("Variants", "strong")
-    for variant in pattern.variants:
-        out.paragraph(f"{variant.name} ({_KINDS[variant.kind]}): {variant.title}", indent="    ", first="  ")
-        for name, text in (("see", variant.expect), ("why", variant.why), ("helps", variant.helps)):
-            if text:
-                out.paragraph(text, indent=" " * 11, first=f"    {name:<7}")
-
-
-def explain_entry(out: TextWriter, entry: Entry, used_by: Sequence[str]) -> None:
-    """One probe of the catalogue, and the patterns that use it."""
-    out.line(entry.name, "strong")
-    out.paragraph(f"{entry.title} ({entry.role})")
-    _section(out, "What it does", entry.what)
-    for cause in entry.causes:
-        victims = ", ".join(cause.victims) or "any probe"
-        where = [f"{where} {what}" for what, where in (("context", cause.context), ("stream", cause.stream)) if where]
-        out.line()
-        out.line(f"What it does to {victims}" + (f" ({', '.join(where)})" if where else ""), "strong")
-        out.paragraph(cause.why, indent="  ")
-        out.paragraph(f"What helps: {cause.helps}", indent="  ")
-    _section(out, "Source", entry.source)
-    _section(out, "Patterns that use it", ", ".join(used_by))
 
 
 def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
@@ -175,7 +110,7 @@ def _rows(variant: VariantResult) -> list[tuple[TableCell | str, ...]]:
 
 
 def _stacked(out: TextWriter, variant: VariantResult) -> None:
-    out.line(f"{variant.variant} ({_KINDS[variant.kind]})", "strong")
+    out.line(f"{variant.variant} ({VARIANT_KINDS[variant.kind]})", "strong")
     if variant.status == "unsupported" or not variant.probes:
         out.line(f"  {variant.status}", "warn")
         return
@@ -275,10 +210,3 @@ def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, f
         return (None, None, None)
     p50, p99 = histogram.percentile(50), histogram.percentile(99)
     return (None if p50 is None else p50 / 1000, None if p99 is None else p99 / 1000, histogram.max_ns / 1000)
-
-
-def _section(out: TextWriter, title: str, text: str) -> None:
-    if text:
-        out.line()
-        out.line(title, "strong")
-        out.paragraph(text, indent="  ")

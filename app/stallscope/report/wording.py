@@ -161,7 +161,9 @@ def worst_case(group: CauseGroup) -> str:
 
 def figures(cell: Cell) -> str:
     """Findings of ``cell`` in figures: ``call p50 2.70 µs → 2.26 ms (×837), wait …``."""
-    return ", ".join(_figure(cell, verdict) for verdict in findings.verdicts(cell)) or findings.cell_kind(cell).look.word
+    return (
+        ", ".join(_figure(cell, verdict) for verdict in findings.verdicts(cell)) or findings.cell_kind(cell).look.word
+    )
 
 
 def worst_figure(cell: Cell) -> str:
@@ -226,7 +228,9 @@ def host_sentences(outliers: Iterable[Outlier]) -> list[str]:
         sentences += [one.sentence for one in list(cells.values())[:_CELLS_PER_HOST]]
         more = len(cells) - _CELLS_PER_HOST
         if more > 0:
-            sentences.append(f"{host}: {plural(more, 'more cell')} differ{'s' if more == 1 else ''} from the other hosts.")
+            sentences.append(
+                f"{host}: {plural(more, 'more cell')} differ{'s' if more == 1 else ''} from the other hosts."
+            )
     return sentences
 
 

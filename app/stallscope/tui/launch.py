@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallscope.cli import diagnostics
-from stallscope.cli.diagnostics import Exit, Problem
+from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.report.text import speaks_utf8
 from stallscope.tui import settings
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def live(gpu: str | None, simulated: Options, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
-    """The monitor on an engine; the exit code. ``simulated`` names a profile where no GPU is wanted. Raises Problem."""
+    """Run the monitor on an engine, simulated if ``simulated`` names a profile. Returns the exit code.
+
+    Raises CommandError.
+    """
     known = _prepared(ascii_only)
     recorder = None if record is None else _recorder(record)
     from stallscope.tui import prewarm
@@ -48,43 +51,45 @@ def live(gpu: str | None, simulated: Options, allow_shared: bool, record: Path |
             spare.close()
     if recorder is not None:
         recorder.close()
-        diagnostics.say(recorder.problem or f"recorded to {recorder.path}")
+        diagnostics.print_message(recorder.problem or f"recorded to {recorder.path}")
     return code
 
 
 def _recorder(path: Path) -> Recorder:
-    from stallprobes.live.recording import Recorder, RecordingError
+    from stallprobes.errors import RecordingError
+    from stallprobes.live.recording import Recorder
 
     try:
         return Recorder(path)
     except RecordingError as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
 
 
 def replay(file: Path, ascii_only: bool) -> int:
-    """The monitor on a recording; the exit code. Raises Problem."""
+    """The monitor on a recording; the exit code. Raises CommandError."""
     known = _prepared(ascii_only)
-    from stallprobes.live.recording import Recording, RecordingError
+    from stallprobes.errors import RecordingError
+    from stallprobes.live.recording import Recording
     from stallscope.tui.sources.replay import Replay
 
     try:
         recording = Recording(file)
     except RecordingError as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
     code = _show(lambda: Replay(recording), known, None)
     if recording.cut_off:
-        diagnostics.say(f"{file} ends in the middle; all that came before was shown")
+        diagnostics.print_message(f"{file} ends in the middle; all that came before was shown")
     return code
 
 
 def _prepared(ascii_only: bool) -> settings.Settings:
-    why = diagnostics.why_no_screen()
+    why = diagnostics.screen_obstacle()
     if why is not None:
-        raise Problem(Exit.USAGE, why)
+        raise CommandError(ExitCode.USAGE, why)
     try:
         known = settings.load()
     except settings.SettingsError as error:
-        raise Problem(Exit.USAGE, str(error)) from error
+        raise CommandError(ExitCode.USAGE, str(error)) from error
     return settings.with_ascii(known, ascii_only or known.ascii or not speaks_utf8())
 
 
@@ -97,5 +102,5 @@ def _show(make: Callable[[], Live | Replay], known: settings.Settings, recorder:
     finally:
         app.close()
     if app.last_words is not None:
-        diagnostics.say(app.last_words)
+        diagnostics.print_message(app.last_words)
     return app.return_code or 0

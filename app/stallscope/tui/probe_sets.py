@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stallprobes.catalog import Place, entries
+from stallprobes.catalog import Placement, entries
 from stallprobes.live.observation import ProbeSet
 from stallprobes.model import PRIMARY, SECONDARY, Buffer, Context, Pattern, Probe, Role, Stream, Variant
 from stallprobes.patterns import patterns
@@ -18,7 +18,7 @@ def first() -> tuple[Probe, ...]:
     known = entries()
     return (
         known["launch"].probe(),
-        known["d2d"].probe(Place(SECONDARY), name="d2d-secondary"),
+        known["d2d"].probe(Placement(SECONDARY), name="d2d-secondary"),
         known["d2h-pinned"].probe(),
         known["host"].probe(),
         known["spin"].probe(),
@@ -46,7 +46,7 @@ def with_probe(base: ProbeSet, entry: str, context: Context = PRIMARY) -> ProbeS
     taken = {probe.name for probe in base.probes}
     stem = entry + _NAMES_OF_CONTEXTS.get(context, f"-{context.name}")
     name = next(n for n in (stem, *(f"{stem}-{i}" for i in range(2, 99))) if n not in taken)
-    probe = entries()[entry].probe(Place(context), name=name)
+    probe = entries()[entry].probe(Placement(context), name=name)
     return replace(base, title="probes of your own", probes=(*base.probes, probe), pattern="", variant="", watch="")
 
 
@@ -67,7 +67,7 @@ def with_size(base: ProbeSet, name: str, size: int) -> ProbeSet | None:
     if probe is None or old is None or probe.program.context is None:
         return None
     stream = next((r for r in probe.program.resources() if isinstance(r, Stream)), None)
-    for place in (Place(probe.program.context), Place(probe.program.context, stream)):
+    for place in (Placement(probe.program.context), Placement(probe.program.context, stream)):
         entry = entries()[probe.entry]
         # Only where the catalogue's own recipe gives the very same program is its size what was found.
         if entry.probe(place, size=old, name=name).program == probe.program:

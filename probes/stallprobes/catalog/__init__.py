@@ -1,4 +1,7 @@
-"""The probes, a file for each family. A new probe is one entry in one of these files."""
+"""The catalogue of probes, one file per family; a new probe is one ``Entry`` in the ``ENTRIES`` of one file.
+
+Belongs here: programs, their traits and their known causes. May import: ``model``, ``units``, ``errors``.
+"""
 
 from __future__ import annotations
 
@@ -7,60 +10,88 @@ from functools import cache
 from types import MappingProxyType
 
 from stallprobes.catalog import contexts, copies, host, kernels, memory, nvml, peer, streams
-from stallprobes.catalog.entry import Cause, Entry, Place, on_null_stream, on_shared_stream
-from stallprobes.model import Probe
-
-__all__ = ["Cause", "Entry", "Place", "beside", "cause", "entries", "on_null_stream", "on_shared_stream"]
-
-
-_IN_ORDER = Cause(
-    why="Both use one stream, and a stream's work is done in order: what comes later waits for what was there first.",
-    helps="A stream for each thread.",
+from stallprobes.catalog.entry import (
+    Cause,
+    CheckPlacement,
+    Entry,
+    Hardware,
+    Placement,
+    Relation,
+    on_null_stream,
+    on_shared_stream,
 )
+from stallprobes.model import GREEN, PRIMARY, Probe, Role
 
+__all__ = [
+    "Cause",
+    "CheckPlacement",
+    "Entry",
+    "Hardware",
+    "Placement",
+    "Relation",
+    "cause",
+    "entries",
+    "on_null_stream",
+    "on_shared_stream",
+    "time_slice_cause",
+]
 
-_TURNS = Cause(
-    why="Another probe works in another context meanwhile, and while this one's context keeps the GPU busy, each of "
-    "the other's turns on the graphics engine takes a switch of contexts, during which this one waits.",
-    helps="One context for all work.",
+_FAMILIES = (kernels, copies, peer, streams, memory, contexts, nvml, host)
+
+_STREAM_ORDER = Cause(
+    why="Both probes use one stream. Work in a stream runs in order, so later work waits for all earlier work.",
+    helps="Give each thread its own stream.",
 )
-# A green context is a part of the primary one and has its turns with it.
-_ONE_TURN = frozenset({"primary", "green"})
+_TIME_SLICES = Cause(
+    why="Another victim works in another context. While the victim's context keeps the GPU busy, each time-slice of "
+    "the other context takes a context switch, and the victim waits for it.",
+    helps="Use one context for all work.",
+)
+# A green context has SMs of the primary context and runs in its time-slice.
+_ONE_TIME_SLICE = frozenset({PRIMARY.name, GREEN.name})
 
 
 @cache
 def entries() -> Mapping[str, Entry]:
-    """Every catalogue entry by its name, victims first. Raises ValueError when two share a name."""
+    """Every entry by name, victims first. Raises ValueError when two entries share a name."""
     found: dict[str, Entry] = {}
-    for family in (kernels, copies, peer, streams, memory, contexts, nvml, host):
+    for family in _FAMILIES:
         for entry in family.ENTRIES:
             if entry.name in found:
                 raise ValueError(f"two catalogue entries are called {entry.name}")
             found[entry.name] = entry
-    return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].role.value != "victim")))
+    return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].role is not Role.VICTIM)))
 
 
 def cause(victim: Probe, aggressor: Probe) -> Cause | None:
-    """Why ``aggressor`` stalls ``victim`` as they stand to each other, or None when the catalogue knows no reason."""
-    one = victim.context == aggressor.context
-    same_context = "same" if one or {victim.context, aggressor.context} <= _ONE_TURN else "other"
-    together = victim.stream == aggressor.stream and victim.stream in ("NULL", "shared")
-    same_stream = "same" if together and one else "other"
+    """The known cause for which ``aggressor`` stalls ``victim``, given their contexts and streams; None if unknown."""
+    one_context = victim.context == aggressor.context
+    share_time_slice = one_context or {victim.context, aggressor.context} <= _ONE_TIME_SLICE
+    share_stream = one_context and victim.stream == aggressor.stream and victim.stream in ("NULL", "shared")
+    context = Relation.SAME if share_time_slice else Relation.OTHER
+    stream = Relation.SAME if share_stream else Relation.OTHER
+    known = entries().get(victim.entry)
+    used = Hardware.NONE if known is None else known.uses
     for candidate in entries()[aggressor.entry].causes:
-        if candidate.context not in (None, same_context) or candidate.stream not in (None, same_stream):
+        if candidate.context not in (None, context) or candidate.stream not in (None, stream):
             continue
-        if candidate.victims and victim.entry not in candidate.victims:
+        if candidate.uses and not candidate.uses & used:
             continue
         return candidate
-    return _IN_ORDER if same_stream == "same" else None
+    return _STREAM_ORDER if share_stream else None
 
 
-def beside(victim: Probe, others: Sequence[Probe]) -> Cause | None:
-    """Why ``victim`` waits because of other victims, where no aggressor explains it: their contexts take turns."""
-    if victim.entry not in kernels.ON_THE_ENGINE or victim.program.context is None:
+def time_slice_cause(victim: Probe, others: Sequence[Probe]) -> Cause | None:
+    """The cause of a delay of ``victim`` by ``others``, victims too: two contexts alternate on the graphics engine."""
+    if not _runs_on_graphics_engine(victim):
         return None
     for other in others:
-        apart = other.program.context is not None and other.context != victim.context
-        if apart and other.entry in kernels.ON_THE_ENGINE and not {other.context, victim.context} <= _ONE_TURN:
-            return _TURNS
+        apart = other.context != victim.context and not {other.context, victim.context} <= _ONE_TIME_SLICE
+        if apart and _runs_on_graphics_engine(other):
+            return _TIME_SLICES
     return None
+
+
+def _runs_on_graphics_engine(probe: Probe) -> bool:
+    known = entries().get(probe.entry)
+    return probe.program.context is not None and known is not None and bool(known.uses & Hardware.GRAPHICS_ENGINE)

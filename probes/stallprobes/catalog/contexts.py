@@ -1,27 +1,27 @@
-"""Whole contexts: made and ended, and waited for."""
+"""Probes that create, destroy and synchronize contexts."""
 
 from __future__ import annotations
 
-from stallprobes.catalog.entry import Cause, Entry, Place
+from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Placement, Relation
 from stallprobes.model import Device, Load, Op, Program, Role, Word
 
 SCHED_SPIN_MAP_HOST = 0x01 | 0x08
 
 
-def _context_churn(place: Place, _size: int) -> Program:
+def _context_churn(placement: Placement, _size: int) -> Program:
     context, popped = Word("context"), Word("popped")
     return Program(
         ops=(
-            Op("cuCtxCreate", (context, SCHED_SPIN_MAP_HOST, Device(place.context.device)), label="cuCtxCreate"),
+            Op("cuCtxCreate", (context, SCHED_SPIN_MAP_HOST, Device(placement.context.device)), label="cuCtxCreate"),
             Op("cuCtxPopCurrent", (popped,), phase=None),
             Op("cuCtxDestroy", (Load(context),), label="cuCtxDestroy"),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-def _context_sync(place: Place, _size: int) -> Program:
-    return Program(ops=(Op("cuCtxSynchronize"),), context=place.context)
+def _context_sync(placement: Placement, _size: int) -> Program:
+    return Program(ops=(Op("cuCtxSynchronize"),), context=placement.context)
 
 
 ENTRIES = (
@@ -30,11 +30,12 @@ ENTRIES = (
         title="context create/destroy",
         role=Role.AGGRESSOR,
         program=_context_churn,
-        what="cuCtxCreate and cuCtxDestroy, again and again. Each context takes about 0.5 GiB of GPU memory.",
-        source="the report of secondary-context-d2d, its advice: create contexts beforehand, not in the critical part",
+        check=(CheckPlacement(position=200),),
+        what="cuCtxCreate and cuCtxDestroy in a loop. Each context takes about 0.5 GiB of GPU memory.",
+        source="the report of secondary-context-d2d, its advice: create contexts before the critical part",
         causes=(
             Cause(
-                why="Making and ending a context takes the device's memory management and work on the GPU itself.",
+                why="Creating and destroying a context takes driver locks and work on the GPU.",
                 helps="Create contexts before the critical part and keep them.",
             ),
         ),
@@ -44,13 +45,14 @@ ENTRIES = (
         title="cuCtxSynchronize",
         role=Role.AGGRESSOR,
         program=_context_sync,
+        check=(CheckPlacement(position=210),),
         what="cuCtxSynchronize in a loop.",
-        source="the habit of a device synchronise after every step",
+        source="programs that synchronize the device after every step",
         causes=(
             Cause(
-                context="same",
-                why="cuCtxSynchronize takes the context's lock in the driver for a moment each time.",
-                helps="Wait for a stream or an event, and with blocking sync where many threads wait.",
+                context=Relation.SAME,
+                why="Each cuCtxSynchronize takes the context's lock in the driver for a short time.",
+                helps="Wait for a stream or an event; use blocking synchronization where many threads wait.",
             ),
         ),
     ),

@@ -1,10 +1,19 @@
-"""Copies within a GPU and between it and the host, and the read-back of a scalar."""
+"""Copies within a GPU, copies between GPU and host, and the read-back of a scalar."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from stallprobes.catalog.entry import VICTIM_PERIOD_NS, Cause, Entry, Place, then_wait
+from stallprobes.catalog.entry import (
+    VICTIM_PERIOD_NS,
+    Cause,
+    CheckPlacement,
+    Entry,
+    Hardware,
+    Placement,
+    Relation,
+    synchronized,
+)
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
 from stallprobes.model import (
     KIB,
@@ -18,6 +27,7 @@ from stallprobes.model import (
     Kernel,
     KernelArgs,
     Load,
+    Needs,
     Op,
     Phase,
     Program,
@@ -33,145 +43,148 @@ ERROR_NOT_READY = 600
 REDUCTION_NS = 5 * MS
 SCALAR = 4
 
+_SCALAR_USES = Hardware.GRAPHICS_ENGINE | Hardware.D2H_ENGINE | Hardware.H2D_ENGINE | Hardware.HOST_BUS
+
 _STAGING = Cause(
-    context="same",
-    why="A pageable copy is staged by the driver on the calling thread, which holds locks that other threads' calls "
-    "need; they wait until the copy ends, or for ever when the next one begins before they get their turn.",
-    helps="Pinned memory (cuMemHostAlloc), or a copy on a stream that no other thread uses.",
+    context=Relation.SAME,
+    why="The driver stages a pageable copy on the calling thread and holds locks that other threads' calls need. Those "
+    "calls wait until the copy ends. When the next copy takes the lock first, they starve.",
+    helps="Use pinned memory (cuMemHostAlloc), or copy on a stream that no other thread uses.",
 )
-_STAGING_NULL = Cause(
-    context="same",
-    stream="same",
-    why="Both threads use one stream, and a pageable copy holds that stream's lock all the while: a launch there waits "
-    "until the copy is done.",
-    helps="Pinned memory (cuMemHostAlloc), and a stream for each thread.",
+_STAGING_ONE_STREAM = Cause(
+    context=Relation.SAME,
+    stream=Relation.SAME,
+    why="Both threads use one stream, and a pageable copy holds that stream's lock until it is complete. A launch into "
+    "the stream waits for the lock.",
+    helps="Use pinned memory (cuMemHostAlloc), and give each thread its own stream.",
 )
 
 
-def _copy_engine(*victims: str) -> Cause:
+def _engine_order(engine: Hardware) -> Cause:
     return Cause(
-        victims=victims,
-        why="There is one copy engine in each direction and it works in order: a small copy waits for the large one "
-        "ahead of it.",
-        helps="Cut large copies into chunks, so that small ones slip in between.",
+        uses=engine,
+        why="There is one copy engine for each direction, and it copies in order: a small copy waits for the large "
+        "copies ahead of it.",
+        helps="Split large copies into chunks, so that small copies run between them.",
     )
 
 
+_D2H_ORDER = _engine_order(Hardware.D2H_ENGINE)
+_H2D_ORDER = _engine_order(Hardware.H2D_ENGINE)
 _SHARED_BUS = Cause(
-    victims=("d2h-pinned", "h2d-pinned", "d2h-pageable", "d2d-by-host", "scalar-readback", "scalar-readback-pinned"),
-    why="The large transfer keeps the bus to the host busy, and a small one the other way needs its turns there too.",
-    helps="Cut large copies into chunks, or move less over the bus.",
+    uses=Hardware.HOST_BUS,
+    why="The large transfer occupies the bus to the host, which a small transfer in the other direction needs too.",
+    helps="Split large copies into chunks, or move less data over the bus.",
 )
-_D2H_ENGINE = _copy_engine(
-    "d2h-pinned", "d2h-pageable", "d2d-by-host", "scalar-readback", "scalar-readback-pinned", "peer-copy"
-)
-_H2D_ENGINE = _copy_engine("h2d-pinned", "d2d-by-host", "scalar-readback", "scalar-readback-pinned", "peer-copy")
 
 
-def _d2d(place: Place, size: int) -> Program:
-    source = Buffer("source", Space.DEVICE, size, place.context)
-    target = Buffer("target", Space.DEVICE, size, place.context)
-    stream = place.own()
+def _d2d(placement: Placement, size: int) -> Program:
+    source = Buffer("source", Space.DEVICE, size, placement.context)
+    target = Buffer("target", Space.DEVICE, size, placement.context)
+    stream = placement.resolved_stream()
     return Program(
-        ops=then_wait(stream, Op("cuMemcpyDtoDAsync", (target, source, size, stream))), context=place.context
+        ops=synchronized(stream, Op("cuMemcpyDtoDAsync", (target, source, size, stream))), context=placement.context
     )
 
 
-def _d2d_batch(place: Place, size: int) -> Program:
-    source = Buffer("source", Space.DEVICE, size, place.context)
-    target = Buffer("target", Space.DEVICE, size, place.context)
-    stream = place.own()
+def _d2d_batch(placement: Placement, size: int) -> Program:
+    source = Buffer("source", Space.DEVICE, size, placement.context)
+    target = Buffer("target", Space.DEVICE, size, placement.context)
+    stream = placement.resolved_stream()
     copy = Op("cuMemcpyBatchAsync", (target, source, size, CopyAttributes(prefer_overlap=True), stream))
-    return Program(ops=then_wait(stream, copy), context=place.context)
+    return Program(ops=synchronized(stream, copy), context=placement.context)
 
 
-def _d2d_by_host(place: Place, size: int) -> Program:
-    source = Buffer("source", Space.DEVICE, size, place.context)
-    target = Buffer("target", Space.DEVICE, size, place.context)
-    middle = Buffer("middle", Space.PINNED, size, place.context)
-    stream = place.own()
+def _d2d_by_host(placement: Placement, size: int) -> Program:
+    source = Buffer("source", Space.DEVICE, size, placement.context)
+    target = Buffer("target", Space.DEVICE, size, placement.context)
+    middle = Buffer("middle", Space.PINNED, size, placement.context)
+    stream = placement.resolved_stream()
     return Program(
-        ops=then_wait(
+        ops=synchronized(
             stream,
             Op("cuMemcpyDtoHAsync", (middle, source, size, stream), label="D2H"),
             Op("cuMemcpyHtoDAsync", (target, middle, size, stream), label="H2D"),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-def _d2h(space: Space, place: Place, size: int) -> Program:
-    source = Buffer("source", Space.DEVICE, size, place.context)
-    target = Buffer("target", space, size, place.context)
-    stream = place.own()
+def _d2h(space: Space, placement: Placement, size: int) -> Program:
+    source = Buffer("source", Space.DEVICE, size, placement.context)
+    target = Buffer("target", space, size, placement.context)
+    stream = placement.resolved_stream()
     return Program(
-        ops=then_wait(stream, Op("cuMemcpyDtoHAsync", (target, source, size, stream))), context=place.context
+        ops=synchronized(stream, Op("cuMemcpyDtoHAsync", (target, source, size, stream))), context=placement.context
     )
 
 
-def _h2d(space: Space, place: Place, size: int) -> Program:
-    source = Buffer("source", space, size, place.context)
-    target = Buffer("target", Space.DEVICE, size, place.context)
-    stream = place.own()
+def _h2d(space: Space, placement: Placement, size: int) -> Program:
+    source = Buffer("source", space, size, placement.context)
+    target = Buffer("target", Space.DEVICE, size, placement.context)
+    stream = placement.resolved_stream()
     return Program(
-        ops=then_wait(stream, Op("cuMemcpyHtoDAsync", (target, source, size, stream))), context=place.context
+        ops=synchronized(stream, Op("cuMemcpyHtoDAsync", (target, source, size, stream))), context=placement.context
     )
 
 
-def _d2h_fresh(place: Place, size: int) -> Program:
-    source = Buffer("source", Space.DEVICE, size, place.context)
-    mapping, stream = Word("mapping"), place.own()
+def _d2h_fresh(placement: Placement, size: int) -> Program:
+    source = Buffer("source", Space.DEVICE, size, placement.context)
+    mapping, stream = Word("mapping"), placement.resolved_stream()
     no_file = -1
     mmap = (0, size, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, no_file, 0)
     return Program(
         ops=(
             Op("libc:mmap", mmap, phase=None, into=mapping),
-            *then_wait(stream, Op("cuMemcpyDtoHAsync", (Load(mapping), source, size, stream))),
+            *synchronized(stream, Op("cuMemcpyDtoHAsync", (Load(mapping), source, size, stream))),
             Op("libc:munmap", (Load(mapping), size), phase=None),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-def _timed(stream_op: Op, label: str, place: Place) -> tuple[tuple[Op, ...], tuple[Op, ...], tuple[Op, ...]]:
-    """``stream_op`` between two events: the ops to submit it, those that read its time on the GPU afterwards, and
-    those that must run once beforehand so that the first reading has something to read."""
-    before = Event(f"{label} begins", place.context, timing=True)
-    after = Event(f"{label} ends", place.context, timing=True)
-    stream, milliseconds = place.own(), Word(f"{label} ms")
+def _timed(stream_op: Op, label: str, placement: Placement) -> tuple[tuple[Op, ...], tuple[Op, ...], tuple[Op, ...]]:
+    """``stream_op`` between two timing events.
+
+    Returns the ops that submit it, the ops that read its GPU time afterwards, and the ops that must run once before
+    the first reading.
+    """
+    before = Event(f"{label} begins", placement.context, timing=True)
+    after = Event(f"{label} ends", placement.context, timing=True)
+    stream, milliseconds = placement.resolved_stream(), Word(f"{label} ms")
     begin = Op("cuEventRecord", (before, stream), phase=None)
     end = Op("cuEventRecord", (after, stream), phase=None)
     read = Op("cuEventElapsedTime", (milliseconds, before, after), Phase.GPU, label=label, value=milliseconds)
     return (begin, stream_op, end), (read,), (begin, end)
 
 
-def _scalar_readback(space: Space | None, place: Place, _size: int) -> Program:
-    """A reduction of two kernels whose result, a 4-byte scalar, is read back to ``space``, or stays on the GPU (None).
+def _scalar_readback(space: Space | None, placement: Placement, _size: int) -> Program:
+    """A reduction of two kernels whose 4-byte result is copied to ``space``, or stays on the GPU (None).
 
-    Where it stays, the times of one turn are read at the start of the next: nothing in the loop waits for the GPU.
+    When it stays, an iteration reads the times of the previous one, so that the loop never waits for the GPU.
     """
-    stream, started = place.own(), Word("started", mapped=True)
-    result = Buffer("result", Space.DEVICE, 4 * KIB, place.context)
+    stream, started = placement.resolved_stream(), Word("started", mapped=True)
+    result = Buffer("result", Space.DEVICE, 4 * KIB, placement.context)
     reduce_, read_reduce, once_reduce = _timed(
-        spin_op(place, 1, REDUCTION_NS, started, label="reduction kernel"), "reduction kernel", place
+        spin_op(placement, 1, REDUCTION_NS, started, label="reduction kernel"), "reduction kernel", placement
     )
-    final = Op("cuLaunchKernel", (Kernel("empty", place.context), 1, 1, stream, KernelArgs()), label="final kernel")
-    finish, read_finish, once_finish = _timed(final, "final kernel", place)
+    final = Op("cuLaunchKernel", (Kernel("empty", placement.context), 1, 1, stream, KernelArgs()), label="final kernel")
+    finish, read_finish, once_finish = _timed(final, "final kernel", placement)
     if space is None:
-        # Other contexts may hold up the GPU for longer than a turn: then there is nothing to read yet.
+        # Other contexts can delay the GPU for longer than an iteration; then the events are not ready.
         reads = (replace(op, ok=(ERROR_NOT_READY,)) for op in (*read_reduce, *read_finish))
         return Program(
             setup=(*once_reduce, *once_finish, Op("cuStreamSynchronize", (stream,), phase=None)),
             ops=(*reads, *reduce_, *finish),
-            context=place.context,
+            context=placement.context,
             proof=started,
         )
-    host = Buffer("scalar", space, SCALAR, place.context)
-    argument = Buffer("argument", space, SCALAR, place.context)
+    host = Buffer("scalar", space, SCALAR, placement.context)
+    argument = Buffer("argument", space, SCALAR, placement.context)
     upload = Op("cuMemcpyHtoDAsync", (result, argument, SCALAR, stream), label="H2D 4 bytes")
-    give, read_give, _ = _timed(upload, "H2D 4 bytes", place)
+    give, read_give, _ = _timed(upload, "H2D 4 bytes", placement)
     download = Op("cuMemcpyDtoHAsync", (host, result, SCALAR, stream), label="D2H 4 bytes")
-    fetch, read_fetch, _ = _timed(download, "D2H 4 bytes", place)
+    fetch, read_fetch, _ = _timed(download, "D2H 4 bytes", placement)
     return Program(
         ops=(
             *give,
@@ -184,23 +197,23 @@ def _scalar_readback(space: Space | None, place: Place, _size: int) -> Program:
             *read_finish,
             *read_fetch,
         ),
-        context=place.context,
+        context=placement.context,
         proof=started,
     )
 
 
-def _first_readback(place: Place, _size: int) -> Program:
-    """The same calls, each for the first time: code just loaded, memory the driver has never seen."""
-    module, function, mapping, stream = Word("module"), Word("function"), Word("mapping"), place.own()
-    result = Buffer("result", Space.DEVICE, 4 * KIB, place.context)
+def _first_readback(placement: Placement, _size: int) -> Program:
+    """The calls of a read-back, each made for the first time: new code, and memory new to the driver."""
+    module, function, mapping, stream = Word("module"), Word("function"), Word("mapping"), placement.resolved_stream()
+    result = Buffer("result", Space.DEVICE, 4 * KIB, placement.context)
     page = 4 * KIB
     fresh: tuple[Arg, ...] = (0, page, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0)
     upload = Op("cuMemcpyHtoDAsync", (result, Load(mapping), SCALAR, stream), label="H2D 4 bytes")
-    give, read_give, _ = _timed(upload, "H2D 4 bytes", place)
+    give, read_give, _ = _timed(upload, "H2D 4 bytes", placement)
     launch = Op("cuLaunchKernel", (Load(function), 1, 1, stream, KernelArgs()), label="final kernel")
-    run, read_run, _ = _timed(launch, "final kernel", place)
+    run, read_run, _ = _timed(launch, "final kernel", placement)
     download = Op("cuMemcpyDtoHAsync", (Load(mapping), result, SCALAR, stream), label="D2H 4 bytes")
-    fetch, read_fetch, _ = _timed(download, "D2H 4 bytes", place)
+    fetch, read_fetch, _ = _timed(download, "D2H 4 bytes", placement)
     return Program(
         ops=(
             Op("libc:mmap", fresh, phase=None, into=mapping),
@@ -216,7 +229,7 @@ def _first_readback(place: Place, _size: int) -> Program:
             Op("cuModuleUnload", (Load(module),), phase=None),
             Op("libc:munmap", (Load(mapping), page), phase=None),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
@@ -228,7 +241,12 @@ ENTRIES = (
         program=_d2d,
         period_ns=VICTIM_PERIOD_NS,
         size=1 * MIB,
-        what="cuMemcpyDtoDAsync within the GPU, then a wait for it. The GPU does it with a kernel.",
+        uses=Hardware.GRAPHICS_ENGINE,
+        check=(
+            CheckPlacement(position=20, quick_position=30),
+            CheckPlacement("secondary", position=100, quick_position=50),
+        ),
+        what="cuMemcpyDtoDAsync within the GPU, then cuStreamSynchronize. The GPU makes this copy with a kernel.",
         source="the report of secondary-context-d2d: copies of 1 MiB on a non-blocking stream",
     ),
     Entry(
@@ -238,8 +256,11 @@ ENTRIES = (
         program=_d2d_batch,
         period_ns=VICTIM_PERIOD_NS,
         size=1 * MIB,
-        what="cuMemcpyBatchAsync of one copy with PREFER_OVERLAP_WITH_COMPUTE, then a wait for it.",
-        source="the flag that promises what the reporter of secondary-context-d2d wanted; needs CUDA 12.8",
+        uses=Hardware.GRAPHICS_ENGINE,
+        needs=Needs(batch_copies=True),
+        what="cuMemcpyBatchAsync of one copy with PREFER_OVERLAP_WITH_COMPUTE, then cuStreamSynchronize.",
+        source="the flag meant to overlap a copy with kernels, the aim of secondary-context-d2d's reporter; needs CUDA "
+        "12.8",
     ),
     Entry(
         name="d2d-by-host",
@@ -248,56 +269,69 @@ ENTRIES = (
         program=_d2d_by_host,
         period_ns=VICTIM_PERIOD_NS,
         size=1 * MIB,
-        what="The same move by copy engines: D2H into pinned memory, H2D out of it, then a wait.",
+        uses=Hardware.D2H_ENGINE | Hardware.H2D_ENGINE | Hardware.HOST_BUS,
+        what="A device-to-device move by copy engines: D2H into pinned memory, H2D from it, then cuStreamSynchronize.",
         source="the report of secondary-context-d2d: a copy engine does not wait for the graphics engine",
     ),
     Entry(
         name="d2h-pinned",
         title="pinned D2H",
         role=Role.VICTIM,
-        program=lambda place, size: _d2h(Space.PINNED, place, size),
+        program=lambda placement, size: _d2h(Space.PINNED, placement, size),
         period_ns=VICTIM_PERIOD_NS,
         size=4 * KIB,
-        what="cuMemcpyDtoHAsync into pinned memory, then a wait for it.",
-        source="the usual way to fetch a result",
+        uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
+        check=(
+            CheckPlacement(position=30, quick_position=40),
+            CheckPlacement("secondary", position=110),
+        ),
+        what="cuMemcpyDtoHAsync into pinned memory, then cuStreamSynchronize.",
+        source="the usual way to read a result back",
     ),
     Entry(
         name="h2d-pinned",
         title="pinned H2D",
         role=Role.VICTIM,
-        program=lambda place, size: _h2d(Space.PINNED, place, size),
+        program=lambda placement, size: _h2d(Space.PINNED, placement, size),
         period_ns=VICTIM_PERIOD_NS,
         size=4 * KIB,
-        what="cuMemcpyHtoDAsync from pinned memory, then a wait for it.",
-        source="the usual way to give an input",
+        uses=Hardware.H2D_ENGINE | Hardware.HOST_BUS | Hardware.INLINE_COPY,
+        check=(CheckPlacement(position=40),),
+        what="cuMemcpyHtoDAsync from pinned memory, then cuStreamSynchronize.",
+        source="the usual way to send an input",
     ),
     Entry(
         name="d2h-pageable",
         title="pageable D2H",
         role=Role.VICTIM,
-        program=lambda place, size: _d2h(Space.PAGEABLE, place, size),
+        program=lambda placement, size: _d2h(Space.PAGEABLE, placement, size),
         period_ns=VICTIM_PERIOD_NS,
         size=4 * KIB,
-        what="cuMemcpyDtoHAsync into pageable memory: the call itself waits for the copy.",
+        uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
+        check=(CheckPlacement(position=50),),
+        what="cuMemcpyDtoHAsync into pageable memory. The call itself waits until the copy is complete.",
         source="the reports of pageable-d2h-vs-launch, scalar-readback and default-stream-gate",
     ),
     Entry(
         name="scalar-readback",
         title="scalar read-back · pageable",
         role=Role.AGGRESSOR,
-        program=lambda place, size: _scalar_readback(Space.PAGEABLE, place, size),
+        program=lambda placement, size: _scalar_readback(Space.PAGEABLE, placement, size),
         period_ns=10 * MS,
-        what="A 5 ms reduction, then its 4-byte result read back to pageable memory.",
+        uses=_SCALAR_USES,
+        check=(CheckPlacement(position=220),),
+        what="A 5 ms reduction kernel, then its 4-byte result copied to pageable memory.",
         source="the report of scalar-readback: norm in CUDA.jl, a reduction that ends in a scalar",
-        causes=(_STAGING_NULL, TIME_SLICE, INLINE, _STAGING),
+        causes=(_STAGING_ONE_STREAM, TIME_SLICE, INLINE, _STAGING),
     ),
     Entry(
         name="scalar-readback-pinned",
         title="scalar read-back · pinned",
         role=Role.AGGRESSOR,
-        program=lambda place, size: _scalar_readback(Space.PINNED, place, size),
+        program=lambda placement, size: _scalar_readback(Space.PINNED, placement, size),
         period_ns=10 * MS,
-        what="A 5 ms reduction, then its 4-byte result read back to pinned memory.",
+        uses=_SCALAR_USES,
+        what="A 5 ms reduction kernel, then its 4-byte result copied to pinned memory.",
         source="the report of scalar-readback, with pinned memory",
         causes=(TIME_SLICE, INLINE),
     ),
@@ -305,10 +339,11 @@ ENTRIES = (
         name="scalar-on-device",
         title="scalar stays on the GPU",
         role=Role.AGGRESSOR,
-        program=lambda place, size: _scalar_readback(None, place, size),
+        program=lambda placement, size: _scalar_readback(None, placement, size),
         period_ns=10 * MS,
-        what="A 5 ms reduction whose result stays on the GPU; nothing in the loop waits.",
-        source="the report of scalar-readback, what helps: keep the scalar on the device",
+        uses=Hardware.GRAPHICS_ENGINE,
+        what="A 5 ms reduction kernel whose result stays on the GPU. No call in the loop waits.",
+        source="the report of scalar-readback, its remedy: keep the scalar on the device",
         causes=(TIME_SLICE, INLINE),
     ),
     Entry(
@@ -317,18 +352,24 @@ ENTRIES = (
         role=Role.AGGRESSOR,
         program=_first_readback,
         period_ns=20 * MS,
-        what="A small kernel and its read-back with every call made for the first time: code just loaded, new memory.",
-        source="the report of scalar-readback: the first calls are slow, measure the second iteration",
+        uses=_SCALAR_USES,
+        what="A small kernel and its read-back, with each call made for the first time: new code and new memory.",
+        source="the report of scalar-readback: first calls are slow, so measure from the second iteration",
     ),
     Entry(
         name="d2h-pageable-warm",
         title="pageable D2H · warm",
         role=Role.AGGRESSOR,
-        program=lambda place, size: _d2h(Space.PAGEABLE, place, size),
+        program=lambda placement, size: _d2h(Space.PAGEABLE, placement, size),
         size=256 * MIB,
-        what="Large D2H copies into one pageable buffer, again and again.",
-        source="the report of pageable-d2h-vs-launch, with a buffer that was in use before",
-        causes=(_STAGING_NULL, _D2H_ENGINE, _SHARED_BUS, _STAGING),
+        uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
+        check=(
+            CheckPlacement(position=40, quick_position=40),
+            CheckPlacement(stream="null", position=50),
+        ),
+        what="Large D2H copies into one pageable buffer, in a loop.",
+        source="the report of pageable-d2h-vs-launch, with a buffer that is reused",
+        causes=(_STAGING_ONE_STREAM, _D2H_ORDER, _SHARED_BUS, _STAGING),
     ),
     Entry(
         name="d2h-pageable-fresh",
@@ -336,38 +377,46 @@ ENTRIES = (
         role=Role.AGGRESSOR,
         program=_d2h_fresh,
         size=256 * MIB,
-        what="Large D2H copies, each into pageable memory just mapped, which the copy must fault in page by page.",
-        source="the report of pageable-d2h-vs-launch: each copy into a new CPU tensor",
-        causes=(_STAGING_NULL, _D2H_ENGINE, _SHARED_BUS, _STAGING),
+        uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
+        check=(CheckPlacement(position=60, quick_position=60),),
+        what="Large D2H copies, each into newly mapped pageable memory, so that each page takes a page fault.",
+        source="the report of pageable-d2h-vs-launch: each copy goes to a new CPU tensor",
+        causes=(_STAGING_ONE_STREAM, _D2H_ORDER, _SHARED_BUS, _STAGING),
     ),
     Entry(
         name="d2h-pinned-large",
         title="pinned D2H · large",
         role=Role.AGGRESSOR,
-        program=lambda place, size: _d2h(Space.PINNED, place, size),
+        program=lambda placement, size: _d2h(Space.PINNED, placement, size),
         size=256 * MIB,
-        what="Large D2H copies into pinned memory, again and again.",
-        source="the report of pageable-d2h-vs-launch: pinned memory cures it",
-        causes=(_D2H_ENGINE, _SHARED_BUS),
+        uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
+        check=(CheckPlacement(position=70, quick_position=70),),
+        what="Large D2H copies into pinned memory, in a loop.",
+        source="the report of pageable-d2h-vs-launch: pinned memory is the remedy",
+        causes=(_D2H_ORDER, _SHARED_BUS),
     ),
     Entry(
         name="h2d-pinned-large",
         title="pinned H2D · large",
         role=Role.AGGRESSOR,
-        program=lambda place, size: _h2d(Space.PINNED, place, size),
+        program=lambda placement, size: _h2d(Space.PINNED, placement, size),
         size=256 * MIB,
-        what="Large H2D copies from pinned memory, again and again.",
-        source="the loading of a batch",
-        causes=(_H2D_ENGINE, _SHARED_BUS),
+        uses=Hardware.H2D_ENGINE | Hardware.HOST_BUS,
+        check=(CheckPlacement(position=80),),
+        what="Large H2D copies from pinned memory, in a loop.",
+        source="a program that loads a batch of input",
+        causes=(_H2D_ORDER, _SHARED_BUS),
     ),
     Entry(
         name="h2d-pageable-large",
         title="pageable H2D · large",
         role=Role.AGGRESSOR,
-        program=lambda place, size: _h2d(Space.PAGEABLE, place, size),
+        program=lambda placement, size: _h2d(Space.PAGEABLE, placement, size),
         size=256 * MIB,
-        what="Large H2D copies from pageable memory, again and again.",
+        uses=Hardware.H2D_ENGINE | Hardware.HOST_BUS,
+        check=(CheckPlacement(position=90),),
+        what="Large H2D copies from pageable memory, in a loop.",
         source="acts-project/traccc #1146: pageable staging locks the context for all threads",
-        causes=(_STAGING_NULL, _H2D_ENGINE, _SHARED_BUS, _STAGING),
+        causes=(_STAGING_ONE_STREAM, _H2D_ORDER, _SHARED_BUS, _STAGING),
     ),
 )

@@ -1,32 +1,49 @@
-"""What the catalogue holds: a probe that is not yet placed, and what it does to others."""
+"""Types of the catalogue: an entry, its traits, its placement, and the causes of the stalls that it produces."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Flag, StrEnum, auto
 
-from stallprobes.model import MS, PRIMARY, Context, Op, Phase, Probe, Program, Role, Stream, StreamKind, null_stream
+from stallprobes.model import (
+    MS,
+    PRIMARY,
+    Context,
+    Needs,
+    Op,
+    Phase,
+    Probe,
+    Program,
+    Role,
+    Stream,
+    StreamKind,
+    null_stream,
+)
+
+VICTIM_PERIOD_NS = 1 * MS
+LAST = 1_000_000
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a probe runs: a context and a stream of it (by default one of its own)."""
+class Placement:
+    """Context and stream of a probe. Without ``stream``, the probe gets a non-blocking stream of its own."""
 
     context: Context = PRIMARY
     stream: Stream | None = None
 
-    def own(self, name: str = "own") -> Stream:
-        """The stream to use: the given one, else a non-blocking one that belongs to the probe alone."""
+    def resolved_stream(self, name: str = "own") -> Stream:
+        """The given stream, else the probe's own non-blocking stream called ``name``."""
         return self.stream if self.stream is not None else Stream(name, self.context)
 
     @property
-    def context_words(self) -> str:
-        """The context in words, with the GPU where that is not the first."""
+    def context_label(self) -> str:
+        """The context's name, with the GPU unless it is the first."""
         return self.context.name if self.context.device == 0 else f"{self.context.name} of GPU 2"
 
     @property
-    def stream_words(self) -> str:
-        """The stream in words: ``own``, ``NULL``, or ``shared``."""
+    def stream_label(self) -> str:
+        """``own``, ``NULL``, ``shared``, or the stream's name."""
         if self.stream is None:
             return "own"
         if self.stream.kind is StreamKind.NULL:
@@ -34,66 +51,128 @@ class Place:
         return "shared" if self.stream.shared else self.stream.name
 
 
-def on_null_stream(context: Context = PRIMARY) -> Place:
-    """The legacy default stream of ``context``."""
-    return Place(context, null_stream(context))
+def on_null_stream(context: Context = PRIMARY) -> Placement:
+    """Placement on the legacy default stream of ``context``."""
+    return Placement(context, null_stream(context))
 
 
-def on_shared_stream(context: Context = PRIMARY, name: str = "X") -> Place:
-    """A non-blocking stream that several probes use together."""
-    return Place(context, Stream(name, context, shared=True))
+def on_shared_stream(context: Context = PRIMARY, name: str = "X") -> Placement:
+    """Placement on a non-blocking stream that several probes share."""
+    return Placement(context, Stream(name, context, shared=True))
+
+
+class Hardware(Flag):
+    """Hardware that a probe's work occupies; members combine with ``|``.
+
+    ``GRAPHICS_ENGINE``: kernels, and copies that the driver makes with a kernel. ``D2H_ENGINE`` and ``H2D_ENGINE``: the
+    copy engine of that direction. ``HOST_BUS``: transfers to and from the host. ``INLINE_COPY``: small H2D copies that
+    travel in the command stream. ``PEER_TRANSFER``: copies to another GPU that share the order of its transfers.
+    """
+
+    NONE = 0
+    GRAPHICS_ENGINE = auto()
+    D2H_ENGINE = auto()
+    H2D_ENGINE = auto()
+    HOST_BUS = auto()
+    INLINE_COPY = auto()
+    PEER_TRANSFER = auto()
+
+
+HARDWARE_LABELS = {
+    Hardware.GRAPHICS_ENGINE: "the graphics engine",
+    Hardware.D2H_ENGINE: "the D2H copy engine",
+    Hardware.H2D_ENGINE: "the H2D copy engine",
+    Hardware.HOST_BUS: "the bus to the host",
+    Hardware.INLINE_COPY: "small copies in the command stream",
+    Hardware.PEER_TRANSFER: "transfers to another GPU",
+}
+
+
+class Relation(StrEnum):
+    """Relation of a victim's context or stream to the aggressor's."""
+
+    SAME = "same"
+    OTHER = "other"
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why an aggressor stalls a victim, when their relation is the one named here.
+    """Reason why an aggressor stalls a victim, and the remedy.
 
-    ``context`` and ``stream``: "same", "other" or None for either. ``victims`` are entry names, empty for any.
+    It applies when the contexts and streams have the given relations (None: either) and the victim uses some of the
+    hardware in ``uses`` (NONE: any victim).
     """
 
     why: str
     helps: str
-    context: str | None = None
-    stream: str | None = None
-    victims: tuple[str, ...] = ()
+    context: Relation | None = None
+    stream: Relation | None = None
+    uses: Hardware = Hardware.NONE
+
+
+@dataclass(frozen=True)
+class CheckPlacement:
+    """One row or column of the default check: an entry in ``context`` on ``stream``.
+
+    ``stream`` is "own", "shared" or "null"; "" is the default of the role: victims have their own stream, aggressors
+    share one. ``position`` orders the check and ``quick_position`` the quick check, which leaves it out when None.
+    Equal positions keep the order of the catalogue.
+    """
+
+    context: str = PRIMARY.name
+    stream: str = ""
+    position: int = LAST
+    quick_position: int | None = None
+
+    def probe_name(self, entry: str) -> str:
+        """The name of ``entry`` at this placement, as the command line takes it: ``ENTRY@CONTEXT/STREAM``."""
+        context = "" if self.context == PRIMARY.name else f"@{self.context}"
+        return entry + context + (f"/{self.stream}" if self.stream else "")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One probe of the catalogue.
+    """A probe of the catalogue that is not yet placed, with its traits.
 
-    ``program`` makes its program from a place and a size in bytes (0 where size means nothing). ``period_ns`` is
-    its usual pace, 0 for back to back.
+    ``program`` makes the program from a placement and a size in bytes (0 for entries without a size). ``period_ns`` is
+    the default time between calls, 0 for back to back. ``uses`` is the hardware that the work occupies, ``check`` its
+    places in the default check, ``needs`` what a machine must have. ``control`` marks an aggressor that stalls no
+    victim; simulated checks pace it, since each of its calls costs real time. ``note`` is a remark for ``explain``.
     """
 
     name: str
     title: str
     role: Role
-    program: Callable[[Place, int], Program]
+    program: Callable[[Placement, int], Program]
     what: str
     source: str
     period_ns: int = 0
     size: int = 0
-    causes: tuple[Cause, ...] = field(default=())
+    uses: Hardware = Hardware.NONE
+    check: tuple[CheckPlacement, ...] = ()
+    needs: Needs = field(default_factory=Needs)
+    control: bool = False
+    causes: tuple[Cause, ...] = ()
+    note: str = ""
 
     def probe(
         self,
-        place: Place | None = None,
+        placement: Placement | None = None,
         *,
         size: int | None = None,
         name: str | None = None,
         period_ns: int | None = None,
     ) -> Probe:
-        """A probe of this entry at ``place``, copying ``size`` bytes, one turn each ``period_ns``.
+        """A probe of this entry at ``placement``, with ``size`` in bytes and one iteration each ``period_ns``.
 
-        Raises ValueError when a size is given to an entry that has none.
+        Raises ValueError when a size is given to an entry without one.
         """
         if size is not None and not self.size:
             raise ValueError(f"{self.name} has no size to set")
-        place = place if place is not None else Place()
-        program = self.program(place, size if size is not None else self.size)
-        context = place.context_words if program.context is not None else "none"
-        stream = place.stream_words if program.context is not None else "none"
+        placement = placement if placement is not None else Placement()
+        program = self.program(placement, size if size is not None else self.size)
+        context = placement.context_label if program.context is not None else "none"
+        stream = placement.stream_label if program.context is not None else "none"
         where = "" if program.context is None else f" · {context} · {stream} stream"
         return Probe(
             name=name or self.name,
@@ -107,9 +186,6 @@ class Entry:
         )
 
 
-VICTIM_PERIOD_NS = 1 * MS
-
-
-def then_wait(stream: Stream, *ops: Op) -> tuple[Op, ...]:
-    """``ops``, then the host waits until ``stream`` has done them: that wait is the phase ``wait``."""
+def synchronized(stream: Stream, *ops: Op) -> tuple[Op, ...]:
+    """``ops``, then cuStreamSynchronize of ``stream``, which is the phase ``wait``."""
     return (*ops, Op("cuStreamSynchronize", (stream,), Phase.WAIT))

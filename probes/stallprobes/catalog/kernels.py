@@ -1,8 +1,17 @@
-"""Launches, spin kernels, graphs and modules."""
+"""Probes that launch kernels and graphs or load modules."""
 
 from __future__ import annotations
 
-from stallprobes.catalog.entry import VICTIM_PERIOD_NS, Cause, Entry, Place, then_wait
+from stallprobes.catalog.entry import (
+    VICTIM_PERIOD_NS,
+    Cause,
+    CheckPlacement,
+    Entry,
+    Hardware,
+    Placement,
+    Relation,
+    synchronized,
+)
 from stallprobes.model import (
     MS,
     Graph,
@@ -25,95 +34,98 @@ THREADS = 256
 SPIN_NS = 50 * MS
 QUEUE_DEPTH = 1_100
 
-# What the graphics engine does: kernels, and copies that are kernels.
-ON_THE_ENGINE = ("launch", "d2d", "d2d-batch", "graph-launch", "spin", "scalar-readback")
-
 TIME_SLICE = Cause(
-    context="other",
-    victims=ON_THE_ENGINE,
-    why="The GPU's graphics engine runs one context at a time, and a device-to-device copy is a kernel too: it waits "
-    "one time-slice (2048 µs unless set otherwise) for each other context that is busy.",
-    helps="Do the work in the context whose kernels run, or move the data with a copy engine (pinned D2H and H2D).",
+    context=Relation.OTHER,
+    uses=Hardware.GRAPHICS_ENGINE,
+    why="The GPU's graphics engine runs one context at a time. A kernel or a device-to-device copy, which is a kernel "
+    "too, waits for one time-slice (2048 µs by default) of each other busy context.",
+    helps="Submit the work in the context whose kernels run, or move the data with a copy engine (pinned D2H and H2D).",
 )
 INLINE = Cause(
-    context="other",
-    victims=("h2d-pinned",),
-    why="A small H2D copy travels in the command stream and is written by the graphics engine, so it waits for a "
-    "time-slice as a kernel does; a pinned D2H by a copy engine does not (4 KiB each, seen on an H200).",
-    helps="Copy in the context whose kernels run, or send much at once: 1 MiB goes by a copy engine.",
+    context=Relation.OTHER,
+    uses=Hardware.INLINE_COPY,
+    why="A small H2D copy travels in the command stream and the graphics engine writes it, so it waits for a "
+    "time-slice like a kernel. A pinned D2H of the same 4 KiB uses a copy engine and does not wait (on an H200).",
+    helps="Copy in the context whose kernels run, or combine small copies: a copy of 1 MiB uses a copy engine.",
 )
-_LOADED = Cause(
-    context="other",
-    victims=ON_THE_ENGINE,
-    why="Loading code makes the GPU work in the loader's context, and its graphics engine runs one context at a time "
-    "(a D2D in another context waited 0.25 ms for each load on an H200).",
+_LOADING = Cause(
+    context=Relation.OTHER,
+    uses=Hardware.GRAPHICS_ENGINE,
+    why="Loading code runs work on the GPU in the loading context, and the graphics engine runs one context at a time "
+    "(on an H200 a D2D in another context waited 0.25 ms for each load).",
     helps="Load every module before the critical part (CUDA_MODULE_LOADING=EAGER).",
 )
-_NO_ROOM = Cause(
-    context="same",
-    why="The kernel holds every SM, so that nothing else in its context, not even a copy made by a kernel, finds room.",
-    helps="Leave SMs free: fewer blocks in the long kernel, or a copy engine for the transfer.",
+_NO_FREE_SM = Cause(
+    context=Relation.SAME,
+    why="The kernel occupies every SM. Other work of its context that needs an SM, such as a device-to-device copy, "
+    "starts only when the kernel ends.",
+    helps="Leave SMs free with fewer blocks in the long kernel, or use a copy engine for the transfer.",
 )
 
 
-def launch_op(place: Place, label: str = "") -> Op:
-    """One launch of the empty kernel on the place's stream."""
-    kernel = Kernel("empty", place.context)
-    return Op("cuLaunchKernel", (kernel, 1, 1, place.own(), KernelArgs()), label=label)
+def launch_op(placement: Placement, label: str = "") -> Op:
+    """Launch of the empty kernel on the placement's stream."""
+    kernel = Kernel("empty", placement.context)
+    return Op("cuLaunchKernel", (kernel, 1, 1, placement.resolved_stream(), KernelArgs()), label=label)
 
 
-def _launch(place: Place, _size: int) -> Program:
-    return Program(ops=then_wait(place.own(), launch_op(place)), context=place.context)
+def _launch(placement: Placement, _size: int) -> Program:
+    return Program(ops=synchronized(placement.resolved_stream(), launch_op(placement)), context=placement.context)
 
 
-def _graph_launch(place: Place, _size: int) -> Program:
-    stream = place.own()
+def _graph_launch(placement: Placement, _size: int) -> Program:
+    stream = placement.resolved_stream()
     return Program(
-        ops=then_wait(stream, Op("cuGraphLaunch", (Graph("graph", place.context), stream))), context=place.context
+        ops=synchronized(stream, Op("cuGraphLaunch", (Graph("graph", placement.context), stream))),
+        context=placement.context,
     )
 
 
-def spin_op(place: Place, blocks: int, duration_ns: int, started: Word, label: str = "") -> Op:
-    """One launch of the spin kernel for ``duration_ns``; it counts its start in ``started``."""
+def spin_op(placement: Placement, blocks: int, duration_ns: int, started: Word, label: str = "") -> Op:
+    """Launch of the spin kernel for ``duration_ns``; the kernel counts its start in ``started``."""
     args = KernelArgs(duration_ns, started)
-    return Op("cuLaunchKernel", (Kernel("spin", place.context), blocks, THREADS, place.own(), args), label=label)
+    return Op(
+        "cuLaunchKernel",
+        (Kernel("spin", placement.context), blocks, THREADS, placement.resolved_stream(), args),
+        label=label,
+    )
 
 
-def _spin(place: Place, blocks: int) -> Program:
+def _spin(placement: Placement, blocks: int) -> Program:
     started = Word("started", mapped=True)
     return Program(
-        ops=(spin_op(place, blocks, SPIN_NS, started),),
-        context=place.context,
+        ops=(spin_op(placement, blocks, SPIN_NS, started),),
+        context=placement.context,
         guard=Guard(started, 1),
         proof=started,
     )
 
 
-def _graph_instantiate(place: Place, _size: int) -> Program:
+def _graph_instantiate(placement: Placement, _size: int) -> Program:
     exec_ = Word("exec")
-    graph = Graph("graph", place.context, nodes=16, instantiated=False)
+    graph = Graph("graph", placement.context, nodes=16, instantiated=False)
     return Program(
         ops=(
             Op("cuGraphInstantiate", (exec_, graph, 0), label="cuGraphInstantiate"),
             Op("cuGraphExecDestroy", (Load(exec_),), label="cuGraphExecDestroy"),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-def _module_load(place: Place, _size: int) -> Program:
+def _module_load(placement: Placement, _size: int) -> Program:
     module = Word("module")
     return Program(
         ops=(
             Op("cuModuleLoadData", (module, Image()), label="cuModuleLoadData"),
             Op("cuModuleUnload", (Load(module),), label="cuModuleUnload"),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-def _first_launch(place: Place, _size: int) -> Program:
-    module, function, stream = Word("module"), Word("function"), place.own()
+def _first_launch(placement: Placement, _size: int) -> Program:
+    module, function, stream = Word("module"), Word("function"), placement.resolved_stream()
     return Program(
         ops=(
             Op("cuModuleLoadData", (module, Image()), label="cuModuleLoadData"),
@@ -122,24 +134,24 @@ def _first_launch(place: Place, _size: int) -> Program:
             Op("cuStreamSynchronize", (stream,), Phase.WAIT),
             Op("cuModuleUnload", (Load(module),), label="cuModuleUnload"),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-def _queue_full(place: Place, _size: int) -> Program:
+def _queue_full(placement: Placement, _size: int) -> Program:
     started = Word("started", mapped=True)
     return Program(
         ops=(
-            spin_op(place, 1, 20 * MS, started, label="spin"),
+            spin_op(placement, 1, 20 * MS, started, label="spin"),
             Op(
                 "cuLaunchKernel",
-                (Kernel("empty", place.context), 1, 1, place.own(), KernelArgs()),
+                (Kernel("empty", placement.context), 1, 1, placement.resolved_stream(), KernelArgs()),
                 label="launches",
                 repeat=QUEUE_DEPTH,
             ),
-            Op("cuStreamSynchronize", (place.own(),), Phase.WAIT),
+            Op("cuStreamSynchronize", (placement.resolved_stream(),), Phase.WAIT),
         ),
-        context=place.context,
+        context=placement.context,
         proof=started,
     )
 
@@ -151,8 +163,17 @@ ENTRIES = (
         role=Role.VICTIM,
         program=_launch,
         period_ns=VICTIM_PERIOD_NS,
-        what="cuLaunchKernel of an empty kernel, then a wait for it.",
-        source="the report of pageable-d2h-vs-launch: launches of a small kernel in one thread while another copies",
+        uses=Hardware.GRAPHICS_ENGINE,
+        check=(
+            CheckPlacement(position=10, quick_position=10),
+            CheckPlacement(stream="shared", position=80, quick_position=20),
+            CheckPlacement(stream="null", position=90),
+            CheckPlacement("green", position=120),
+        ),
+        what="cuLaunchKernel of an empty kernel, then cuStreamSynchronize.",
+        source="the report of pageable-d2h-vs-launch: one thread launches a small kernel while another thread copies",
+        note="The period changes the figure. On an H200 the call takes 2 to 3 µs with 20 µs between calls, and 3 to 6 "
+        "µs at 1 kHz, because the CPU's caches are cold after a pause.",
     ),
     Entry(
         name="graph-launch",
@@ -160,44 +181,51 @@ ENTRIES = (
         role=Role.VICTIM,
         program=_graph_launch,
         period_ns=VICTIM_PERIOD_NS,
-        what="cuGraphLaunch of four empty kernels in a row, then a wait for them.",
-        source="the remedy people reach for when launches are slow",
+        uses=Hardware.GRAPHICS_ENGINE,
+        check=(CheckPlacement(position=70),),
+        what="cuGraphLaunch of four empty kernels in sequence, then cuStreamSynchronize.",
+        source="a common remedy for slow launches",
     ),
     Entry(
         name="spin",
         title="spin kernel · 16 blocks",
         role=Role.AGGRESSOR,
-        program=lambda place, _: _spin(place, FEW_BLOCKS),
+        program=lambda placement, _: _spin(placement, FEW_BLOCKS),
         period_ns=2 * MS,
-        what="Kernels of 50 ms, 16 blocks of 256 threads, queued back to back so that one always runs.",
-        source="the report of secondary-context-d2d: a long kernel of 16 × 256 threads in the primary context",
-        causes=(
-            TIME_SLICE,
-            INLINE,
+        uses=Hardware.GRAPHICS_ENGINE,
+        check=(
+            CheckPlacement(position=10, quick_position=10),
+            CheckPlacement("secondary", position=30),
         ),
+        what="Kernels of 50 ms with 16 blocks of 256 threads, queued back to back so that one always runs.",
+        source="the report of secondary-context-d2d: a long kernel of 16 × 256 threads in the primary context",
+        causes=(TIME_SLICE, INLINE),
     ),
     Entry(
         name="spin-full",
         title="spin kernel · whole GPU",
         role=Role.AGGRESSOR,
-        program=lambda place, _: _spin(place, FILL_GPU),
+        program=lambda placement, _: _spin(placement, FILL_GPU),
         period_ns=2 * MS,
-        what="Kernels of 50 ms that hold every SM, queued back to back.",
+        uses=Hardware.GRAPHICS_ENGINE,
+        check=(CheckPlacement(position=20),),
+        what="Kernels of 50 ms that occupy every SM, queued back to back.",
         source="the report of secondary-context-d2d, with a kernel that leaves no SM free",
-        causes=(TIME_SLICE, INLINE, _NO_ROOM),
+        causes=(TIME_SLICE, INLINE, _NO_FREE_SM),
     ),
     Entry(
         name="graph-instantiate",
         title="graph instantiate",
         role=Role.AGGRESSOR,
         program=_graph_instantiate,
-        what="cuGraphInstantiate of 16 kernels and cuGraphExecDestroy, again and again.",
-        source="a graph that is built anew for each step",
+        check=(CheckPlacement(position=170),),
+        what="cuGraphInstantiate of a graph with 16 kernels, then cuGraphExecDestroy, in a loop.",
+        source="a program that builds a new graph for each step",
         causes=(
             Cause(
-                context="same",
-                why="Building an executable graph takes the context's lock in the driver.",
-                helps="Instantiate once and update the executable graph.",
+                context=Relation.SAME,
+                why="Instantiating a graph holds the context's lock in the driver.",
+                helps="Instantiate the graph once, then update the executable graph.",
             ),
         ),
     ),
@@ -206,15 +234,17 @@ ENTRIES = (
         title="module load",
         role=Role.AGGRESSOR,
         program=_module_load,
-        what="cuModuleLoadData and cuModuleUnload, again and again.",
-        source="meta-pytorch/torchcomms #2334 and #2470: loading code holds up other threads",
+        uses=Hardware.GRAPHICS_ENGINE,
+        check=(CheckPlacement(position=150, quick_position=150),),
+        what="cuModuleLoadData and cuModuleUnload in a loop.",
+        source="meta-pytorch/torchcomms #2334 and #2470: loading code delays other threads",
         causes=(
             Cause(
-                context="same",
-                why="Loading a module takes the context's lock in the driver.",
+                context=Relation.SAME,
+                why="Loading a module holds the context's lock in the driver.",
                 helps="Load every module before the critical part (CUDA_MODULE_LOADING=EAGER).",
             ),
-            _LOADED,
+            _LOADING,
         ),
     ),
     Entry(
@@ -222,15 +252,17 @@ ENTRIES = (
         title="module load + first launch",
         role=Role.AGGRESSOR,
         program=_first_launch,
-        what="Load a module, launch its kernel for the first time, unload it, again and again.",
+        uses=Hardware.GRAPHICS_ENGINE,
+        check=(CheckPlacement(position=160),),
+        what="Load a module, launch its kernel for the first time and unload the module, in a loop.",
         source="meta-pytorch/torchcomms #2334: with lazy loading the first launch loads the code",
         causes=(
             Cause(
-                context="same",
+                context=Relation.SAME,
                 why="With lazy loading the first launch of a kernel loads its code and holds the context's lock.",
                 helps="Launch each kernel once before the critical part, or set CUDA_MODULE_LOADING=EAGER.",
             ),
-            _LOADED,
+            _LOADING,
         ),
     ),
     Entry(
@@ -238,13 +270,15 @@ ENTRIES = (
         title="full launch queue",
         role=Role.AGGRESSOR,
         program=_queue_full,
-        what="Behind a 20 ms kernel 1100 launches, more than a stream's queue takes: the launching thread blocks.",
-        source="microsoft/mscclpp #394 and #516: a launch blocks when about 1024 are pending",
+        uses=Hardware.GRAPHICS_ENGINE,
+        check=(CheckPlacement(position=180),),
+        what="1100 launches behind a 20 ms kernel. They fill the stream's launch queue, so the thread blocks.",
+        source="microsoft/mscclpp #394 and #516: a launch blocks when about 1024 launches are pending",
         causes=(
             Cause(
-                context="same",
-                stream="same",
-                why="The stream's launch queue is full: a launch returns only when an earlier one is done.",
+                context=Relation.SAME,
+                stream=Relation.SAME,
+                why="The stream's launch queue is full: a launch returns only when an earlier launch has completed.",
                 helps="Keep fewer than 1000 launches pending, or launch graphs.",
             ),
             TIME_SLICE,

@@ -1,74 +1,74 @@
-"""Allocation, registration and what frees cost."""
+"""Probes that allocate, free, pin and register memory."""
 
 from __future__ import annotations
 
-from stallprobes.catalog.entry import Cause, Entry, Place, then_wait
+from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, Relation, synchronized
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
 from stallprobes.model import MIB, MS, Buffer, Load, Op, Program, Role, Space, Word
 
 FREE_BESIDE_KERNEL_NS = 20 * MS
 
 
-def _alloc_free(place: Place, size: int) -> Program:
+def _alloc_free(placement: Placement, size: int) -> Program:
     address = Word("address")
     return Program(
         ops=(
             Op("cuMemAlloc", (address, size), label="cuMemAlloc"),
             Op("cuMemFree", (Load(address),), label="cuMemFree"),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-def _free_beside_kernel(place: Place, size: int) -> Program:
+def _free_beside_kernel(placement: Placement, size: int) -> Program:
     address, started = Word("address"), Word("started", mapped=True)
     return Program(
         ops=(
             Op("cuMemAlloc", (address, size), label="cuMemAlloc"),
-            spin_op(place, 1, FREE_BESIDE_KERNEL_NS, started, label="kernel"),
+            spin_op(placement, 1, FREE_BESIDE_KERNEL_NS, started, label="kernel"),
             Op("cuMemFree", (Load(address),), label="cuMemFree"),
         ),
-        context=place.context,
+        context=placement.context,
         proof=started,
     )
 
 
-def _host_alloc_free(place: Place, size: int) -> Program:
+def _host_alloc_free(placement: Placement, size: int) -> Program:
     address = Word("address")
     return Program(
         ops=(
             Op("cuMemHostAlloc", (address, size, 0), label="cuMemHostAlloc"),
             Op("cuMemFreeHost", (Load(address),), label="cuMemFreeHost"),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-def _host_register(place: Place, size: int) -> Program:
-    memory = Buffer("memory", Space.PAGEABLE, size, place.context)
+def _host_register(placement: Placement, size: int) -> Program:
+    memory = Buffer("memory", Space.PAGEABLE, size, placement.context)
     return Program(
         ops=(
             Op("cuMemHostRegister", (memory, size, 0), label="cuMemHostRegister"),
             Op("cuMemHostUnregister", (memory,), label="cuMemHostUnregister"),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-def _alloc_async(place: Place, size: int) -> Program:
-    address, stream = Word("address"), place.own()
+def _alloc_async(placement: Placement, size: int) -> Program:
+    address, stream = Word("address"), placement.resolved_stream()
     return Program(
-        ops=then_wait(
+        ops=synchronized(
             stream,
             Op("cuMemAllocAsync", (address, size, stream), label="cuMemAllocAsync"),
             Op("cuMemFreeAsync", (Load(address), stream), label="cuMemFreeAsync"),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-_POOL = "Allocate before the critical part, or from a pool: cuMemAllocAsync stalls nothing."
-_PIN_ONCE = "Pin memory once, before the critical part, and use it again."
+_ALLOCATE_EARLY = "Allocate before the critical part, or from a pool: cuMemAllocAsync stalls no other call."
+_PIN_ONCE = "Pin memory once before the critical part, and reuse it."
 
 ENTRIES = (
     Entry(
@@ -77,13 +77,14 @@ ENTRIES = (
         role=Role.AGGRESSOR,
         program=_alloc_free,
         size=64 * MIB,
-        what="cuMemAlloc and cuMemFree of 64 MiB, again and again.",
+        check=(CheckPlacement(position=100, quick_position=100),),
+        what="cuMemAlloc and cuMemFree of 64 MiB in a loop.",
         source="NVIDIA's page on API synchronization: any call may block",
         causes=(
             Cause(
-                context="same",
-                why="Mapping and unmapping GPU memory holds the locks that launches and copies need.",
-                helps=_POOL,
+                context=Relation.SAME,
+                why="Mapping and unmapping GPU memory holds driver locks that launches and copies need.",
+                helps=_ALLOCATE_EARLY,
             ),
         ),
     ),
@@ -93,14 +94,16 @@ ENTRIES = (
         role=Role.AGGRESSOR,
         program=_free_beside_kernel,
         size=1 * MIB,
-        what="cuMemFree while a 20 ms kernel runs: it waits for the kernel, and others wait for it.",
+        uses=Hardware.GRAPHICS_ENGINE,
+        check=(CheckPlacement(position=110, quick_position=110),),
+        what="cuMemFree while a 20 ms kernel runs. The call waits for the kernel, and other calls wait for cuMemFree.",
         source="measured: cuMemFree waits for all work of the context and holds its lock meanwhile",
         causes=(
             Cause(
-                context="same",
-                why="cuMemFree waits until every kernel of the context is done and holds the context's lock meanwhile: "
-                "no other thread can launch.",
-                helps="cuMemFreeAsync, or free after the critical part.",
+                context=Relation.SAME,
+                why="cuMemFree waits until every kernel of the context is done and holds the context's lock meanwhile, "
+                "so that no other thread can launch.",
+                helps="Use cuMemFreeAsync, or free memory after the critical part.",
             ),
             TIME_SLICE,
             INLINE,
@@ -112,11 +115,12 @@ ENTRIES = (
         role=Role.AGGRESSOR,
         program=_host_alloc_free,
         size=16 * MIB,
-        what="cuMemHostAlloc and cuMemFreeHost of 16 MiB, again and again.",
+        check=(CheckPlacement(position=120, quick_position=120),),
+        what="cuMemHostAlloc and cuMemFreeHost of 16 MiB in a loop.",
         source="a loader that pins a new buffer for each batch",
         causes=(
             Cause(
-                why="Pinning pages is slow and holds the device's memory management, which other calls need.",
+                why="Pinning pages is slow and holds driver locks that launches and copies need.",
                 helps=_PIN_ONCE,
             ),
         ),
@@ -127,11 +131,12 @@ ENTRIES = (
         role=Role.AGGRESSOR,
         program=_host_register,
         size=64 * MIB,
-        what="cuMemHostRegister and cuMemHostUnregister of 64 MiB, again and again.",
-        source="pytorch #109159: calls wait behind host registration",
+        check=(CheckPlacement(position=130, quick_position=130),),
+        what="cuMemHostRegister and cuMemHostUnregister of 64 MiB in a loop.",
+        source="pytorch #109159: calls wait for host registration",
         causes=(
             Cause(
-                why="Registering pages is slow and holds the device's memory management, which other calls need.",
+                why="Registering pages is slow and holds driver locks that launches and copies need.",
                 helps=_PIN_ONCE,
             ),
         ),
@@ -142,14 +147,16 @@ ENTRIES = (
         role=Role.AGGRESSOR,
         program=_alloc_async,
         size=64 * MIB,
-        what="cuMemAllocAsync and cuMemFreeAsync of 64 MiB from the default pool: the control that stalls nothing.",
-        source="the stream-ordered allocator's promise",
+        check=(CheckPlacement(position=140, quick_position=140),),
+        control=True,
+        what="cuMemAllocAsync and cuMemFreeAsync of 64 MiB from the default pool. A control: it stalls no other call.",
+        source="the stream-ordered allocator, the alternative to cuMemAlloc and cuMemFree",
         causes=(
             Cause(
-                context="same",
-                stream="other",
-                why="Stream-ordered allocation grows or trims its pool.",
-                helps="Raise the pool's release threshold so that it keeps its memory.",
+                context=Relation.SAME,
+                stream=Relation.OTHER,
+                why="The stream-ordered allocator grows or trims its pool.",
+                helps="Raise the pool's release threshold, so that it keeps its memory.",
             ),
         ),
     ),

@@ -1,13 +1,13 @@
-"""NVML, polled as a monitor does but without a pause."""
+"""NVML queries of a monitor, without a pause between them."""
 
 from __future__ import annotations
 
-from stallprobes.catalog.entry import Cause, Entry, Place
+from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Placement
 from stallprobes.model import Device, Op, Program, Role, Word
 
 
-def _nvml_poll(place: Place, _size: int) -> Program:
-    device = Device(place.context.device, nvml=True)
+def _nvml_poll(placement: Placement, _size: int) -> Program:
+    device = Device(placement.context.device, nvml=True)
     first, power, temperature, state = Word("rates"), Word("power"), Word("temperature"), Word("state")
     gpu_sensor = 0
     return Program(
@@ -27,12 +27,14 @@ ENTRIES = (
         title="NVML polling",
         role=Role.AGGRESSOR,
         program=_nvml_poll,
-        what="Utilisation, power, temperature and P-state from NVML in a tight loop.",
-        source="reported to stall graphics submission on GeForce; on H200 it stalled nothing",
+        check=(CheckPlacement(position=250),),
+        control=True,
+        what="NVML queries of utilisation, power, temperature and P-state in a tight loop.",
+        source="reported to stall graphics submission on GeForce; on an H200 it stalled no call",
         causes=(
             Cause(
-                why="NVML asks the driver and the GPU's management unit, which other calls may need too.",
-                helps="Poll once a second or less.",
+                why="NVML queries the driver and the GPU's management unit, which other calls may need too.",
+                helps="Query NVML once a second or less often.",
             ),
         ),
     ),

@@ -1,11 +1,11 @@
-"""Copies between two GPUs: the driver's own, and two ways to relay them through the host."""
+"""Copies between two GPUs: by the driver, and relayed through the host in two ways."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from stallprobes.catalog.entry import Cause, Entry, Place, then_wait
+from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, synchronized
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
 from stallprobes.model import (
     MIB,
@@ -15,6 +15,7 @@ from stallprobes.model import (
     Buffer,
     BufferPart,
     Event,
+    Needs,
     Op,
     Phase,
     Program,
@@ -30,37 +31,37 @@ PERIOD_NS = 5 * MS
 ERROR_PEER_ACCESS_ALREADY_ENABLED = 704
 
 
-def _ends(place: Place, size: int) -> tuple[Buffer, Buffer]:
-    return Buffer("source", Space.DEVICE, size, place.context), Buffer("target", Space.DEVICE, size, PEER)
+def _ends(placement: Placement, size: int) -> tuple[Buffer, Buffer]:
+    return Buffer("source", Space.DEVICE, size, placement.context), Buffer("target", Space.DEVICE, size, PEER)
 
 
-def _peer(place: Place, size: int) -> tuple[Op, ...]:
-    source, target = _ends(place, size)
-    args = (target, PEER, source, place.context, size, place.own())
-    return then_wait(place.own(), Op("cuMemcpyPeerAsync", args, label="peer copy"))
+def _peer(placement: Placement, size: int) -> tuple[Op, ...]:
+    source, target = _ends(placement, size)
+    args = (target, PEER, source, placement.context, size, placement.resolved_stream())
+    return synchronized(placement.resolved_stream(), Op("cuMemcpyPeerAsync", args, label="peer copy"))
 
 
-def _relay_naive(place: Place, size: int) -> tuple[Op, ...]:
-    """Both halves on the source's stream."""
-    source, target = _ends(place, size)
-    middle = Buffer("middle", Space.PINNED, size, place.context)
-    stream = place.own()
-    return then_wait(
+def _relay_naive(placement: Placement, size: int) -> tuple[Op, ...]:
+    """A relay with both halves on the source's stream."""
+    source, target = _ends(placement, size)
+    middle = Buffer("middle", Space.PINNED, size, placement.context)
+    stream = placement.resolved_stream()
+    return synchronized(
         stream,
         Op("cuMemcpyDtoHAsync", (middle, source, size, stream), label="D2H"),
         Op("cuMemcpyHtoDAsync", (target, middle, size, stream), label="H2D"),
     )
 
 
-def _relay(place: Place, size: int) -> tuple[Op, ...]:
-    """The H2D half on a stream of the destination GPU, in chunks tied by events."""
-    source, target = _ends(place, size)
-    middle = Buffer("middle", Space.PINNED, size, place.context)
-    stream, arrival = place.own(), Stream("arrival", PEER)
+def _relay(placement: Placement, size: int) -> tuple[Op, ...]:
+    """A relay with the H2D half on a stream of the destination GPU, in chunks tied by events."""
+    source, target = _ends(placement, size)
+    middle = Buffer("middle", Space.PINNED, size, placement.context)
+    stream, arrival = placement.resolved_stream(), Stream("arrival", PEER)
     ops: list[Op] = []
     for number, offset in enumerate(range(0, size, CHUNK)):
         chunk = min(CHUNK, size - offset)
-        fetched = Event(f"chunk {number} fetched", place.context)
+        fetched = Event(f"chunk {number} fetched", placement.context)
         ops += [
             Op(
                 "cuMemcpyDtoHAsync",
@@ -75,11 +76,11 @@ def _relay(place: Place, size: int) -> tuple[Op, ...]:
                 label="H2D",
             ),
         ]
-    return then_wait(arrival, *ops)
+    return synchronized(arrival, *ops)
 
 
 def peer_access_ops() -> tuple[Op, ...]:
-    """Peer access between the two GPUs, both ways, for a program's setup. The current context is as before after it."""
+    """Setup ops that enable peer access between the two GPUs both ways; the current context stays the same."""
     popped = Word("popped")
     fine = (ERROR_PEER_ACCESS_ALREADY_ENABLED,)
     return (
@@ -90,38 +91,40 @@ def peer_access_ops() -> tuple[Op, ...]:
     )
 
 
-Way = Callable[[Place, int], tuple[Op, ...]]
+Transfer = Callable[[Placement, int], tuple[Op, ...]]
 
 
-def _alone(way: Way, direct: bool = False) -> Callable[[Place, int], Program]:
-    def program(place: Place, size: int) -> Program:
+def _alone(transfer: Transfer, direct: bool = False) -> Callable[[Placement, int], Program]:
+    def program(placement: Placement, size: int) -> Program:
         setup = peer_access_ops() if direct else ()
-        return Program(ops=way(place, size), context=place.context, setup=setup)
+        return Program(ops=transfer(placement, size), context=placement.context, setup=setup)
 
     return program
 
 
-def _behind_kernel(way: Way | None, direct: bool = False) -> Callable[[Place, int], Program]:
-    def program(place: Place, size: int) -> Program:
+def _behind_kernel(transfer: Transfer | None, direct: bool = False) -> Callable[[Placement, int], Program]:
+    def program(placement: Placement, size: int) -> Program:
         started = Word("started", mapped=True)
-        kernel = spin_op(place, 1, KERNEL_NS, started, label="kernel")
-        if way is None:
-            rest: tuple[Op, ...] = (Op("cuStreamSynchronize", (place.own(),), Phase.WAIT),)
+        kernel = spin_op(placement, 1, KERNEL_NS, started, label="kernel")
+        if transfer is None:
+            rest: tuple[Op, ...] = (Op("cuStreamSynchronize", (placement.resolved_stream(),), Phase.WAIT),)
         else:
-            rest = way(place, size)
+            rest = transfer(placement, size)
         setup = peer_access_ops() if direct else ()
-        return Program(ops=(kernel, *rest), context=place.context, setup=setup, proof=started)
+        return Program(ops=(kernel, *rest), context=placement.context, setup=setup, proof=started)
 
     return program
 
 
-_QUEUED = Cause(
-    victims=("peer-copy", "peer-copy-direct", "host-relay-naive", "host-relay"),
-    why="Another stream's transfer to the same GPU is queued behind a kernel, and the transfers of the two GPUs' pair "
-    "share one channel in order: this one waits until that kernel ends.",
-    helps="Submit such copies only to streams with nothing pending, enable peer access, or relay them through pinned "
+_PEER_ORDER = Cause(
+    uses=Hardware.PEER_TRANSFER,
+    why="A transfer to the same GPU is queued behind a kernel on another stream. Transfers between two GPUs share one "
+    "channel and run in order, so this one waits until that kernel ends.",
+    helps="Submit such copies only to streams with no pending work, enable peer access, or relay them through pinned "
     "memory with the H2D half on a stream of the destination GPU, in chunks tied by events.",
 )
+
+_STAGED_USES = Hardware.D2H_ENGINE | Hardware.H2D_ENGINE | Hardware.HOST_BUS | Hardware.PEER_TRANSFER
 
 _PEER_COPY = Entry(
     name="peer-copy",
@@ -130,7 +133,11 @@ _PEER_COPY = Entry(
     program=_alone(_peer),
     period_ns=PERIOD_NS,
     size=1 * MIB,
-    what="cuMemcpyPeerAsync to the second GPU, peer access off, then a wait for it: the driver stages it in the host.",
+    uses=_STAGED_USES,
+    check=(CheckPlacement(position=130),),
+    needs=Needs(gpus=2, peer_access=False),
+    what="cuMemcpyPeerAsync to the second GPU without peer access, then cuStreamSynchronize. The driver stages the "
+    "copy in host memory.",
     source="the report of peer-copy-behind-kernel, stream B",
 )
 _BEHIND = Entry(
@@ -139,9 +146,12 @@ _BEHIND = Entry(
     role=Role.AGGRESSOR,
     program=_behind_kernel(_peer),
     size=1 * MIB,
-    what="A kernel of 96 ms and a peer copy behind it on the same stream, peer access off.",
+    uses=_STAGED_USES | Hardware.GRAPHICS_ENGINE,
+    check=(CheckPlacement(position=240),),
+    needs=Needs(gpus=2, peer_access=False),
+    what="A kernel of 96 ms and a peer copy behind it on the same stream, without peer access.",
     source="the report of peer-copy-behind-kernel, stream A",
-    causes=(_QUEUED, TIME_SLICE, INLINE),
+    causes=(_PEER_ORDER, TIME_SLICE, INLINE),
 )
 
 ENTRIES = (
@@ -151,24 +161,31 @@ ENTRIES = (
         name="peer-copy-direct",
         title="peer copy · direct",
         program=_alone(_peer, direct=True),
-        what="cuMemcpyPeerAsync to the second GPU, peer access on, then a wait for it.",
-        source="the report of peer-copy-behind-kernel, the remedy that did not work on that machine",
+        uses=Hardware.PEER_TRANSFER,
+        check=(),
+        needs=Needs(gpus=2, peer_access=True),
+        what="cuMemcpyPeerAsync to the second GPU with peer access, then cuStreamSynchronize.",
+        source="the report of peer-copy-behind-kernel, the remedy that locked up that machine",
     ),
     replace(
         _PEER_COPY,
         name="host-relay-naive",
         title="relay · one stream",
         program=_alone(_relay_naive),
-        what="D2H into pinned memory, then H2D straight to the other GPU, both on the source GPU's stream.",
-        source="the report of peer-copy-behind-kernel, the obvious reading of the advice",
+        check=(),
+        needs=Needs(gpus=2),
+        what="D2H into pinned memory, then H2D to the other GPU, both on the source GPU's stream.",
+        source="the report of peer-copy-behind-kernel, its advice in the simplest form",
     ),
     replace(
         _PEER_COPY,
         name="host-relay",
         title="relay · two streams",
         program=_alone(_relay),
+        check=(),
+        needs=Needs(gpus=2),
         what="D2H into pinned memory, then H2D on a stream of the destination GPU, in 4 MiB chunks tied by events.",
-        source="the report of peer-copy-behind-kernel, the advice done well",
+        source="the report of peer-copy-behind-kernel, its advice in the form that avoids the stall",
     ),
     _BEHIND,
     replace(
@@ -176,7 +193,10 @@ ENTRIES = (
         name="peer-copy-direct-behind-kernel",
         title="kernel, then direct peer copy",
         program=_behind_kernel(_peer, direct=True),
-        what="A kernel of 96 ms and a peer copy behind it on the same stream, peer access on.",
+        uses=Hardware.PEER_TRANSFER | Hardware.GRAPHICS_ENGINE,
+        check=(),
+        needs=Needs(gpus=2, peer_access=True),
+        what="A kernel of 96 ms and a peer copy behind it on the same stream, with peer access.",
         causes=(TIME_SLICE, INLINE),
     ),
     replace(
@@ -184,6 +204,8 @@ ENTRIES = (
         name="host-relay-naive-behind-kernel",
         title="kernel, then relay on one stream",
         program=_behind_kernel(_relay_naive),
+        check=(),
+        needs=Needs(gpus=2),
         what="A kernel of 96 ms, then D2H and H2D behind it, all on one stream.",
     ),
     replace(
@@ -191,6 +213,8 @@ ENTRIES = (
         name="host-relay-behind-kernel",
         title="kernel, then relay on two streams",
         program=_behind_kernel(_relay),
+        check=(),
+        needs=Needs(gpus=2),
         what="A kernel of 96 ms, then D2H behind it and H2D on a stream of the destination GPU.",
         causes=(TIME_SLICE, INLINE),
     ),
@@ -200,8 +224,9 @@ ENTRIES = (
         role=Role.AGGRESSOR,
         program=_behind_kernel(None),
         size=1 * MIB,
-        what="A kernel of 96 ms on a stream, again and again, and nothing behind it.",
+        uses=Hardware.GRAPHICS_ENGINE,
+        what="A kernel of 96 ms on a stream, in a loop, with no work behind it.",
         source="the report of peer-copy-behind-kernel: copies only to streams with no pending work avoid the stall",
-        causes=(_QUEUED, TIME_SLICE, INLINE),
+        causes=(_PEER_ORDER, TIME_SLICE, INLINE),
     ),
 )

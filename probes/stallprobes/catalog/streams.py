@@ -1,9 +1,18 @@
-"""Streams and events: record and query, churn, the gated default stream."""
+"""Probes of events and streams, and the gated default stream."""
 
 from __future__ import annotations
 
 from stallprobes.catalog.copies import ERROR_NOT_READY, SCALAR
-from stallprobes.catalog.entry import VICTIM_PERIOD_NS, Cause, Entry, Place, then_wait
+from stallprobes.catalog.entry import (
+    VICTIM_PERIOD_NS,
+    Cause,
+    CheckPlacement,
+    Entry,
+    Hardware,
+    Placement,
+    Relation,
+    synchronized,
+)
 from stallprobes.catalog.kernels import launch_op
 from stallprobes.model import (
     KIB,
@@ -28,68 +37,68 @@ _GATE = Word("gate", shared=True)
 _FORCED = Word("gate forced", shared=True)
 
 
-def _event(place: Place, _size: int) -> Program:
-    event = Event("event", place.context)
+def _event(placement: Placement, _size: int) -> Program:
+    event = Event("event", placement.context)
     return Program(
         ops=(
-            Op("cuEventRecord", (event, place.own()), label="cuEventRecord"),
+            Op("cuEventRecord", (event, placement.resolved_stream()), label="cuEventRecord"),
             Op("cuEventQuery", (event,), label="cuEventQuery", ok=(ERROR_NOT_READY,)),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-def _stream_churn(place: Place, _size: int) -> Program:
+def _stream_churn(placement: Placement, _size: int) -> Program:
     stream = Word("stream")
     return Program(
         ops=(
             Op("cuStreamCreate", (stream, STREAM_NON_BLOCKING), label="cuStreamCreate"),
             Op("cuStreamDestroy", (Load(stream),), label="cuStreamDestroy"),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-def _gated_copy(space: Space, place: Place, _size: int) -> Program:
-    """Closes the gate on stream G, makes the copy's stream wait for it, and copies 4 bytes to the host there."""
-    gate_stream = Stream("G", place.context)
-    event = Event("gate passed", place.context)
-    stream = place.own()
-    source = Buffer("source", Space.DEVICE, 4 * KIB, place.context)
-    target = Buffer("target", space, 4 * KIB, place.context)
+def _gated_copy(space: Space, placement: Placement, _size: int) -> Program:
+    """Close the gate on stream G, make the copy's stream wait for it, and copy 4 bytes to the host on that stream."""
+    gate_stream = Stream("G", placement.context)
+    event = Event("gate passed", placement.context)
+    stream = placement.resolved_stream()
+    source = Buffer("source", Space.DEVICE, 4 * KIB, placement.context)
+    target = Buffer("target", space, 4 * KIB, placement.context)
     return Program(
         ops=(
             Op("native:store", (_GATE, 0), phase=None),
             Op("cuLaunchHostFunc", (gate_stream, HostFunction("gate", _GATE, _FORCED, WATCHDOG_NS)), phase=None),
             Op("cuEventRecord", (event, gate_stream), phase=None),
             Op("cuStreamWaitEvent", (stream, event, 0), phase=None),
-            *then_wait(stream, Op("cuMemcpyDtoHAsync", (target, source, SCALAR, stream))),
+            *synchronized(stream, Op("cuMemcpyDtoHAsync", (target, source, SCALAR, stream))),
         ),
-        context=place.context,
+        context=placement.context,
     )
 
 
-def _launch_then_open(place: Place, _size: int) -> Program:
-    """Launches on an unrelated stream and only then opens the gate."""
+def _launch_then_open(placement: Placement, _size: int) -> Program:
+    """Launch on an unrelated stream, then open the gate."""
     return Program(
-        ops=(launch_op(place), Op("native:store", (_GATE, 1), phase=None)),
-        context=place.context,
+        ops=(launch_op(placement), Op("native:store", (_GATE, 1), phase=None)),
+        context=placement.context,
         teardown=(Op("native:store", (_GATE, 1), phase=None),),
     )
 
 
-def gated_copy_place(own_stream: bool) -> Place:
-    """The legacy default stream, or with ``own_stream`` a non-blocking stream that only the copy uses."""
-    context = Place().context
-    return Place(context) if own_stream else Place(context, null_stream(context))
+def gated_copy_placement(own_stream: bool) -> Placement:
+    """Placement on the legacy default stream, or with ``own_stream`` on a non-blocking stream of its own."""
+    context = Placement().context
+    return Placement(context) if own_stream else Placement(context, null_stream(context))
 
 
 _DEADLOCK = Cause(
-    context="same",
-    why="The pageable copy waits on the default stream for an event and holds the context's lock in the driver all the "
-    "while; the launch that would lead to the event waits for that lock. Neither can go on: a deadlock, until the "
-    "watchdog opens the gate.",
-    helps="Pinned memory for the copy, or a non-blocking stream of its own: then the launch goes through.",
+    context=Relation.SAME,
+    why="The pageable copy waits inside its call for an event and holds the context's lock in the driver meanwhile. "
+    "The launch, which must return before the event can occur, waits for that lock. Neither call can proceed: a "
+    "deadlock, until the watchdog opens the gate.",
+    helps="Copy into pinned memory, or on a non-blocking stream of its own: then the launch returns.",
 )
 
 ENTRIES = (
@@ -99,8 +108,9 @@ ENTRIES = (
         role=Role.VICTIM,
         program=_event,
         period_ns=VICTIM_PERIOD_NS,
+        check=(CheckPlacement(position=60),),
         what="cuEventRecord and cuEventQuery on a stream.",
-        source="how a polling thread follows the GPU",
+        source="a thread that polls the progress of the GPU",
     ),
     Entry(
         name="launch-then-open",
@@ -108,15 +118,18 @@ ENTRIES = (
         role=Role.VICTIM,
         program=_launch_then_open,
         period_ns=20 * MS,
-        what="A launch on an unrelated stream; only after it returned is the gate opened that a copy waits for.",
+        uses=Hardware.GRAPHICS_ENGINE,
+        what="A launch on an unrelated stream. After it has returned, the probe opens the gate that a copy waits for.",
         source="the report of default-stream-gate, thread 2",
     ),
     Entry(
         name="gated-copy",
         title="gated pageable D2H",
         role=Role.AGGRESSOR,
-        program=lambda place, size: _gated_copy(Space.PAGEABLE, place, size),
+        program=lambda placement, size: _gated_copy(Space.PAGEABLE, placement, size),
         period_ns=10 * MS,
+        uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
+        check=(CheckPlacement(stream="null", position=230),),
         what="A 4-byte pageable D2H that waits for an event behind a host function. A watchdog opens the gate after "
         "250 ms.",
         source="the report of default-stream-gate, thread 1",
@@ -126,9 +139,10 @@ ENTRIES = (
         name="gated-copy-pinned",
         title="gated pinned D2H",
         role=Role.AGGRESSOR,
-        program=lambda place, size: _gated_copy(Space.PINNED, place, size),
+        program=lambda placement, size: _gated_copy(Space.PINNED, placement, size),
         period_ns=10 * MS,
-        what="The same with pinned memory: the copy's call returns at once.",
+        uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
+        what="A 4-byte D2H into pinned memory that waits for the same event. Its call returns at once.",
         source="the report of default-stream-gate, the first remedy",
         causes=(_DEADLOCK,),
     ),
@@ -137,13 +151,14 @@ ENTRIES = (
         title="stream create/destroy",
         role=Role.AGGRESSOR,
         program=_stream_churn,
-        what="cuStreamCreate and cuStreamDestroy, again and again.",
-        source="a library that makes a stream for each request",
+        check=(CheckPlacement(position=190, quick_position=190),),
+        what="cuStreamCreate and cuStreamDestroy in a loop.",
+        source="a library that creates a stream for each request",
         causes=(
             Cause(
-                context="same",
-                why="Making and ending a stream takes the context's lock and work on the GPU's channels.",
-                helps="Make streams once and keep them.",
+                context=Relation.SAME,
+                why="Creating and destroying a stream takes the context's lock and work on the GPU's channels.",
+                helps="Create streams once and keep them.",
             ),
         ),
     ),

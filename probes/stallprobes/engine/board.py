@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.block import empty_block
+from stallprobes.engine.protocol import create_shared_memory
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.model import Channel, Phase, Probe
 
@@ -183,7 +183,7 @@ class Board:
     def create(cls, layout: Layout, fd: int | None = None) -> Board:
         """A new board of zeros, all probes off; in the empty block ``fd`` where there is one already, which is closed
         with it. Raises OSError when there is no memory for it."""
-        fd = empty_block() if fd is None else fd
+        fd = create_shared_memory() if fd is None else fd
         try:
             os.ftruncate(fd, layout.size)
             # A reader of a block that shrinks under it would die of SIGBUS.
@@ -242,7 +242,7 @@ class Board:
             # With views still held it lives as long as they do; it has a descriptor of its own.
             self.mm = None
 
-    def look(self, name: str, with_channels: bool = True) -> ProbeSnapshot:
+    def probe_snapshot(self, name: str, with_channels: bool = True) -> ProbeSnapshot:
         """What the board says of one probe now, its ring of recent calls left out, and its histograms unless
         ``with_channels``.
 

@@ -6,11 +6,12 @@ import os
 from collections.abc import Sequence
 
 from stallprobes.engine import native
-from stallprobes.engine.backend import Options, Trouble, Unsupported, real_time_only
+from stallprobes.engine.backend import Options, ProbeFailure, real_time_only
 from stallprobes.engine.board import Board
 from stallprobes.engine.host_memory import HostMemory
 from stallprobes.engine.op_table import compile_program
-from stallprobes.engine.workers import Workers
+from stallprobes.engine.workers import ProbeThreads
+from stallprobes.errors import Unsupported
 from stallprobes.model import Arg, Buffer, HostFunction, KernelArgs, Op, Probe, Resource, Space, Text, Word
 
 
@@ -75,7 +76,7 @@ class HostBackend:
     virtual = False
 
     def __init__(self) -> None:
-        self._workers = Workers()
+        self._workers = ProbeThreads()
         self._memories = [HostMemory()]
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
@@ -92,7 +93,7 @@ class HostBackend:
         """Start the threads; on return they are parked or failed. Raises BackendError when one could not begin."""
         self._workers.start()
 
-    def poll(self) -> list[Trouble]:
+    def poll(self) -> list[ProbeFailure]:
         """Proofs to the board; the probes that stopped since the last call."""
         return self._workers.poll(lambda op, code: (error_text(op, code), False))
 

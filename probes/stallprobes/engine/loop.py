@@ -308,7 +308,7 @@ def clock_addresses() -> Int64s:
 
 
 @dataclass(frozen=True, eq=False)
-class Runner:
+class ProbeLoop:
     """All that one probe's thread needs; keeps the arrays alive while it runs."""
 
     ops: Int64s

@@ -23,7 +23,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from stallprobes.engine.backend import EXIT_ENGINE, EXIT_USAGE, Backend, BackendError, Unsupported
+from stallprobes.engine.backend import Backend
 from stallprobes.engine.board import ENGINE_HEARTBEAT_NS, ENGINE_STATE, Board, EngineState, Layout
 from stallprobes.engine.protocol import (
     Advance,
@@ -31,12 +31,13 @@ from stallprobes.engine.protocol import (
     Failed,
     Fatal,
     FromEngine,
-    ProbeFailed,
+    ProbeStopped,
     Ready,
     Refused,
     Start,
     Stop,
 )
+from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupported
 
 BACKENDS = {
     "host": "stallprobes.engine.host",
@@ -53,21 +54,21 @@ _MS = 1_000_000
 def main(arguments: list[str]) -> NoReturn:
     """Run an engine until it is told to stop, its parent is gone, or an error spoils it."""
     board_fd, control_fd, parent = (int(argument) for argument in arguments[:3])
-    _die_with(parent)
+    _end_with_parent(parent)
     # The terminal's Ctrl-C is for the parent, which then tells the engine what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable()
     connection = Connection(control_fd)
-    loading = threading.Thread(target=_load_ahead, args=arguments[3:4], name="load", daemon=True)
+    preload = threading.Thread(target=_preload, args=arguments[3:4], name="load", daemon=True)
     if arguments[3:]:
-        loading.start()
+        preload.start()
     code = EXIT_ENGINE
     try:
         start = connection.recv()
         if isinstance(start, Start):
             board = Board.attach(board_fd, Layout.of(start.probes))
-            code = EngineServer(connection, start, board, loading if arguments[3:] else None).run()
+            code = EngineServer(connection, start, board, preload if arguments[3:] else None).run()
     except EOFError:
         pass
     except BaseException:
@@ -79,12 +80,12 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 class EngineServer:
-    """A backend, the board, and the socket to the session. ``loading`` is the thread that loads the backend, if any."""
+    """A backend, the board, and the socket to the session. ``preload`` is the thread that loads the backend, if any."""
 
     def __init__(
-        self, connection: Connection, start: Start, board: Board, loading: threading.Thread | None = None
+        self, connection: Connection, start: Start, board: Board, preload: threading.Thread | None = None
     ) -> None:
-        self._loading = loading
+        self._preload_thread = preload
         self._connection = connection
         self._start = start
         self._board = board
@@ -94,16 +95,16 @@ class EngineServer:
     def run(self) -> int:
         """Live from start to stop; returns the exit code of the process."""
         # Before the driver is asked anything: if that hangs, the end of the parent must still be noticed.
-        threading.Thread(target=self._listen, name="control", daemon=True).start()
+        threading.Thread(target=self._receive, name="control", daemon=True).start()
         backend: Backend | None = None
         try:
-            if self._loading is not None:
-                self._loading.join()
+            if self._preload_thread is not None:
+                self._preload_thread.join()
             backend = _backend(self._start.backend)
             info = backend.prepare(self._start.probes, self._board, self._start.options)
             backend.start()
-            self._beat(EngineState.READY)
-            self._say(Ready(info))
+            self._write_heartbeat(EngineState.READY)
+            self._send(Ready(info))
             self._serve(backend)
         except Unsupported as error:
             return self._fail(Refused(error.reason, error.probe), EXIT_ENGINE)
@@ -117,7 +118,7 @@ class EngineServer:
             kind = Fatal if running else Failed
             sentence = f"the engine met an error of its own: {type(error).__name__}: {error}"
             return self._fail(kind(EXIT_ENGINE, sentence), EXIT_ENGINE)
-        self._beat(EngineState.STOPPING)
+        self._write_heartbeat(EngineState.STOPPING)
         backend.stop(STOP_S)
         return 0
 
@@ -126,7 +127,7 @@ class EngineServer:
         paced = backend.virtual and self._start.options.paced
         last = time.monotonic_ns()
         while True:
-            self._tick(backend)
+            self._poll(backend)
             try:
                 message = self._inbox.get(timeout=TICK_S)
             except queue.Empty:
@@ -147,22 +148,22 @@ class EngineServer:
             step = min(left, 20 * _MS)
             backend.advance(step)
             left -= step
-            self._tick(backend)
-        self._say(Advanced(message.number))
+            self._poll(backend)
+        self._send(Advanced(message.number))
 
-    def _tick(self, backend: Backend) -> None:
-        self._beat(None)
-        for trouble in backend.poll():
-            self._say(ProbeFailed(trouble))
-            if trouble.fatal:
-                raise BackendError(EXIT_ENGINE, f"{trouble.sentence}; this error spoils the context of all probes")
+    def _poll(self, backend: Backend) -> None:
+        self._write_heartbeat(None)
+        for failure in backend.poll():
+            self._send(ProbeStopped(failure))
+            if failure.fatal:
+                raise BackendError(EXIT_ENGINE, f"{failure.sentence}; this error spoils the context of all probes")
 
-    def _beat(self, state: EngineState | None) -> None:
+    def _write_heartbeat(self, state: EngineState | None) -> None:
         if state is not None:
             self._board.header[ENGINE_STATE] = state
         self._board.header[ENGINE_HEARTBEAT_NS] = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
-    def _listen(self) -> None:
+    def _receive(self) -> None:
         try:
             while True:
                 message = self._connection.recv()
@@ -172,24 +173,24 @@ class EngineServer:
         except (EOFError, OSError):
             os._exit(EXIT_ENGINE)
 
-    def _say(self, message: FromEngine) -> None:
+    def _send(self, message: FromEngine) -> None:
         try:
             self._connection.send(message)
         except OSError:
             os._exit(EXIT_ENGINE)
 
     def _fail(self, message: FromEngine, code: int) -> int:
-        self._beat(EngineState.FAILED)
-        self._say(message)
+        self._write_heartbeat(EngineState.FAILED)
+        self._send(message)
         return code
 
 
-def _load_ahead(name: str) -> None:
+def _preload(name: str) -> None:
     """Do what takes long and is the same for all probes. What fails here fails again when it is needed, and is told."""
     with contextlib.suppress(Exception):
-        warm = getattr(importlib.import_module(BACKENDS[name]), "warm", None)
-        if warm is not None:
-            warm()
+        preload = getattr(importlib.import_module(BACKENDS[name]), "preload", None)
+        if preload is not None:
+            preload()
 
 
 def _backend(name: str) -> Backend:
@@ -199,11 +200,11 @@ def _backend(name: str) -> Backend:
         backend: Backend = importlib.import_module(BACKENDS[name]).create()
     except ModuleNotFoundError as error:
         what = f"the Python package {error.name} is missing"
-        raise BackendError(EXIT_ENGINE, f"{what}: install stallscope again (stallscope doctor)") from error
+        raise BackendError(EXIT_ENGINE, f"{what}; reinstall stallscope (see: stallscope doctor)") from error
     return backend
 
 
-def _die_with(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     """Have the kernel kill this process when the thread that spawned it ends (prctl(2), PR_SET_PDEATHSIG)."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:

@@ -73,11 +73,6 @@ def compile_program(program: Program, resolver: Resolver) -> OpTable:
     )
 
 
-def failed_op(program: Program, number: int) -> Op:
-    """The op that the board's ERROR_OP means: counted from 1 in ``ops``, from -1 down in ``setup``."""
-    return program.ops[number - 1] if number > 0 else program.setup[-number - 1]
-
-
 def _rows(ops: Sequence[Op], resolver: Resolver, channels: Mapping[Channel, int]) -> NDArray[np.int64]:
     rows = loop.empty_table(len(ops))
     for row, op in zip(rows, ops, strict=True):

@@ -21,10 +21,9 @@ from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from stallprobes.engine.block import empty_block
-from stallprobes.engine.protocol import FromEngine, Start, ToEngine
+from stallprobes.engine.protocol import FromEngine, Start, ToEngine, create_shared_memory
 
-_LAST_WORDS = 4096
+_STDERR_TAIL_BYTES = 4096
 _REAP_S = 0.4
 _FIRST_FREE_FD = 3
 
@@ -48,7 +47,7 @@ class _Spawner:
         try:
             return future.result()
         except BaseException:
-            future.add_done_callback(_close_unwanted)
+            future.add_done_callback(_close_unclaimed)
             raise
 
     def _work(self) -> None:
@@ -61,7 +60,7 @@ class _Spawner:
             del job, future
 
 
-def _close_unwanted(future: Future[EngineProcess]) -> None:
+def _close_unclaimed(future: Future[EngineProcess]) -> None:
     if future.exception() is None:
         future.result().close()
 
@@ -69,19 +68,19 @@ def _close_unwanted(future: Future[EngineProcess]) -> None:
 _spawner = _Spawner()
 
 
-def _new_spawner() -> None:
+def _reset_spawner() -> None:
     global _spawner
     _spawner = _Spawner()
 
 
 # Threads do not survive a fork, so a forked child needs a spawner of its own.
-os.register_at_fork(after_in_child=_new_spawner)
+os.register_at_fork(after_in_child=_reset_spawner)
 
 
 class EngineProcess:
     """One engine process and the socket to it. Made by ``spawn``.
 
-    ``heard`` is called from the link's own thread with every message of the engine, and with None when it has
+    ``on_message`` is called from the link's own thread with every message of the engine, and with None when it has
     closed its end, which it does by ending.
     """
 
@@ -89,10 +88,10 @@ class EngineProcess:
         self._owner = os.getpid()
         self._closing = threading.RLock()
         self._closed = False
-        self._final_words = ""
+        self._final_stderr = ""
         self._thread: threading.Thread | None = None
-        self.gone = threading.Event()
-        self._words_fd = os.memfd_create("stallscope-stderr", os.MFD_CLOEXEC)
+        self.ended = threading.Event()
+        self._stderr_fd = os.memfd_create("stallscope-stderr", os.MFD_CLOEXEC)
         ours, theirs = socket.socketpair()
         passed: list[int] = []
         try:
@@ -102,15 +101,15 @@ class EngineProcess:
             self.process = subprocess.Popen(
                 [*_command(*passed), *([backend] if backend else [])],
                 stdin=subprocess.DEVNULL,
-                stdout=self._words_fd,
-                stderr=self._words_fd,
+                stdout=self._stderr_fd,
+                stderr=self._stderr_fd,
                 pass_fds=passed,
                 start_new_session=True,
                 env=_environment(),
             )
         except BaseException:
             ours.close()
-            os.close(self._words_fd)
+            os.close(self._stderr_fd)
             raise
         finally:
             theirs.close()
@@ -126,10 +125,10 @@ class EngineProcess:
         """
         return _spawner.spawn(lambda: EngineProcess(board_fd, backend))
 
-    def begin(self, start: Start, heard: Callable[[FromEngine | None], None]) -> None:
+    def connect(self, start: Start, on_message: Callable[[FromEngine | None], None]) -> None:
         """Send ``start`` and hear the engine from now on; both in a thread, since either may wait for the engine."""
         self._thread = threading.Thread(
-            target=_converse, args=(self._connection, start, heard, self.gone), name="engine-link", daemon=True
+            target=_receive, args=(self._connection, start, on_message, self.ended), name="engine-link", daemon=True
         )
         self._thread.start()
 
@@ -141,15 +140,19 @@ class EngineProcess:
             return False
         return True
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what the engine wrote to stdout and stderr, such as a traceback; "" if nothing."""
         with self._closing:
             if self._closed:
-                return self._final_words
-            size = os.fstat(self._words_fd).st_size
-            return os.pread(self._words_fd, _LAST_WORDS, max(size - _LAST_WORDS, 0)).decode(errors="replace").strip()
+                return self._final_stderr
+            size = os.fstat(self._stderr_fd).st_size
+            return (
+                os.pread(self._stderr_fd, _STDERR_TAIL_BYTES, max(size - _STDERR_TAIL_BYTES, 0))
+                .decode(errors="replace")
+                .strip()
+            )
 
-    def ending(self) -> str:
+    def exit_description(self) -> str:
         """How the process ended, in words."""
         code = self.process.poll()
         if code is None:
@@ -164,7 +167,7 @@ class EngineProcess:
     def wait(self, seconds: float) -> bool:
         """Wait for the process to end and take it off the process table; False when it has not ended in time."""
         until = time.monotonic() + seconds
-        self.gone.wait(seconds)
+        self.ended.wait(seconds)
         try:
             self.process.wait(max(until - time.monotonic(), 0.001))
         except subprocess.TimeoutExpired:
@@ -188,23 +191,23 @@ class EngineProcess:
             # If the process cannot be killed the thread still reads, and nothing is closed under it.
             if self._thread is None or not self._thread.is_alive():
                 self._connection.close()
-            self._final_words = self.last_words()
+            self._final_stderr = self.stderr_tail()
             self._closed = True
-            os.close(self._words_fd)
+            os.close(self._stderr_fd)
 
 
-def _converse(
-    connection: Connection, start: Start, heard: Callable[[FromEngine | None], None], gone: threading.Event
+def _receive(
+    connection: Connection, start: Start, on_message: Callable[[FromEngine | None], None], ended: threading.Event
 ) -> None:
     try:
         connection.send(start)
         while True:
-            heard(connection.recv())
+            on_message(connection.recv())
     except (EOFError, OSError):
         pass
     finally:
-        gone.set()
-        heard(None)
+        ended.set()
+        on_message(None)
 
 
 class SpareEngine:
@@ -216,7 +219,7 @@ class SpareEngine:
     def __init__(self, backend: str) -> None:
         self.backend = backend
         self._lock = threading.Lock()
-        fd = empty_block()
+        fd = create_shared_memory()
         try:
             self._held: tuple[EngineProcess, int] | None = (EngineProcess.spawn(fd, backend), fd)
         except BaseException:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from stallprobes.engine.backend import EXIT_ENGINE, Options, Trouble, Unsupported
+from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.board import ENGINE_HEARTBEAT_NS, PERIOD_NS, QUIT, RUN, Board, Layout, ProbeSnapshot, Snapshot
 from stallprobes.engine.process import EngineProcess, SpareEngine
 from stallprobes.engine.protocol import (
@@ -23,37 +23,18 @@ from stallprobes.engine.protocol import (
     Failed,
     Fatal,
     FromEngine,
-    ProbeFailed,
+    ProbeStopped,
     Ready,
     Refused,
     Start,
     Stop,
 )
+from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, Unsupported
 from stallprobes.model import Probe
 
 _STOP_S = 1.0
 _START_S = 30.0
 _SILENCE_S = 30.0
-
-
-class EngineFailed(Exception):
-    """The engine could not start or could not go on: the exit code of the process and one sentence for the user."""
-
-    def __init__(self, exit_code: int, sentence: str) -> None:
-        super().__init__(exit_code, sentence)
-        self.exit_code = exit_code
-        self.sentence = sentence
-
-    def __str__(self) -> str:
-        return self.sentence
-
-
-class EngineLost(EngineFailed):
-    """The engine ended without having been told to; ``last_words`` is what it wrote last, "" if nothing."""
-
-    def __init__(self, sentence: str, last_words: str) -> None:
-        super().__init__(EXIT_ENGINE, sentence)
-        self.last_words = last_words
 
 
 class Session:
@@ -84,11 +65,11 @@ class Session:
         self._spare = spare
         self._layout = Layout.of(self.probes)
         self._owner = os.getpid()
-        self._hears = _Hears()
+        self._inbox = _Inbox()
         self._lock = threading.Lock()
         self._started = False
         self._board: Board | None = None
-        self._link: EngineProcess | None = None
+        self._process: EngineProcess | None = None
         self._last: Snapshot | None = None
         self._advances = 0
 
@@ -112,11 +93,11 @@ class Session:
         try:
             taken = None if self._spare is None else self._spare.take(self.backend)
             if taken is not None:
-                self._link, fd = taken
+                self._process, fd = taken
                 self._board = Board.create(self._layout, fd)
             else:
                 self._board = Board.create(self._layout)
-                self._link = EngineProcess.spawn(self._board.fd)
+                self._process = EngineProcess.spawn(self._board.fd)
         except OSError as error:
             self.stop()
             raise EngineFailed(EXIT_ENGINE, f"the engine's process could not be made: {error}") from error
@@ -124,10 +105,10 @@ class Session:
             self.stop()
             raise
         # Also when nobody stops it: at garbage collection and at the end of the process.
-        self._finalizer = weakref.finalize(self, _abandon, self._link, self._board)
+        self._finalizer = weakref.finalize(self, _release, self._process, self._board)
         try:
-            self._link.begin(Start(self.probes, self.backend, self.options), self._hears.hear)
-            self.info = self._await_ready(self._link, timeout)
+            self._process.connect(Start(self.probes, self.backend, self.options), self._inbox.put)
+            self.info = self._await_ready(self._process, timeout)
         except BaseException:
             self._kill()
             raise
@@ -172,7 +153,7 @@ class Session:
                 raise RuntimeError("the session was not started")
             return self._last
 
-    def look(self, names: Iterable[str], with_channels: bool = True) -> dict[str, ProbeSnapshot]:
+    def probe_snapshots(self, names: Iterable[str], with_channels: bool = True) -> dict[str, ProbeSnapshot]:
         """What the board says now of the probes ``names`` alone, which takes less time than ``snapshot``, and less
         still without their histograms.
 
@@ -181,7 +162,7 @@ class Session:
         with self._lock:
             if self._board is None:
                 raise RuntimeError("the session is stopped")
-            return {name: self._board.look(name, with_channels) for name in names}
+            return {name: self._board.probe_snapshot(name, with_channels) for name in names}
 
     def run_for(self, seconds: float) -> None:
         """Let ``seconds`` pass: on the clock of the wall or, on a simulated GPU that is not paced, in virtual time.
@@ -192,39 +173,39 @@ class Session:
         if self._virtual:
             self._advances += 1
             number = self._advances
-            if self._link is not None:
-                self._link.send(Advance(number, round(seconds * 1e9)))
-            self._await_answer(lambda: self._hears.advanced >= number)
+            if self._process is not None:
+                self._process.send(Advance(number, round(seconds * 1e9)))
+            self._await_answer(lambda: self._inbox.advanced >= number)
         else:
-            self._hears.wait(lambda: False, seconds)
+            self._inbox.wait(lambda: False, seconds)
         self._raise_if_gone()
 
     @property
     def alive(self) -> bool:
         """Whether the engine is there and has nothing fatal to report."""
-        return self._link is not None and not self._hears.gone and self._hears.fatal is None
+        return self._process is not None and not self._inbox.ended and self._inbox.fatal is None
 
     @property
     def engine_pid(self) -> int | None:
         """The engine's process id while there is one, to tell it from other users of the GPU."""
-        return None if self._link is None or self._hears.gone else self._link.process.pid
+        return None if self._process is None or self._inbox.ended else self._process.process.pid
 
-    def troubles(self) -> tuple[Trouble, ...]:
+    def probe_failures(self) -> tuple[ProbeFailure, ...]:
         """The probes that stopped by an error, in the order in which they did."""
-        return tuple(self._hears.troubles)
+        return tuple(self._inbox.probe_failures)
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what the engine wrote to stderr; "" if nothing."""
-        return "" if self._link is None else self._link.last_words()
+        return "" if self._process is None else self._process.stderr_tail()
 
     def failure(self) -> EngineFailed | None:
         """Why the engine is gone, None while it lives or when it was stopped."""
-        if self._hears.stopping:
+        if self._inbox.stopping:
             return None
-        if self._hears.fatal is not None:
-            return EngineFailed(self._hears.fatal.exit_code, self._hears.fatal.sentence)
-        if self._hears.gone and self._link is not None:
-            return _lost(self._link, "the engine ended")
+        if self._inbox.fatal is not None:
+            return EngineFailed(self._inbox.fatal.exit_code, self._inbox.fatal.sentence)
+        if self._inbox.ended and self._process is not None:
+            return _engine_lost(self._process, "the engine ended")
         return None
 
     def stop(self) -> None:
@@ -235,24 +216,24 @@ class Session:
         """
         if os.getpid() != self._owner:
             return
-        self._hears.stopping = True
-        link = self._link
-        if link is not None and not self._hears.gone and self._board is not None:
+        self._inbox.stopping = True
+        process = self._process
+        if process is not None and not self._inbox.ended and self._board is not None:
             with self._lock:
                 if self._board is not None:
                     self._board.header[QUIT] = 1
             try:
-                if link.send(Stop()):
-                    link.wait(_STOP_S)
+                if process.send(Stop()):
+                    process.wait(_STOP_S)
             finally:
                 # Also when a second Ctrl-C interrupts the wait.
                 self._kill()
         self._kill()
 
     def _kill(self) -> None:
-        self._hears.stopping = True
-        if self._link is not None:
-            self._link.close()
+        self._inbox.stopping = True
+        if self._process is not None:
+            self._process.close()
         with self._lock:
             board, self._board = self._board, None
             if board is not None:
@@ -274,18 +255,18 @@ class Session:
         if name not in self._layout.names:
             raise KeyError(name)
 
-    def _await_ready(self, link: EngineProcess, timeout: float) -> Mapping[str, object]:
-        hears = self._hears
-        hears.wait(lambda: hears.answer is not None, timeout)
-        match hears.answer:
+    def _await_ready(self, process: EngineProcess, timeout: float) -> Mapping[str, object]:
+        inbox = self._inbox
+        inbox.wait(lambda: inbox.answer is not None, timeout)
+        match inbox.answer:
             case Ready(info):
                 return info
             case Refused(reason, probe):
                 raise Unsupported(reason, probe)
             case Failed(exit_code, sentence):
                 raise EngineFailed(exit_code, sentence)
-            case _ if hears.gone:
-                raise _lost(link, "the engine ended while it started")
+            case _ if inbox.ended:
+                raise _engine_lost(process, "the engine ended while it started")
             case _:
                 raise EngineFailed(
                     EXIT_ENGINE,
@@ -298,7 +279,7 @@ class Session:
         beat, silent_s = -1, 0.0
         while not wanted() and self.alive:
             before = time.monotonic()
-            self._hears.wait(wanted, 1.0)
+            self._inbox.wait(wanted, 1.0)
             now = self._heartbeat()
             silent_s = silent_s + time.monotonic() - before if now == beat else 0.0
             beat = now
@@ -313,27 +294,27 @@ class Session:
             raise failure
 
 
-class _Hears:
+class _Inbox:
     """What the engine said so far. Written by the link's thread; it must not keep the session alive."""
 
     def __init__(self) -> None:
         self.answer: Ready | Refused | Failed | None = None
         self.fatal: Fatal | None = None
-        self.troubles: list[Trouble] = []
+        self.probe_failures: list[ProbeFailure] = []
         self.advanced = 0
-        self.gone = False
+        self.ended = False
         self.stopping = False
         self._changed = threading.Condition()
 
-    def hear(self, message: FromEngine | None) -> None:
+    def put(self, message: FromEngine | None) -> None:
         with self._changed:
             match message:
                 case None:
-                    self.gone = True
+                    self.ended = True
                 case Ready() | Refused() | Failed():
                     self.answer = message
-                case ProbeFailed(trouble):
-                    self.troubles.append(trouble)
+                case ProbeStopped(failure):
+                    self.probe_failures.append(failure)
                 case Fatal():
                     self.fatal = self.fatal or message
                 case Advanced(number):
@@ -344,22 +325,22 @@ class _Hears:
         """Wait until ``wanted()`` holds, the engine is gone or failed, or ``seconds`` are over."""
         until = time.monotonic() + seconds
         with self._changed:
-            while not wanted() and not self.gone and self.fatal is None:
+            while not wanted() and not self.ended and self.fatal is None:
                 left = until - time.monotonic()
                 if left <= 0:
                     return
                 self._changed.wait(left)
 
 
-def _lost(link: EngineProcess, what: str) -> EngineLost:
-    link.wait(0.2)
-    words = link.last_words()
-    sentence = f"{what} ({link.ending()})"
+def _engine_lost(process: EngineProcess, what: str) -> EngineLost:
+    process.wait(0.2)
+    words = process.stderr_tail()
+    sentence = f"{what} ({process.exit_description()})"
     if words:
         sentence += f"; its last words: {words.splitlines()[-1]}"
     return EngineLost(sentence, words)
 
 
-def _abandon(link: EngineProcess, board: Board) -> None:
-    link.close()
+def _release(process: EngineProcess, board: Board) -> None:
+    process.close()
     board.close()

@@ -8,11 +8,12 @@ import time
 import traceback
 from collections.abc import Callable
 
-from stallprobes.engine.backend import EXIT_ENGINE, BackendError, Trouble
+from stallprobes.engine.backend import ProbeFailure, failed_op
 from stallprobes.engine.board import ERROR_CODE, ERROR_OP, GUARD_ADDRESS, GUARD_AHEAD, PROOF, STATE, Board, ProbeState
 from stallprobes.engine.host_memory import read
-from stallprobes.engine.loop import Runner
-from stallprobes.engine.op_table import OpTable, failed_op
+from stallprobes.engine.loop import ProbeLoop
+from stallprobes.engine.op_table import OpTable
+from stallprobes.errors import EXIT_ENGINE, BackendError
 from stallprobes.model import Op, Probe, op_name
 
 Explain = Callable[[Op, int], tuple[str, bool]]
@@ -23,16 +24,16 @@ _SETTLE_STEP_S = 0.001
 
 
 class ProbeThread:
-    """Runs one probe's tables. ``before`` is called in the thread first of all, to make a context current."""
+    """Runs one probe's tables. ``init`` is called in the thread first of all, to make a context current."""
 
-    def __init__(self, probe: Probe, table: OpTable, board: Board, before: Callable[[], None] | None = None) -> None:
+    def __init__(self, probe: Probe, table: OpTable, board: Board, init: Callable[[], None] | None = None) -> None:
         self.probe = probe
         self._table = table
-        self._before = before
+        self._init = init
         self._part = board[probe.name]
         self._part.words[GUARD_ADDRESS] = table.guard_address
         self._part.words[GUARD_AHEAD] = table.guard_ahead
-        self._runner = Runner(table.ops, table.setup, table.teardown, self._part, board.header)
+        self._runner = ProbeLoop(table.ops, table.setup, table.teardown, self._part, board.header)
         self._thread = threading.Thread(target=self._run, name=probe.name, daemon=True)
         self._reported = False
         self.error: BaseException | None = None
@@ -51,7 +52,7 @@ class ProbeThread:
         if self._table.proof_address:
             self._part.words[PROOF] = read(self._table.proof_address)
 
-    def trouble(self, explain: Explain) -> Trouble | None:
+    def failure(self, explain: Explain) -> ProbeFailure | None:
         """The wrong return code that stopped the probe; told once."""
         if self._reported or self._part.words[STATE] != ProbeState.ERROR:
             return None
@@ -59,7 +60,7 @@ class ProbeThread:
         op = failed_op(self.probe.program, int(self._part.words[ERROR_OP]))
         code = int(self._part.words[ERROR_CODE])
         text, fatal = explain(op, code)
-        return Trouble(self.probe.name, op_name(op), code, text, fatal)
+        return ProbeFailure(self.probe.name, op_name(op), code, text, fatal)
 
     def join(self, seconds: float) -> bool:
         """Wait for the thread's end; False when it has not ended in time."""
@@ -72,23 +73,23 @@ class ProbeThread:
         libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
         libc.prctl(_PR_SET_NAME, self.probe.name.encode()[:15], 0, 0, 0)
         try:
-            if self._before is not None:
-                self._before()
+            if self._init is not None:
+                self._init()
             self._runner()
         except BaseException as error:
             traceback.print_exc()
             self.error = error
 
 
-class Workers:
+class ProbeThreads:
     """All probe threads of an engine."""
 
     def __init__(self) -> None:
         self._threads: list[ProbeThread] = []
 
-    def add(self, probe: Probe, table: OpTable, board: Board, before: Callable[[], None] | None = None) -> None:
+    def add(self, probe: Probe, table: OpTable, board: Board, init: Callable[[], None] | None = None) -> None:
         """One more probe; to be added before ``start``."""
-        self._threads.append(ProbeThread(probe, table, board, before))
+        self._threads.append(ProbeThread(probe, table, board, init))
 
     def start(self) -> None:
         """Start all, one setup after the other, and return when each stands parked or has failed.
@@ -101,7 +102,7 @@ class Workers:
                 time.sleep(_SETTLE_STEP_S)
         self._raise_error()
 
-    def poll(self, explain: Explain) -> list[Trouble]:
+    def poll(self, explain: Explain) -> list[ProbeFailure]:
         """Copy proofs and report new troubles; ``explain`` gives a code's text and whether it is fatal to all.
 
         Raises BackendError when a thread met an error that is not a return code.
@@ -109,8 +110,8 @@ class Workers:
         self._raise_error()
         for thread in self._threads:
             thread.copy_proof()
-        found = (thread.trouble(explain) for thread in self._threads)
-        return [trouble for trouble in found if trouble is not None]
+        found = (thread.failure(explain) for thread in self._threads)
+        return [failure for failure in found if failure is not None]
 
     def stop(self, deadline_s: float) -> bool:
         """Wait until all ended, which the board's QUIT word tells them to; False when one has not in time."""

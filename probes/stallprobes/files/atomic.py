@@ -10,16 +10,14 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from stallprobes.errors import FileNotWritten
+
 # File systems without hard links answer with one of these.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
-class NotWritten(Exception):
-    """The file could not be written and nothing has changed; the text is one sentence for the user."""
-
-
 def ready(path: Path, *, force: bool) -> None:
-    """Raise NotWritten when ``write`` would refuse ``path`` as things are: worth asking before work that takes long."""
+    """Raise FileNotWritten if ``write`` would refuse ``path`` now. To be called before work that takes long."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -28,12 +26,12 @@ def ready(path: Path, *, force: bool) -> None:
     except (OSError, ValueError) as error:
         raise _sentence(path, error) from error
     if stat.S_ISDIR(found.st_mode):
-        raise NotWritten(f"{path} is a folder: name a file in it")
+        raise FileNotWritten(f"{path} is a folder: name a file in it")
     # Replacing /dev/null, say, would break the machine.
     if not stat.S_ISREG(found.st_mode):
-        raise NotWritten(f"{path} is no ordinary file: name one, or a new one")
+        raise FileNotWritten(f"{path} is no ordinary file: name one, or a new one")
     if not force:
-        raise NotWritten(f"{path} is there already: name another file, or overwrite it with --force")
+        raise FileNotWritten(f"{path} is there already: name another file, or overwrite it with --force")
     _folder(path)
 
 
@@ -41,7 +39,7 @@ def write(path: Path, chunks: Iterable[bytes], *, force: bool, mode: int | None 
     """Write ``chunks`` one after another as the file ``path``, which other programs see whole or not at all.
 
     With ``force`` a file that is there is replaced (through a symbolic link, the file it names). The permissions are
-    ``mode``, or what the user's umask leaves. Raises NotWritten; whatever ends it early, no other file is left behind.
+    ``mode``, or what the user's umask leaves. Raises FileNotWritten. No other file is left behind, however it ends.
     """
     ready(path, force=force)
     target = Path(os.path.realpath(path)) if force else path
@@ -97,13 +95,13 @@ def _sync_folder(folder: Path) -> None:
 def _folder(path: Path) -> None:
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
-        raise NotWritten(f"{path} cannot be written: there is no folder {folder}")
+        raise FileNotWritten(f"{path} cannot be written: there is no folder {folder}")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise NotWritten(f"{path} cannot be written: no new file may be made in {folder}")
+        raise FileNotWritten(f"{path} cannot be written: no new file may be made in {folder}")
 
 
-def _sentence(path: Path, error: Exception) -> NotWritten:
+def _sentence(path: Path, error: Exception) -> FileNotWritten:
     if isinstance(error, FileExistsError):
-        return NotWritten(f"{path} is there already: name another file, or overwrite it with --force")
+        return FileNotWritten(f"{path} is there already: name another file, or overwrite it with --force")
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return NotWritten(f"{path} cannot be written: {why}")
+    return FileNotWritten(f"{path} cannot be written: {why}")

@@ -1,4 +1,4 @@
-"""JSON from anywhere, read with doubt: what comes out has the promised types, or a Malformed says what is wrong where.
+"""JSON reader with validation: a value of the expected types, or MalformedJson with the place and what is wrong there.
 
 Python's reader takes NaN, doubled keys, lone surrogates and true for 1; none of them passes here.
 """
@@ -12,30 +12,24 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from stallprobes.errors import MalformedJson, TruncatedJson
+
 DEEPEST = 32
 _ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
-class Malformed(Exception):
-    """The text is no JSON of the promised shape; the message is a clause that says where and what."""
-
-
-class CutOff(Malformed):
-    """The text ends before its JSON does."""
-
-
 def parse(text: str, made: Callable[[dict[str, Any]], Any]) -> Any:
     """The value of the JSON ``text``. ``made`` may put something else in an object's place, innermost first.
 
-    Raises Malformed for what is no JSON, NaN, infinities and doubled keys, and CutOff where only the end is missing.
+    Raises MalformedJson for invalid JSON, NaN, infinities and doubled keys, TruncatedJson if only the end is missing.
     """
 
     def built(pairs: list[tuple[str, Any]]) -> Any:
         found = dict(pairs)
         if len(found) != len(pairs):
             keys = [key for key, _ in pairs]
-            raise Malformed(
+            raise MalformedJson(
                 f"the key {_shown(next(key for key in keys if keys.count(key) > 1))} comes twice in one object"
             )
         return made(found)
@@ -44,12 +38,12 @@ def parse(text: str, made: Callable[[dict[str, Any]], Any]) -> Any:
         return json.loads(text, object_pairs_hook=built, parse_constant=_refused, parse_float=_finite)
     except json.JSONDecodeError as error:
         if text[:1] in "{[" and (error.pos >= len(text) or text[-1] not in "}]"):
-            raise CutOff("its end is missing") from error
-        raise Malformed(f"line {error.lineno} is no JSON") from error
+            raise TruncatedJson("its end is missing") from error
+        raise MalformedJson(f"line {error.lineno} is no JSON") from error
     except RecursionError:
-        raise Malformed("it is nested without end") from None
+        raise MalformedJson("it is nested without end") from None
     except ValueError:
-        raise Malformed("it has a number of thousands of digits") from None
+        raise MalformedJson("it has a number of thousands of digits") from None
 
 
 def clean(text: str) -> str:
@@ -87,9 +81,9 @@ class Node:
         self.value = value
         self.where = where
 
-    def wrong(self, what: str) -> Malformed:
+    def wrong(self, what: str) -> MalformedJson:
         """The exception that says that this is ``what``."""
-        return Malformed(f"{self.where or 'the document'} {what}")
+        return MalformedJson(f"{self.where or 'the document'} {what}")
 
     def fields(self, *keys: str) -> dict[str, Node]:
         """The members of an object that has exactly these keys."""
@@ -197,13 +191,13 @@ class Node:
 
 
 def _refused(constant: str) -> float:
-    raise Malformed(f"it has {constant} in place of a number")
+    raise MalformedJson(f"it has {constant} in place of a number")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise Malformed("it has a number that is too large")
+        raise MalformedJson("it has a number that is too large")
     return value
 
 

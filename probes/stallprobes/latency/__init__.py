@@ -1,1 +1,4 @@
-"""."""
+"""Numbers: histograms, their sparse form, windows and statistics.
+
+Imports only the model.
+"""

@@ -109,7 +109,7 @@ class Analyzer:
         """Take in the next frame. Frames of an engine that does not answer are passed over: what its calls waited for
         then was not the GPU."""
         self._held = observation.held
-        self._errors = {trouble.probe: trouble.sentence for trouble in observation.troubles}
+        self._errors = {failure.probe: failure.sentence for failure in observation.probe_failures}
         now = observation.snapshot
         if now is None or observation.engine.state != READY:
             self._recent.clear()

@@ -100,7 +100,7 @@ class _Taker:
                 engine=EngineStatus(READY),
                 snapshot=snapshot,
                 telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
-                troubles=self._session.troubles(),
+                probe_failures=self._session.probe_failures(),
             )
             self.analyzer.feed(observation)
             self._recorder.put_patiently(observation, self.analyzer.quiet)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stallprobes.engine.backend import Trouble
+from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import Snapshot
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import Probe
@@ -74,6 +74,6 @@ class Observation:
     engine: EngineStatus
     snapshot: Snapshot | None = None
     telemetry: TelemetrySnapshot | None = None
-    troubles: tuple[Trouble, ...] = ()
+    probe_failures: tuple[ProbeFailure, ...] = ()
     held: frozenset[str] = frozenset()
     others: tuple[str, ...] = field(default=())

@@ -22,13 +22,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from stallprobes.engine.backend import Trouble
+from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import EngineState, InFlight, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.errors import RecordingError
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.live.analyzer import Quiet
 from stallprobes.live.observation import EngineStatus, Observation, ProbeSet
 from stallprobes.machine.gpus import GpuProcess
-from stallprobes.machine.telemetry import Reading, TelemetrySnapshot
+from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role, Word
 
 FORMAT = "stallscope.recording"
@@ -37,10 +38,6 @@ VERSION = 1
 _OBSERVATION = b'{"f":{"w":'
 _QUEUE = 100
 _NO_RING = np.zeros((0, 3), dtype=np.int64)
-
-
-class RecordingError(Exception):
-    """The file cannot be read as a recording, or not be written; the text is one sentence for the user."""
 
 
 class Recorder:
@@ -331,8 +328,8 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
         out["held"] = sorted(observation.held)
     if observation.others:
         out["others"] = observation.others
-    if observation.troubles:
-        out["troubles"] = [[t.probe, t.op, t.code, t.text, t.fatal] for t in observation.troubles]
+    if observation.probe_failures:
+        out["troubles"] = [[t.probe, t.op, t.code, t.text, t.fatal] for t in observation.probe_failures]
     if observation.telemetry is not None:
         out["nvml"] = _telemetry_out(observation.telemetry)
     if observation.snapshot is not None:
@@ -347,7 +344,7 @@ def _observation_in(told: Mapping[str, Any], probe_set: ProbeSet, before: Snapsh
         engine=EngineStatus(*told["e"]),
         snapshot=_snapshot_in(told["s"], before) if "s" in told else None,
         telemetry=_telemetry_in(told["nvml"]) if "nvml" in told else None,
-        troubles=tuple(Trouble(*trouble) for trouble in told.get("troubles", ())),
+        probe_failures=tuple(ProbeFailure(*failure) for failure in told.get("troubles", ())),
         held=frozenset(told.get("held", ())),
         others=tuple(told.get("others", ())),
     )
@@ -376,7 +373,7 @@ def _telemetry_in(told: Mapping[str, Any]) -> TelemetrySnapshot:
             value = tuple(GpuProcess(*process) for process in value)
         elif isinstance(value, list):
             value = tuple(value)
-        readings[name] = Reading(value, at_ns, why)
+        readings[name] = TelemetryReading(value, at_ns, why)
     return TelemetrySnapshot(told["uuid"], told["at"], told["state"], told["why"], MappingProxyType(readings))
 
 

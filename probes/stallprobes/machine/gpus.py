@@ -10,18 +10,15 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stallprobes.errors import NoGpu, NvmlUnavailable
 from stallprobes.machine import libcuda_survey, nvml
 
 COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.IGNORECASE)
-
-
-class NoGpu(Exception):
-    """No usable GPU, or not the one asked for; the text is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class Survey:
     driver: libcuda_survey.DriverReport
     driver_version: str | None = None
     nvml_version: str | None = None
-    nvml_problem: nvml.NvmlUnavailable | None = None
+    nvml_problem: NvmlUnavailable | None = None
 
 
 def survey(timeout_s: float = 20.0) -> Survey:
@@ -85,18 +82,18 @@ def survey(timeout_s: float = 20.0) -> Survey:
     try:
         return answers.get(timeout=timeout_s)
     except queue.Empty:
-        silent = nvml.NvmlUnavailable(f"NVML did not answer within {timeout_s:g} s", "look at dmesg for Xid errors")
+        silent = NvmlUnavailable(f"NVML did not answer within {timeout_s:g} s", "look at dmesg for Xid errors")
         return _without_nvml(report, silent)
 
 
-def _without_nvml(report: libcuda_survey.DriverReport, problem: nvml.NvmlUnavailable) -> Survey:
+def _without_nvml(report: libcuda_survey.DriverReport, problem: NvmlUnavailable) -> Survey:
     return Survey(tuple(_by_cuda_alone(device) for device in report.devices), report, nvml_problem=problem)
 
 
 def _survey(report: libcuda_survey.DriverReport) -> Survey:
     try:
         module = nvml.load()
-    except nvml.NvmlUnavailable as problem:
+    except NvmlUnavailable as problem:
         return _without_nvml(report, problem)
     return Survey(
         tuple(_by_nvml(module, report.devices)),
@@ -127,6 +124,11 @@ def choose(spec: str | None, found: Survey, count: int = 1) -> tuple[Gpu, ...]:
     if not chosen:
         raise NoGpu("CUDA sees no GPU")
     return tuple(dict.fromkeys(chosen))
+
+
+def uuids(chosen: Iterable[Gpu]) -> str | None:
+    """UUIDs of ``chosen`` as a session takes them, separated with commas; None for no GPU."""
+    return ",".join(gpu.cuda_uuid or gpu.uuid for gpu in chosen) or None
 
 
 def others(gpu: Gpu) -> tuple[GpuProcess, ...]:

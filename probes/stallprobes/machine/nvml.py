@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
+from stallprobes.errors import NvmlUnavailable
+
 NEEDED = ("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMigMode")
 # Until this release the package "pynvml" brought a module of its own; since then it only asks for nvidia-ml-py.
 FORK_ENDS = 12
@@ -22,15 +24,6 @@ DRIVER_NOT_LOADED = 9
 GPU_IS_LOST = 15
 VERSION_MISMATCH = 18
 UNKNOWN = 999
-
-
-class NvmlUnavailable(Exception):
-    """NVML cannot be used; ``reason`` and ``remedy`` are each a sentence without a full stop."""
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.remedy = remedy
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from stallprobes.errors import NvmlUnavailable
 from stallprobes.machine import nvml
 from stallprobes.machine.gpus import GpuProcess, processes_on
 
@@ -37,7 +38,7 @@ _THROTTLE_REASONS = {
 
 
 @dataclass(frozen=True)
-class Reading:
+class TelemetryReading:
     """One value and when it was read (CLOCK_MONOTONIC, ns; 0 for never). ``value`` None is n/a, ``why`` says why."""
 
     value: Any = None
@@ -50,7 +51,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Field:
+class TelemetryField:
     """One value: its ``name`` with the unit, how often to read it, and how. ``slow`` ones have the other thread."""
 
     name: str
@@ -70,21 +71,23 @@ def _clock_reasons(module: Any, handle: Any) -> tuple[str, ...]:
 
 
 FIELDS = (
-    Field("utilisation_percent", 0.2, lambda m, h: m.nvmlDeviceGetUtilizationRates(h).gpu),
-    Field("sm_clock_mhz", 0.2, lambda m, h: m.nvmlDeviceGetClockInfo(h, m.NVML_CLOCK_SM)),
-    Field("memory_clock_mhz", 1.0, lambda m, h: m.nvmlDeviceGetClockInfo(h, m.NVML_CLOCK_MEM)),
-    Field("power_w", 0.2, lambda m, h: m.nvmlDeviceGetPowerUsage(h) / 1000),
-    Field("power_limit_w", 10.0, lambda m, h: m.nvmlDeviceGetEnforcedPowerLimit(h) / 1000),
-    Field("temperature_c", 0.5, lambda m, h: m.nvmlDeviceGetTemperature(h, m.NVML_TEMPERATURE_GPU)),
-    Field("performance_state", 0.5, lambda m, h: f"P{m.nvmlDeviceGetPerformanceState(h)}"),
-    Field("clock_reasons", 0.5, _clock_reasons),
-    Field("memory_used_bytes", 0.5, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).used)),
-    Field("memory_total_bytes", 10.0, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).total)),
-    Field("pcie_to_gpu_kb_s", 1.0, lambda m, h: m.nvmlDeviceGetPcieThroughput(h, m.NVML_PCIE_UTIL_RX_BYTES), slow=True),
-    Field(
+    TelemetryField("utilisation_percent", 0.2, lambda m, h: m.nvmlDeviceGetUtilizationRates(h).gpu),
+    TelemetryField("sm_clock_mhz", 0.2, lambda m, h: m.nvmlDeviceGetClockInfo(h, m.NVML_CLOCK_SM)),
+    TelemetryField("memory_clock_mhz", 1.0, lambda m, h: m.nvmlDeviceGetClockInfo(h, m.NVML_CLOCK_MEM)),
+    TelemetryField("power_w", 0.2, lambda m, h: m.nvmlDeviceGetPowerUsage(h) / 1000),
+    TelemetryField("power_limit_w", 10.0, lambda m, h: m.nvmlDeviceGetEnforcedPowerLimit(h) / 1000),
+    TelemetryField("temperature_c", 0.5, lambda m, h: m.nvmlDeviceGetTemperature(h, m.NVML_TEMPERATURE_GPU)),
+    TelemetryField("performance_state", 0.5, lambda m, h: f"P{m.nvmlDeviceGetPerformanceState(h)}"),
+    TelemetryField("clock_reasons", 0.5, _clock_reasons),
+    TelemetryField("memory_used_bytes", 0.5, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).used)),
+    TelemetryField("memory_total_bytes", 10.0, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).total)),
+    TelemetryField(
+        "pcie_to_gpu_kb_s", 1.0, lambda m, h: m.nvmlDeviceGetPcieThroughput(h, m.NVML_PCIE_UTIL_RX_BYTES), slow=True
+    ),
+    TelemetryField(
         "pcie_from_gpu_kb_s", 1.0, lambda m, h: m.nvmlDeviceGetPcieThroughput(h, m.NVML_PCIE_UTIL_TX_BYTES), slow=True
     ),
-    Field("processes", 2.0, processes_on, slow=True),
+    TelemetryField("processes", 2.0, processes_on, slow=True),
 )
 
 
@@ -100,9 +103,9 @@ class TelemetrySnapshot:
     at_ns: int
     state: str
     why: str | None
-    readings: Mapping[str, Reading]
+    readings: Mapping[str, TelemetryReading]
 
-    def __getitem__(self, name: str) -> Reading:
+    def __getitem__(self, name: str) -> TelemetryReading:
         return self.readings[name]
 
     @property
@@ -115,8 +118,8 @@ class TelemetrySnapshot:
 class _Reader:
     """One thread's own state. The thread writes it, ``snapshot`` reads it; every assignment is of a whole value."""
 
-    fields: tuple[Field, ...]
-    readings: dict[str, Reading] = field(default_factory=dict)
+    fields: tuple[TelemetryField, ...]
+    readings: dict[str, TelemetryReading] = field(default_factory=dict)
     state: str = "starting"
     why: str | None = None
     calling: tuple[str, int] | None = None
@@ -133,7 +136,7 @@ class Telemetry:
         uuid: str,
         *,
         load: Callable[[], Any] = nvml.load,
-        fields: tuple[Field, ...] = FIELDS,
+        fields: tuple[TelemetryField, ...] = FIELDS,
         clock: Callable[[], int] = time.monotonic_ns,
         retry_s: float = RETRY_S,
     ) -> None:
@@ -164,7 +167,7 @@ class Telemetry:
     def snapshot(self) -> TelemetrySnapshot:
         """What is known now. Never blocks."""
         now = self._clock()
-        readings = {f.name: Reading() for reader in self._readers for f in reader.fields}
+        readings = {f.name: TelemetryReading() for reader in self._readers for f in reader.fields}
         state, why = "live", None
         for reader in self._readers:
             readings.update(reader.readings.copy())
@@ -172,7 +175,7 @@ class Telemetry:
             if _RANK[of_reader] > _RANK[state]:
                 state, why = of_reader, of_why
         if state in ("lost", "unavailable"):
-            readings = {name: Reading(None, reading.at_ns, why) for name, reading in readings.items()}
+            readings = {name: TelemetryReading(None, reading.at_ns, why) for name, reading in readings.items()}
         return TelemetrySnapshot(self.uuid, now, state, why, MappingProxyType(readings))
 
     @staticmethod
@@ -188,7 +191,7 @@ class Telemetry:
                 reader.calling = ("start", self._clock())
                 module = self._load()
                 handle = module.nvmlDeviceGetHandleByUUID(self.uuid)
-            except nvml.NvmlUnavailable as problem:
+            except NvmlUnavailable as problem:
                 reader.state, reader.why = "unavailable", problem.reason
             except Exception as error:
                 lost = getattr(error, "value", None) == nvml.GPU_IS_LOST
@@ -214,13 +217,16 @@ class Telemetry:
                     if getattr(error, "value", None) == nvml.GPU_IS_LOST:
                         reader.state, reader.why = "lost", nvml.words(error)
                         return
-                    reader.readings = {**reader.readings, one.name: Reading(None, self._clock(), nvml.words(error))}
+                    reader.readings = {
+                        **reader.readings,
+                        one.name: TelemetryReading(None, self._clock(), nvml.words(error)),
+                    }
                 except Exception as error:
                     # A driver and a package of different ages can disagree about a structure: one n/a, not an end.
                     why = f"{type(error).__name__}: {error}"
-                    reader.readings = {**reader.readings, one.name: Reading(None, self._clock(), why)}
+                    reader.readings = {**reader.readings, one.name: TelemetryReading(None, self._clock(), why)}
                 else:
-                    reader.readings = {**reader.readings, one.name: Reading(value, self._clock(), None)}
+                    reader.readings = {**reader.readings, one.name: TelemetryReading(value, self._clock(), None)}
                 finally:
                     reader.calling = None
                 due[one] = self._clock() + int(one.period_s * NS)

@@ -1,1 +1,4 @@
-"""."""
+"""What ``check`` does: plan, schedule, cells, matrix, comparison and merge, with their documents.
+
+Imports verdicts, engine, patterns and below.
+"""

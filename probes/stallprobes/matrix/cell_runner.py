@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from stallprobes.catalog import Place, entries
+from stallprobes.catalog import Placement, entries
+from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import ProbeSnapshot, ProbeState
 from stallprobes.engine.session import Session
@@ -17,7 +18,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.machine import nvml
 from stallprobes.machine.telemetry import FIELDS, Telemetry
 from stallprobes.matrix.accumulator import Window, window
-from stallprobes.matrix.plan import HOST, AggressorSet, VictimProbe, contexts_of
+from stallprobes.matrix.plan import AggressorSet, VictimProbe, contexts_of
 from stallprobes.model import GREEN, Channel, Phase, Probe
 
 PACE_NS = 50_000
@@ -43,9 +44,8 @@ _STARVED_S = 0.5
 # A host control that is slower than this, and than so many times its median, had the machine taken from it.
 _SPIKE_NS = 100_000
 _SPIKE_TIMES = 10
-# They call without a pause and stall nothing, on the simulated GPU for certain, where each of their calls takes as much
-# of the real machine's time as one that matters.
-_CONTROLS, _CONTROL_PACE_NS = ("nvml-poll", "alloc-async"), 100_000
+# Controls stall no simulated victim, but each of their calls takes real time to simulate.
+_CONTROL_PERIOD_NS = 100_000
 _CALL = Channel(Phase.CALL)
 _THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"}
 _WATCH_S = 0.05
@@ -85,13 +85,13 @@ class CellRunner:
         # A green context is a part of the primary one, which is waited for.
         contexts = [context for context in contexts_of(probes) if context != replace(GREEN, device=context.device)]
         self._drains = [
-            entries()["context-sync"].probe(Place(context), name=f"drain {number}", period_ns=_DRAIN_PACE_NS)
+            entries()["context-sync"].probe(Placement(context), name=f"drain {number}", period_ns=_DRAIN_PACE_NS)
             for number, context in enumerate(contexts)
         ]
         self.session = Session([*probes, self._host, *self._drains], backend=backend, options=options)
         self._virtual = backend == "sim"
         aggressors = [probe for one in aggressor_sets for probe in one.probes]
-        self._paced = [probe.name for probe in aggressors if self._virtual and probe.entry in _CONTROLS]
+        self._paced = [probe.name for probe in aggressors if self._virtual and entries()[probe.entry].control]
         rests = (
             (_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S)
             if self._virtual
@@ -110,7 +110,7 @@ class CellRunner:
             for victim in self.victims:
                 self.session.set_period(victim.probe.name, PACE_NS)
             for name in self._paced:
-                self.session.set_period(name, _CONTROL_PACE_NS)
+                self.session.set_period(name, _CONTROL_PERIOD_NS)
             self.session.set_running([self._host.name])
             if not self._virtual:
                 self._clocks = _watching(self.session.info)
@@ -127,7 +127,7 @@ class CellRunner:
 
     def now_s(self) -> float:
         """The bench's clock: virtual time on a simulated GPU."""
-        return self.session.look([self._host.name], False)[self._host.name].at_ns / 1e9
+        return self.session.probe_snapshots([self._host.name], False)[self._host.name].at_ns / 1e9
 
     def quiet(self, victims: Sequence[VictimProbe], lengths: Lengths, dice: random.Random) -> dict[str, Window]:
         """A window of quiet for each victim, by row name."""
@@ -176,7 +176,7 @@ class CellRunner:
         if before is not None and self._stuck(before):
             self._until(lambda: self._parked(before), _PARK_AT_MOST_S)
         aggressors = [] if watch is None else watch.names
-        begin = {**self.session.look([name, host]), **self.session.look(aggressors, False)}
+        begin = {**self.session.probe_snapshots([name, host]), **self.session.probe_snapshots(aggressors, False)}
         if watch is not None:
             watch.see(begin)
         passed = 0.0
@@ -184,7 +184,7 @@ class CellRunner:
         while True:
             self._pass(step)
             passed += step
-            end = {**self.session.look([name, host]), **self.session.look(aggressors, False)}
+            end = {**self.session.probe_snapshots([name, host]), **self.session.probe_snapshots(aggressors, False)}
             part = end[name].minus(begin[name])
             limit = _STARVED_S if starve and part.iterations < _STARVED_CALLS else longest_s
             if part.iterations >= calls or passed >= limit - 1e-9:
@@ -210,13 +210,13 @@ class CellRunner:
 
     def _stuck(self, name: str) -> bool:
         """Whether it is in a call that does not end soon or, after a rest, has not heard that it is to end."""
-        part = self.session.look([name], False)[name]
+        part = self.session.probe_snapshots([name], False)[name]
         if self._virtual:
             return part.in_flight is not None and part.in_flight.age_ns > _STUCK_NS
         return part.state == ProbeState.RUNNING
 
     def _parked(self, name: str) -> bool:
-        return self.session.look([name], False)[name].state != ProbeState.RUNNING
+        return self.session.probe_snapshots([name], False)[name].state != ProbeState.RUNNING
 
     def _until(self, done: Callable[[], bool], at_most_s: float) -> None:
         """Let time pass until ``done``, looking ever more rarely."""
@@ -230,12 +230,12 @@ class CellRunner:
 
     def _await_proof(self, watch: _Watch) -> float:
         waited = 0.0
-        begin = self.session.look(watch.names, False)
+        begin = self.session.probe_snapshots(watch.names, False)
         watch.see(begin)
         while waited < _PROOF_S:
             self._pass(self._settle_s)
             waited += self._settle_s
-            now = self.session.look(watch.names, False)
+            now = self.session.probe_snapshots(watch.names, False)
             watch.see(now)
             if all(watch.moved(name) or now[name].error is not None for name in watch.names):
                 break
@@ -253,15 +253,15 @@ class CellRunner:
         """Wait until the aggressors' calls have returned and every context has nothing left to do."""
 
         def returned() -> bool:
-            now = self.session.look(names, False)
+            now = self.session.probe_snapshots(names, False)
             return all(now[name].in_flight is None and now[name].state != ProbeState.RUNNING for name in names)
 
         self._until(returned, _DRAIN_AT_MOST_S)
         drains = [probe.name for probe in self._drains]
-        before = self.session.look(drains, False)
+        before = self.session.probe_snapshots(drains, False)
 
         def drained() -> bool:
-            now = self.session.look(drains, False)
+            now = self.session.probe_snapshots(drains, False)
             return all(now[name].iterations > before[name].iterations or now[name].error is not None for name in drains)
 
         self.session.set_running(dict.fromkeys(drains, True))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
 
+from stallprobes.errors import NotComparable
 from stallprobes.latency.statistics import Usual, student, usual
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.quantile_test import CALLS, QuantileTest, far_off, quantile_tests
@@ -93,10 +94,6 @@ OUTCOME_LOOKS = {
     Outcome.SAME: Look("SAME", style="dim"),
 }
 _WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
-
-
-class Incomparable(Exception):
-    """Two checks that say nothing about each other; the text is a sentence."""
 
 
 @dataclass(frozen=True)
@@ -192,10 +189,10 @@ def _failure(cell: CellChange) -> str:
 def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
     """``new`` against ``old``, each cell that both have.
 
-    Raises Incomparable when they are of different kinds of GPU or were not measured alike, unless ``force``.
+    Raises NotComparable when they are of different kinds of GPU or were not measured alike, unless ``force``.
     """
     if not force and (problem := _incomparable(old, new)) is not None:
-        raise Incomparable(problem)
+        raise NotComparable(problem)
     measured = [
         {key for key, cell in matrix.cells.items() if cell.status is not Status.MISSING} for matrix in (old, new)
     ]

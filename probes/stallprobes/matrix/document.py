@@ -19,8 +19,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from stallprobes.errors import CheckFileError, FileNotWritten, MalformedJson, TruncatedJson
 from stallprobes.files import atomic
-from stallprobes.files.json_reader import CutOff, Malformed, Node, clean, parse, plain
+from stallprobes.files.json_reader import Node, clean, parse, plain
 from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, counted, sparse
 from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status, Times
 from stallprobes.model import Channel, Phase
@@ -44,10 +45,6 @@ _MICROSECONDS = 1e13
 _RATIO = 1e18
 
 
-class BadCheck(Exception):
-    """The file cannot be used, or not be written; the text is one sentence: what is wrong, and what to do."""
-
-
 def document(matrix: Matrix) -> dict[str, Any]:
     """``matrix`` as JSON types. What JSON or a terminal could not take (NaN, control characters) is replaced."""
     return {**_head(matrix), "cells": [_cell_out(cell) for cell in matrix.cells.values()]}
@@ -57,39 +54,41 @@ def save(matrix: Matrix, path: Path | str, force: bool = False) -> None:
     """Write ``matrix`` to ``path``: whole or not at all, over a file that is there only with ``force``.
 
     Compressed with gzip when the name ends in ``.gz``; the same matrix then gives the same bytes whenever it is saved.
-    The permissions are what the user's umask leaves. Raises BadCheck; no other file is left behind then.
+    The permissions are what the user's umask leaves. Raises CheckFileError; no other file is left behind then.
     """
     chunks = _chunks(matrix, path)
     try:
         atomic.write(Path(path), _packed(chunks) if _named_compressed(path) else chunks, force=force)
-    except atomic.NotWritten as error:
-        raise BadCheck(str(error)) from error
+    except FileNotWritten as error:
+        raise CheckFileError(str(error)) from error
 
 
 def ready(path: Path | str, force: bool = False) -> None:
-    """Raise BadCheck where ``save`` would refuse ``path`` as things are: to be asked before measuring."""
+    """Raise CheckFileError where ``save`` would refuse ``path`` as things are: to be asked before measuring."""
     try:
         atomic.ready(Path(path), force=force)
-    except atomic.NotWritten as error:
-        raise BadCheck(str(error)) from error
+    except FileNotWritten as error:
+        raise CheckFileError(str(error)) from error
 
 
 def load(path: Path | str) -> Matrix:
-    """The check saved in ``path``, compressed or not. Raises BadCheck for anything else, whatever is in it."""
+    """The check saved in ``path``, compressed or not. Raises CheckFileError for anything else, whatever is in it."""
     text = _text(path)
     try:
         told = parse(text, _made)
         _expect_check(path, told)
         return _matrix(Node(told, ""))
-    except CutOff as error:
-        raise BadCheck(f"{path} is cut off: {error}; copy it again, or save the check again") from error
-    except Malformed as error:
+    except TruncatedJson as error:
+        raise CheckFileError(f"{path} is cut off: {error}; copy it again, or save the check again") from error
+    except MalformedJson as error:
         # Text that is not even JSON is more likely to be another file than a spoiled check.
         if text.startswith("{") and f'"{CHECK_SCHEMA}"' in text[:200]:
-            raise BadCheck(f"{path} is damaged: {error}; copy it again, or save the check again") from error
-        raise BadCheck(f"{path} is no check: {error}; name a file that `stallscope check --save` wrote") from error
+            raise CheckFileError(f"{path} is damaged: {error}; copy it again, or save the check again") from error
+        raise CheckFileError(
+            f"{path} is no check: {error}; name a file that `stallscope check --save` wrote"
+        ) from error
     except MemoryError:
-        raise BadCheck(f"{path} takes more memory than there is: read it on a larger machine") from None
+        raise CheckFileError(f"{path} takes more memory than there is: read it on a larger machine") from None
 
 
 def _text(path: Path | str) -> str:
@@ -99,24 +98,24 @@ def _text(path: Path | str) -> str:
         if data.startswith(_GZIP) and len(data) <= LARGEST:
             data = _unpacked(path, data)
     except IsADirectoryError:
-        raise BadCheck(f"{path} is a folder: name a file in it") from None
+        raise CheckFileError(f"{path} is a folder: name a file in it") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise BadCheck(f"{path} cannot be read: {why}") from error
+        raise CheckFileError(f"{path} cannot be read: {why}") from error
     except MemoryError:
-        raise BadCheck(f"{path} takes more memory than there is: read it on a larger machine") from None
+        raise CheckFileError(f"{path} takes more memory than there is: read it on a larger machine") from None
     if len(data) > LARGEST:
-        raise BadCheck(f"{path} is no check: none is larger than {LARGEST >> 20} MiB; name another file")
+        raise CheckFileError(f"{path} is no check: none is larger than {LARGEST >> 20} MiB; name another file")
     if not data.strip():
-        raise BadCheck(f"{path} is empty: save the check again")
+        raise CheckFileError(f"{path} is empty: save the check again")
     if data.startswith(b'{"format": "stallscope.recording"'):
-        raise BadCheck(f"{path} is a recording, not a check: look at it with `stallscope replay`")
+        raise CheckFileError(f"{path} is a recording, not a check: look at it with `stallscope replay`")
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
-        raise BadCheck(f"{path} begins with a byte order mark: save it as plain UTF-8")
+        raise CheckFileError(f"{path} begins with a byte order mark: save it as plain UTF-8")
     try:
         return data.decode().strip()
     except UnicodeDecodeError:
-        raise BadCheck(
+        raise CheckFileError(
             f"{path} is no check: it is not UTF-8; name a file that `stallscope check --save` wrote"
         ) from None
 
@@ -127,11 +126,11 @@ def _unpacked(path: Path | str, data: bytes) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
             return file.read(LARGEST + 1)
     except EOFError:
-        raise BadCheck(
+        raise CheckFileError(
             f"{path} is cut off: it ends within its compressed data; copy it again, or save the check again"
         ) from None
     except (OSError, zlib.error):
-        raise BadCheck(
+        raise CheckFileError(
             f"{path} is damaged: what is compressed in it cannot be unpacked; copy it again, or save the check again"
         ) from None
 
@@ -156,11 +155,11 @@ def _expect_check(path: Path | str, told: object) -> None:
     kind = tool.removeprefix("stallscope.")
     newer = version.isascii() and version.isdigit() and (len(version) > 4 or int(version) > VERSION)
     if tool == "stallscope.check" and newer:
-        raise BadCheck(
+        raise CheckFileError(
             f"{path} is a check of schema version {version[:20]}, but this stallscope reads {VERSION}: upgrade it"
         )
     what = f"what `stallscope {kind} --json` writes, not a check" if tool in _OTHERS else "no check of stallscope"
-    raise BadCheck(f"{path} is {what}: name a file that `stallscope check --save` wrote")
+    raise CheckFileError(f"{path} is {what}: name a file that `stallscope check --save` wrote")
 
 
 def _chunks(matrix: Matrix, path: Path | str) -> Iterator[bytes]:
@@ -172,7 +171,7 @@ def _chunks(matrix: Matrix, path: Path | str) -> Iterator[bytes]:
         chunk = text.encode()
         size += len(chunk)
         if size > LARGEST:
-            raise BadCheck(
+            raise CheckFileError(
                 f"{path} would be larger than {LARGEST >> 20} MiB, which no reader takes: merge fewer hosts at a time, "
                 "or check fewer victims"
             )

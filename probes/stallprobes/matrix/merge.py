@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
+from stallprobes.errors import CannotMerge
 from stallprobes.latency.sparse import MOST, SparseChannels, counted
 from stallprobes.matrix import outliers
-from stallprobes.matrix.document import BadCheck
 from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status, merged
 from stallprobes.matrix.outliers import Outlier
 from stallprobes.verdicts.rules import Verdict, severity
@@ -23,10 +23,6 @@ from stallprobes.verdicts.rules import Verdict, severity
 _MEASURED = (Status.STARVED, Status.OK)
 _ORDER = (*_MEASURED, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
 _CLAUSE = re.compile(rf"({'|'.join(status for status in Status)}) on ([^:;]+)(?:: (.*))?", re.DOTALL)
-
-
-class CannotMerge(BadCheck):
-    """These checks do not belong together; the text is one sentence for the user."""
 
 
 @dataclass(frozen=True, eq=False)

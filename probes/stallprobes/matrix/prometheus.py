@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stallprobes.errors import CheckFileError, FileNotWritten
 from stallprobes.files import atomic
-from stallprobes.matrix.document import BadCheck
 from stallprobes.matrix.matrix import PHASES, Cell, Matrix, Status
 from stallprobes.model import Channel
 
@@ -43,12 +43,12 @@ def write(matrix: Matrix, path: Path | str) -> None:
     """Write the figures of ``matrix`` to ``path``, readable for everybody (0644).
 
     Unlike a saved check, a file that is there is replaced: the collector wants one file with what was measured last.
-    It is replaced at once, so that it is never read half written. Raises BadCheck.
+    It is replaced at once, so that it is never read half written. Raises CheckFileError.
     """
     try:
         atomic.write(Path(path), (text(matrix).encode(),), force=True, mode=_MODE)
-    except atomic.NotWritten as error:
-        raise BadCheck(str(error)) from error
+    except FileNotWritten as error:
+        raise CheckFileError(str(error)) from error
 
 
 def text(matrix: Matrix) -> str:

@@ -17,14 +17,15 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
 from stallprobes.catalog import entries
-from stallprobes.engine.backend import EXIT_NO_GPU, EXIT_USAGE, MS, Options, Unsupported
-from stallprobes.engine.session import EngineFailed
+from stallprobes.catalog.host import HOST
+from stallprobes.engine.backend import MS, Options
+from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, Unsupported
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.matrix import schedule
 from stallprobes.matrix.accumulator import CellAccumulator, Window, quiet_cell
 from stallprobes.matrix.cell_runner import PACE_NS, CellRunner, Stopped
 from stallprobes.matrix.matrix import QUIET, Cell, Channels, Matrix, Repeat, Status, merged
-from stallprobes.matrix.plan import HOST, AggressorSet, Plan, VictimProbe
+from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.schedule import QUICK_REPEATS, REPEATS, Block, Pace
 from stallprobes.model import Channel, Phase
 
@@ -298,12 +299,12 @@ class _Check:
 
     def _note_troubles(self, cell_runner: CellRunner, block: Block) -> None:
         """A probe that stopped by an error: its row or its column cannot be measured any more."""
-        for trouble in cell_runner.session.troubles():
+        for failure in cell_runner.session.probe_failures():
             for (row, column), accumulator in self._accumulators.items():
-                mine = accumulator.victim is not None and accumulator.victim.probe.name == trouble.probe
-                its = any(probe.name == trouble.probe for probe in accumulator.aggressor_set.probes)
+                mine = accumulator.victim is not None and accumulator.victim.probe.name == failure.probe
+                its = any(probe.name == failure.probe for probe in accumulator.aggressor_set.probes)
                 if (mine or its) and accumulator.status is None:
-                    accumulator.status, accumulator.reason = Status.INVALID, trouble.sentence
+                    accumulator.status, accumulator.reason = Status.INVALID, failure.sentence
                     del row, column
 
     def _without(self, blocks: list[Block], error: Unsupported) -> list[Block]:

@@ -11,18 +11,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stallprobes.catalog import entries
-from stallprobes.engine.backend import EXIT_NO_GPU, EXIT_USAGE, Options, Unsupported
+from stallprobes.engine.backend import Options
 from stallprobes.engine.board import ProbeSnapshot, Snapshot
-from stallprobes.engine.session import EngineFailed, Session
+from stallprobes.engine.session import Session
+from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, UnknownName, Unsupported
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine import fingerprint, gpus
 from stallprobes.model import Channel, Kind, Needs, Probe, Role, Variant, op_name
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import ALL, UnknownName, named, unknown
+from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
 from stallprobes.verdicts import rules
 from stallprobes.verdicts.rules import Seen, Verdict, judge
 
-__all__ = ["ALL", "PROBES", "ProbeResult", "Progress", "RunResult", "UnknownName", "VariantResult", "run", "selection"]
+__all__ = [
+    "ALL",
+    "PROBES",
+    "ProbeResult",
+    "RunProgress",
+    "RunResult",
+    "UnknownName",
+    "VariantResult",
+    "run",
+    "selection",
+]
 
 PROBES = "probes"
 
@@ -127,7 +138,7 @@ def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[
     for name in variants:
         there = [variant.name for _, variant in found]
         if name not in there:
-            raise UnknownName(unknown("variant", name, there))
+            raise UnknownName(unknown_name_message("variant", name, there))
     if variants:
         found = [(name, variant) for name, variant in found if variant.name in variants]
     probes = [name for name in wanted if name not in known]
@@ -139,7 +150,7 @@ def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[
 def _together(names: Iterable[str]) -> Variant:
     probes: dict[str, Probe] = {}
     for name in names:
-        probes[name] = named(name)
+        probes[name] = parse_probe(name)
     if not any(probe.role is Role.HOST for probe in probes.values()):
         probes["host"] = entries()["host"].probe()
     two = any(getattr(r, "device", 0) == 1 for probe in probes.values() for r in probe.program.resources())
@@ -294,7 +305,7 @@ def _measured(pattern: str, variant: Variant, session: Session, meter: _Meter) -
     window = _window(session, meter, meter.window_s)
     session.set_running(dict.fromkeys(aggressors, False))
     quiets = (before, _window(session, meter, meter.quiet_s / 2)) if _calmed(variant, session, meter) else (before,)
-    errors = {trouble.probe: trouble.sentence for trouble in session.troubles()}
+    errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     seen = [_seen(probe, window, quiets, errors) for probe in variant.probes]
     verdicts = judge(seen)
     reason = _invalid(variant, window, errors)

@@ -1,4 +1,7 @@
-"""The patterns: stories told with catalogue probes. A new pattern is one file here, named in ``_FILES``."""
+"""The patterns: reported stalls with their controls and remedies, made of catalogue probes; one file per report.
+
+Belongs here: patterns, and the parser of probe names. May import: ``catalog`` and what it may import.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from stallprobes.patterns import default_stream, pageable, peer, readback, secon
 
 __all__ = ["patterns"]
 
-_FILES = (secondary, peer, pageable, readback, default_stream)
+_MODULES = (secondary, peer, pageable, readback, default_stream)
 
 
 @cache
 def patterns() -> Mapping[str, Pattern]:
-    """Every pattern by its name, in the order of the reports."""
-    return MappingProxyType({file.PATTERN.name: file.PATTERN for file in _FILES})
+    """Every pattern by name, in the order of the reports."""
+    return MappingProxyType({module.PATTERN.name: module.PATTERN for module in _MODULES})

@@ -1,18 +1,37 @@
-"""Short ways to place catalogue probes in a variant."""
+"""Construction of a pattern's variants from catalogue entries."""
 
 from __future__ import annotations
 
-from stallprobes.catalog import Place, entries
-from stallprobes.model import Probe
+from collections.abc import Sequence
 
-HOST = "host"
-
-
-def probe(entry: str, place: Place | None = None, *, name: str | None = None, size: int | None = None) -> Probe:
-    """The catalogue's ``entry`` at ``place``. Raises KeyError for an unknown entry."""
-    return entries()[entry].probe(place, name=name, size=size)
+from stallprobes.catalog import Placement, entries
+from stallprobes.catalog.host import HOST
+from stallprobes.model import GREEN, Kind, Needs, Probe, Variant
 
 
-def with_control(*probes: Probe) -> tuple[Probe, ...]:
-    """``probes`` and the host control, which is always on."""
-    return (*probes, probe(HOST))
+def probe(entry: str, placement: Placement | None = None, *, name: str | None = None, size: int | None = None) -> Probe:
+    """The probe of catalogue entry ``entry`` at ``placement``. Raises KeyError for an unknown entry."""
+    return entries()[entry].probe(placement, name=name, size=size)
+
+
+def variant(
+    name: str, kind: Kind, title: str, probes: Sequence[Probe], *, expect: str, why: str = "", helps: str = ""
+) -> Variant:
+    """A variant with the host control added and its needs taken from the entries and contexts of ``probes``.
+
+    Raises ValueError when one probe needs peer access and another must not have it.
+    """
+    return Variant(name, kind, title, (*probes, probe(HOST)), expect, why, helps, _needs(probes))
+
+
+def _needs(probes: Sequence[Probe]) -> Needs:
+    each = [entries()[one.entry].needs for one in probes]
+    peer_access = {needs.peer_access for needs in each} - {None}
+    if len(peer_access) > 1:
+        raise ValueError("one probe needs peer access and another must not have it")
+    return Needs(
+        gpus=max((needs.gpus for needs in each), default=1),
+        peer_access=next(iter(peer_access), None),
+        green_contexts=any(needs.green_contexts for needs in each) or any(one.context == GREEN.name for one in probes),
+        batch_copies=any(needs.batch_copies for needs in each),
+    )

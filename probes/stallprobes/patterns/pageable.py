@@ -1,43 +1,37 @@
-"""Report 3: a pageable copy in one thread holds up launches in another."""
+"""Report 3: a pageable copy in one thread delays launches in another."""
 
 from __future__ import annotations
 
-from stallprobes.catalog import Place, on_null_stream, on_shared_stream
+from stallprobes.catalog import Placement, on_null_stream, on_shared_stream
 from stallprobes.model import Kind, Pattern, Variant
-from stallprobes.patterns._build import probe, with_control
+from stallprobes.patterns._build import probe, variant
 
-_PLACES: dict[str, tuple[Place, Place, str]] = {
-    "other-stream": (Place(), Place(), "on another non-blocking stream"),
-    "same-stream": (on_shared_stream(), on_shared_stream(), "on the same stream"),
-    "null-stream": (on_null_stream(), on_null_stream(), "both threads on the NULL stream, as PyTorch does"),
+_PLACEMENTS: dict[str, tuple[Placement, Placement, str]] = {
+    "other-stream": (Placement(), Placement(), "launches on another non-blocking stream"),
+    "same-stream": (on_shared_stream(), on_shared_stream(), "launches on the same stream"),
+    "null-stream": (on_null_stream(), on_null_stream(), "both threads on the NULL stream, as in PyTorch"),
 }
 _COPIES = {
     "pinned": ("d2h-pinned-large", "copies into pinned memory"),
-    "warm": ("d2h-pageable-warm", "copies into a pageable buffer used before"),
-    "fresh": ("d2h-pageable-fresh", "copies into pageable memory just mapped"),
+    "warm": ("d2h-pageable-warm", "copies into a reused pageable buffer"),
+    "fresh": ("d2h-pageable-fresh", "copies into newly mapped pageable memory"),
 }
-_PINNED = "The copy engine writes pinned memory by itself: the call only queues the copy and holds no lock meanwhile."
-_WHY = (
-    "A pageable copy is staged: the driver copies through its own pinned buffer on the calling thread and holds the "
-    "stream's lock, and now and then the context's, until all bytes are there. A launch that needs the lock waits, and "
-    "since locks are handed over without fairness, a thread that copies without a pause can keep it for good."
-)
 
 
 def _expect(copy: str, stream: str) -> str:
     match copy, stream:
         case "pinned", "other-stream":
-            return "The launches stay as they were."
+            return "The launches stay at their baseline."
         case "pinned", _:
-            return "The launch calls stay quick; the kernels wait in the stream behind the copies, as they must."
+            return "The launch calls stay fast. The kernels wait in the stream behind the copies, which is its order."
         case "warm", "other-stream":
-            return "The launches take a few times as long, microseconds still: another stream is little disturbed."
+            return "The launches take a few times as long, but still microseconds."
         case "fresh", "other-stream":
-            return "The launches are little disturbed."
+            return "The launches change little."
         case "warm", _:
-            return "The launching thread starves: its calls hardly return at all."
+            return "The launching thread starves: almost none of its calls return."
         case _:
-            return "Launch calls take as long as a whole copy, over 100 ms."
+            return "A launch call takes as long as a whole copy: over 100 ms at p99."
 
 
 def _kind(copy: str, stream: str) -> Kind:
@@ -47,28 +41,32 @@ def _kind(copy: str, stream: str) -> Kind:
 
 
 def _variant(copy: str, stream: str) -> Variant:
-    entry, words = _COPIES[copy]
-    victim_place, copy_place, where = _PLACES[stream]
+    entry, copies = _COPIES[copy]
+    victim, aggressor, streams = _PLACEMENTS[stream]
     remedy = copy == "pinned"
-    return Variant(
+    return variant(
         f"{copy}-{stream}",
         _kind(copy, stream),
-        f"{words}; launches {where}" if stream != "null-stream" else f"{words}; {where}",
-        with_control(probe("launch", victim_place), probe(entry, copy_place)),
+        f"{copies}; {streams}",
+        (probe("launch", victim), probe(entry, aggressor)),
         expect=_expect(copy, stream),
-        why=_PINNED if remedy else _WHY,
-        helps="This is the remedy: pinned memory." if remedy else "Pinned memory, and a stream for each thread.",
+        why="The copy engine writes pinned memory directly: the call only queues the copy and then holds no lock."
+        if remedy
+        else "",
+        helps="This is the remedy: pinned memory." if remedy else "",
     )
 
 
 PATTERN = Pattern(
     name="pageable-d2h-vs-launch",
-    title="A pageable copy in one thread holds up launches in another",
-    see="One thread copies 256 MiB to the host again and again, another launches a tiny kernel. With pageable memory "
-    "and a common stream the launch call itself blocks, for a whole copy or for good; with pinned memory it does not.",
-    why=_WHY,
-    helps="Pinned memory for the copies; a non-blocking stream for each thread in place of the default stream.",
+    title="A pageable copy in one thread delays launches in another",
+    see="One thread copies 256 MiB to the host in a loop, another launches a small kernel. With pageable memory and "
+    "one stream for both, the launch call blocks for a whole copy, or starves. With pinned memory it does not block.",
+    why="The driver stages a pageable copy through its own pinned buffer on the calling thread. It holds the stream's "
+    "lock, and at times the context's, until the copy is complete. A launch that needs the lock waits. The lock is not "
+    "fair, so a thread that copies without a pause can keep other threads out.",
+    helps="Use pinned memory for the copies, and a non-blocking stream for each thread instead of the default stream.",
     reported="A PyTorch user with two threads, one copying a 256 MB tensor to new CPU memory, one computing on 1024 "
-    "elements: in Nsight Systems the second sits in cudaLaunchKernel while the first copies.",
-    variants=tuple(_variant(copy, stream) for copy in _COPIES for stream in _PLACES),
+    "elements: in Nsight Systems the second thread is in cudaLaunchKernel while the first one copies.",
+    variants=tuple(_variant(copy, stream) for copy in _COPIES for stream in _PLACEMENTS),
 )

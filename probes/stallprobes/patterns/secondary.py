@@ -2,104 +2,97 @@
 
 from __future__ import annotations
 
-from stallprobes.catalog import Place
-from stallprobes.model import GREEN, MIB, PRIMARY, SECONDARY, THIRD, Context, Kind, Needs, Pattern, Probe, Variant
-from stallprobes.patterns._build import probe, with_control
-
-_SLICE = (
-    "The GPU's graphics engine, which runs kernels and also device-to-device copies, serves one context at a time. "
-    "While another context keeps it busy, a newcomer waits until that context's time-slice is over: 2048 µs by "
-    "default, and a little for the switch."
-)
+from stallprobes.catalog import Placement
+from stallprobes.model import GREEN, MIB, PRIMARY, SECONDARY, THIRD, Context, Kind, Pattern, Probe
+from stallprobes.patterns._build import probe, variant
 
 
 def _d2d(context: Context) -> Probe:
-    return probe("d2d", Place(context))
+    return probe("d2d", Placement(context))
 
 
 def _spin(context: Context) -> Probe:
-    return probe("spin", Place(context), name=f"spin-{context.name}")
+    return probe("spin", Placement(context), name=f"spin-{context.name}")
 
 
 PATTERN = Pattern(
     name="secondary-context-d2d",
     title="A D2D copy in a second context starts milliseconds late",
     see="A 1 MiB copy that takes 6 µs alone takes about 2 ms while a kernel runs in another context of the same "
-    "process. Its API call returns quickly; the time passes before the GPU starts it.",
-    why=_SLICE,
-    helps="Copy in the context whose kernels run, or let a copy engine move the data (pinned D2H, then H2D): neither "
-    "waits for the slice. A green context shares the primary's slice. Stream priority and PREFER_OVERLAP do not help.",
-    reported="A user with a Tesla V100-PCIE-32GB, driver 580.159.03, CUDA 12.6, who saw it in Nsight Systems: 1.5 µs "
-    "from the API's return to the GPU's start in the primary context, 2.26 ms in a secondary one.",
+    "process. Its API call returns quickly; the delay is between that return and the start on the GPU.",
+    why="The GPU's graphics engine runs kernels and device-to-device copies, for one context at a time. While another "
+    "context keeps it busy, new work waits until that context's time-slice ends: 2048 µs by default, plus the context "
+    "switch.",
+    helps="Copy in the context whose kernels run, or move the data with a copy engine (pinned D2H, then H2D): neither "
+    "waits for the time-slice. A green context shares the primary context's time-slice. Stream priority and "
+    "PREFER_OVERLAP_WITH_COMPUTE do not help.",
+    reported="A user with a Tesla V100-PCIE-32GB, driver 580.159.03, CUDA 12.6. In Nsight Systems the copy started "
+    "1.5 µs after the API call returned in the primary context, and 2.26 ms after it in a secondary one.",
     variants=(
-        Variant(
+        variant(
             "secondary-alone",
             Kind.CONTROL,
             "copy in the secondary context, nothing else runs",
-            with_control(_d2d(SECONDARY)),
-            expect="The copy is as quick as in the primary context.",
-            why="A second context costs a copy nothing as long as no other context keeps the GPU busy.",
+            (_d2d(SECONDARY),),
+            expect="The copy is as fast as in the primary context.",
+            why="A second context does not delay a copy while no other context keeps the GPU busy.",
         ),
-        Variant(
+        variant(
             "kernel-same-context",
             Kind.REMEDY,
             "kernel and copy both in the primary context",
-            with_control(_d2d(PRIMARY), _spin(PRIMARY)),
-            expect="The copy stays as quick as without the kernel.",
+            (_d2d(PRIMARY), _spin(PRIMARY)),
+            expect="The copy is as fast as without the kernel.",
             why="Work of one context shares its time-slice: the copy runs on the SMs that the kernel leaves free.",
             helps="This is the remedy: one context for kernels and copies.",
         ),
-        Variant(
+        variant(
             "kernel-other-context",
             Kind.STALL,
             "kernel in the primary context, copy in the secondary",
-            with_control(_d2d(SECONDARY), _spin(PRIMARY)),
-            expect="Each copy waits for a time-slice to end: about 2 ms, where alone it takes microseconds.",
-            why=_SLICE,
-            helps="Copy in the primary context, or through a copy engine.",
+            (_d2d(SECONDARY), _spin(PRIMARY)),
+            expect="Each copy waits for a time-slice to end: about 2 ms, compared with microseconds alone.",
         ),
-        Variant(
+        variant(
             "third-context",
             Kind.STALL,
             "kernels in two contexts, copy in a third",
-            with_control(_d2d(THIRD), _spin(PRIMARY), _spin(SECONDARY)),
+            (_d2d(THIRD), _spin(PRIMARY), _spin(SECONDARY)),
             expect="Each copy waits for two time-slices to end, about 4 ms.",
-            why="The wait is one time-slice for each other context that is busy.",
-            helps="Fewer contexts that compute at the same time.",
+            why="The wait is one time-slice for each other busy context.",
+            helps="Let fewer contexts compute at the same time.",
         ),
-        Variant(
+        variant(
             "copy-engine",
             Kind.REMEDY,
             "kernel in the primary context, pinned copies in the secondary",
-            with_control(
-                probe("d2h-pinned", Place(SECONDARY), size=1 * MIB),
-                probe("h2d-pinned", Place(SECONDARY), size=1 * MIB),
-                probe("d2d-by-host", Place(SECONDARY)),
+            (
+                probe("d2h-pinned", Placement(SECONDARY), size=1 * MIB),
+                probe("h2d-pinned", Placement(SECONDARY), size=1 * MIB),
+                probe("d2d-by-host", Placement(SECONDARY)),
                 _spin(PRIMARY),
             ),
-            expect="Pinned D2H and H2D are not delayed, nor is the D2D move made of the two.",
-            why="Pinned transfers are done by copy engines, which do not wait for the graphics engine's time-slice.",
-            helps="This is the remedy where the second context must stay: move data by way of pinned memory.",
+            expect="Pinned D2H and H2D are not delayed, nor is the D2D move made of both.",
+            why="Copy engines make pinned transfers, and do not wait for the graphics engine's time-slice.",
+            helps="This is the remedy if the second context must stay: move data through pinned memory.",
         ),
-        Variant(
+        variant(
             "prefer-overlap",
             Kind.STALL,
             "as the stall, but a batch copy with PREFER_OVERLAP_WITH_COMPUTE",
-            with_control(probe("d2d-batch", Place(SECONDARY)), _spin(PRIMARY)),
-            expect="The copy waits just as long: on an H200 the flag changed nothing.",
-            why="The flag lets the driver pick another way to copy; where it keeps to a kernel, the slice still rules.",
-            helps="Copy in the primary context, or through a copy engine.",
-            needs=Needs(batch_copies=True),
+            (probe("d2d-batch", Placement(SECONDARY)), _spin(PRIMARY)),
+            expect="The copy waits as long: on an H200 the flag changed nothing.",
+            why="The flag lets the driver choose another way to copy. If it still uses a kernel, the time-slice "
+            "applies.",
         ),
-        Variant(
+        variant(
             "green-context",
             Kind.REMEDY,
             "kernel in the primary context, copy in a green context",
-            with_control(_d2d(GREEN), _spin(PRIMARY)),
-            expect="The copy is not delayed, as long as the kernel leaves SMs free.",
-            why="A green context is a share of the primary context's SMs and lives in the same time-slice.",
-            helps="A green context in place of a secondary one.",
-            needs=Needs(green_contexts=True),
+            (_d2d(GREEN), _spin(PRIMARY)),
+            expect="The copy is not delayed as long as the kernel leaves SMs free.",
+            why="A green context has a share of the primary context's SMs and runs in the same time-slice.",
+            helps="Use a green context instead of a secondary one.",
         ),
     ),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stallprobes.catalog import beside, cause
+from stallprobes.catalog import cause, time_slice_cause
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import MS, Channel, Phase, Probe, Role
 from stallprobes.units import duration, times
@@ -337,7 +337,7 @@ def _because(one: Seen, scene: Scene) -> tuple[str, str]:
         known = cause(one.probe, aggressor.probe)
         if known is not None:
             return known.why, known.helps
-    known = beside(one.probe, [other.probe for other in scene.victims]) if scene.aggressors else None
+    known = time_slice_cause(one.probe, [other.probe for other in scene.victims]) if scene.aggressors else None
     if known is not None:
         return known.why, known.helps
     if scene.aggressors:

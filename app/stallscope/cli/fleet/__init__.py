@@ -1,6 +1,6 @@
-"""The command ``fleet``: ready files that run the check on many machines and merge what they found.
+"""The command ``fleet``: job files that run the check on many machines and merge the results.
 
-They lie beside this module as they are printed. stallscope itself starts nothing on other machines.
+The files are printed as they are in this folder. stallscope itself starts nothing on other machines.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from stallscope.cli.stdout import Output
 FILES = {"slurm": "slurm.sh", "kubernetes": "kubernetes.yaml", "ansible": "ansible.yml"}
 
 
-@click.command(short_help="Ready files for Slurm, Kubernetes and Ansible.")
+@click.command("fleet")
 @click.argument("kind", type=click.Choice(tuple(FILES)))
-def fleet(kind: str) -> None:
-    """Print a ready file that runs the check on many machines and merges what they found; it begins with how to use it.
+def command(kind: str) -> None:
+    """Print a job file that runs the check on many machines and merges the results. Its first lines explain its use.
 
     \b
-    stallscope fleet slurm > stallscope.sbatch
-    stallscope fleet kubernetes > stallscope.yaml
-    stallscope fleet ansible > stallscope.yml
+    Examples:
+      stallscope fleet slurm > stallscope.sbatch
+      stallscope fleet kubernetes > stallscope.yaml
+      stallscope fleet ansible > stallscope.yml
     """
     out = Output()
     for line in text(kind).splitlines():
@@ -31,5 +32,5 @@ def fleet(kind: str) -> None:
 
 
 def text(kind: str) -> str:
-    """The file for ``kind``, one of FILES. Raises KeyError for any other."""
+    """Text of the file for ``kind``, a key of FILES. Raises KeyError for another one."""
     return Path(__file__).with_name(FILES[kind]).read_text(encoding="utf-8")

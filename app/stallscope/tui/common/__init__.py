@@ -1,1 +1,4 @@
-"""."""
+"""What every screen uses: the base screen, dialogs, help, key bar, and drawing of lines.
+
+Imports no screen.
+"""

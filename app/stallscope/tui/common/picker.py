@@ -78,6 +78,7 @@ def _words(first: str, second: str) -> Text:
     if first == "probe":
         entry = entries()[second.partition("@")[0]]
         section(text, entry.title, entry.what)
+        section(text, "Note", entry.note)
         for cause in entry.causes:
             section(text, "What it does to others", f"{cause.why} What helps: {cause.helps}")
         section(text, "Source", entry.source)
@@ -87,7 +88,7 @@ def _words(first: str, second: str) -> Text:
     text.append(f"{pattern.title}\n\n", "bold")
     section(text, f"{variant.name} ({_KINDS[variant.kind]})", variant.title)
     section(text, "Watch for", variant.expect)
-    section(text, "Why", variant.why)
+    section(text, "Why", variant.why or pattern.why)
     section(text, "What helps", variant.helps or pattern.helps)
     section(text, "Where it was reported", pattern.reported)
     text.append("enter puts it on: quiet first, then what disturbs goes on by itself.", "italic")

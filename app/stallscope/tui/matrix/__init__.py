@@ -1,1 +1,1 @@
-"""."""
+"""The matrix screen: a check run, opened, saved and compared, with its view model and widgets."""

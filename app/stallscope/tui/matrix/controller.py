@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stallprobes.engine.backend import Unsupported
-from stallprobes.engine.session import EngineFailed
+from stallprobes.errors import EngineFailed, Unsupported
 from stallprobes.live.observation import SIM
 from stallprobes.matrix.matrix import Cell, Matrix, Status
 from stallscope.tui.matrix.services import MatrixServices, Refusal

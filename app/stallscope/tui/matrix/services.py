@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stallprobes.errors import CheckFileError, NotComparable
 from stallprobes.matrix.matrix import Matrix
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class MatrixServices:
 
         try:
             return check_document.load(path)
-        except check_document.BadCheck as error:
+        except CheckFileError as error:
             raise Refusal(str(error)) from error
 
     def save(self, matrix: Matrix, path: Path, force: bool) -> None:
@@ -74,7 +75,7 @@ class MatrixServices:
 
         try:
             check_document.save(matrix, path, force=force)
-        except (check_document.BadCheck, FileExistsError) as error:
+        except (CheckFileError, FileExistsError) as error:
             raise Refusal(str(error)) from error
 
     def compare(self, old: Matrix, new: Matrix, force: bool) -> Comparison:
@@ -83,5 +84,5 @@ class MatrixServices:
 
         try:
             return compare.compare(old, new, force=force)
-        except compare.Incomparable as error:
+        except NotComparable as error:
             raise Refusal(str(error), "" if force else "compare them all the same") from error

@@ -6,7 +6,7 @@ import math
 
 from stallprobes.live.observation import LOST, READY, REFUSED, SILENT, SIM, STARTING, Observation
 from stallprobes.live.view_model import MonitorView
-from stallprobes.machine.telemetry import UTILISATION_WINDOW_S, Reading, TelemetrySnapshot
+from stallprobes.machine.telemetry import UTILISATION_WINDOW_S, TelemetryReading, TelemetrySnapshot
 from stallscope.tui.common.lines import BLOCKS, Drawn, Line, cut, fit, length
 
 SMALLEST = (60, 18)
@@ -152,7 +152,7 @@ def _memory(telemetry: TelemetrySnapshot, now: int) -> Line:
     return line
 
 
-def _clocks(reading: Reading) -> Line:
+def _clocks(reading: TelemetryReading) -> Line:
     if reading.value is None:
         return [("clocks n/a", "dim")]
     held = [reason for reason in reading.value if reason not in _CALM]

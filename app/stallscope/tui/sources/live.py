@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from stallprobes.engine.backend import EXIT_NO_GPU, EXIT_USAGE, Options, Unsupported
+from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
-from stallprobes.engine.session import EngineFailed, Session
+from stallprobes.engine.session import Session
+from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoGpu, Unsupported
 from stallprobes.live.observation import (
     CUDA,
     LOST,
@@ -128,7 +129,7 @@ class Live:
             engine=EngineStatus(state, age, sentence),
             snapshot=snapshot,
             telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
-            troubles=() if session is None else session.troubles(),
+            probe_failures=() if session is None else session.probe_failures(),
             held=self._held,
             others=self._others(session),
         )
@@ -252,7 +253,7 @@ class Live:
         self._survey = self._ask()
         try:
             self._chosen = gpus.choose(gpu, self._survey, probe_sets.gpus_needed(base))
-        except gpus.NoGpu as error:
+        except NoGpu as error:
             if gpu is not None:
                 self.fatal = (EXIT_NO_GPU, str(error))
                 return
@@ -279,7 +280,7 @@ class Live:
             needed = probe_sets.gpus_needed(probe_set)
             try:
                 self._chosen = gpus.choose(",".join(one.uuid for one in self._chosen) or None, self._survey, needed)
-            except gpus.NoGpu as error:
+            except NoGpu as error:
                 self._say(REFUSED, str(error))
                 return
             first, *others = self._chosen[:needed]

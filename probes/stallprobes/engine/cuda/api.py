@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stallprobes.engine.backend import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupported
+from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupported
 
 CUDA_12_0 = 12_000
 CUDA_12_8 = 12_080
@@ -19,7 +19,7 @@ _VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxC
 
 OUT_OF_MEMORY = 2
 # Codes after which the context answers every call with the same error (CUDA driver API, CUresult).
-SPOILING = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
+STICKY_ERRORS = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 
 
 class CudaError(Exception):
@@ -105,7 +105,7 @@ class Api:
         return ": ".join(plain)
 
 
-def refusal(error: CudaError, what: str) -> Unsupported | BackendError:
+def setup_error(error: CudaError, what: str) -> Unsupported | BackendError:
     """What a failed set-up call means for the user: out of memory is a limit of this machine, the rest a failure."""
     if error.code == OUT_OF_MEMORY:
         return Unsupported(f"too little GPU memory for {what}")

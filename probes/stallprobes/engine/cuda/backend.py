@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stallprobes.engine.backend import (
-    EXIT_ENGINE,
-    BackendError,
-    Options,
-    Trouble,
-    Unsupported,
-    on_behalf_of,
-    real_time_only,
-)
+from stallprobes.engine.backend import Options, ProbeFailure, on_behalf_of, real_time_only
 from stallprobes.engine.board import Board
-from stallprobes.engine.cuda.api import SPOILING, Api, CudaError
+from stallprobes.engine.cuda.api import STICKY_ERRORS, Api, CudaError
 from stallprobes.engine.cuda.devices import Contexts, choose, peer_access_problem
-from stallprobes.engine.cuda.resolver import CudaResolver, Shared
+from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
 from stallprobes.engine.host import error_text
 from stallprobes.engine.op_table import compile_program
-from stallprobes.engine.workers import Workers
+from stallprobes.engine.workers import ProbeThreads
+from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import Context, Op, Probe
 
 
@@ -29,7 +22,7 @@ class CudaBackend:
     virtual = False
 
     def __init__(self) -> None:
-        self._workers = Workers()
+        self._workers = ProbeThreads()
         self._resolvers: list[CudaResolver] = []
         self._api: Api | None = None
 
@@ -49,7 +42,7 @@ class CudaBackend:
         """Start the threads; on return they are parked or failed."""
         self._workers.start()
 
-    def poll(self) -> list[Trouble]:
+    def poll(self) -> list[ProbeFailure]:
         """Proofs to the board; the probes that stopped since the last call."""
         return self._workers.poll(self._explain)
 
@@ -65,7 +58,7 @@ class CudaBackend:
 
     def _prepare(self, api: Api, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         contexts = Contexts(api, choose(api, options.gpu))
-        shared = Shared(api, contexts, options)
+        shared = SessionResources(api, contexts, options)
         for probe in probes:
             with on_behalf_of(probe):
                 self._check_peers(api, contexts, probe)
@@ -102,10 +95,10 @@ class CudaBackend:
     def _explain(self, op: Op, code: int) -> tuple[str, bool]:
         if ":" in op.fn or self._api is None:
             return error_text(op, code), False
-        return self._api.text(code), code in SPOILING
+        return self._api.text(code), code in STICKY_ERRORS
 
 
-def warm() -> None:
+def preload() -> None:
     """Load libcuda and initialise it, which makes nothing on any GPU. Raises BackendError without a GPU."""
     Api()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from stallprobes.engine.backend import Unsupported
+from stallprobes.errors import Unsupported
 
 _LIBRARY = "libnvidia-ml.so.1"
 

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine import native
-from stallprobes.engine.backend import Options, Unsupported
-from stallprobes.engine.cuda.api import Api, CudaError, refusal
+from stallprobes.engine.backend import Options
+from stallprobes.engine.cuda.api import Api, CudaError, setup_error
 from stallprobes.engine.cuda.devices import Contexts
 from stallprobes.engine.cuda.nvml_calls import NvmlCalls
 from stallprobes.engine.host import HostResolver
 from stallprobes.engine.host_memory import CACHE_LINE, HostMemory
+from stallprobes.errors import Unsupported
 from stallprobes.model import (
     Arg,
     Buffer,
@@ -51,7 +52,7 @@ def ptx() -> bytes:
     return files("stallprobes.engine.cuda").joinpath("kernels.ptx").read_bytes() + b"\0"
 
 
-class Shared:
+class SessionResources:
     """What all probes of a session have in common: contexts, modules, shared streams and buffers, mapped words."""
 
     def __init__(self, api: Api, contexts: Contexts, options: Options) -> None:
@@ -76,7 +77,7 @@ class Shared:
                 self._modules[kernel.context] = self.api.call("cuModuleLoadData", self._image)
             function = self.api.call("cuModuleGetFunction", self._modules[kernel.context], kernel.name.encode())
             self._functions[kernel] = function
-            self._launch_once(kernel, int(function))
+            self._warm_up(kernel, int(function))
         return int(self._functions[kernel])
 
     def mapped_word(self) -> int:
@@ -93,8 +94,8 @@ class Shared:
         """The address of the PTX image."""
         return int(np.frombuffer(self._image, dtype=np.uint8).ctypes.data)
 
-    def _launch_once(self, kernel: Kernel, function: int) -> None:
-        call = native_call(self.api.address("cuLaunchKernel"))
+    def _warm_up(self, kernel: Kernel, function: int) -> None:
+        call = c_function(self.api.address("cuLaunchKernel"))
         params = 0 if kernel.name != "spin" else kernel_params(self, 0, 0)
         status = call(function, 1, 1, 1, 1, 1, 1, 0, 0, params, 0)
         if status != 0:
@@ -102,7 +103,7 @@ class Shared:
         self.api.call("cuCtxSynchronize")
 
 
-def native_call(address: int) -> Any:
+def c_function(address: int) -> Any:
     """The function at ``address`` as ctypes calls it, with integers in and a status out."""
 
     def call(*args: int) -> int:
@@ -112,7 +113,7 @@ def native_call(address: int) -> Any:
     return call
 
 
-def kernel_params(shared: Shared, cycles: int, started: int) -> int:
+def kernel_params(shared: SessionResources, cycles: int, started: int) -> int:
     """The address of a ``void *[2]`` that points at the spin kernel's two parameters."""
     values: NDArray[np.uint64] = np.array([cycles, started], dtype=np.uint64)
     pointers: NDArray[np.uint64] = np.array([values.ctypes.data, values.ctypes.data + 8], dtype=np.uint64)
@@ -123,7 +124,7 @@ def kernel_params(shared: Shared, cycles: int, started: int) -> int:
 class CudaResolver:
     """What one probe's names stand for. Shared names are looked up in ``shared``."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SessionResources) -> None:
         self._shared = shared
         self._api = shared.api
         self.memory = HostMemory(shared.memory)
@@ -142,7 +143,7 @@ class CudaResolver:
         """The address of ``word``; a mapped one lies in pinned memory."""
         if not word.mapped:
             return self._host.word(word)
-        known = self._home(word.shared)
+        known = self._handles_for(word.shared)
         if word not in known:
             known[word] = self._shared.mapped_word()
         return known[word]
@@ -172,7 +173,7 @@ class CudaResolver:
                 self._shared.contexts.handle(resource.context)
                 return 0
             case Buffer() | Stream() | Event() | Graph() | CopyAttributes():
-                known = self._home(getattr(resource, "shared", False))
+                known = self._handles_for(getattr(resource, "shared", False))
                 if resource not in known:
                     known[resource] = self._make(resource)
                 return known[resource]
@@ -184,12 +185,12 @@ class CudaResolver:
         match op.fn, op.args:
             case "cuLaunchKernel", (target, int(blocks), int(threads), Stream() as stream, KernelArgs() as args):
                 params = self._params(args, stream.context)
-                grid = blocks or self._filling(stream.context, threads)
+                grid = blocks or self._full_grid_blocks(stream.context, threads)
                 return (target, grid, 1, 1, threads, 1, 1, 0, stream, params, 0)
             case "cuLaunchHostFunc", (Stream() as stream, HostFunction(name) as function):
                 return (stream, native.address(name), self.value(function))
             case "cuMemcpyBatchAsync", (Buffer() as to, Buffer() as source, int(size), CopyAttributes() as how, stream):
-                cells = self._cells(self.value(to), self.value(source), size, 0, 0)
+                cells = self._int_array(self.value(to), self.value(source), size, 0, 0)
                 to_, source_, size_, index_, failed_ = (cells + 8 * number for number in range(5))
                 return (to_, source_, size_, 1, self.value(how), index_, 1, failed_, stream)
             case _:
@@ -199,7 +200,7 @@ class CudaResolver:
         """Let everyone through who waits at one of this probe's gates."""
         self.memory.open_gates()
 
-    def _home(self, shared: bool) -> dict[Resource, int]:
+    def _handles_for(self, shared: bool) -> dict[Resource, int]:
         return self._shared.handles if shared else self._own
 
     def _params(self, args: KernelArgs, context: Context) -> int:
@@ -209,11 +210,11 @@ class CudaResolver:
         cycles = args.duration_ns * gpu.clock_khz // 1_000_000
         return kernel_params(self._shared, cycles, 0 if args.started is None else self.word(args.started))
 
-    def _filling(self, context: Context, threads: int) -> int:
+    def _full_grid_blocks(self, context: Context, threads: int) -> int:
         gpu = self._shared.contexts.device(context.device)
         return gpu.sms * (gpu.threads_per_sm // threads)
 
-    def _cells(self, *values: int) -> int:
+    def _int_array(self, *values: int) -> int:
         cells: NDArray[np.uint64] = np.array(values, dtype=np.uint64)
         self._shared.keep.append(cells)
         return int(cells.ctypes.data)
@@ -228,15 +229,15 @@ class CudaResolver:
                     return self._buffer(resource)
                 case Stream(kind=kind):
                     flags = _STREAM_NON_BLOCKING if kind is StreamKind.NON_BLOCKING else 0
-                    return self._kept(self._api.call("cuStreamCreate", flags))
+                    return self._keep(self._api.call("cuStreamCreate", flags))
                 case Event(timing=timing):
-                    return self._kept(self._api.call("cuEventCreate", 0 if timing else _EVENT_DISABLE_TIMING))
+                    return self._keep(self._api.call("cuEventCreate", 0 if timing else _EVENT_DISABLE_TIMING))
                 case Graph():
                     return self._graph(resource)
         except CudaError as error:
-            raise refusal(error, f"{type(resource).__name__.lower()} {resource.name}") from error
+            raise setup_error(error, f"{type(resource).__name__.lower()} {resource.name}") from error
 
-    def _kept(self, handle: Any) -> int:
+    def _keep(self, handle: Any) -> int:
         self._shared.keep.append(handle)
         return int(handle)
 
@@ -255,7 +256,7 @@ class CudaResolver:
         return address
 
     def _graph(self, graph: Graph) -> int:
-        launch = native_call(self._api.address("cuLaunchKernel"))
+        launch = c_function(self._api.address("cuLaunchKernel"))
         function = self._shared.function(Kernel("empty", graph.context))
         self._shared.contexts.use(graph.context)
         stream = self._api.call("cuStreamCreate", _STREAM_NON_BLOCKING)
@@ -269,7 +270,7 @@ class CudaResolver:
         self._shared.keep += [stream, template]
         if not graph.instantiated:
             return int(template)
-        return self._kept(self._api.call("cuGraphInstantiate", template, 0))
+        return self._keep(self._api.call("cuGraphInstantiate", template, 0))
 
     def _attributes(self, wanted: CopyAttributes) -> int:
         """A CUmemcpyAttributes: access order, two locations of two ints, flags."""

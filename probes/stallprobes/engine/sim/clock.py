@@ -19,22 +19,22 @@ class Clock(simpy.Environment):  # type: ignore[misc]
     """Virtual time in ns.
 
     A host thread that computes for a while need not be suspended when nothing else is due before it is done: then
-    ``skip`` moves the time there at once. That is all the difference between a slow and a fast simulation, and none
+    ``advance_to`` moves the time there at once. That is all the difference between a slow and a fast simulation, and none
     between their results. It may be called only by the process that is running, where it could also have waited.
     """
 
     def __init__(self) -> None:
         super().__init__(EPOCH_NS)
 
-    def clear(self, until: int) -> bool:
+    def is_idle_until(self, until: int) -> bool:
         """Whether nothing is due up to and including ``until``."""
         return bool(self.peek() > until)
 
-    def skip(self, until: int) -> None:
+    def advance_to(self, until: int) -> None:
         """Move the time to ``until``, up to which the way must be clear."""
         self._now = until
 
-    def spend(self, ns: int) -> Wait:
+    def wait(self, ns: int) -> Wait:
         """Wait ``ns``."""
         until = self._now + ns
         if self.peek() > until:
@@ -42,6 +42,6 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         elif ns > 0:
             yield self.timeout(ns)
 
-    def at(self, time: int, what: Callable[[Any], None]) -> None:
+    def call_at(self, time: int, what: Callable[[Any], None]) -> None:
         """Call ``what`` with the event that fired, at ``time``."""
         self.timeout(time - self._now).callbacks.append(what)

@@ -11,35 +11,35 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stallprobes.engine.sim.clock import Clock, Wait
-from stallprobes.engine.sim.dice import Cost, Dice
+from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
 
 
 class Waiter(Protocol):
     """A host thread as a lock sees it."""
 
-    dice: Dice
+    random: RandomStream
 
 
 @dataclass(frozen=True)
-class Reaction:
+class WakeupLatency:
     """How soon a waiting thread sees that a lock is free: while it still spins (up to ``spin_ns``), or asleep."""
 
     spin_ns: int
-    spinning: Cost
-    asleep: Cost
+    spinning: LatencyDistribution
+    asleep: LatencyDistribution
 
-    def draw(self, waited_ns: int, dice: Dice) -> int:
+    def draw(self, waited_ns: int, random: RandomStream) -> int:
         """The time in ns until a thread that has waited so long reacts."""
-        return (self.spinning if waited_ns < self.spin_ns else self.asleep).draw(dice)
+        return (self.spinning if waited_ns < self.spin_ns else self.asleep).draw(random)
 
 
 class FairLock:
     """Handed to the longest waiter, and reserved for it while it wakes."""
 
-    def __init__(self, clock: Clock, reaction: Reaction) -> None:
+    def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
         self.owner: Waiter | None = None
         self._clock = clock
-        self._reaction = reaction
+        self._wakeup = wakeup
         self._queue: deque[tuple[Waiter, Any]] = deque()
 
     def acquire(self, waiter: Waiter) -> Wait:
@@ -51,7 +51,7 @@ class FairLock:
         iteration = self._clock.event()
         self._queue.append((waiter, iteration))
         yield iteration
-        yield from self._clock.spend(self._reaction.draw(self._clock.now - since, waiter.dice))
+        yield from self._clock.wait(self._wakeup.draw(self._clock.now - since, waiter.random))
 
     def release(self) -> None:
         """Give it up, to the longest waiter if there is one."""
@@ -64,10 +64,10 @@ class FairLock:
 class BargingLock:
     """Free for whoever comes first: the thread that is woken may find it taken again, and waits on."""
 
-    def __init__(self, clock: Clock, reaction: Reaction) -> None:
+    def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
         self.owner: Waiter | None = None
         self._clock = clock
-        self._reaction = reaction
+        self._wakeup = wakeup
         self._queue: deque[Any] = deque()
 
     def acquire(self, waiter: Waiter) -> Wait:
@@ -80,8 +80,8 @@ class BargingLock:
         self._queue.append(woken)
         while True:
             yield woken
-            slept = self._clock.now - since >= self._reaction.spin_ns
-            yield from self._clock.spend(self._reaction.draw(self._clock.now - since, waiter.dice))
+            slept = self._clock.now - since >= self._wakeup.spin_ns
+            yield from self._clock.wait(self._wakeup.draw(self._clock.now - since, waiter.random))
             if self.owner is None:
                 self.owner = waiter
                 return

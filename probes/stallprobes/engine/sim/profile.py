@@ -15,16 +15,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from stallprobes.engine.sim.dice import Cost
-from stallprobes.engine.sim.figures import (
+from stallprobes.engine.sim.parameters import (
     SECTIONS,
-    CopyFigures,
-    DragFigures,
-    EngineFigures,
-    LockFigures,
-    MachineFigures,
-    MemoryFigures,
+    CopyParameters,
+    EngineParameters,
+    LockParameters,
+    MachineParameters,
+    MemoryParameters,
+    SlowdownParameters,
 )
+from stallprobes.engine.sim.sampling import LatencyDistribution
 
 DEFAULT = "h200"
 _MOST = 1e9
@@ -45,15 +45,15 @@ class Profile:
     name: str
     source: str
     settings: Mapping[str, str]
-    machine: MachineFigures
-    engine: EngineFigures
-    copy: CopyFigures
-    locks: LockFigures
-    memory: MemoryFigures
-    drag: DragFigures
+    machine: MachineParameters
+    engine: EngineParameters
+    copy: CopyParameters
+    locks: LockParameters
+    memory: MemoryParameters
+    drag: SlowdownParameters
     calls: Mapping[str, tuple[float, float]]
 
-    def cost(self, call: str) -> Cost:
+    def cost(self, call: str) -> LatencyDistribution:
         """What ``call`` takes. Raises KeyError when the profile has no figure for it."""
         return self._costs[call]
 
@@ -70,28 +70,28 @@ class Profile:
         return f"{self.name} with {changed}" if changed else self.name
 
     @cached_property
-    def _costs(self) -> dict[str, Cost]:
-        return {call: Cost(1000 * p50, 1000 * p99) for call, (p50, p99) in self.calls.items()}
+    def _costs(self) -> dict[str, LatencyDistribution]:
+        return {call: LatencyDistribution(1000 * p50, 1000 * p99) for call, (p50, p99) in self.calls.items()}
 
     @property
-    def react(self) -> Cost:
+    def react(self) -> LatencyDistribution:
         """How soon a spinning thread sees a free lock."""
-        return Cost(1000 * self.locks.spin_react_us, 1000 * self.locks.spin_react_p99_us)
+        return LatencyDistribution(1000 * self.locks.spin_react_us, 1000 * self.locks.spin_react_p99_us)
 
     @property
-    def wake(self) -> Cost:
+    def wake(self) -> LatencyDistribution:
         """How long a sleeping thread takes to wake."""
-        return Cost(1000 * self.locks.wake_us, 1000 * self.locks.wake_p99_us)
+        return LatencyDistribution(1000 * self.locks.wake_us, 1000 * self.locks.wake_p99_us)
 
     @property
-    def timer(self) -> Cost:
+    def timer(self) -> LatencyDistribution:
         """How late a sleep ends."""
-        return Cost(1000 * self.locks.timer_us, 1000 * self.locks.timer_p99_us)
+        return LatencyDistribution(1000 * self.locks.timer_us, 1000 * self.locks.timer_p99_us)
 
     @property
-    def poll(self) -> Cost:
+    def poll(self) -> LatencyDistribution:
         """How late a waiting thread sees that the GPU is done."""
-        return Cost(1000 * self.locks.poll_us, 1000 * self.locks.poll_p99_us)
+        return LatencyDistribution(1000 * self.locks.poll_us, 1000 * self.locks.poll_p99_us)
 
 
 def names() -> tuple[str, ...]:

@@ -1,0 +1,94 @@
+"""Results of checks: loading, comparing and printing them, and the exit codes of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stallprobes.errors import CheckFileError, NotComparable
+from stallscope.cli import diagnostics
+from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.stdout import Output
+
+if TYPE_CHECKING:
+    from stallprobes.matrix.compare import Comparison
+    from stallprobes.matrix.matrix import Matrix
+
+
+def load_check(path: Path) -> Matrix:
+    """The saved check in ``path``. Raises CommandError (exit code 2)."""
+    from stallprobes.matrix import document as check_document
+
+    try:
+        return check_document.load(path)
+    except CheckFileError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+
+
+def compare_checks(old: Matrix, new: Matrix, force: bool) -> Comparison:
+    """The comparison. Raises CommandError (exit code 2) if the two do not belong together, unless ``force``."""
+    from stallprobes.matrix import compare as comparing
+
+    try:
+        return comparing.compare(old, new, force=force)
+    except NotComparable as error:
+        sentence = f"{str(error).rstrip('.')}; use --force to compare them anyway"
+        raise CommandError(ExitCode.USAGE, sentence) from error
+
+
+def comparison_document(
+    comparison: Comparison, fail_on: Sequence[str], check: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """JSON document of the comparison (stallscope.compare/1), with the new check's document in it if given."""
+    from stallprobes.matrix import compare_document
+
+    return compare_document.document(comparison, fail_on, comparison.regressions(fail_on), check)
+
+
+def host_sentences(matrix: Matrix) -> list[str]:
+    """Sentences on the outliers among the hosts of a merged check; none for a check of one host."""
+    if not matrix.hosts:
+        return []
+    from stallprobes.matrix import outliers
+    from stallscope.report import wording
+
+    return wording.host_sentences(outliers.find(matrix))
+
+
+def print_check(
+    matrix: Matrix,
+    comparison: Comparison | None = None,
+    fail_on: Sequence[str] = (),
+    *,
+    as_json: bool,
+    full: bool = False,
+    hosts: Sequence[str] = (),
+) -> None:
+    """Write a check, and the comparison if any, to stdout."""
+    out = Output()
+    if as_json:
+        from stallprobes.matrix import document as check_document
+
+        document = check_document.document(matrix)
+        out.json(document if comparison is None else comparison_document(comparison, fail_on, document))
+    else:
+        from stallscope.report import matrix_text
+
+        regressions = () if comparison is None else comparison.regressions(fail_on)
+        matrix_text.show(out, matrix, hosts, comparison=comparison, regressions=regressions, full=full)
+    out.flush()
+
+
+def raise_errors(sentences: Sequence[str]) -> None:
+    """Report files that could not be written. Raises CommandError (exit code 2) with the last sentence, if any."""
+    for sentence in sentences[:-1]:
+        diagnostics.print_message(sentence)
+    if sentences:
+        raise CommandError(ExitCode.USAGE, sentences[-1])
+
+
+def exit_on_regression(comparison: Comparison | None, fail_on: Sequence[str]) -> None:
+    """End the process with exit code 1 if the comparison has a change in ``fail_on``."""
+    if comparison is not None and comparison.regressions(fail_on):
+        diagnostics.exit_process(ExitCode.REGRESSION)

@@ -1,0 +1,43 @@
+"""The command ``compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stallscope.cli import check_results, options, output_files
+from stallscope.cli.stdout import Output
+
+
+@click.command("compare")
+@click.argument("old", type=options.FILE)
+@click.argument("new", type=options.FILE)
+@options.json("stallscope.compare/1")
+@options.html
+@options.fail_on
+@options.force("; compare checks of different kinds of GPU")
+def command(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tuple[str, ...], force: bool) -> None:
+    """Compare the saved checks OLD and NEW cell by cell: SAME, SLOWER, FASTER or UNSURE, at p50 and p99.
+
+    Differences in GPU, driver, settings and host come first. Exits 1 if a cell is SLOWER or newly STARVED, or has
+    another change that --fail-on names. --html writes the page of NEW with the comparison.
+
+    \b
+    Examples:
+      stallscope compare before.json after.json
+      stallscope compare before.json after.json --fail-on slower,starved,unsure --html report.html
+    """
+    files = output_files.OutputFiles({output_files.HTML: html}, force)
+    comparison = check_results.compare_checks(check_results.load_check(old), check_results.load_check(new), force)
+    errors = files.write(comparison.new, comparison)
+    out = Output()
+    if as_json:
+        out.json(check_results.comparison_document(comparison, fail_on))
+    else:
+        from stallscope.report import comparison_text
+
+        comparison_text.show(out, comparison, comparison.regressions(fail_on))
+    out.flush()
+    check_results.raise_errors(errors)
+    check_results.exit_on_regression(comparison, fail_on)

@@ -1,0 +1,36 @@
+"""The command ``doctor``."""
+
+from __future__ import annotations
+
+import click
+
+from stallscope.cli import diagnostics, options
+from stallscope.cli.diagnostics import ExitCode
+from stallscope.cli.stdout import Output
+
+
+@click.command("doctor")
+@options.json("stallscope.doctor/1")
+def command(as_json: bool) -> None:
+    """Diagnose driver, CUDA and host setup, with a remedy for every warning and problem.
+
+    Exits 3 if a problem prevents every GPU measurement.
+
+    \b
+    Examples:
+      stallscope doctor
+      stallscope doctor --json
+    """
+    from stallprobes import doctor
+
+    findings = doctor.examine()
+    out = Output()
+    if as_json:
+        out.json(doctor.document(findings))
+    else:
+        from stallscope.report import run_text
+
+        run_text.show_findings(out, findings)
+    out.flush()
+    if doctor.worst(findings) is doctor.Level.PROBLEM:
+        diagnostics.exit_process(ExitCode.NO_GPU)

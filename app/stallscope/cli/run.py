@@ -1,0 +1,135 @@
+"""The command ``run``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from stallprobes.errors import EngineFailed, UnknownName
+from stallscope.cli import diagnostics, gpu_choice, options
+from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.options import SimulationOptions
+from stallscope.cli.signals import InterruptHandler
+from stallscope.cli.stdout import Output
+
+if TYPE_CHECKING:
+    from stallprobes.machine.gpus import Gpu, Survey
+    from stallprobes.measurement.measure import RunResult
+
+
+@click.command("run")
+@click.argument("names", nargs=-1, metavar="NAME...")
+@click.option("--variant", "variants", multiple=True, metavar="V", help="Measure only this variant; repeatable.")
+@options.seconds(2.0, "Measurement time per variant.")
+@options.gpu()
+@options.json("stallscope.run/1")
+@options.allow_shared
+@options.simulation
+def command(
+    names: tuple[str, ...],
+    variants: tuple[str, ...],
+    seconds: float,
+    gpu: str | None,
+    as_json: bool,
+    allow_shared: bool,
+    simulation: SimulationOptions,
+) -> None:
+    """Measure the patterns or probes NAME...: first the baseline, then with the aggressors running.
+
+    "all" selects every pattern. Probes given together run together. NAME@CONTEXT selects a probe's context: primary,
+    secondary, third or green.
+
+    The result has a row for each probe and variant, and a sentence for each stall with its cause. "call" is the time
+    inside a driver call; "wait" is the time from its return until the host sees the work complete.
+
+    \b
+    Examples:
+      stallscope run secondary-context-d2d
+      stallscope run scalar-readback --seconds 5 --json
+      stallscope run launch spin@secondary --sim
+    """
+    with InterruptHandler() as interrupt:
+        result = _measure(names, variants, seconds, gpu, allow_shared, simulation, interrupt)
+        out = Output()
+        if as_json:
+            from stallprobes.measurement import document as run_document
+
+            out.json(run_document.document(result))
+        else:
+            from stallscope.report import run_text
+
+            run_text.show_run(out, result)
+        out.flush()
+    if result.interrupted:
+        diagnostics.print_message("interrupted; the results so far are shown")
+        diagnostics.exit_process(ExitCode.INTERRUPTED)
+    _raise_failures(result)
+
+
+def _measure(
+    names: Sequence[str],
+    variants: Sequence[str],
+    seconds: float,
+    gpu: str | None,
+    allow_shared: bool,
+    simulation: SimulationOptions,
+    interrupt: InterruptHandler,
+) -> RunResult:
+    from stallprobes.measurement import measure
+
+    simulation, names = _split_profile(simulation, names)
+    session = simulation.session_options()
+    if not names:
+        raise click.UsageError("Missing argument 'NAME...'.")
+    try:
+        selection = measure.selection(names, variants)
+    except UnknownName as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+    options.reject_two_gpus(gpu, simulation)
+    survey: Survey | None = None
+    chosen: Sequence[Gpu] = ()
+    if simulation.profile is None:
+        count = max((variant.needs.gpus for _, variant in selection), default=1)
+        chosen, survey = gpu_choice.choose_gpus(gpu, count, allow_shared)
+    with diagnostics.ProgressBar() as bar:
+        try:
+            return measure.run(
+                selection,
+                backend="cuda" if simulation.profile is None else "sim",
+                gpu=gpu_choice.uuids(chosen),
+                seconds=seconds,
+                options=session,
+                progress=lambda step: bar.show_time(step.done_s, step.total_s, step.text),
+                stop=interrupt.stop_requested,
+                survey=survey,
+            )
+        except EngineFailed as error:
+            bar.clear()
+            raise CommandError(error.exit_code, error.sentence) from error
+
+
+def _split_profile(simulation: SimulationOptions, names: Sequence[str]) -> tuple[SimulationOptions, tuple[str, ...]]:
+    """``--sim NAME`` where NAME is a pattern or probe and no profile: the default profile, and NAME as an argument."""
+    from stallprobes.engine.sim import profile
+    from stallprobes.measurement import measure
+
+    value = simulation.profile
+    if value is None or value in profile.names() or value.endswith(".toml"):
+        return simulation, tuple(names)
+    try:
+        measure.selection((value,))
+    except UnknownName:
+        return simulation, tuple(names)
+    return replace(simulation, profile=options.DEFAULT_PROFILE), (value, *names)
+
+
+def _raise_failures(result: RunResult) -> None:
+    """Raise CommandError (exit code 4) if a probe failed or a variant is invalid; a stall is a result."""
+    failed = [f"{v.pattern} {v.variant}: {p.error}" for v in result.variants for p in v.probes if p.error]
+    failed += [f"{v.pattern} {v.variant}: invalid: {v.reason}" for v in result.variants if v.status == "invalid"]
+    if failed:
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise CommandError(ExitCode.FAILED, failed[0] + more)

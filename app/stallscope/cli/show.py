@@ -1,0 +1,32 @@
+"""The command ``show``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stallscope.cli import check_results, options, output_files
+
+
+@click.command("show")
+@click.argument("file", type=options.FILE)
+@options.full
+@options.json("stallscope.check/1")
+@options.html
+@options.prometheus
+@options.force()
+def command(file: Path, full: bool, as_json: bool, html: Path | None, prometheus: Path | None, force: bool) -> None:
+    """Show the check in FILE, saved by check --save or merge --save, or convert it to another format. Needs no GPU.
+
+    \b
+    Examples:
+      stallscope show before.json
+      stallscope show before.json --html before.html
+    """
+    outputs = output_files.OutputFiles({output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force)
+    matrix = check_results.load_check(file)
+    hosts = check_results.host_sentences(matrix)
+    errors = outputs.write(matrix, hosts=hosts)
+    check_results.print_check(matrix, as_json=as_json, full=full, hosts=hosts)
+    check_results.raise_errors(errors)

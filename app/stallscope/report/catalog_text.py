@@ -1,0 +1,135 @@
+"""Text of the catalogue for people: the list of patterns and probes, and the explanation of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from stallprobes.model import Kind, Needs, Pattern, Role, Variant
+from stallscope.report.text import TableColumn, TextWriter
+
+if TYPE_CHECKING:
+    from stallprobes.catalog import Cause, Entry, Hardware
+
+VARIANT_KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}
+_ROLE_HEADINGS = {
+    Role.VICTIM: "Victims: measured at a steady rate",
+    Role.AGGRESSOR: "Aggressors: run to disturb the victims",
+    Role.HOST: "Host control: the noise of the host, without CUDA",
+}
+
+
+def write_list(
+    out: TextWriter,
+    patterns: Mapping[str, Pattern],
+    entries: Mapping[str, Entry],
+    profiles: Sequence[tuple[str, str]] = (),
+) -> None:
+    """Write all patterns with their variants, all probes, and the profiles of simulated GPUs (name and machine)."""
+    out.line("Patterns: run NAME runs all variants, run NAME --variant V one of them", "strong")
+    width = max((len(name) for name in patterns), default=0) + 2
+    for pattern in patterns.values():
+        out.paragraph(pattern.title, indent=" " * width, first=f"{pattern.name:<{width}}")
+        out.paragraph(", ".join(variant.name for variant in pattern.variants), indent=" " * width, style="dim")
+    for role, heading in _ROLE_HEADINGS.items():
+        chosen = [entry for entry in entries.values() if entry.role is role]
+        if chosen:
+            out.line()
+            out.line(heading, "strong")
+            out.table((TableColumn("probe"), TableColumn("title")), [(entry.name, entry.title) for entry in chosen])
+    if profiles:
+        out.line()
+        out.line("Simulated GPUs: stallscope run NAME --sim PROFILE", "strong")
+        out.table((TableColumn("profile"), TableColumn("machine")), profiles)
+    out.line()
+    out.line("Details of a pattern or probe: stallscope explain NAME")
+
+
+def write_pattern(out: TextWriter, pattern: Pattern) -> None:
+    """Write what the variants of a pattern share, then each variant with what is its own."""
+    out.line(pattern.name, "strong")
+    out.paragraph(pattern.title)
+    for title, text in (
+        ("What you will see", pattern.see),
+        ("Why", pattern.why),
+        ("What helps", pattern.helps),
+        ("Where it was reported", pattern.reported),
+    ):
+        _section(out, title, text)
+    out.line()
+    out.line("Variants", "strong")
+    written: dict[str, str] = {}
+    for variant in pattern.variants:
+        out.paragraph(f"{variant.name} ({VARIANT_KINDS[variant.kind]}): {variant.title}", indent="    ", first="  ")
+        for label, text in _own_texts(pattern, variant):
+            if label != "expect" and text in written:
+                text = f"as {written[text]}"
+            else:
+                written[text] = variant.name
+            out.paragraph(text, indent=" " * 12, first=f"    {label:<8}")
+
+
+def _own_texts(pattern: Pattern, variant: Variant) -> list[tuple[str, str]]:
+    """The labelled texts of ``variant`` that the pattern does not have."""
+    texts = (("expect", variant.expect), ("why", variant.why), ("helps", variant.helps))
+    return [(label, text) for label, text in texts if text not in ("", pattern.why, pattern.helps)]
+
+
+def write_entry(out: TextWriter, entry: Entry, entries: Mapping[str, Entry], patterns: Sequence[str]) -> None:
+    """Write one probe of the catalogue: its effect on the victims in ``entries``, and the ``patterns`` with it."""
+    out.line(entry.name, "strong")
+    out.paragraph(f"{entry.title} ({entry.role})")
+    _section(out, "What it does", entry.what)
+    _section(out, "Note", entry.note)
+    for cause in entry.causes:
+        out.line()
+        out.line(f"Effect on {_affected(cause)}", "strong")
+        out.paragraph(cause.why, indent="  ")
+        out.paragraph(f"What helps: {cause.helps}", indent="  ")
+        if cause.uses:
+            victims = [one.name for one in entries.values() if one.role is Role.VICTIM and one.uses & cause.uses]
+            out.paragraph(f"Victims: {', '.join(victims)}", indent="  ", style="dim")
+    _section(out, "In the default check", ", ".join(place.probe_name(entry.name) for place in entry.check))
+    _section(out, "Needs", ", ".join(_needs(entry.needs)))
+    _section(out, "Source", entry.source)
+    _section(out, "Patterns with this probe", ", ".join(patterns))
+
+
+def _affected(cause: Cause) -> str:
+    words = ["victims"]
+    if cause.context is not None:
+        words.append(f"in {_RELATIONS[cause.context]} context")
+    if cause.stream is not None:
+        words.append(f"on {_RELATIONS[cause.stream]} stream")
+    if cause.uses:
+        words.append(f"that use {_hardware(cause.uses)}")
+    return " ".join(words) if len(words) > 1 else "all victims"
+
+
+_RELATIONS = {"same": "the same", "other": "another"}
+
+
+def _hardware(uses: Hardware) -> str:
+    from stallprobes.catalog.entry import HARDWARE_LABELS
+
+    return " or ".join(label for member, label in HARDWARE_LABELS.items() if member & uses)
+
+
+def _needs(needs: Needs) -> list[str]:
+    found = []
+    if needs.gpus > 1:
+        found.append(f"{needs.gpus} GPUs")
+    if needs.peer_access is not None:
+        found.append(f"peer access {'on' if needs.peer_access else 'off'}")
+    if needs.green_contexts:
+        found.append("green contexts")
+    if needs.batch_copies:
+        found.append("cuMemcpyBatchAsync (CUDA 12.8)")
+    return found
+
+
+def _section(out: TextWriter, title: str, text: str) -> None:
+    if text:
+        out.line()
+        out.line(title, "strong")
+        out.paragraph(text, indent="  ")

@@ -1,0 +1,278 @@
+"""A probe's thread: setup, turns at its pace, teardown, as the compiled loop does it, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stallprobes.engine.board import (
+    DUE_CHANNEL,
+    DUE_NS,
+    ERROR_CODE,
+    ERROR_NS,
+    ERROR_OP,
+    HEARTBEAT_NS,
+    INFLIGHT_OP,
+    INFLIGHT_SINCE_NS,
+    ITERATIONS,
+    LEAD_NS,
+    MISSED,
+    ON_SINCE_NS,
+    PERIOD_NS,
+    PROOF,
+    RUN,
+    STATE,
+    ProbeSection,
+    ProbeState,
+)
+from stallprobes.engine.sim.batch import IterationBatch
+from stallprobes.engine.sim.clock import Call, Wait
+from stallprobes.engine.sim.device import HostWord
+from stallprobes.engine.sim.histogram_writer import HistogramWriter
+from stallprobes.engine.sim.host_thread import HostThread
+from stallprobes.engine.sim.sampling import QUANTILES, RandomStream
+from stallprobes.engine.sim.steps import Step
+from stallprobes.model import Probe
+
+PARKED_STEP_NS = 1_000_000
+GUARD_STEP_NS = 100_000
+WAIT_SLICE_NS = 50_000_000
+SPIN_BELOW_NS = 100_000
+
+_RUNNING = int(ProbeState.RUNNING)
+_PARKED = int(ProbeState.PARKED)
+_ENDED = int(ProbeState.ENDED)
+_ERROR = int(ProbeState.ERROR)
+
+
+@dataclass(frozen=True)
+class StallInjector:
+    """A made-up stall as the thread meets it: ``channel`` is the phase's, ``aggressor`` the words of the other probe."""
+
+    channel: int
+    aggressor: Any
+    at_least_ns: int
+    every: int
+
+    def due(self, took_ns: int, random: RandomStream) -> bool:
+        """Whether this call, which took ``took_ns``, is one of those to stall."""
+        return (
+            bool(self.aggressor[RUN]) and random.next_number() * self.every < QUANTILES and took_ns < self.at_least_ns
+        )
+
+
+class SimProbeThread:
+    """One probe's thread and its slice of the board."""
+
+    def __init__(
+        self,
+        probe: Probe,
+        host: HostThread,
+        part: ProbeSection,
+        steps: tuple[Sequence[Step], Sequence[Step], Sequence[Step]],
+        guard: tuple[HostWord, int] | None,
+        proof: HostWord | None,
+    ) -> None:
+        """``steps``: of setup, of a turn, of teardown."""
+        self.probe = probe
+        self.host = host
+        self._recorder = HistogramWriter(part)
+        self.words = self._recorder.words
+        self._setup, self._ops, self._teardown = steps
+        self._guard = guard
+        self._proof = proof
+        self._batch = IterationBatch(host, self._recorder, self._ops) if guard is None else None
+        self._wakeup: Any = None
+        self._last_on = False
+        self._injector: StallInjector | None = None
+        self.settled: Any = host.clock.event()
+        # Each parked thread looks for its RUN word at moments of its own.
+        self._park_phase_ns = host.random.next_number() * PARKED_STEP_NS // QUANTILES
+        self._switch_delay_ns = 0
+
+    def inject(self, planted: StallInjector) -> None:
+        """Have some of its calls stall from now on."""
+        self._injector = planted
+
+    @property
+    def switch_pending(self) -> bool:
+        """Whether it was switched since it was told last."""
+        return bool((self.words[RUN] != 0) != self._last_on or self.host.simulation.quit)
+
+    def notify_switch(self, drift_ns: int) -> None:
+        """Have a parked or held back thread look at its words, which have changed, ``drift_ns`` later at least."""
+        if self.switch_pending:
+            self._last_on = self.words[RUN] != 0
+            self._switch_delay_ns = drift_ns
+            if self._wakeup is not None:
+                wakeup, self._wakeup = self._wakeup, None
+                wakeup.succeed()
+
+    def publish(self) -> None:
+        """Copy the proof to the board, and show a thread that only waits for its turn as alive."""
+        if self._batch is not None:
+            self._batch.flush()
+        if self._proof is not None:
+            self.words[PROOF] = self._proof.value
+        if self._wakeup is not None:
+            self.words[HEARTBEAT_NS] = self.host.clock.now
+
+    def run(self) -> Wait:
+        """The thread, from its setup to its end."""
+        done = yield from self._run_once(self._setup)
+        if done:
+            self.words[STATE] = _PARKED
+            self.settled.succeed()
+            ended = yield from self._iterate()
+            if ended:
+                self.words[STATE] = _ENDED
+                yield from self._run_once(self._teardown)
+        else:
+            self.settled.succeed()
+
+    def _run_once(self, steps: Sequence[Step]) -> Call:
+        """Setup or teardown: every op, unmeasured. 0 when one returned a wrong code."""
+        for number, each in enumerate(steps, 1):
+            for _ in range(each.repeat):
+                result = yield from each.call()
+                if self._is_wrong(each, result):
+                    self._fail(result, -number)
+                    return 0
+        return 1
+
+    def _is_wrong(self, each: Step, result: Any) -> bool:
+        if each.into is not None:
+            each.into.put(result)
+            return False
+        return result not in each.ok
+
+    def _fail(self, code: int, op: int) -> None:
+        words = self.words
+        words[ERROR_CODE] = code
+        words[ERROR_NS] = self.host.clock.now
+        words[ERROR_OP] = op
+        words[STATE] = _ERROR
+
+    def _wait_for_wakeup(self) -> Wait:
+        self._wakeup = self.host.clock.event()
+        yield self._wakeup
+
+    def _wait_while_parked(self) -> Wait:
+        """Wait until RUN is 1, which it hears of a little later."""
+        self.words[STATE] = _PARKED
+        while self.words[RUN] == 0 and not self.host.simulation.quit:
+            yield from self._wait_for_wakeup()
+            yield from self.host.clock.wait(self._switch_delay_ns + self._park_phase_ns)
+
+    def _wait_for_guard(self, word: HostWord, ahead: int) -> Wait:
+        """Wait until the guard's word has come closer, looked at each 100 us."""
+        clock, began = self.host.clock, self.host.clock.now
+
+        def poke() -> None:
+            if self._wakeup is not None:
+                woken, self._wakeup = self._wakeup, None
+                woken.succeed()
+
+        word.watch(poke)
+        yield from self._wait_for_wakeup()
+        word.unwatch(poke)
+        yield from clock.wait(-(clock.now - began) % GUARD_STEP_NS or GUARD_STEP_NS)
+
+    def _iterate(self) -> Call:
+        """Turns until told to quit; 0 when a call returned a wrong code."""
+        host, words, recorder = self.host, self.words, self._recorder
+        clock, simulation = host.clock, host.simulation
+        due_channel, lead = words[DUE_CHANNEL], words[LEAD_NS]
+        gap = round(simulation.profile.locks.loop_ns)
+        timer, plant, rings = simulation.timer, self._injector, simulation.rings
+        period = due = last = 0
+        on = False
+        while not simulation.quit:
+            now = clock.now
+            words[HEARTBEAT_NS] = now
+            if words[RUN] == 0:
+                on = False
+                yield from self._wait_while_parked()
+                continue
+            pace = words[PERIOD_NS]
+            if not on:
+                on = True
+                period, due = pace, now
+                words[ON_SINCE_NS] = now
+                words[STATE] = _RUNNING
+            elif pace != period:
+                period, due = pace, max(last + pace, now)
+            if self._guard is not None and words[ITERATIONS] - self._guard[0].value >= self._guard[1]:
+                yield from self._wait_for_guard(*self._guard)
+                due = max(due, clock.now)
+                continue
+            if period > 0 and now < due:
+                until = due
+                if period >= SPIN_BELOW_NS and now < due - lead:
+                    awake = min(due - lead, now + WAIT_SLICE_NS) + timer.draw(host.random)
+                    # Once awake for a turn it looks at the clock until that is due.
+                    until = max(due, awake) if now + WAIT_SLICE_NS >= due - lead else awake
+                    host.record_sleep(awake - now)
+                yield clock.timeout(until - now)
+                continue
+            if period == 0:
+                due = now
+                if self._batch is not None and words[ITERATIONS] > 0 and self._batch.run(gap):
+                    last = words[DUE_NS]
+                    continue
+            words[DUE_NS] = due
+            first = words[ITERATIONS] == 0
+            measured = False
+            measured_end = end = now
+            for number, each in enumerate(self._ops, 1):
+                for _ in range(each.repeat):
+                    began = clock.now + gap
+                    if clock.is_idle_until(began):
+                        clock.advance_to(began)
+                    else:
+                        yield clock.timeout(gap)
+                    words[INFLIGHT_SINCE_NS] = began
+                    words[INFLIGHT_OP] = number
+                    result = yield from each.call()
+                    end = clock.now
+                    if plant is not None and each.channel == plant.channel and plant.due(end - began, host.random):
+                        yield clock.timeout(began + plant.at_least_ns - end)
+                        end = clock.now
+                    words[INFLIGHT_OP] = 0
+                    if result != 0 and self._is_wrong(each, result):
+                        self._fail(result, number)
+                        return 0
+                    channel = each.channel
+                    if channel < 0:
+                        continue
+                    measured = True
+                    measured_end = end
+                    value = end - began
+                    if each.value is not None:
+                        if result != 0:
+                            continue
+                        value = round(each.value.value * 1e6)
+                    if first:
+                        recorder.first(channel, value)
+                        if each.label >= 0:
+                            recorder.first(each.label, value)
+                    else:
+                        recorder.count(channel, value)
+                        if each.label >= 0:
+                            recorder.count(each.label, value)
+                    if rings:
+                        recorder.push(end, channel, value)
+            late = measured_end - due
+            if measured and first:
+                recorder.first(due_channel, late)
+            elif measured:
+                recorder.count(due_channel, late)
+                if late > period > 0:
+                    recorder.passed(due_channel, late, period)
+            passed = (end - due - 1) // period if period > 0 and end > due else 0
+            words[MISSED] += passed
+            last = due + passed * period
+            due = last + period
+            words[ITERATIONS] += 1
+        return 1

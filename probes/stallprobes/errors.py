@@ -1,0 +1,111 @@
+"""Exceptions that cross package borders, and the exit codes of the process.
+
+Every message is one sentence for the user: what is wrong and what to do. Exceptions that never leave their package are
+defined where they are raised. This module imports nothing.
+"""
+
+from __future__ import annotations
+
+# Exit codes of the process. 1 (a regression) and 130 (interrupted) are defined by the command line.
+EXIT_USAGE = 2
+EXIT_NO_GPU = 3
+EXIT_ENGINE = 4
+
+
+class StallprobesError(Exception):
+    """Base class of the exceptions of this module."""
+
+
+class Unsupported(StallprobesError):
+    """This machine, GPU or driver lacks something that a probe needs.
+
+    ``reason`` is a clause without a full stop. ``probe`` is the name of the probe that needs it, None if unknown.
+    """
+
+    def __init__(self, reason: str, probe: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.probe = probe
+
+
+class BackendError(StallprobesError):
+    """Raised by a backend, inside the engine process, when it cannot continue.
+
+    ``exit_code`` is the exit code of the process (EXIT_*), ``sentence`` the message for the user.
+    """
+
+    def __init__(self, exit_code: int, sentence: str) -> None:
+        super().__init__(exit_code, sentence)
+        self.exit_code = exit_code
+        self.sentence = sentence
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+class EngineFailed(StallprobesError):
+    """Raised by a session when its engine could not start or stopped with an error.
+
+    ``exit_code`` is the exit code of the process (EXIT_*), ``sentence`` the message for the user.
+    """
+
+    def __init__(self, exit_code: int, sentence: str) -> None:
+        super().__init__(exit_code, sentence)
+        self.exit_code = exit_code
+        self.sentence = sentence
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+class EngineLost(EngineFailed):
+    """The engine process ended without being stopped. ``stderr_tail`` is the end of its stderr, "" if it is empty."""
+
+    def __init__(self, sentence: str, stderr_tail: str) -> None:
+        super().__init__(EXIT_ENGINE, sentence)
+        self.stderr_tail = stderr_tail
+
+
+class NoGpu(StallprobesError):
+    """No usable GPU, or not the requested one; the message is one sentence."""
+
+
+class NvmlUnavailable(StallprobesError):
+    """NVML cannot be used; ``reason`` and ``remedy`` are each a sentence without a full stop."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy
+
+
+class UnknownName(StallprobesError):
+    """No pattern, probe, context or stream has the name; the message is a sentence that proposes the nearest ones."""
+
+
+class FileNotWritten(StallprobesError):
+    """The file could not be written and nothing was changed on disk; the message is one sentence."""
+
+
+class MalformedJson(StallprobesError):
+    """The text is not JSON of the expected structure; the message is a clause that says where and what is wrong."""
+
+
+class TruncatedJson(MalformedJson):
+    """The text ends before its JSON value is complete."""
+
+
+class RecordingError(StallprobesError):
+    """A recording cannot be read or written; the message is one sentence."""
+
+
+class CheckFileError(StallprobesError):
+    """The file of a check cannot be read or written; the message is one sentence: what is wrong, and what to do."""
+
+
+class CannotMerge(CheckFileError):
+    """The checks cannot be merged; the message is one sentence."""
+
+
+class NotComparable(StallprobesError):
+    """Two checks cannot be compared; the message is one sentence."""

@@ -1,0 +1,250 @@
+"""Real processes and real signals: whatever ends, and whatever hangs, nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from factories.host_probes import host_probe
+from factories.processes import Parent, wait_for_end
+from factories.waiting import LIMIT_S, wait_until
+from stallprobes.engine.backend import Options
+from stallprobes.engine.board import Board, Layout
+from stallprobes.engine.protocol import Ready, Start
+from stallprobes.engine.session import Session
+from stallprobes.errors import EngineFailed, EngineLost
+from stallprobes.model import Op
+
+HANGS = {
+    "native": "Op('native:sleep', (600_000_000_000,))",
+    "libc": "Op('libc:pause', ok=(-1,))",
+}
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def parent_source(hang: str, then: str, setup: str = "()") -> str:
+    return textwrap.dedent(f"""
+        import os, sys, time, threading
+        from stallprobes.model import Op, Program, Role
+        from stallprobes.engine.session import Session
+        program = Program(({HANGS[hang]},), context=None, setup={setup})
+        session = Session([Probe("hung", "hung", Role.HOST, program, 1_000_000, "hung")], "host")
+        def begin():
+            if not session.alive:
+                session.start()
+            session.set_running(["hung"])
+            while session.snapshot().probes["hung"].in_flight is None:
+                time.sleep(0.01)
+    """) + textwrap.dedent(then)
+
+
+WAITS = """
+    with session:
+        begin()
+        print(session.engine_pid, flush=True)
+        session.run_for(600)
+"""
+
+
+@pytest.mark.parametrize("hang", HANGS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_parent_ended_by_a_signal_takes_its_engine_along(parent: Parent, number: signal.Signals, hang: str) -> None:
+    process = parent(parent_source(hang, WAITS))
+    assert process.stdout is not None
+    engine = int(process.stdout.readline())
+    process.send_signal(number)
+    wait_for_end(engine)
+    wait_for_end(process.pid)
+
+
+def test_a_parent_killed_while_the_engine_starts_takes_it_along(parent: Parent) -> None:
+    then = """
+        threading.Thread(target=session.start, daemon=True).start()
+        while session.engine_pid is None:
+            time.sleep(0.01)
+        print(session.engine_pid, flush=True)
+        time.sleep(600)
+    """
+    process = parent(parent_source("native", then, setup=f"({HANGS['native']},)"))
+    assert process.stdout is not None
+    engine = int(process.stdout.readline())
+    process.kill()
+    wait_for_end(engine)
+
+
+def test_the_kernel_ends_the_engine_even_if_its_socket_stays_open(parent: Parent) -> None:
+    then = """
+        begin()
+        engine = session.engine_pid
+        sibling = os.fork()
+        if sibling == 0:
+            time.sleep(30)
+            os._exit(0)
+        print(engine, sibling, flush=True)
+        time.sleep(600)
+    """
+    process = parent(parent_source("native", then))
+    assert process.stdout is not None
+    engine, sibling = (int(word) for word in process.stdout.readline().split())
+    try:
+        process.kill()
+        wait_for_end(engine)
+    finally:
+        os.kill(sibling, signal.SIGKILL)
+
+
+def test_a_closed_socket_alone_ends_the_engine() -> None:
+    probes = (host_probe("hung", Op("native:sleep", (600_000_000_000,))),)
+    board = Board.create(Layout.of(probes))
+    ours, theirs = socket.socketpair()
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "probes")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stallprobes.engine.main", str(board.fd), str(theirs.fileno()), str(os.getpid())],
+        pass_fds=(board.fd, theirs.fileno()),
+        env=environment,
+    )
+    theirs.close()
+    connection = Connection(ours.detach())
+    connection.send(Start(probes, "host", Options()))
+    assert isinstance(connection.recv(), Ready)
+    connection.close()
+    board.close()
+    assert process.wait(LIMIT_S) != 0
+
+
+def test_a_parent_that_just_exits_takes_its_engine_along(parent: Parent) -> None:
+    process = parent(parent_source("native", "begin()\nprint(session.engine_pid, flush=True)\n"))
+    output, errors = process.communicate(timeout=LIMIT_S)
+    wait_for_end(int(output))
+    assert process.returncode == 0
+    assert errors == ""
+
+
+def test_an_engine_outlives_the_thread_that_asked_for_it() -> None:
+    session = Session([host_probe("a")], "host")
+    thread = threading.Thread(target=session.start)
+    thread.start()
+    thread.join()
+    with session:
+        session.set_running(["a"])
+        wait_until(lambda: session.snapshot().probes["a"].iterations > 0, "the probe runs")
+        assert session.alive
+
+
+def test_a_killed_engine_is_lost_and_its_figures_are_kept() -> None:
+    with Session([host_probe("a")], "host") as session:
+        session.set_running(["a"])
+        wait_until(lambda: session.snapshot().probes["a"].iterations > 0, "the probe runs")
+        assert session.engine_pid is not None
+        killer = threading.Timer(0.1, os.kill, (session.engine_pid, signal.SIGKILL))
+        killer.start()
+        with pytest.raises(EngineLost, match="killed by SIGKILL") as lost:
+            session.run_for(600)
+        killer.join()
+        assert lost.value.exit_code == 4
+        assert not session.alive
+        assert session.engine_pid is None
+        assert session.snapshot().probes["a"].iterations > 0
+
+
+@pytest.mark.parametrize("fn", ["libc:abort", "libc:_exit"])
+def test_an_engine_that_dies_in_a_call_leaves_last_words_or_its_exit_code(fn: str) -> None:
+    with Session([host_probe("a", Op(fn, (3,)))], "host") as session:
+        session.set_running(["a"])
+        with pytest.raises(EngineLost) as lost:
+            session.run_for(600)
+        if fn == "libc:abort":
+            assert "killed by SIGABRT" in lost.value.sentence
+            assert "Fatal Python error: Aborted" in lost.value.stderr_tail
+            assert session.stderr_tail() == lost.value.stderr_tail
+        else:
+            assert "exit code 3" in lost.value.sentence
+    assert session.stderr_tail() == lost.value.stderr_tail
+
+
+def test_a_stopped_engine_is_killed() -> None:
+    session = Session([host_probe("a")], "host")
+    session.start()
+    engine = session.engine_pid
+    assert engine is not None
+    os.kill(engine, signal.SIGSTOP)
+    session.stop()
+    wait_for_end(engine)
+
+
+@pytest.mark.parametrize("op", [Op("native:sleep", (600_000_000_000,)), Op("libc:pause", ok=(-1,))])
+def test_a_session_stops_while_a_call_hangs(op: Op) -> None:
+    session = Session([host_probe("hung", op), host_probe("a")], "host")
+    session.start()
+    session.set_running(["hung", "a"])
+    wait_until(lambda: session.snapshot().probes["hung"].in_flight is not None, "the call hangs")
+    engine = session.engine_pid
+    assert engine is not None
+    session.stop()
+    wait_for_end(engine)
+
+
+def test_an_engine_that_hangs_as_it_starts_is_killed_with_a_sentence() -> None:
+    hung = host_probe("hung", setup=(Op("native:sleep", (600_000_000_000,)),))
+    session = Session([hung], "host")
+    with pytest.raises(EngineFailed, match=r"not ready after 1\.5 s, so it was killed") as failed:
+        session.start(timeout=1.5)
+    assert failed.value.exit_code == 4
+    assert session.engine_pid is None
+
+
+def test_an_interrupted_start_leaves_nothing() -> None:
+    hung = host_probe("hung", setup=(Op("native:sleep", (600_000_000_000,)),))
+    session = Session([hung], "host")
+    timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        session.start()
+    timer.join()
+    assert session.engine_pid is None
+
+
+def test_a_session_that_is_dropped_takes_its_engine_along() -> None:
+    session: Session | None = Session([host_probe("a")], "host")
+    assert session is not None
+    session.start()
+    engine = session.engine_pid
+    assert engine is not None
+    session = None
+    gc.collect()
+    wait_for_end(engine)
+
+
+def test_a_forked_child_that_exits_leaves_the_engine_alone() -> None:
+    with Session([host_probe("a")], "host") as session:
+        child = os.fork()
+        if child == 0:
+            try:
+                session.stop()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        session.set_running(["a"])
+        wait_until(lambda: session.snapshot().probes["a"].iterations > 0, "the probe runs")
+        assert session.alive
+
+
+def test_many_sessions_leave_no_thread_behind() -> None:
+    with Session([host_probe("a")], "host"):
+        pass
+    before = threading.active_count()
+    for _ in range(5):
+        with Session([host_probe("a"), host_probe("b")], "host") as session:
+            session.set_running(["a"])
+    assert threading.active_count() == before

@@ -1,0 +1,75 @@
+"""An engine's process that was started ahead: a session takes it over, or nothing is left of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+import time
+
+import pytest
+
+from factories.host_probes import host_probe
+from factories.processes import Parent, wait_for_end
+from factories.waiting import wait_until
+from stallprobes.engine.process import SpareEngine
+from stallprobes.engine.session import Session
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def pid_of(spare: SpareEngine) -> int:
+    assert spare._held is not None
+    return spare._held[0].process.pid
+
+
+@pytest.mark.parametrize("loaded_s", [0.0, 0.7])
+def test_a_session_takes_it_over_whether_it_has_loaded_or_not(loaded_s: float) -> None:
+    spare = SpareEngine("host")
+    pid = pid_of(spare)
+    time.sleep(loaded_s)
+    with Session([host_probe("a")], "host", spare=spare) as session:
+        assert session.engine_pid == pid
+        session.set_running(["a"])
+        wait_until(lambda: session.snapshot().probes["a"].iterations > 0, "the probe runs")
+        spare.close()
+        assert session.alive
+        # It is taken once.
+        with Session([host_probe("b")], "host", spare=spare) as other:
+            assert other.engine_pid not in (None, pid)
+
+
+def test_for_another_backend_a_new_one_is_started() -> None:
+    spare = SpareEngine("cuda")
+    pid = pid_of(spare)
+    with Session([host_probe("a")], "host", spare=spare) as session:
+        assert session.engine_pid not in (None, pid)
+    spare.close()
+    spare.close()
+    wait_for_end(pid)
+
+
+def test_in_the_place_of_one_that_died_a_new_one_is_started() -> None:
+    spare = SpareEngine("host")
+    pid = pid_of(spare)
+    os.kill(pid, signal.SIGKILL)
+    wait_for_end(pid)
+    with Session([host_probe("a")], "host", spare=spare) as session:
+        assert session.engine_pid not in (None, pid)
+    spare.close()
+
+
+def test_killed_outright_the_parent_takes_it_along(parent: Parent) -> None:
+    process = parent(
+        textwrap.dedent("""
+            import time
+            from stallprobes.engine.process import SpareEngine
+            spare = SpareEngine("host")
+            print(spare._held[0].process.pid, flush=True)
+            time.sleep(600)
+        """)
+    )
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    process.kill()
+    wait_for_end(pid)

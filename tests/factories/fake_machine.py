@@ -1,0 +1,147 @@
+"""``stallscope`` on a machine made up for a test: python fake_machine.py MODE [argument of stallscope]...
+
+MODE says what its GPU and the measurement do. Signals, pipes, files and exit codes are real.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from factories import matrices, matrix_examples, runs
+from stallprobes.errors import EngineFailed
+from stallprobes.machine import gpus
+from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
+from stallprobes.machine.libcuda_survey import DriverReport
+from stallprobes.matrix import runner
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
+from stallprobes.measurement import measure
+from stallscope.cli.main import main
+
+GPU = Gpu("GPU-aaaa1111-0000-0000-0000-000000000001", "0000:1b:00.0", "NVIDIA H200", nvml_index=0, cuda_index=0)
+ON_GPU = {**matrices.FINGERPRINT, "gpu": GPU.name}
+SHARED = Gpu(**{**GPU.__dict__, "processes": (GpuProcess(1, "train", None),)})
+
+
+def until_stopped(*_: object, stop: Callable[[], bool], **__: object) -> measure.RunResult:
+    """A measurement that ends when it is asked to, with one variant done."""
+    ready()
+    while not stop():
+        time.sleep(0.01)
+    return runs.run(runs.variant("kernel-other-context", runs.stalled()), interrupted=True)
+
+
+def deaf(*_: object, **__: object) -> measure.RunResult:
+    """A measurement that never looks whether it shall end: an engine that hangs while it starts."""
+    ready()
+    time.sleep(60)
+    raise AssertionError("nobody interrupted it")
+
+
+def failing(*_: object, **__: object) -> measure.RunResult:
+    raise EngineFailed(4, "the engine ended (killed by signal 9)")
+
+
+def broken(*_: object, **__: object) -> measure.RunResult:
+    raise RuntimeError("a mistake in the program")
+
+
+def all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> measure.RunResult:
+    progress(measure.RunProgress(0.5, 2.0, "kernel-other-context"))
+    return runs.everything()
+
+
+def fine(*_: object, **__: object) -> measure.RunResult:
+    return runs.run(runs.variant("kernel-other-context", runs.stalled()))
+
+
+def large(*_: object, **__: object) -> measure.RunResult:
+    """More lines than a pipe holds."""
+    return runs.run(*(runs.variant(f"variant-{number}", runs.stalled()) for number in range(2000)))
+
+
+def check_until_stopped(*_: object, stop: Callable[[], bool], **__: object) -> Matrix:
+    """A check that ends when it is asked to, with all but one of its cells measured."""
+    ready()
+    while not stop():
+        time.sleep(0.01)
+    made = checked()
+    key = ("launch", "alloc-async")
+    missing = Cell(*key, status=Status.MISSING)
+    return replace(made, cells={**made.cells, key: missing}, interrupted=True)
+
+
+def check_fine(*_: object, **__: object) -> Matrix:
+    return checked()
+
+
+def check_slower(*_: object, **__: object) -> Matrix:
+    """A newer driver, with which launches beside the spin kernel take twice as long."""
+    made = matrices.made_up(2, drift=0.02, times={("launch", "spin"): 2.0, ("d2d", "host-alloc-free"): 427.0})
+    return replace(made, fingerprint={**ON_GPU, "driver": "590.2"})
+
+
+def check_all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> Matrix:
+    progress(runner.CheckProgress(11, 44, 12.3, "repeat 1 of 4 · spin kernel"))
+    return matrix_examples.every_kind()
+
+
+def check_nothing(*_: object, **__: object) -> Matrix:
+    made = checked()
+    cells = {
+        key: cell if cell.column == QUIET else replace(cell, status=Status.INVALID, reason="the spin did not run")
+        for key, cell in made.cells.items()
+    }
+    return replace(made, cells=cells)
+
+
+def check_spoilt(*_: object, **__: object) -> Matrix:
+    """A check during which somebody else makes the file that it is to be saved to."""
+    Path(os.environ["SPOILT"]).write_text("somebody else's", encoding="utf-8")
+    return checked()
+
+
+def checked() -> Matrix:
+    return replace(matrices.made_up(1, drift=0.02, times={("d2d", "host-alloc-free"): 427.0}), fingerprint=ON_GPU)
+
+
+def ready() -> None:
+    print("ready", file=sys.stderr, flush=True)
+
+
+MODES = {
+    "until-stopped": until_stopped,
+    "deaf": deaf,
+    "failing": failing,
+    "broken": broken,
+    "all-kinds": all_kinds,
+    "fine": fine,
+    "shared": fine,
+    "large": large,
+}
+
+CHECKS: dict[str, Callable[..., Any]] = {
+    "until-stopped": check_until_stopped,
+    "deaf": deaf,
+    "failing": failing,
+    "broken": broken,
+    "all-kinds": check_all_kinds,
+    "slower": check_slower,
+    "nothing": check_nothing,
+    "spoilt": check_spoilt,
+    # What is refused must be refused before anything is measured.
+    "never": broken,
+}
+
+if __name__ == "__main__":
+    mode = sys.argv[1]
+    gpu = SHARED if mode == "shared" else GPU
+    gpus.survey = lambda *_: Survey((gpu,), DriverReport(cuda_version=13000))
+    measure.run = MODES.get(mode, broken)  # type: ignore[assignment]
+    runner.run = CHECKS.get(mode, check_fine)
+    main(sys.argv[2:])

@@ -1,0 +1,75 @@
+"""The checks of one or several hosts, for tests of files: with a cell of every status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from factories import matrices
+from factories.verdicts import verdict
+from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix.matrix import Cell, Matrix, Repeat, Status
+from stallprobes.model import Channel, Phase
+
+SPIN = ("d2d", "spin")
+STARVED = ("d2d", "host-alloc-free")
+UNSUPPORTED = ("launch", "alloc-async")
+INVALID = ("launch", "spin")
+MISSING = ("d2h-pinned", "alloc-async")
+
+
+def host(seed: int, name: str | None = None, *, gpu: str = "Made-up GPU", calls: int = 250, **changes: Any) -> Matrix:
+    """The check of one host with a real GPU's fingerprint; ``times`` and the like go to ``made_up``."""
+    fingerprint: dict[str, object] = {"gpu": gpu, "uuid": f"GPU-{seed:04d}", "driver": "580.1", "unknown": {}}
+    if name is not None:
+        fingerprint["hostname"] = name
+    return matrices.made_up(seed, calls=calls, fingerprint=fingerprint, **changes)
+
+
+def starved_cell(key: tuple[str, str]) -> Cell:
+    """A cell whose victim returned twice and then hung."""
+    channels: Mapping[Channel, Histogram] = {
+        Channel(Phase.CALL): Histogram.of([900_000_000, 880_000_001]),
+        Channel(Phase.CALL, "cuMemcpyDtoDAsync: a"): Histogram.of([900_000_000]),
+        Channel(Phase.DUE): Histogram.empty().add_waiting(1_190_000_000, 50_000),
+    }
+    quiet = {Channel(Phase.CALL): Histogram.of([3800] * 50)}
+    starved = verdict(
+        "starved",
+        probe=key[0],
+        phase=None,
+        quantile="in-flight",
+        quiet_us=3.8,
+        now_us=1_190_000.0004,
+        ratio=313157.8951,
+        cause="The lock is held.",
+        sentence=f"{key[0]}: starved, 2 calls returned in 0.6 s. The lock is held.",
+        helps="Do not “free” there.",
+    )
+    repeat = Repeat(channels=channels, before=quiet, after=quiet, calls=2, window_s=0.6)
+    return Cell(
+        *key,
+        status=Status.STARVED,
+        repeats=(repeat,),
+        verdicts=(starved,),
+        in_flight_us=1_190_000.25,
+        in_flight_op="cuMemcpyDtoDAsync",
+    )
+
+
+def changed(matrix: Matrix, *cells: Cell) -> Matrix:
+    """``matrix`` with other cells in place of its own."""
+    return replace(matrix, cells={**matrix.cells, **{(cell.row, cell.column): cell for cell in cells}})
+
+
+def every_status(seed: int = 1, name: str | None = "node-a", **changes: Any) -> Matrix:
+    """A check with a cell of every status, a stall, and a simulated GPU's seeds."""
+    matrix = changed(
+        host(seed, name, times={SPIN: 40.0}, **changes),
+        starved_cell(STARVED),
+        Cell(*UNSUPPORTED, status=Status.UNSUPPORTED, reason="the driver has no memory pools"),
+        Cell(*MISSING, status=Status.MISSING),
+    )
+    invalid = replace(matrix.cells[INVALID], status=Status.INVALID, reason="the host control spiked; see above")
+    return changed(replace(matrix, interrupted=True), invalid)

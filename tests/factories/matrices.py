@@ -1,0 +1,115 @@
+"""Interference matrices drawn from lognormal distributions with a seed, so that every stall in them is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from factories.verdicts import verdict
+from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
+from stallprobes.model import Channel, Phase
+from stallprobes.verdicts.rules import Verdict
+
+CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
+ROWS = (
+    MatrixRow("launch", "launch · primary · own stream", "launch", "primary", "own"),
+    MatrixRow("d2d", "D2D · primary · own stream", "d2d", "primary", "own"),
+    MatrixRow("d2d@secondary", "D2D · secondary · own stream", "d2d", "secondary", "own"),
+    MatrixRow("d2h-pinned", "pinned D2H · primary · own stream", "d2h-pinned", "primary", "own"),
+)
+COLUMNS = (
+    MatrixColumn(QUIET, "nothing beside it", ()),
+    MatrixColumn("spin", "spin kernel · 16 blocks", ("spin",)),
+    MatrixColumn("host-alloc-free", "pinned alloc/free", ("host-alloc-free",)),
+    MatrixColumn("d2h-pinned-large", "pinned D2H · large", ("d2h-pinned-large",)),
+    MatrixColumn("alloc-async", "cuMemAllocAsync/FreeAsync", ("alloc-async",)),
+)
+FINGERPRINT: Mapping[str, object] = {
+    "hostname": "node-a",
+    "gpu": "Made-up GPU",
+    "driver": "580.1",
+    "unknown": {},
+}
+# Median of each channel in the baseline, ns.
+USUAL = {"launch": (2700, 5000), "d2d": (3800, 5600), "d2d@secondary": (3400, 5600), "d2h-pinned": (1200, 8000)}
+
+
+def made_up(
+    seed: int,
+    *,
+    times: Mapping[tuple[str, str], float] | None = None,
+    tails: Mapping[tuple[str, str], float] | None = None,
+    calls: int = 250,
+    repeats: int = 4,
+    spread: float = 0.15,
+    drift: float = 0.0,
+    rows: tuple[MatrixRow, ...] = ROWS,
+    columns: tuple[MatrixColumn, ...] = COLUMNS,
+    fingerprint: Mapping[str, object] = FINGERPRINT,
+) -> Matrix:
+    """A matrix of ``calls`` calls in each repeat of each cell.
+
+    ``times`` multiplies every call of a cell (row, column), ``tails`` one call in 25. ``spread`` is the lognormal
+    sigma of a call, ``drift`` that of a whole repeat.
+    """
+    dice = np.random.default_rng(seed)
+    cells = {}
+    for row in rows:
+        for column in columns:
+            key = (row.name, column.name)
+            factor, tail = (times or {}).get(key, 1.0), (tails or {}).get(key, 1.0)
+
+            def channels(factor: float, tail: float, n: int, row: MatrixRow = row) -> dict[Channel, Histogram]:
+                shift = float(np.exp(dice.normal(0, drift))) if drift else 1.0
+                found = {}
+                for channel, middle in zip((CALL, WAIT), USUAL.get(row.name, (3000, 5000)), strict=True):
+                    drawn = middle * factor * shift * np.exp(dice.normal(0, spread, n))
+                    drawn = np.where(dice.random(n) < 0.04, drawn * tail, drawn)
+                    found[channel] = Histogram.of(drawn.astype(np.int64))
+                return found
+
+            quiet = column.name == QUIET
+            cells[key] = Cell(
+                row=row.name,
+                column=column.name,
+                status=Status.OK,
+                repeats=tuple(
+                    Repeat(
+                        channels=channels(factor, tail, calls),
+                        before={} if quiet else channels(1.0, 1.0, calls // 2),
+                        after={} if quiet else channels(1.0, 1.0, calls // 2),
+                        calls=calls,
+                        window_s=calls * 5e-5,
+                    )
+                    for _ in range(repeats)
+                ),
+                verdicts=() if factor < 3 else (_stalled(row, column, factor),),
+            )
+    return Matrix(
+        backend="cuda",
+        fingerprint=fingerprint,
+        started_at="2026-11-21T10:00:00+00:00",
+        seconds=60.0,
+        rows=rows,
+        columns=columns,
+        cells=cells,
+        seed=seed,
+        repeats=repeats,
+        pace_us=50.0,
+        program="1.0",
+    )
+
+
+def _stalled(row: MatrixRow, column: MatrixColumn, factor: float) -> Verdict:
+    baseline_us = USUAL.get(row.name, (3000, 5000))[0] / 1000
+    return verdict(
+        probe=row.name,
+        quiet_us=baseline_us,
+        now_us=baseline_us * factor,
+        ratio=factor,
+        cause="It was made up so.",
+        sentence=f"{row.title}: call p50 is ×{factor:g} while “{column.title}” runs. It was made up so.",
+        helps="Make it up otherwise.",
+    )

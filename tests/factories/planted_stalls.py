@@ -1,0 +1,84 @@
+"""Checks of the simulated GPU with a stall planted in one cell, for what must find it and nothing else."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from stallprobes.catalog.host import HOST
+from stallprobes.engine.backend import InjectedStall, Options
+from stallprobes.matrix import runner
+from stallprobes.matrix.compare import Change, Comparison, compare
+from stallprobes.matrix.matrix import QUIET, Matrix, Status
+from stallprobes.matrix.plan import Plan
+from stallprobes.model import Channel, Phase
+
+# Half of what is less than this is less than the microsecond from which on a comparison calls a tail another one.
+LEAST_P99_NS = 2_000
+# With fewer calls in a cell nobody can tell what 1 in 100 of them does.
+LEAST_CALLS = 400
+TIMES = 1.5
+
+
+@dataclass(frozen=True)
+class InjectionPoint:
+    """Where a stall can be planted: a cell, a phase, and the p99 (ns) that it has there."""
+
+    row: str
+    column: str
+    phase: Phase
+    p99_ns: float
+
+    @property
+    def plant(self) -> InjectedStall:
+        """A stall that makes 1 call in 20 last ``TIMES`` the p99, which then is the p99."""
+        return InjectedStall(f"victim {self.row}", f"aggressor {self.column}", self.phase, round(TIMES * self.p99_ns))
+
+
+def places(matrix: Matrix) -> list[InjectionPoint]:
+    """All the places of ``matrix`` with calls enough and long enough."""
+    found = []
+    for (row, column), cell in matrix.cells.items():
+        if column == QUIET or row == HOST or cell.status is not Status.OK:
+            continue
+        for phase in (Phase.CALL, Phase.WAIT):
+            seen = cell.channels.get(Channel(phase))
+            p99_ns = None if seen is None else seen.percentile(99)
+            if seen is not None and p99_ns is not None and seen.count >= LEAST_CALLS and p99_ns >= LEAST_P99_NS:
+                found.append(InjectionPoint(row, column, phase, p99_ns))
+    return found
+
+
+def measured(plan: Plan, seed: int, place: InjectionPoint | None = None) -> Matrix:
+    """A check of the simulated GPU, with a stall in ``place``."""
+    return runner.run(
+        plan, backend="sim", options=Options(seed=seed, plant=None if place is None else place.plant), seed=seed
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a comparison said: whether it found the planted cell, and which others it called changed."""
+
+    found: bool
+    others: tuple[tuple[str, str], ...]
+
+
+def outcome(comparison: Comparison, place: InjectionPoint | None) -> Outcome:
+    """What ``comparison`` says of ``place`` and of all the rest."""
+    changed = {
+        (cell.row, cell.column): cell.change
+        for cell in comparison.cells
+        if cell.change in (Change.SLOWER, Change.FASTER)
+    }
+    where = None if place is None else (place.row, place.column)
+    return Outcome(
+        found=where is not None and changed.get(where) is Change.SLOWER,
+        others=tuple(key for key in changed if key != where),
+    )
+
+
+def planted(plan: Plan, old: Matrix, seed: int) -> tuple[InjectionPoint, Outcome]:
+    """One seed's place, and what comparing with ``old`` says of a check with a stall there."""
+    place = random.Random(seed).choice(places(old))
+    return place, outcome(compare(old, measured(plan, seed, place)), place)

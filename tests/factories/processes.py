@@ -1,0 +1,40 @@
+"""Processes that a test starts, and whether they have ended."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from factories.waiting import wait_until
+
+# Starts Python source in a process of its own.
+Parent = Callable[[str], "subprocess.Popen[str]"]
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended; a zombie has."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return stat.rpartition(")")[2].split()[0] in ("Z", "X")
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process has ended."""
+    wait_until(lambda: has_ended(pid), f"process {pid} has ended")
+
+
+def children(pid: int) -> list[int]:
+    """The running children of a process."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid and fields[0] not in "ZX":
+                found.append(int(entry.name))
+    return found

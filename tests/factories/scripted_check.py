@@ -1,0 +1,77 @@
+"""The matrix screen's services without an engine: the cells of a made-up matrix."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from factories.matrices import made_up
+from factories.matrix_examples import SMALL_FINGERPRINT
+from stallprobes.errors import EXIT_ENGINE, EngineFailed
+from stallprobes.matrix import plan
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
+from stallprobes.matrix.plan import Plan
+from stallprobes.matrix.runner import CheckProgress
+from stallscope.tui.matrix.services import MatrixServices
+from stallscope.tui.sources.live import Ground
+
+
+class ScriptedServices(MatrixServices):
+    """Tools that measure nothing: cells of a made-up matrix come one by one, ``pace_s`` apart.
+
+    With ``fails_after`` the engine is lost after so many cells. ``running`` is set as soon as it measures, and it
+    goes on only while ``go`` is set. ``deaf`` does not look at what stops it for so many seconds.
+    """
+
+    def __init__(self, pace_s: float = 0.0, fails_after: int | None = None, deaf: float = 0.0) -> None:
+        self.pace_s = pace_s
+        self.fails_after = fails_after
+        self.deaf = deaf
+        self.running = threading.Event()
+        self.go = threading.Event()
+        self.go.set()
+        self.grounds: list[Ground] = []
+        self.seeds: list[int] = []
+        self.engine_was_there = True
+        self.engine_pid: Callable[[], int | None] = lambda: None
+
+    def plan(self, quick: bool) -> Plan:
+        """Two victims beside two aggressors, or four beside three."""
+        victims = ("launch", "d2d@secondary") if quick else ("launch", "d2d", "d2d@secondary", "d2h-pinned")
+        aggressors = ("spin", "host-alloc-free") if quick else ("spin", "host-alloc-free", "alloc-async")
+        return plan.plan(victims, aggressors, quick=quick)
+
+    def run(
+        self, plan: Plan, ground: Ground, seed: int, progress: Callable[[CheckProgress], None], stop: Callable[[], bool]
+    ) -> Matrix:
+        """Let the cells of a made-up matrix come."""
+        self.grounds.append(ground)
+        self.seeds.append(seed)
+        self.engine_was_there = self.engine_pid() is not None
+        whole = made_up(
+            seed,
+            times={("d2d@secondary", "spin"): 400.0},
+            rows=plan.rows,
+            columns=plan.columns,
+            fingerprint=SMALL_FINGERPRINT,
+            calls=60,
+        )
+        whole = replace(whole, backend="simulated", profile="h200", sim_seed=1, quick=plan.quick)
+        keys, cells = list(whole.cells), dict(whole.cells)
+        self.running.set()
+        for number, key in enumerate(keys):
+            time.sleep(self.deaf)
+            while not self.go.is_set() and not stop():
+                time.sleep(0.01)
+            if self.fails_after == number:
+                raise EngineFailed(EXIT_ENGINE, "the engine ended (killed by SIGKILL)")
+            if stop():
+                cells |= {key: Cell(*key, Status.MISSING) for key in keys[number:]}
+                return replace(whole, cells=cells, interrupted=True)
+            progress(CheckProgress(number, len(keys), 9.0, f"repeat 1 of 4 · {key[1]}"))
+            time.sleep(self.pace_s)
+            if key[1] != QUIET:
+                progress(CheckProgress(number + 1, len(keys), 8.0, f"repeat 1 of 4 · {key[1]}", cells[key]))
+        return whole

@@ -1,0 +1,108 @@
+"""``stallscope`` in a pseudo-terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable
+
+from factories import processes
+from factories.command_line import ROOTS
+from factories.waiting import LIMIT_S
+
+_ESCAPES = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[\]P_].*?(?:\x07|\x1b\\)|\x1b.", re.DOTALL)
+
+
+class Terminal:
+    """The program in a pseudo-terminal of ``size`` (columns, rows)."""
+
+    def __init__(self, arguments: list[str], size: tuple[int, int], environment: dict[str, str]) -> None:
+        columns, rows = size
+        env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "LC_ALL", "LC_CTYPE", "COLUMNS", "LINES")}
+        env |= {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": os.pathsep.join(ROOTS), **environment}
+        self.raw = b""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            os.execve(sys.executable, [sys.executable, "-m", "stallscope", *arguments], env)
+        self.before = termios.tcgetattr(self.fd)
+        self.status: int | None = None
+
+    def text(self, since: int = 0) -> str:
+        """What it wrote after byte ``since``, without escape sequences."""
+        return _ESCAPES.sub(b"", self.raw[since:]).decode(errors="replace")
+
+    def read(self, seconds: float) -> bytes:
+        """Read for ``seconds``, or to the end; returns what came."""
+        begun, until = len(self.raw), time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if select.select([self.fd], [], [], left)[0]:
+                try:
+                    self.raw += os.read(self.fd, 65536)
+                except OSError:
+                    break
+        return self.raw[begun:]
+
+    def wait_for(self, words: str, since: int = 0) -> None:
+        """Read until ``words`` were written after byte ``since``."""
+        self.wait_until(lambda: words in self.text(since), f"{words!r} is on the screen")
+
+    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+        """Read until ``condition`` holds; AssertionError when the program ends before that."""
+        until = time.monotonic() + LIMIT_S
+        while not condition():
+            assert time.monotonic() < until, f"after {LIMIT_S:g} s still not: {what}: {self.text()[-3000:]}"
+            assert self.alive, f"it ended: {self.text()[-3000:]}"
+            self.read(0.02)
+
+    def press(self, keys: str) -> int:
+        """Press keys; returns the number of bytes written before."""
+        at = len(self.raw)
+        os.write(self.fd, keys.encode())
+        return at
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Give the terminal another size."""
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        os.kill(self.pid, signal.SIGWINCH)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the program runs; its exit code is in ``status`` afterwards."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+        return self.status is None
+
+    def wait_for_end(self) -> int:
+        """Read until the program ends; returns its exit code."""
+        until = time.monotonic() + LIMIT_S
+        while self.alive:
+            assert time.monotonic() < until, f"after {LIMIT_S:g} s it still runs: {self.text()[-3000:]}"
+            self.read(0.01)
+        self.read(0.05)
+        assert self.status is not None
+        return self.status
+
+    def children(self) -> list[int]:
+        """The running children of the program."""
+        return processes.children(self.pid)
+
+    def close(self) -> None:
+        """Kill the program if it still runs."""
+        if self.alive:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait_for_end()
+        os.close(self.fd)
+
+
+OpenTerminal = Callable[..., Terminal]

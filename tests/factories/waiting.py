@@ -1,0 +1,17 @@
+"""Waiting for something that happens in another thread or process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+# Long enough for a machine that is busy with something else: a test fails on what is done, never on how fast.
+LIMIT_S = 90.0
+
+
+def wait_until(condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
+    """Poll ``condition`` until it holds; AssertionError naming ``what`` after ``limit_s``."""
+    until = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until, f"after {limit_s:g} s still not: {what}"
+        time.sleep(0.005)

@@ -1,0 +1,48 @@
+"""Signals while files are written: the first waits, the second does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from stallscope.cli.signals import InterruptHandler
+
+
+def write(signals: int) -> list[str]:
+    """What is written when so many signals come meanwhile."""
+    written: list[str] = []
+
+    def keep(interrupt: InterruptHandler) -> None:
+        with interrupt.deferred():
+            for _ in range(signals):
+                os.kill(os.getpid(), signal.SIGINT)
+            written.append("all of it")
+
+    with InterruptHandler() as interrupt, pytest.raises(KeyboardInterrupt):
+        keep(interrupt)
+    return written
+
+
+def test_a_signal_while_files_are_written_comes_when_they_are() -> None:
+    assert write(signals=1) == ["all of it"]
+
+
+def test_a_second_signal_does_not_wait() -> None:
+    assert write(signals=2) == []
+
+
+def test_a_signal_before_the_files_does_not_cut_them_off() -> None:
+    with InterruptHandler() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        with interrupt.deferred():
+            signal.sigtimedwait([], 2 * InterruptHandler.GRACE_S)
+        assert interrupt.stop_requested()
+
+
+def test_afterwards_a_signal_is_what_it_was() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with InterruptHandler():
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before

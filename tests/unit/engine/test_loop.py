@@ -1,0 +1,532 @@
+"""The compiled loop in virtual time: clock, sleep and the calls are scripted, so every sample is known exactly."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stallprobes.engine import board as b
+from stallprobes.engine import loop
+from stallprobes.engine.board import Board, Layout, ProbeSnapshot, ProbeState
+from stallprobes.latency.histogram import BUCKETS, Histogram, index
+from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
+
+CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
+START = 1_000_000_000
+MS = 1_000_000
+ENOUGH = 100_000
+
+# What a scripted call raises would only be printed.
+pytestmark = pytest.mark.filterwarnings("error")
+
+FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * loop.ARGUMENTS)
+CLOCK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_int64))
+NAP = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p)
+
+
+def address_of(native: ctypes._CFunctionType) -> int:
+    return ctypes.cast(native, ctypes.c_void_p).value or 0
+
+
+class Stage:
+    """One probe on a board of its own, with a clock that only scripted calls, sleeps and ``tick`` move on."""
+
+    def __init__(self, ops: tuple[Op, ...], period_ns: int = MS, tick: int = 0) -> None:
+        program = Program(ops, context=None)
+        probe = Probe("p", "p", Role.HOST, program, period_ns, "p")
+        self.board = Board.create(Layout.of([probe]))
+        self.part = self.board["p"]
+        self.words = self.part.words
+        self.words[b.RUN] = 1
+        self.words[b.LEAD_NS] = 0
+        self.now = START
+        self.tick = tick
+        self.reads = 0
+        self.naps: list[tuple[int, int]] = []
+        self.on_nap: Callable[[], object] = lambda: None
+        self._keep: list[object] = []
+        self.table = loop.empty_table(len(ops))
+        for row, op in zip(self.table, ops, strict=True):
+            row[loop.COL_CHANNEL] = -1 if op.phase is None else self.part.channel(Channel(op.phase))
+            if op.label and op.phase is not None:
+                row[loop.COL_LABEL_CHANNEL] = self.part.channel(Channel(op.phase, op.label))
+            row[loop.COL_REPEAT] = op.repeat
+
+    def script(self, op: int, function: Callable[..., int]) -> None:
+        """``function`` gets the eleven arguments and returns the 64-bit return."""
+        native = FUNCTION(function)
+        self._keep.append(native)
+        self.table[op, loop.COL_FN] = address_of(native)
+
+    def takes(self, op: int, *durations: int) -> None:
+        """The op's calls take so long, one after the other, and with the last one it is told to quit."""
+        rest = list(durations)
+
+        def call(*_: int) -> int:
+            self.now += rest.pop(0)
+            if not rest:
+                self.quit()
+            return 0
+
+        self.script(op, call)
+
+    def quit(self, result: int = 0) -> int:
+        """Tells it to quit; returns ``result``, for a last call to return."""
+        self.board.header[b.QUIT] = 1
+        return result
+
+    def run(self) -> ProbeSnapshot:
+        def clock(_kind: int, time: ctypes._Pointer[ctypes.c_int64]) -> int:
+            self.now += self.tick
+            self.reads += 1
+            time[0], time[1] = divmod(self.now, 10**9)
+            if self.reads > ENOUGH:
+                self.quit()
+            return 0
+
+        def nap(_kind: int, _flags: int, time: ctypes._Pointer[ctypes.c_int64], _rest: int | None) -> int:
+            until = time[0] * 10**9 + time[1]
+            self.naps.append((self.now, until))
+            self.now = max(self.now, until)
+            self.on_nap()
+            return 0
+
+        native = CLOCK(clock), NAP(nap)
+        libc = np.array([address_of(function) for function in native], dtype=np.int64)
+        part = self.part
+        loop.run(self.table, part.words, part.hist, part.stats, part.ring, self.board.header, libc)
+        assert self.reads <= ENOUGH
+        return self.board.snapshot(self.now).probes["p"]
+
+
+def one_op(*durations: int, period_ns: int = MS) -> ProbeSnapshot:
+    stage = Stage((Op("x"),), period_ns)
+    stage.takes(0, *durations)
+    return stage.run()
+
+
+def test_the_first_turn_is_kept_apart_and_the_others_are_counted() -> None:
+    seen = one_op(70_000, 300, 301, 50)
+    assert seen.channels[CALL] == Histogram.of([300, 301, 50])
+    assert seen.first_ns == {CALL: 70_000, DUE: 70_000}
+    assert (seen.iterations, seen.state, seen.missed) == (4, ProbeState.ENDED, 0)
+
+
+def test_the_schedule_is_absolute() -> None:
+    seen = one_op(100, 400_000, 100, 100)
+    ends = (seen.ring[:, 0] - START).tolist()
+    assert ends == [100, MS + 400_000, 2 * MS + 100, 3 * MS + 100]
+
+
+def test_a_stall_counts_for_every_start_it_held_up() -> None:
+    seen = one_op(100, 5 * MS + 7, 100)
+    assert seen.channels[CALL] == Histogram.of([5 * MS + 7, 100])
+    held_up = [k * MS + 7 for k in range(6)]
+    assert seen.channels[DUE] == Histogram.of([*held_up, 100])
+    assert seen.missed == 5
+    assert int(seen.ring[-1, 0]) - START == 7 * MS + 100
+
+
+def test_a_call_that_ends_just_when_the_next_is_due_holds_up_nothing() -> None:
+    seen = one_op(100, 2 * MS, 100)
+    assert seen.channels[DUE] == Histogram.of([2 * MS, MS, 100])
+    assert seen.missed == 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(0, 20 * MS), min_size=1, max_size=25), st.integers(100_000, 3 * MS))
+def test_time_waited_equals_a_schedule_worked_out_by_hand(durations: list[int], period_ns: int) -> None:
+    seen = one_op(*durations, period_ns=period_ns)
+    due, missed, waited = 0, 0, []
+    for number, duration in enumerate(durations):
+        end = due + duration
+        waited += [end - due] if number else []
+        due += period_ns
+        while due < end:
+            waited += [end - due] if number else []
+            missed += 1
+            due += period_ns
+    assert seen.channels[DUE] == Histogram.of(waited)
+    assert seen.missed == missed
+    assert seen.channels[CALL] == Histogram.of(durations[1:])
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(1, 10**8), st.integers(1000, 10**6))
+def test_starts_held_up_in_closed_form_equal_one_by_one(late: int, period_ns: int) -> None:
+    hist, stats = np.zeros((1, BUCKETS), dtype=np.uint64), np.zeros((1, 4), dtype=np.int64)
+    loop.count_passed(hist, stats, 0, late, period_ns)
+    one_by_one = range(late - period_ns, 0, -period_ns)
+    assert np.array_equal(hist[0], Histogram.of(one_by_one).counts)
+    assert stats[0, b.COUNT] == len(one_by_one)
+    assert stats[0, b.SUM_NS] == sum(one_by_one)
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.integers(-100, 300), st.integers(0, 2**45)), max_size=50))
+def test_compiled_counting_equals_the_histogram_module(values: list[int]) -> None:
+    hist, stats = np.zeros((2, BUCKETS), dtype=np.uint64), np.zeros((2, 4), dtype=np.int64)
+    for value in values:
+        assert loop.bucket_of(value) == index(value)
+        loop.count_value(hist, stats, 1, value)
+    assert np.array_equal(hist[1], Histogram.of(values).counts)
+    assert stats[1].tolist() == [len(values), sum(values), max([0, *values]), 0]
+    assert not hist[0].any()
+
+
+def test_each_phase_and_label_has_its_own_histogram() -> None:
+    stage = Stage((Op("a", label="a"), Op("b", phase=None), Op("c", label="c"), Op("d", phase=Phase.WAIT)))
+    for op, durations in enumerate([(1, 10, 11), (5000, 5000, 5000), (2, 20, 21), (3, 30, 31)]):
+        stage.takes(op, *durations)
+    seen = stage.run()
+    assert seen.channels[CALL] == Histogram.of([10, 11, 20, 21])
+    assert seen.channels[Channel(Phase.CALL, "a")] == Histogram.of([10, 11])
+    assert seen.channels[Channel(Phase.CALL, "c")] == Histogram.of([20, 21])
+    assert seen.channels[WAIT] == Histogram.of([30, 31])
+    assert seen.channels[DUE] == Histogram.of([5060, 5063])
+    assert seen.first_ns[CALL] == 1
+    assert seen.first_ns[Channel(Phase.CALL, "c")] == 2
+
+
+def test_a_repeated_op_is_measured_each_time() -> None:
+    stage = Stage((Op("x", repeat=3), Op("y", phase=Phase.WAIT)))
+    stage.takes(0, 1, 2, 3, 10, 11, 12)
+    stage.takes(1, 5, 5)
+    seen = stage.run()
+    assert seen.channels[CALL] == Histogram.of([10, 11, 12])
+    assert seen.first_ns[CALL] == 1
+    assert seen.channels[DUE] == Histogram.of([38])
+    assert seen.iterations == 2
+
+
+def test_back_to_back_there_is_no_sleep_and_nothing_is_missed() -> None:
+    stage = Stage((Op("x"),), period_ns=0)
+    stage.takes(0, 100, 5 * MS, 100, 200)
+    seen = stage.run()
+    assert stage.naps == []
+    assert seen.channels[DUE] == seen.channels[CALL] == Histogram.of([5 * MS, 100, 200])
+    assert seen.missed == 0
+
+
+def test_a_fast_pace_is_kept_by_looking_at_the_clock() -> None:
+    stage = Stage((Op("x"),), period_ns=20_000, tick=50)
+    stage.takes(0, 100, 100, 100)
+    seen = stage.run()
+    assert stage.naps == []
+    starts = np.diff(seen.ring[:, 0])
+    assert (abs(starts - 20_000) <= 200).all()
+
+
+def test_it_is_awake_before_a_turn_is_due() -> None:
+    stage = Stage((Op("x"),), tick=50)
+    stage.words[b.LEAD_NS] = 20_000
+    stage.takes(0, 100, 100, 100)
+    seen = stage.run()
+    assert [until - START - stage.tick for _, until in stage.naps] == [MS - 20_000, 2 * MS - 20_000]
+    assert (abs(np.diff(seen.ring[:, 0]) - MS) <= 200).all()
+
+
+def test_a_slow_probe_hears_that_it_shall_quit() -> None:
+    stage = Stage((Op("x"),), period_ns=3600 * 10**9)
+    stage.takes(0, 100, 100)
+    stage.on_nap = lambda: stage.quit()
+    seen = stage.run()
+    assert (seen.iterations, seen.state) == (1, ProbeState.ENDED)
+    assert stage.now - START <= 2 * loop.WAIT_SLICE_NS
+
+
+def test_a_new_pace_holds_at_once() -> None:
+    stage = Stage((Op("x"),), period_ns=100 * MS)
+    starts = []
+
+    def call(*_: int) -> int:
+        starts.append((stage.now - START) // MS)
+        if len(starts) == 2:
+            stage.words[b.PERIOD_NS] = 2 * MS
+        if len(starts) == 5:
+            stage.words[b.PERIOD_NS] = 300 * MS
+        if len(starts) == 6:
+            stage.quit()
+        return 0
+
+    stage.script(0, call)
+    stage.run()
+    assert starts == [0, 100, 102, 104, 106, 406]
+
+
+def test_a_new_pace_does_not_make_up_for_starts_of_the_past() -> None:
+    stage = Stage((Op("x"),), period_ns=1000 * MS)
+    stage.takes(0, 100, 100, 100)
+
+    def hurry() -> None:
+        stage.words[b.PERIOD_NS] = MS
+
+    stage.on_nap = hurry
+    seen = stage.run()
+    assert seen.missed == 0
+    assert seen.channels[DUE] == Histogram.of([100, 100])
+
+
+def test_switched_off_it_parks_and_switched_on_it_starts_a_new_schedule() -> None:
+    stage = Stage((Op("x"),))
+    calls = []
+
+    def call(*_: int) -> int:
+        calls.append(stage.now - START)
+        if len(calls) == 2:
+            stage.words[b.RUN] = 0
+        if len(calls) == 4:
+            stage.quit()
+        return 0
+
+    def parked() -> None:
+        if stage.words[b.STATE] == ProbeState.PARKED and stage.now > START + 50 * MS:
+            assert stage.board.snapshot().probes["p"].on is False
+            stage.words[b.RUN] = 1
+            stage.now += 300
+
+    stage.script(0, call)
+    stage.on_nap = parked
+    seen = stage.run()
+    assert calls == [0, MS, calls[2], calls[2] + MS]
+    assert calls[2] == seen.on_since_ns - START
+    assert calls[2] > 50 * MS
+    assert seen.missed == 0
+
+
+def test_not_switched_on_it_calls_nothing_and_still_shows_life() -> None:
+    stage = Stage((Op("x"),))
+    stage.words[b.RUN] = 0
+    stage.on_nap = lambda: stage.quit() if len(stage.naps) == 5 else None
+    seen = stage.run()
+    assert (seen.iterations, seen.state) == (0, ProbeState.ENDED)
+    assert [until - since for since, until in stage.naps] == [loop.PARKED_STEP_NS] * 5
+    assert seen.heartbeat_ns > START
+    assert seen.on_since_ns == 0
+
+
+@pytest.mark.parametrize(("result", "code"), [(719, 719), (-1, -1), ((7 << 32) | 5, 5)])
+def test_a_wrong_code_stops_the_probe_and_is_kept(result: int, code: int) -> None:
+    stage = Stage((Op("x"), Op("y"), Op("z")))
+    calls: list[str] = []
+
+    def passes(*_: int) -> int:
+        calls.append("x")
+        return 0
+
+    def fails(*_: int) -> int:
+        stage.now += 100
+        calls.append("y")
+        return result if len(calls) == 4 else 0
+
+    stage.script(0, passes)
+    stage.script(1, fails)
+    stage.script(2, lambda *_: 0)
+    seen = stage.run()
+    assert calls == ["x", "y", "x", "y"]
+    assert seen.state is ProbeState.ERROR
+    assert seen.error == b.ProbeErrorCode(code=code, op=2, at_ns=stage.now)
+    assert seen.in_flight is None
+
+
+def test_the_upper_half_of_a_return_is_no_status() -> None:
+    stage = Stage((Op("x"),))
+    stage.script(0, lambda *_: stage.quit(0xDEAD << 32))
+    assert stage.run().error is None
+
+
+@pytest.mark.parametrize("code", [600, -11, 1])
+def test_codes_that_are_fine_are_fine(code: int) -> None:
+    stage = Stage((Op("x"),))
+    stage.table[0, [loop.COL_OK0, loop.COL_OK1, loop.COL_OK2]] = 600, -11, 1
+    codes = [code, 0, code, 2]
+    stage.script(0, lambda *_: codes.pop(0))
+    seen = stage.run()
+    assert seen.error is not None
+    assert (seen.error.code, seen.iterations, codes) == (2, 3, [])
+
+
+def test_a_return_that_is_a_value_is_no_status() -> None:
+    stage = Stage((Op("x"), Op("y")))
+    kept = np.zeros(1, dtype=np.int64)
+    stage.table[0, loop.COL_FLAGS] = loop.RETURN_IS_VALUE
+    stage.table[1, loop.COL_INTO] = kept.ctypes.data
+    stage.script(0, lambda *_: -1)
+    stage.script(1, lambda *_: stage.quit(0x7F12_3456_789A_BCDE))
+    assert stage.run().state is ProbeState.ENDED
+    assert kept[0] == 0x7F12_3456_789A_BCDE
+
+
+def test_arguments_arrive_in_order_and_some_are_read_at_call_time() -> None:
+    stage = Stage((Op("x"), Op("y")))
+    kept = np.full(2, 5, dtype=np.int64)
+    given: list[tuple[int, ...]] = []
+    stage.table[1, loop.COL_A0 : loop.COL_A0 + 11] = [-(2**62), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    stage.table[1, loop.COL_A0 + 1] = kept.ctypes.data
+    stage.table[1, loop.COL_A0 + 10] = kept.ctypes.data + 8
+    stage.table[1, loop.COL_LOAD_MASK] = (1 << 1) | (1 << 10)
+
+    def change(*_: int) -> int:
+        kept[:] += [1, 100]
+        return 0
+
+    def take(*arguments: int) -> int:
+        given.append(arguments)
+        if len(given) == 2:
+            stage.quit()
+        return 0
+
+    stage.script(0, change)
+    stage.script(1, take)
+    stage.run()
+    middle = (2, 3, 4, 5, 6, 7, 8, 9)
+    assert given == [(-(2**62), 6, *middle, 105), (-(2**62), 7, *middle, 205)]
+
+
+def test_a_float_of_milliseconds_is_the_sample_where_that_is_said() -> None:
+    stage = Stage((Op("x", phase=Phase.GPU),))
+    value = np.zeros(1, dtype=np.int64)
+    stage.table[0, loop.COL_FLAGS] = loop.SAMPLE_IS_FLOAT_MS
+    stage.table[0, loop.COL_VALUE] = value.ctypes.data
+    stage.table[0, loop.COL_OK0] = 600
+    script = [(0, 1.0), (0, 5.007104), (600, 9.0), (0, -0.002), (0, 0.0005)]
+
+    def elapsed(*_: int) -> int:
+        stage.now += 33
+        code, milliseconds = script.pop(0)
+        struct.pack_into("<f", value.data, 0, milliseconds)
+        if not script:
+            stage.quit()
+        return code
+
+    stage.script(0, elapsed)
+    seen = stage.run()
+    samples = [value for _, _, value in seen.ring.tolist()]
+    assert samples == [1_000_000, pytest.approx(5_007_104, abs=1), -2000, 500]
+    assert seen.channels[Channel(Phase.GPU)] == Histogram.of(samples[1:])
+    assert seen.first_ns[Channel(Phase.GPU)] == 1_000_000
+    assert seen.channels[DUE] == Histogram.of([33] * 4)
+
+
+def test_turns_stay_ahead_of_the_guard_by_no_more_than_allowed() -> None:
+    stage = Stage((Op("x"),), period_ns=0)
+    started = np.zeros(1, dtype=np.int64)
+    ahead = []
+    stage.words[[b.GUARD_ADDRESS, b.GUARD_AHEAD]] = started.ctypes.data, 2
+
+    def call(*_: int) -> int:
+        stage.now += 100
+        ahead.append(int(stage.words[b.ITERATIONS] + 1 - started[0]))
+        if len(ahead) == 10:
+            stage.quit()
+        return 0
+
+    def starts() -> None:
+        if len(stage.naps) % 3 == 0:
+            started[0] += 1
+
+    stage.script(0, call)
+    stage.on_nap = starts
+    seen = stage.run()
+    assert max(ahead) == 2
+    assert seen.iterations == 10
+    assert {until - since for since, until in stage.naps} == {loop.GUARD_STEP_NS}
+
+
+def test_waiting_for_its_own_guard_is_not_a_stall() -> None:
+    stage = Stage((Op("x"),))
+    started = np.zeros(1, dtype=np.int64)
+    stage.words[[b.GUARD_ADDRESS, b.GUARD_AHEAD]] = started.ctypes.data, 1
+    stage.takes(0, 100, 200)
+
+    def starts() -> None:
+        if stage.now > START + 20 * MS:
+            started[0] = 1
+
+    stage.on_nap = starts
+    seen = stage.run()
+    assert seen.missed == 0
+    waited = seen.channels[DUE]
+    assert waited.count == 1
+    assert waited.max_ns <= 200 + loop.GUARD_STEP_NS
+
+
+def test_the_call_in_flight_is_told_while_it_runs() -> None:
+    stage = Stage((Op("x"), Op("y", phase=None)))
+    told: list[b.InFlight | None] = []
+
+    def look(*_: int) -> int:
+        stage.now += 500
+        told.append(stage.board.snapshot(stage.now).probes["p"].in_flight)
+        if len(told) == 4:
+            stage.quit()
+        return 0
+
+    stage.script(0, look)
+    stage.script(1, look)
+    assert stage.run().in_flight is None
+    second = START + MS
+    assert told == [
+        b.InFlight(0, START, 500, START),
+        b.InFlight(1, START + 500, 500, START),
+        b.InFlight(0, second, 500, second),
+        b.InFlight(1, second + 500, 500, second),
+    ]
+
+
+def test_the_ring_holds_the_newest_calls() -> None:
+    stage = Stage((Op("x"),), period_ns=0)
+    stage.takes(0, *range(b.RING + 500))
+    seen = stage.run()
+    assert seen.ring[:, 2].tolist() == list(range(501, b.RING + 500))
+    assert seen.ring_head == b.RING + 500
+
+
+def test_setup_calls_in_order_and_stops_at_the_first_wrong_code() -> None:
+    stage = Stage((Op("x", repeat=2), Op("y"), Op("z")))
+    calls: list[str] = []
+    codes = {"x": 0, "y": 0, "z": 0}
+    for op, name in enumerate(codes):
+
+        def call(*_: int, name: str = name) -> int:
+            calls.append(name)
+            return codes[name]
+
+        stage.script(op, call)
+    assert loop.run_once(stage.table, stage.words, loop.clock_addresses()) == 0
+    assert calls == ["x", "x", "y", "z"]
+    codes["y"] = 201
+    assert loop.run_once(stage.table, stage.words, loop.clock_addresses()) == 2
+    seen = stage.board.snapshot().probes["p"]
+    assert seen.state is ProbeState.ERROR
+    assert seen.error is not None
+    assert (seen.error.code, seen.error.op) == (201, -2)
+    assert 0 < seen.error.at_ns <= seen.at_ns
+    assert calls[4:] == ["x", "x", "y"]
+
+
+@pytest.mark.parametrize(("failing", "called"), [("none", "sot"), ("setup", "s"), ("ops", "so"), ("teardown", "sot")])
+def test_a_runner_sets_up_turns_and_tears_down(failing: str, called: str) -> None:
+    stage = Stage((Op("x"),))
+    calls: list[str] = []
+    tables = {}
+    for name in ("setup", "ops", "teardown"):
+
+        def call(*_: int, name: str = name) -> int:
+            calls.append(name[0])
+            if name == "ops":
+                stage.quit()
+            return 5 if name == failing else 0
+
+        stage.script(0, call)
+        tables[name] = stage.table.copy()
+    loop.ProbeLoop(**tables, part=stage.part, header=stage.board.header)()
+    assert "".join(calls) == called
+    state = stage.board.snapshot().probes["p"].state
+    assert state is (ProbeState.ENDED if failing == "none" else ProbeState.ERROR)

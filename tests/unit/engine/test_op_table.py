@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import pytest
+
+from stallprobes.engine import loop
+from stallprobes.engine.backend import failed_op
+from stallprobes.engine.host import HostResolver, error_text
+from stallprobes.engine.host_memory import CACHE_LINE, HostMemory, read, write
+from stallprobes.engine.op_table import OpTable, compile_program
+from stallprobes.errors import Unsupported
+from stallprobes.model import (
+    Arg,
+    Buffer,
+    BufferPart,
+    Channel,
+    Guard,
+    HostFunction,
+    Load,
+    Op,
+    Phase,
+    Program,
+    Space,
+    Stream,
+    Text,
+    Word,
+    op_name,
+)
+
+
+def host_program(
+    *ops: Op, setup: tuple[Op, ...] = (), guard: Guard | None = None, proof: Word | None = None
+) -> Program:
+    return Program(ops, context=None, setup=setup, guard=guard, proof=proof)
+
+
+def compiled(*ops: Op) -> OpTable:
+    return compile_program(host_program(*ops), HostResolver(HostMemory()))
+
+
+def test_each_measured_op_fills_the_channel_of_its_phase_and_its_label() -> None:
+    program = host_program(
+        Op("native:nothing", phase=None),
+        Op("native:nothing", phase=Phase.CALL, label="first"),
+        Op("native:nothing", phase=Phase.WAIT),
+    )
+    table = compile_program(program, HostResolver(HostMemory()))
+    channels = program.channels()
+    assert table.ops[:, loop.COL_CHANNEL].tolist() == [
+        -1,
+        channels.index(Channel(Phase.CALL)),
+        channels.index(Channel(Phase.WAIT)),
+    ]
+    assert table.ops[:, loop.COL_LABEL_CHANNEL].tolist() == [-1, channels.index(Channel(Phase.CALL, "first")), -1]
+
+
+def test_setup_ops_are_never_measured() -> None:
+    program = host_program(Op("native:nothing"), setup=(Op("native:nothing", label="made"),))
+    table = compile_program(program, HostResolver(HostMemory()))
+    assert table.setup[0, loop.COL_CHANNEL] == -1
+    assert table.setup[0, loop.COL_LABEL_CHANNEL] == -1
+
+
+def test_a_load_passes_the_address_and_marks_the_argument() -> None:
+    memory = HostMemory()
+    word = Word("pointer")
+    program = host_program(Op("libc:munmap", (Load(word), 4096)), Op("native:store", (word, 7)))
+    table = compile_program(program, HostResolver(memory))
+    assert table.ops[:, loop.COL_LOAD_MASK].tolist() == [0b01, 0]
+    assert table.ops[:, loop.COL_A0].tolist() == [memory.word(word)] * 2
+    assert table.ops[0, loop.COL_A0 + 1] == 4096
+
+
+def test_a_part_of_a_buffer_is_its_address_and_the_offset() -> None:
+    memory = HostMemory()
+    buffer = Buffer("b", Space.PAGEABLE, 8192)
+    table = compile_program(host_program(Op("native:add", (BufferPart(buffer, 4096), 1))), HostResolver(memory))
+    assert table.ops[0, loop.COL_A0] == memory.pageable(buffer) + 4096
+
+
+def test_return_values_samples_fine_codes_and_repeats_get_their_columns() -> None:
+    memory = HostMemory()
+    result, sample = Word("result"), Word("sample")
+    program = host_program(
+        Op("libc:mmap", (0, 4096, 3, 34, -1, 0), into=result),
+        Op("native:nothing", value=sample),
+        Op("native:wait", (result, 1, 0), ok=(1, 600), repeat=5),
+    )
+    ops = compile_program(program, HostResolver(memory)).ops
+    assert ops[:, loop.COL_INTO].tolist() == [memory.word(result), 0, 0]
+    assert ops[:, loop.COL_VALUE].tolist() == [0, memory.word(sample), 0]
+    assert ops[:, loop.COL_FLAGS].tolist() == [loop.RETURN_IS_VALUE, loop.SAMPLE_IS_FLOAT_MS, 0]
+    assert ops[2, loop.COL_OK0 : loop.COL_OK2 + 1].tolist() == [1, 600, -1]
+    assert ops[:, loop.COL_REPEAT].tolist() == [1, 1, 5]
+
+
+def test_guard_and_proof_become_addresses() -> None:
+    memory = HostMemory()
+    started = Word("started")
+    program = host_program(Op("native:add", (started, 1)), guard=Guard(started, ahead=2), proof=started)
+    table = compile_program(program, HostResolver(memory))
+    assert (table.guard_address, table.guard_ahead) == (memory.word(started), 2)
+    assert table.proof_address == memory.word(started)
+    plain = compiled(Op("native:nothing"))
+    assert (plain.guard_address, plain.guard_ahead, plain.proof_address) == (0, 0, 0)
+
+
+def test_unsigned_64_bit_arguments_keep_their_bits() -> None:
+    assert compiled(Op("native:work", ((1 << 64) - 1,))).ops[0, loop.COL_A0] == -1
+
+
+@pytest.mark.parametrize(
+    ("op", "why"),
+    [
+        (Op("native:nothing", tuple(range(12))), "12 arguments"),
+        (Op("native:nothing", ok=(1, 2, 3, 4)), "4 fine codes"),
+        (Op("native:nothing", (1 << 64,)), "64 bits"),
+        (Op("native:nothing", repeat=0), "repeated 0 times"),
+    ],
+)
+def test_an_op_that_does_not_fit_a_row_is_refused(op: Op, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        compiled(op)
+
+
+@pytest.mark.parametrize(
+    ("op", "reason"),
+    [
+        (Op("cuLaunchKernel"), "cuLaunchKernel needs a GPU"),
+        (Op("libc:no_such_function"), "no libc:no_such_function"),
+        (Op("native:no_such_helper"), "no native:no_such_helper"),
+        (Op("native:nothing", (Stream(),)), "a stream needs a GPU"),
+        (Op("native:nothing", (Buffer("b", Space.PINNED, 64),)), "a buffer needs a GPU"),
+        (Op("native:nothing", (Word("w", mapped=True),)), "needs a GPU"),
+        (Op("native:nothing", (Buffer("b", Space.PAGEABLE, 1 << 60),)), "bytes of memory"),
+    ],
+)
+def test_what_the_host_has_not_got_is_unsupported_with_the_reason(op: Op, reason: str) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        compiled(op)
+
+
+def test_a_resolver_may_spell_an_ops_arguments_otherwise() -> None:
+    class Spelling(HostResolver):
+        def lower(self, op: Op) -> Sequence[Arg] | None:
+            return (3, Load(Word("w")), *op.args) if op.fn == "native:nothing" else None
+
+    memory = HostMemory()
+    table = compile_program(host_program(Op("native:nothing", (5,)), Op("native:work", (6,))), Spelling(memory))
+    assert table.ops[0, loop.COL_A0 : loop.COL_A0 + 3].tolist() == [3, memory.word(Word("w")), 5]
+    assert table.ops[0, loop.COL_LOAD_MASK] == 0b10
+    assert table.ops[1, loop.COL_A0] == 6
+
+
+def test_shared_words_are_one_word_and_others_are_each_probes_own() -> None:
+    session = HostMemory()
+    one, other = HostMemory(session), HostMemory(session)
+    shared, own = Word("gate", shared=True), Word("gate")
+    assert one.word(shared) == other.word(shared)
+    assert one.word(own) != other.word(own)
+    assert one.word(own) == one.word(own)
+
+
+def test_no_two_words_share_a_cache_line() -> None:
+    memory = HostMemory()
+    addresses = [memory.word(Word(str(number))) for number in range(50)]
+    assert len({address // CACHE_LINE for address in addresses}) == 50
+    assert all(address % 8 == 0 and read(address) == 0 for address in addresses)
+
+
+def test_a_pageable_buffer_has_been_written() -> None:
+    memory = HostMemory()
+    buffer = Buffer("b", Space.PAGEABLE, 3 * 4096 + 5)
+    assert ctypes.string_at(memory.pageable(buffer), buffer.nbytes) == b"\x01" * buffer.nbytes
+
+
+def test_a_text_is_a_c_string() -> None:
+    assert ctypes.string_at(HostMemory().text(Text("first"))) == b"first"
+
+
+def test_a_gate_looks_at_its_words_and_can_be_opened() -> None:
+    memory = HostMemory()
+    word, forced = Word("open"), Word("forced")
+    resolver = HostResolver(memory)
+    data = resolver.value(HostFunction("gate", word, forced, 1_000_000))
+    assert [read(data + 8 * number) for number in range(3)] == [memory.word(word), memory.word(forced), 1_000_000]
+    memory.open_gates()
+    assert read(memory.word(word)) == 1
+    assert read(memory.word(forced)) == 0
+
+
+def test_a_watchdog_that_was_asked_for_goes_before_the_programs() -> None:
+    memory = HostMemory()
+    data = HostResolver(memory, watchdog_ns=5).value(HostFunction("gate", Word("open"), Word("forced"), 1_000_000))
+    assert read(data + 16) == 5
+
+
+def test_words_are_written_and_read_with_their_sign() -> None:
+    address = HostMemory().word(Word("w"))
+    write(address, -3)
+    assert read(address) == -3
+
+
+def test_error_numbers_find_their_op_and_its_words() -> None:
+    program = host_program(Op("native:nothing"), Op("native:work", label="long"), setup=(Op("libc:getpid"),))
+    assert op_name(failed_op(program, 2)) == "native:work (long)"
+    assert op_name(failed_op(program, -1)) == "libc:getpid"
+    assert error_text(Op("libc:clock_nanosleep"), 22) == "Invalid argument"
+    assert error_text(Op("native:wait"), 1) == "the time was over"
+    assert error_text(Op("libc:poll"), -1) == "0 was expected"

@@ -1,0 +1,593 @@
+"""A check as a file: what is saved comes back to the last count, and whatever else is read is refused in a sentence."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import gzip
+import json
+import math
+import os
+import stat
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from factories import host_checks, matrices
+from stallprobes.errors import CheckFileError
+from stallprobes.files import atomic, schemas
+from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix import document as check_document
+from stallprobes.matrix.matrix import Matrix, Status
+from stallprobes.model import Channel, Phase
+
+VALIDATOR = jsonschema.Draft202012Validator(schemas.schema(check_document.CHECK_SCHEMA))
+
+
+def small() -> Matrix:
+    """Four cells, one of them starved, with few calls: a short document."""
+    matrix = matrices.made_up(1, rows=matrices.ROWS[:2], columns=matrices.COLUMNS[:2], calls=20, repeats=1)
+    return host_checks.changed(matrix, host_checks.starved_cell(host_checks.SPIN))
+
+
+DOCUMENT: dict[str, Any] = check_document.document(small())
+
+
+def refused(path: Path, content: bytes | str) -> str:
+    """What is said of a file with this content, one sentence that begins with its name."""
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(CheckFileError) as caught:
+        check_document.load(path)
+    said = str(caught.value)
+    assert said.startswith(f"{path} ")
+    assert "\n" not in said
+    assert len(said) < len(str(path)) + 300
+    return said.removeprefix(f"{path} ")
+
+
+def spoiled(change: str, value: object) -> str:
+    """The document with another value at a place told as ``cells.0.status``."""
+    found = copy.deepcopy(DOCUMENT)
+    *way, last = change.split(".")
+    place: Any = found
+    for step in way:
+        place = place[int(step) if isinstance(place, list) else step]
+    if isinstance(place, list):
+        place[int(last)] = value
+    else:
+        place[last] = value
+    return json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        matrices.made_up(1),
+        host_checks.every_status(),
+        replace(matrices.made_up(2, calls=0), cells={}, rows=(), columns=()),
+        replace(host_checks.host(3), backend="simulated", profile="made up", sim_seed=7, seed=-5, quick=True),
+    ],
+    ids=["plain", "everything", "empty", "simulated"],
+)
+def test_what_is_saved_comes_back_to_the_last_count(matrix: Matrix, tmp_path: Path) -> None:
+    told = check_document.document(matrix)
+    VALIDATOR.validate(told)
+    check_document.save(matrix, tmp_path / "a.json")
+    assert json.loads((tmp_path / "a.json").read_text()) == told
+    again = check_document.load(tmp_path / "a.json")
+    assert check_document.document(again) == told
+    for key, cell in matrix.cells.items():
+        assert again.cells[key].channels == cell.channels
+        assert dict(again.cells[key].quiet) == dict(cell.quiet)
+        assert again.cells[key].kind == cell.kind
+    assert (again.rows, again.columns, again.hosts) == (matrix.rows, matrix.columns, matrix.hosts)
+
+
+def test_figures_are_those_of_the_histograms_and_not_believed_when_read(tmp_path: Path) -> None:
+    matrix = host_checks.every_status()
+    told = check_document.document(matrix)
+    number = list(matrix.cells).index(host_checks.SPIN)
+    times = matrix.cells[host_checks.SPIN].times(Phase.CALL, 50)
+    assert times is not None
+    found = told["cells"][number]["figures"]["call"]
+    assert (found["p50_us"], found["times_p50"]) == (round(times.now_us, 3), round(times.ratio, 3))
+    assert found["calls"] == matrix.cells[host_checks.SPIN].channels[matrices.CALL].count
+    before = json.dumps(told)
+    found["p50_us"] = 1e6
+    (tmp_path / "a.json").write_text(json.dumps(told))
+    assert check_document.document(check_document.load(tmp_path / "a.json")) == json.loads(before)
+
+
+def test_the_schema_says_what_every_key_is_for() -> None:
+    schema = schemas.schema(check_document.CHECK_SCHEMA)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["properties"]["schema"] == {"const": check_document.CHECK_SCHEMA}
+
+
+def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -> None:
+    odd = {
+        "gpu": "A\x1b[2J",
+        "environment": {"X": "\udcff"},
+        "load": math.nan,
+        "list": (1, 2),
+        "path": Path("x"),
+        "µ": "×",
+    }
+    check_document.save(replace(matrices.made_up(1), fingerprint=odd), tmp_path / "a.json")
+    assert check_document.load(tmp_path / "a.json").fingerprint == {
+        "gpu": "A\ufffd[2J", "environment": {"X": "\ufffd"}, "load": None, "list": [1, 2], "path": "x", "µ": "×",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b" \n\n", "is empty"),
+        (b"[1, 2]", "is no check of stallscope"),
+        (b"null", "is no check of stallscope"),
+        (b'{"a": 1}', "is no check of stallscope"),
+        (b'{"schema": ["stallscope.check/1"]}', "is no check of stallscope"),
+        (b"hello", "is no check: line 1 is no JSON"),
+        (b"\x7fELF\x02\xff", "it is not UTF-8"),
+        (b"\xef\xbb\xbf{}", "byte order mark"),
+        ("{}".encode("utf-16"), "byte order mark"),
+        (b"\x1f\x8b", "is cut off: it ends within its compressed data"),
+        (b"\x1f\x8b\x08\x00", "is cut off: it ends within its compressed data"),
+        (b"\x1f\x8b" + b"\xff" * 30, "is damaged: what is compressed in it cannot be unpacked"),
+        (gzip.compress(b""), "is empty"),
+        (gzip.compress(b"hello"), "is no check: line 1 is no JSON"),
+        (gzip.compress(gzip.compress(b"{}")), "it is not UTF-8"),
+        (gzip.compress(b"{}") + b"more", "is damaged: what is compressed in it cannot be unpacked"),
+        (gzip.compress(b'{"schema": "stallscope.check/2"}'), "upgrade"),
+        (gzip.compress(b'{"format": "stallscope.recording", "version": 1}'), "is a recording"),
+        (b'{"schema": "stallscope.run/1"}', "`stallscope run --json` writes, not a check"),
+        (b'{"schema": "stallscope.doctor/1"}', "`stallscope doctor --json` writes, not a check"),
+        (b'{"format": "stallscope.recording", "version": 1}\nx\x9c\xff', "is a recording"),
+        (b'{"schema": "stallscope.check/2"}', "schema version 2, but this stallscope reads 1: upgrade"),
+        (b'{"schema": "stallscope.check/' + b"9" * 50 + b'"}', "upgrade"),
+        (b'{"schema": "stallscope.check/0"}', "is no check"),
+        (b'{"schema": "stallscope.check/x"}', "is no check"),
+        (b'{"schema": "stallscope.check/1"}', "damaged: the document has no “program”"),
+        (b"[" * 200_000, "is no check: it is nested without end"),
+        (b'{"a":' * 200_000, "nested without end"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "thousands of digits"),
+        (b'{"schema": "stallscope.check/1", "schema": "x"}', "“schema” comes twice"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_what_is_no_check_is_refused_in_a_sentence(content: bytes, said: str, tmp_path: Path) -> None:
+    assert said in refused(tmp_path / "a.json", content)
+
+
+CHANNEL = "cells.0.repeats.0.lanes.call"
+TOP = 2**53
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "said"),
+    [
+        ("seconds", math.nan, "NaN in place of a number"),
+        ("seconds", math.inf, "Infinity in place of a number"),
+        ("seconds", -1, "seconds is no number from 0"),
+        ("seconds", True, "seconds is no number"),
+        ("seconds", 10**400, "seconds is no number"),
+        ("seed", 1.0, "seed is no whole number"),
+        ("repeats", False, "repeats is no whole number"),
+        ("quick", 1, "quick is neither true nor false"),
+        ("program", None, "program is no text"),
+        ("program", "\x1b[2J", "program has control characters"),
+        ("program", "\ud800", "program has control characters"),
+        ("started_at", "yesterday", "started_at is no time"),
+        ("started_at", "2026-11-21T10:00:00", "started_at is no time"),
+        ("backend", "rocm", "backend is none of cuda, simulated, host"),
+        ("fingerprint", [], "fingerprint is no object"),
+        ("fingerprint", json.loads('{"a":' * 40 + "1" + "}" * 40), "fingerprint is nested deeper than 32"),
+        ("fingerprint", {"max_ns": 1, "histogram": []}, "fingerprint is no object"),
+        ("fingerprint.more", {"max_ns": 1, "histogram": []}, "fingerprint holds what it cannot hold"),
+        ("hosts", {"": {}}, "hosts has a host without a name"),
+        ("hosts", {"a": 1}, "hosts[“a”] is no object"),
+        ("rows.1.name", "launch", "rows has a name twice"),
+        ("columns.1.name", "quiet", "columns has a name twice"),
+        ("rows.0.name", "", "rows[0].name is empty"),
+        ("columns.1.aggressors", "spin", "columns[1].aggressors is no list"),
+        ("cells", {}, "cells is no list"),
+        ("cells.0", 3, "cells[0] is no object"),
+        ("cells.0.row", "nobody", "cells[0].row is not among those the check lists"),
+        ("cells.0.column", ["quiet"], "cells[0].column is no text"),
+        ("cells.0.column", "spin", "cells[1] is a cell that was there already"),
+        ("cells.0.status", "fine", "cells[0].status is none of ok, starved"),
+        ("cells.0.status", None, "cells[0].status is none of"),
+        ("cells.0.more", 1, "cells[0] has “more”, which means nothing here"),
+        ("cells.0.figures", None, "cells[0].figures is no object"),
+        ("cells.0.in_flight_us", -1, "cells[0].in_flight_us is no number"),
+        ("cells.0.repeats.0.host", "node-a", "host is not among the hosts"),
+        ("cells.0.repeats.0.calls", -1, "calls is no whole number from 0 to 2**53"),
+        ("cells.0.repeats.0.lanes", {"cal": {}}, "is none of call, wait"),
+        ("cells.0.repeats.0.lanes", {"call:": {}}, "has an empty label"),
+        (CHANNEL, {}, "[“call”] has no “max_ns”"),
+        (f"{CHANNEL}.max_ns", -1, "[“call”] has a max_ns that is no whole number"),
+        (f"{CHANNEL}.max_ns", 5, "a max_ns below its highest bucket"),
+        (f"{CHANNEL}.histogram", None, "a histogram that is no list of pairs"),
+        (f"{CHANNEL}.histogram.0", [64, 1, 1], "a histogram that is no list of pairs"),
+        (f"{CHANNEL}.histogram.0", [64, -1], "a bound or count that is no whole number"),
+        (f"{CHANNEL}.histogram.0", [64, 1.0], "a bound or count that is no whole number"),
+        (f"{CHANNEL}.histogram.0", [64, True], "a bound or count that is no whole number"),
+        (f"{CHANNEL}.histogram.0", [64, 0], "a count of 0"),
+        (f"{CHANNEL}.histogram.0", [64, TOP + 1], "a bound or count that is no whole number from 0 to 2**53"),
+        (f"{CHANNEL}.histogram.0", [64, TOP], "counts above 2**53 taken together"),
+        (f"{CHANNEL}.histogram.0", [129, 1], "a bound that is no bucket's lower bound"),
+        (f"{CHANNEL}.histogram.0", [2**40, 1], "buckets that do not ascend"),
+        ("cells.3.verdicts.0.kind", "bad", "kind is no kind of verdict"),
+        ("cells.3.verdicts.0.phase", "pause", "phase is none of"),
+        ("cells.3.verdicts.0.ratio", "1", "ratio is no number"),
+    ],
+)  # fmt: skip
+def test_a_check_that_was_tampered_with_is_refused_with_the_place(
+    where: str, value: object, said: str, tmp_path: Path
+) -> None:
+    assert said in refused(tmp_path / "a.json", spoiled(where, value))
+
+
+def test_counts_of_a_cell_that_no_sum_can_hold_are_refused(tmp_path: Path) -> None:
+    found = copy.deepcopy(DOCUMENT)
+    for channel in ("call", "wait"):
+        found["cells"][0]["repeats"][0]["lanes"][channel] = {"max_ns": 64, "histogram": [[64, TOP]]}
+    assert "cells[0] has counts above 2**53 taken together" in refused(tmp_path / "a.json", json.dumps(found))
+
+
+def test_a_number_beyond_every_float_is_refused(tmp_path: Path) -> None:
+    text = json.dumps(DOCUMENT).replace('"pace_us": 50.0', '"pace_us": 1e999')
+    assert "too large" in refused(tmp_path / "a.json", text)
+
+
+def test_every_missing_key_is_noticed(tmp_path: Path) -> None:
+    free = (DOCUMENT["fingerprint"],)
+
+    def places(value: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(value, dict) and not any(value is one for one in free):
+            yield value
+            for key, item in value.items():
+                if key not in ("figures", "lanes", "before", "after"):
+                    yield from places(item)
+        elif isinstance(value, list):
+            for item in value[:1]:
+                yield from places(item)
+
+    for place in list(places(DOCUMENT)):
+        for key in [key for key in place if key != "schema" and place is not DOCUMENT["hosts"]]:
+            kept = dict(place)
+            del place[key]
+            assert f"has no “{key}”" in refused(tmp_path / "a.json", json.dumps(DOCUMENT))
+            place.clear()
+            place.update(kept)
+
+
+def test_a_file_cut_off_anywhere_is_refused_as_cut_off(tmp_path: Path) -> None:
+    check_document.save(host_checks.every_status(), tmp_path / "whole.json")
+    whole = (tmp_path / "whole.json").read_bytes()
+    for end in (1, 30, 300, *range(1000, len(whole) - 3, len(whole) // 40), len(whole) - 3, len(whole) - 2):
+        assert "is cut off" in refused(tmp_path / "a.json", whole[:end].decode(errors="ignore")), end
+    (tmp_path / "a.json").write_bytes(whole[:-1])
+    assert check_document.load(tmp_path / "a.json").interrupted
+
+
+def test_a_folder_and_a_file_that_is_not_there_and_a_name_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    for path, said in ((tmp_path, "is a folder"), (tmp_path / "x", "No such file"), ("a\0b", "null")):
+        with pytest.raises(CheckFileError, match=said):
+            check_document.load(path)
+
+
+def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", denied)
+    with pytest.raises(CheckFileError, match="cannot be read: Permission denied"):
+        check_document.load(tmp_path / "a.json")
+
+
+def test_a_file_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_document, "LARGEST", 1 << 20)
+    with pytest.raises(CheckFileError, match="none is larger than 1 MiB"):
+        check_document.load("/dev/zero")
+
+
+def test_what_unpacks_without_end_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = gzip.compress(bytes(64 << 20))
+    monkeypatch.setattr(check_document, "LARGEST", 1 << 20)
+    tracemalloc.start()
+    try:
+        assert "none is larger than 1 MiB" in refused(tmp_path / "a.json.gz", bomb)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 8 << 20
+
+
+@pytest.mark.parametrize("name", ["a.json.gz", "a.gz", "A.GZ"])
+def test_a_name_that_ends_in_gz_is_saved_compressed_and_read_again(name: str, tmp_path: Path) -> None:
+    matrix = host_checks.every_status()
+    check_document.save(matrix, tmp_path / name)
+    check_document.save(matrix, tmp_path / "plain.json")
+    packed, plain = (tmp_path / name).read_bytes(), (tmp_path / "plain.json").read_bytes()
+    assert gzip.decompress(packed) == plain
+    assert len(packed) < len(plain) / 3
+    assert check_document.document(check_document.load(tmp_path / name)) == json.loads(plain)
+    assert {path.name for path in tmp_path.iterdir()} == {name, "plain.json"}
+
+
+def test_what_is_compressed_says_nothing_of_when_and_under_which_name(tmp_path: Path) -> None:
+    check_document.save(small(), tmp_path / "a.gz")
+    check_document.save(small(), tmp_path / "b.gz")
+    first = (tmp_path / "a.gz").read_bytes()
+    assert first == (tmp_path / "b.gz").read_bytes()
+    # The header's flags (no name) and its time.
+    assert first[3:8] == bytes(5)
+
+
+def test_what_the_file_begins_with_counts_and_not_its_name(tmp_path: Path) -> None:
+    check_document.save(small(), tmp_path / "a.json.gz")
+    check_document.save(small(), tmp_path / "b.json")
+    (tmp_path / "a.json.gz").rename(tmp_path / "a.json")
+    (tmp_path / "b.json").rename(tmp_path / "b.json.gz")
+    assert check_document.document(check_document.load(tmp_path / "a.json")) == DOCUMENT
+    assert check_document.document(check_document.load(tmp_path / "b.json.gz")) == DOCUMENT
+
+
+def test_a_compressed_check_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_text("mine")
+    with pytest.raises(CheckFileError, match="is there already"):
+        check_document.save(small(), path)
+    assert path.read_text() == "mine"
+    check_document.save(small(), path, force=True)
+    assert check_document.document(check_document.load(path)) == DOCUMENT
+
+
+PACKED = gzip.compress(json.dumps(DOCUMENT).encode(), mtime=0)
+
+
+def test_a_compressed_file_cut_off_anywhere_is_refused_as_cut_off(tmp_path: Path) -> None:
+    for end in (*range(2, 40), *range(40, len(PACKED) - 12, len(PACKED) // 60), *range(len(PACKED) - 12, len(PACKED))):
+        assert "is cut off: it ends within its compressed data" in refused(tmp_path / "a.json.gz", PACKED[:end]), end
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_happens_to_compressed_bytes_is_a_check_or_a_refusal(data: st.DataObject, tmp_path: Path) -> None:
+    packed = bytearray(PACKED)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(packed) - 1))
+        packed[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=6))
+    said = outcome(tmp_path / "a.json.gz", bytes(packed[: data.draw(st.integers(0, len(packed)))]))
+    assert isinstance(said, str) or check_document.document(said) == DOCUMENT
+
+
+def test_nothing_is_saved_that_could_not_be_read_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_document, "LARGEST", 1 << 12)
+    for name in ("a.json", "a.json.gz"):
+        with pytest.raises(CheckFileError, match="which no reader takes"):
+            check_document.save(host_checks.every_status(), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+# What a careless or hostile hand may put anywhere.
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=5),
+    st.sampled_from(["ok", "starved", "call", "quiet", "stallscope.check/1", "\ud800", "\x1b"]),
+    st.lists(st.integers(-1, 2**54), max_size=3),
+    st.lists(st.lists(st.integers(-1, 2**12), min_size=2, max_size=2), max_size=3),
+    st.dictionaries(st.sampled_from(["max_ns", "histogram", "call", "x"]), st.integers(), max_size=3),
+)
+
+
+def outcome(path: Path, content: bytes) -> Matrix | str:
+    """The matrix or the refusal; any other exception is the test's failure."""
+    path.write_bytes(content)
+    try:
+        matrix = check_document.load(path)
+    except CheckFileError as error:
+        return str(error)
+    # What passes has all that a reader relies on.
+    told = check_document.document(matrix)
+    VALIDATOR.validate(told)
+    assert check_document.document(matrix) == json.loads(json.dumps(told, allow_nan=False))
+    for cell in matrix.cells.values():
+        assert cell.kind
+    matrix.findings()
+    return matrix
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_is_changed_in_a_document_is_a_check_or_a_refusal(data: st.DataObject, tmp_path: Path) -> None:
+    found = copy.deepcopy(DOCUMENT)
+    for _ in range(data.draw(st.integers(1, 3))):
+        place: Any = found
+        while True:
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            if not keys:
+                break
+            key = data.draw(st.sampled_from(keys))
+            if isinstance(place[key], dict | list) and data.draw(st.integers(0, 9)):
+                place = place[key]
+                continue
+            act = data.draw(st.sampled_from(["put", "drop", "twice"]))
+            if act == "drop":
+                del place[key]
+            elif act == "twice" and isinstance(place, list):
+                place.append(copy.deepcopy(place[key]))
+            else:
+                place[key] = data.draw(JUNK)
+            break
+    outcome(tmp_path / "a.json", json.dumps(found).encode())
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_happens_to_the_bytes_is_a_check_or_a_refusal(data: st.DataObject, tmp_path: Path) -> None:
+    text = bytearray(json.dumps(DOCUMENT).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        end = at + data.draw(st.integers(0, 40))
+        text[at:end] = data.draw(
+            st.one_of(st.binary(max_size=6), st.sampled_from([b"{", b"]", b"-", b"1e999", b'"', b"9" * 20]))
+        )
+    outcome(tmp_path / "a.json", bytes(text))
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=60))
+def test_bytes_of_any_kind_are_refused(tmp_path: Path, content: bytes) -> None:
+    assert isinstance(outcome(tmp_path / "a.json", content), str)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(st.integers(0, 2**50), max_size=30), label=st.text(max_size=8), count=st.integers(1, 2**40))
+def test_any_histogram_under_any_label_comes_back(tmp_path: Path, values: list[int], label: str, count: int) -> None:
+    matrix = small()
+    cell = matrix.cells["launch", "spin"]
+    whole = Histogram.of(values).merge(Histogram.from_sparse([[64, count]], 64))
+    (repeat,) = cell.repeats
+    matrix = host_checks.changed(
+        matrix, replace(cell, repeats=(replace(repeat, channels={Channel(Phase.CALL, label): whole}),))
+    )
+    path = tmp_path / "a.json"
+    check_document.save(matrix, path, force=True)
+    (found,) = check_document.load(path).cells["launch", "spin"].channels.values()
+    assert found == whole
+
+
+def test_what_is_there_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("mine")
+    with pytest.raises(CheckFileError, match="is there already"):
+        check_document.save(host_checks.every_status(), path)
+    with pytest.raises(CheckFileError, match="is there already"):
+        check_document.ready(path)
+    assert path.read_text() == "mine"
+    check_document.ready(path, force=True)
+    check_document.save(host_checks.every_status(), path, force=True)
+    assert check_document.load(path).interrupted
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_comes_to_be_meanwhile_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    monkeypatch.setattr(atomic, "_fill", lambda beside, *_: (beside.write_text("x"), path.write_text("mine")))
+    with pytest.raises(CheckFileError, match="is there already"):
+        check_document.save(host_checks.every_status(), path)
+    assert path.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_where_no_links_can_be_made_saving_works_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", none)
+    check_document.save(host_checks.every_status(), tmp_path / "a.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_the_permissions_are_those_the_umask_leaves(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        check_document.save(matrices.made_up(1), tmp_path / "a.json")
+        (tmp_path / "b.json").touch()
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a.json", "b.json")]
+    assert modes == [0o666 & ~umask] * 2
+
+
+def test_forced_through_a_symbolic_link_the_file_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    real, link = tmp_path / "real" / "a.json", tmp_path / "link.json"
+    real.write_text("old")
+    link.symlink_to(real)
+    check_document.save(matrices.made_up(1), link, force=True)
+    assert link.is_symlink()
+    assert check_document.load(real).seed == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (".", "is a folder"),
+        ("no/such/a.json", "there is no folder"),
+        ("file/a.json", "Not a directory"),
+        ("x" * 300, "File name too long"),
+        ("/dev/null", "is no ordinary file"),
+        ("a\0b", "null"),
+    ],
+)
+@pytest.mark.parametrize("force", [False, True])
+def test_a_place_that_cannot_be_written_is_refused_and_left_as_it_was(
+    name: str, said: str, force: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckFileError, match=said):
+        check_document.save(matrices.made_up(1), tmp_path / name, force=force)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_a_folder_that_takes_no_files_is_refused_before_anything_is_measured() -> None:
+    with pytest.raises(CheckFileError, match="cannot be written"):
+        check_document.save(matrices.made_up(1), "/proc/sys/a.json")
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckFileError, match="cannot be written: No space left on device"):
+        check_document.save(matrices.made_up(1), tmp_path / "a.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_limit_on_file_sizes_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))"
+    imports = "from factories import matrices; from stallprobes.matrix import document"
+    program = f"{limit}\n{imports}\ndocument.save(matrices.made_up(1), 'a.json')"
+    path = os.pathsep.join([*sys.path, str(Path(matrices.__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr.endswith("BadCheck: a.json cannot be written: File too large\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        check_document.save(matrices.made_up(1), tmp_path / "a.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_status_and_kind_of_cell_is_in_the_test_document() -> None:
+    assert {cell.status for cell in host_checks.every_status().cells.values()} == set(Status)

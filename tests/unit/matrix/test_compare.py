@@ -1,0 +1,503 @@
+"""Two matrices compared: what is claimed, what is not, and how sure it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from factories.matrices import CALL, COLUMNS, FINGERPRINT, ROWS, WAIT, made_up
+from stallprobes.errors import NotComparable
+from stallprobes.latency.histogram import BUCKETS, Histogram
+from stallprobes.latency.statistics import MANY, Usual, apart, exceed, of_mean, scatter, student, usual
+from stallprobes.matrix.compare import CellChange, Change, Compared, Comparison, compare, differences
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
+from stallprobes.model import Channel, Phase
+
+D2D_SPIN = ("d2d", "spin")
+OTHER = ("launch", "spin")
+
+
+def put(matrix: Matrix, *cells: Cell) -> Matrix:
+    return replace(matrix, cells={**matrix.cells, **{(cell.row, cell.column): cell for cell in cells}})
+
+
+def without(matrix: Matrix, *keys: tuple[str, str]) -> Matrix:
+    return replace(matrix, cells={key: cell for key, cell in matrix.cells.items() if key not in keys})
+
+
+def redrawn(
+    matrix: Matrix,
+    key: tuple[str, str],
+    draw: Callable[[np.random.Generator, int], np.ndarray],
+    channel: Channel = CALL,
+    seed: int = 5,
+    **more: object,
+) -> Matrix:
+    """``matrix`` with one lane of a cell drawn anew: ``draw`` gets the dice and a repeat's number, and gives ns."""
+    dice = np.random.default_rng(seed)
+    cell = matrix.cells[key]
+    repeats = []
+    for number, repeat in enumerate(cell.repeats):
+        values = draw(dice, number)
+        repeats.append(
+            replace(
+                repeat, channels={**repeat.channels, channel: Histogram.of(values.astype(np.int64))}, calls=len(values)
+            )
+        )
+    return put(matrix, replace(cell, repeats=tuple(repeats), **more))  # type: ignore[arg-type]
+
+
+def stall(dice: np.random.Generator, number: int) -> np.ndarray:
+    """250 D2D calls as in quiet, of which one in 25 takes 1.5 times the quiet p99."""
+    values = 3800 * np.exp(dice.normal(0, 0.15, 250))
+    return np.where(dice.random(250) < 0.04, 1.5 * 3800 * math.exp(2.326 * 0.15), values)
+
+
+def around(
+    middle_ns: float, calls: int = 250, spread: float = 0.05
+) -> Callable[[np.random.Generator, int], np.ndarray]:
+    return lambda dice, number: middle_ns * np.exp(dice.normal(0, spread, calls))
+
+
+def cell(comparison: Comparison, key: tuple[str, str] = D2D_SPIN) -> CellChange:
+    return next(one for one in comparison.cells if (one.row, one.column) == key)
+
+
+def part(comparison: Comparison, q: int, channel: Channel = CALL, key: tuple[str, str] = D2D_SPIN) -> Compared:
+    return next(one for one in cell(comparison, key).parts if (one.q, one.channel) == (q, channel))
+
+
+def changed(comparison: Comparison) -> set[tuple[str, str]]:
+    return {(one.row, one.column) for one in comparison.cells if one.change in (Change.SLOWER, Change.FASTER)}
+
+
+@pytest.mark.parametrize(("spread", "drift"), [(0.1, 0.0), (0.3, 0.0), (0.15, 0.05), (0.15, 0.15), (0.3, 0.1)])
+def test_nothing_changed_is_never_called_slower_or_faster(spread: float, drift: float) -> None:
+    made = [made_up(seed, spread=spread, drift=drift) for seed in range(5)]
+    assert not any(changed(compare(old, new)) for old, new in combinations(made, 2))
+
+
+def test_a_check_compared_with_itself_is_the_same_everywhere() -> None:
+    matrix = made_up(1, drift=0.1)
+    assert compare(matrix, matrix).counts() == {
+        Change.SAME: len(matrix.cells), Change.SLOWER: 0, Change.FASTER: 0, Change.UNSURE: 0
+    }  # fmt: skip
+
+
+def test_a_stall_of_one_call_in_25_is_found_at_p99_of_its_channel_and_nowhere_else() -> None:
+    found = 0
+    for seed in range(10):
+        comparison = compare(made_up(seed), redrawn(made_up(100 + seed), D2D_SPIN, stall, seed=seed))
+        assert changed(comparison) <= {D2D_SPIN}
+        assert part(comparison, 50).change is Change.SAME
+        assert part(comparison, 99, WAIT).change is Change.SAME
+        found += part(comparison, 99).change is Change.SLOWER
+    assert found == 10
+
+
+def test_the_same_two_checks_the_other_way_round_are_faster() -> None:
+    fine, slow = made_up(1), made_up(2, times={D2D_SPIN: 1.5})
+    there, back = compare(fine, slow), compare(slow, fine)
+    assert {one.change for one in cell(there).parts} == {Change.SLOWER}
+    assert {one.change for one in cell(back).parts} == {Change.FASTER}
+    assert part(there, 50).ratio == pytest.approx(1 / (part(back, 50).ratio or 0))
+    assert changed(there) == changed(back) == {D2D_SPIN}
+
+
+def test_what_is_told_is_what_the_histograms_say() -> None:
+    old, new = made_up(1), made_up(2, times={D2D_SPIN: 1.5})
+    told = part(compare(old, new), 50)
+    assert told.old_us == (old.cells[D2D_SPIN].channels[CALL].percentile(50) or 0) / 1000
+    assert told.new_us == (new.cells[D2D_SPIN].channels[CALL].percentile(50) or 0) / 1000
+    assert told.ratio == (told.new_us or 0) / (told.old_us or 0)
+    assert told.why == "3.79 µs → 5.66 µs (×1.5)."
+
+
+@pytest.mark.parametrize("factor", [1.1, 1 / 1.1])
+def test_a_sure_but_small_change_is_the_same(factor: float) -> None:
+    assert not changed(compare(made_up(1, spread=0.02), made_up(2, spread=0.02, times={D2D_SPIN: factor})))
+
+
+def test_nanoseconds_do_not_matter_however_many_times_they_are() -> None:
+    old = redrawn(made_up(1), D2D_SPIN, around(150))
+    new = redrawn(made_up(2), D2D_SPIN, around(300))
+    assert cell(compare(old, new)).change is Change.SAME
+
+
+def test_one_repeat_alone_makes_no_change() -> None:
+    new = redrawn(made_up(2), D2D_SPIN, lambda dice, number: around(12_000 if number == 2 else 3_800)(dice, number))
+    told = part(compare(made_up(1), new), 99)
+    assert told.change is Change.UNSURE
+    assert told.why.endswith("but one repeat alone makes the difference.")
+
+
+def test_repeats_that_differ_among_themselves_as_much_leave_it_open() -> None:
+    middles = (4_000, 9_000, 6_000, 14_000)
+    new = redrawn(made_up(2), D2D_SPIN, lambda dice, number: around(middles[number])(dice, number))
+    told = part(compare(made_up(1, drift=0.1), new), 50)
+    assert told.change is Change.UNSURE
+    assert told.why.endswith("but repeats differ too much among themselves to tell.")
+
+
+def test_one_repeat_by_itself_claims_nothing() -> None:
+    comparison = compare(made_up(1, repeats=1), made_up(2, repeats=1, times={D2D_SPIN: 3.0}))
+    assert not changed(comparison)
+    assert cell(comparison).change is Change.UNSURE
+
+
+@pytest.mark.parametrize("calls", [4, 12])
+def test_a_slow_cell_is_judged_by_the_middle_of_its_few_calls(calls: int) -> None:
+    old = redrawn(made_up(1), D2D_SPIN, around(2.4e6, calls), channel=WAIT)
+    new = redrawn(made_up(2), D2D_SPIN, around(5.0e6, calls), channel=WAIT)
+    comparison = compare(old, new)
+    assert part(comparison, 50, WAIT).change is Change.SLOWER
+    assert [one.q for one in cell(comparison).parts if one.channel == WAIT] == [50]
+    assert cell(compare(old, old)).change is Change.SAME
+
+
+def test_too_few_calls_leave_it_open() -> None:
+    old = redrawn(made_up(1), D2D_SPIN, around(2.4e6, 1))
+    told = part(compare(old, redrawn(made_up(2), D2D_SPIN, around(5.0e6, 1))), 50)
+    assert told.change is Change.UNSURE
+    assert told.why.endswith("but of 4 and 4 calls too few are beyond it.")
+
+
+def test_a_percentile_that_falls_among_rare_outliers_is_the_same() -> None:
+    def outliers(calls: int) -> Callable[[np.random.Generator, int], np.ndarray]:
+        return lambda dice, number: np.append(around(3_800, 250 - calls)(dice, number), [40_000.0] * calls)
+
+    told = part(compare(redrawn(made_up(1), D2D_SPIN, outliers(2)), redrawn(made_up(2), D2D_SPIN, outliers(3))), 99)
+    assert (told.ratio or 0) > 5
+    assert told.change is Change.SAME
+    assert "chance" in told.why
+
+
+def row_times(factor: float) -> dict[tuple[str, str], float]:
+    return {("d2d", column.name): factor for column in COLUMNS}
+
+
+def with_quiet(matrix: Matrix, row: str, factor: float) -> Matrix:
+    """``matrix`` with the quiets beside the cells of ``row`` ``factor`` times as long."""
+
+    def longer(channels: Mapping[Channel, Histogram]) -> dict[Channel, Histogram]:
+        return {
+            channel: Histogram.of(
+                int(lower * factor) for lower, count in histogram.sparse() for _ in range(count)
+            )
+            for channel, histogram in channels.items()
+        }  # fmt: skip
+
+    cells = [
+        replace(
+            one, repeats=tuple(replace(r, before=longer(r.before), after=longer(r.after)) for r in one.repeats)
+        )
+        for one in matrix.cells.values()
+        if one.row == row and one.column != QUIET
+    ]  # fmt: skip
+    return put(matrix, *cells)
+
+
+def test_a_whole_row_that_moved_is_told_once_in_its_quiet() -> None:
+    old, new = made_up(1), with_quiet(made_up(2, times=row_times(1.5)), "d2d", 1.5)
+    comparison = compare(old, new)
+    assert changed(comparison) == {("d2d", QUIET)}
+    assert cell(comparison).change is Change.SAME
+    assert part(comparison, 50).why == "It moved with the quiet of its row, which is ×1.5 what it was."
+
+
+def test_a_cell_that_moved_more_than_its_row_is_told_too() -> None:
+    old, new = made_up(1), with_quiet(made_up(2, times={**row_times(1.3), D2D_SPIN: 2.0}), "d2d", 1.3)
+    assert changed(compare(old, new)) == {("d2d", QUIET), D2D_SPIN}
+
+
+def test_a_row_that_moved_a_little_makes_none_of_its_cells_slower() -> None:
+    old, new = made_up(1), with_quiet(made_up(2, times={**row_times(1.17), D2D_SPIN: 1.5}), "d2d", 1.17)
+    comparison = compare(old, new)
+    assert not changed(comparison)
+    assert cell(comparison).change is Change.UNSURE
+    assert part(comparison, 50).why.endswith("but the quiet of this row is ×1.2 too.")
+
+
+def test_quiet_that_moved_beside_the_cells_only_is_not_hidden() -> None:
+    old, new = made_up(1), with_quiet(made_up(2), "d2d", 1.3)
+    told = part(compare(old, new), 50, key=("d2d", QUIET))
+    assert told.change is Change.UNSURE
+    assert told.why == "Quiet beside this row's other cells is ×1.3 what it was."
+
+
+def test_a_stall_far_above_quiet_is_not_explained_by_it() -> None:
+    old = redrawn(made_up(1), D2D_SPIN, around(2.4e6))
+    new = redrawn(with_quiet(made_up(2, times=row_times(1.5)), "d2d", 1.5), D2D_SPIN, around(3.6e6))
+    assert part(compare(old, new), 50).change is Change.UNSURE
+
+
+def starve(matrix: Matrix, key: tuple[str, str] = D2D_SPIN, calls: int = 1) -> Matrix:
+    starved = redrawn(
+        matrix, key, around(5e8, calls), status=Status.STARVED, in_flight_us=800_000.0, in_flight_op="cuMemcpyDtoDAsync"
+    ).cells[key]
+    return put(matrix, replace(starved, repeats=tuple(replace(r, window_s=0.5) for r in starved.repeats)))
+
+
+def test_a_newly_starved_cell_is_slower_and_fails_by_its_own_name() -> None:
+    fine, starved = made_up(1), starve(made_up(2))
+    comparison = compare(fine, starved)
+    told = cell(comparison)
+    assert (told.change, told.newly_starved, told.no_longer_starved) == (Change.SLOWER, True, False)
+    assert told.note == "It starves now and did not before: cuMemcpyDtoDAsync was in flight for 800 ms."
+    assert comparison.regressions() == comparison.regressions({"starved"}) == (told,)
+    assert not comparison.regressions({"slower"})
+
+
+def test_a_cell_that_starves_no_longer_is_faster() -> None:
+    told = cell(compare(starve(made_up(1)), made_up(2)))
+    assert (told.change, told.newly_starved, told.no_longer_starved) == (Change.FASTER, False, True)
+
+
+def test_a_cell_that_starves_in_both_is_the_same() -> None:
+    told = cell(compare(starve(made_up(1)), starve(made_up(2))))
+    assert told.change is Change.SAME
+    assert told.note.startswith("It starves in both")
+
+
+def test_a_cell_that_was_close_to_starving_is_unsure() -> None:
+    nearly = put(starve(made_up(1)), replace(starve(made_up(1), calls=4).cells[D2D_SPIN], status=Status.OK))
+    told = cell(compare(nearly, starve(made_up(2))))
+    assert (told.change, told.newly_starved) == (Change.UNSURE, False)
+    assert "never was far from it" in told.note
+
+
+def test_a_call_in_flight_for_long_counts() -> None:
+    usual = made_up(2).cells[D2D_SPIN]
+    barren = tuple(replace(one, calls=number) for number, one in enumerate(usual.repeats))
+    hung = put(made_up(2), replace(usual, in_flight_us=300_000.0, repeats=barren))
+    assert not cell(compare(made_up(1), put(made_up(2), replace(usual, in_flight_us=300_000.0)))).newly_starved
+    assert cell(compare(made_up(1), hung)).newly_starved
+    assert cell(compare(hung, made_up(1))).no_longer_starved
+    assert cell(compare(hung, hung)).change is Change.SAME
+
+
+def test_a_call_in_flight_no_longer_than_others_took_is_nothing_new() -> None:
+    long = redrawn(made_up(1), D2D_SPIN, around(1.3e8, 5))
+    hung = put(long, replace(long.cells[D2D_SPIN], in_flight_us=120_000.0))
+    assert cell(compare(long, hung)).change is Change.SAME
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change", "note"),
+    [
+        (Status.UNSUPPORTED, Status.UNSUPPORTED, Change.SAME, "Unsupported in both: No second GPU."),
+        (Status.OK, Status.UNSUPPORTED, Change.UNSURE, "Unsupported in the new check: No second GPU."),
+        (Status.UNSUPPORTED, Status.OK, Change.UNSURE, "Unsupported in the old check: No second GPU."),
+        (Status.OK, Status.INVALID, Change.UNSURE, "Invalid in the new check: No second GPU."),
+        (Status.INVALID, Status.INVALID, Change.UNSURE, "Invalid in the new check: No second GPU."),
+    ],
+)
+def test_what_was_not_measured_well_is_said(old: Status, new: Status, change: Change, note: str) -> None:
+    def of(status: Status) -> Matrix:
+        reason = None if status is Status.OK else "No second GPU."
+        return put(made_up(1), replace(made_up(1).cells[D2D_SPIN], status=status, reason=reason))
+
+    told = cell(compare(of(old), of(new)))
+    assert (told.change, told.note, told.parts) == (change, note, ())
+
+
+def test_cells_of_one_check_alone_are_listed() -> None:
+    missing = put(made_up(1), Cell(*OTHER, Status.MISSING))
+    comparison = compare(missing, without(made_up(2), D2D_SPIN))
+    assert (comparison.only_old, comparison.only_new) == ((D2D_SPIN,), (OTHER,))
+    assert len(comparison.cells) == len(missing.cells) - 2
+    assert not compare(missing, missing).only_old
+
+
+def test_where_a_turn_makes_several_calls_each_is_judged_by_itself() -> None:
+    record, query = Channel(Phase.CALL, "record"), Channel(Phase.CALL, "query")
+
+    def labelled(seed: int, record_ns: float) -> Matrix:
+        made = redrawn(made_up(seed), D2D_SPIN, around(1_300), channel=query, seed=seed)
+        return redrawn(made, D2D_SPIN, around(record_ns), channel=record, seed=seed)
+
+    comparison = compare(labelled(1, 2_000), labelled(2, 4_000))
+    channels = {one.channel: one.change for one in cell(comparison).parts if one.q == 50}
+    assert channels == {query: Change.SAME, record: Change.SLOWER, WAIT: Change.SAME}
+    assert {one.channel for one in cell(compare(made_up(1), labelled(2, 4_000))).parts} == {CALL, WAIT}
+
+
+def test_the_same_machines_are_each_compared_with_themselves() -> None:
+    """Two slow hosts beside two fast ones hide no change that all of them show."""
+
+    def of(seed: int, factor: float) -> Matrix:
+        def draw(dice: np.random.Generator, number: int) -> np.ndarray:
+            return around((3_000, 6_000, 3_000, 6_000)[number] * factor)(dice, number)
+
+        made = made_up(seed)
+        for key in made.cells:
+            made = redrawn(made, key, draw, seed=seed + len(key[1]))
+        hosts = {f"node-{n}": FINGERPRINT for n in range(4)}
+        cells = [
+            replace(one, repeats=tuple(replace(r, host=h) for r, h in zip(one.repeats, hosts, strict=True)))
+            for one in made.cells.values()
+        ]
+        return replace(put(made, *cells), hosts=hosts)
+
+    slow = of(2, 1.5).cells[D2D_SPIN]
+    slow = replace(slow, repeats=tuple(reversed(slow.repeats)))
+    assert changed(compare(of(1, 1.0), put(of(3, 1.0), slow))) == {D2D_SPIN}
+
+
+def fingerprinted(**values: object) -> Matrix:
+    return replace(made_up(1, calls=20), fingerprint={**FINGERPRINT, **values})
+
+
+def test_differences_come_by_what_matters_and_dates_never() -> None:
+    old = fingerprinted(
+        date="2026-11-21", uuid="GPU-1", python="3.11", packages={"numpy": "2.0", "numba": "0.61"}, kernel="6.1",
+        environment={"CUDA_MODULE_LOADING": "EAGER"}, cpu="A", driver="580", cuda="13.0", unknown={"mps": "why"}, pid=1,
+    )  # fmt: skip
+    new = fingerprinted(
+        date="2026-11-22", uuid="GPU-2", python="3.12", packages={"numpy": "2.1", "numba": "0.61"}, kernel="6.2",
+        environment={"CUDA_VISIBLE_DEVICES": "0"}, cpu="B", driver="590", cuda="13.1", extra=1, pid=2,
+    )  # fmt: skip
+    told = compare(old, replace(new, program="2.0")).differences
+    assert [one.key for one in told] == [
+        "driver", "cuda", "cpu", "environment.CUDA_MODULE_LOADING", "environment.CUDA_VISIBLE_DEVICES", "extra",
+        "kernel", "program", "uuid", "python", "packages.numpy",
+    ]  # fmt: skip
+    assert (told[0].old, told[0].new) == ("580", "590")
+    assert (told[3].old, told[3].new) == ("EAGER", None)
+    assert not differences(old, old)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ({}, {"backend": "simulated"}, "The old check was made on a real GPU, the new one on the simulated GPU."),
+        ({"profile": "a"}, {"profile": "b"}, "The old check simulates the profile a, the new one b."),
+        ({"fingerprint": {"gpu": "A"}}, {"fingerprint": {"gpu": "B"}}, "check was made on A, the new one on B."),
+        ({}, {"hosts": {"a": {}}}, "The old check is of one machine, the new one of several machines."),
+        ({}, {"pace_us": 1000.0}, "The old check calls every 50.0 µs, the new one every 1.00 ms."),
+    ],
+)  # fmt: skip
+def test_checks_of_different_kinds_are_refused_unless_forced(
+    old: dict[str, object], new: dict[str, object], sentence: str
+) -> None:
+    before, now = (replace(made_up(1, calls=20), **values) for values in (old, new))  # type: ignore[arg-type]
+    with pytest.raises(NotComparable, match=sentence):
+        compare(before, now)
+    assert compare(before, now, force=True).cells
+
+
+def test_an_unknown_gpu_is_compared() -> None:
+    assert compare(fingerprinted(gpu=None), fingerprinted(gpu="H200")).differences[0].key == "gpu"
+
+
+def test_what_fails_is_chosen_by_name() -> None:
+    new = starve(made_up(2, times={("d2d", "alloc-async"): 2.0, OTHER: 0.4}))
+    invalid = ("d2h-pinned", "spin")
+    comparison = compare(made_up(1), put(new, Cell(*invalid, Status.INVALID, "The aggressor did not run.")))
+    failing = {
+        name: {(one.row, one.column) for one in comparison.regressions({name})}
+        for name in ("slower", "starved", "faster", "unsure")
+    }
+    assert failing == {
+        "slower": {("d2d", "alloc-async")},
+        "starved": {D2D_SPIN},
+        "faster": {OTHER},
+        "unsure": {invalid},
+    }
+    assert len(comparison.regressions()) == 2
+    assert not comparison.regressions(())
+    with pytest.raises(ValueError, match="slwer"):
+        comparison.regressions({"slwer"})
+
+
+def test_every_row_is_held_against_its_own_quiet() -> None:
+    comparison = compare(made_up(1), with_quiet(made_up(2, times=row_times(1.4)), "d2d", 1.4))
+    assert all(one.change is Change.SAME for one in comparison.cells if one.row != "d2d")
+    assert len(comparison.cells) == len(ROWS) * len(COLUMNS)
+
+
+def counts(*values_ns: int) -> np.ndarray:
+    return Histogram.of(values_ns).counts.astype(np.int64)
+
+
+def test_the_exact_test_is_fishers() -> None:
+    """Four against four, three of the slower half new: 17 of the 70 ways to part them are as far or farther."""
+    tails = exceed(counts(1, 2, 3, 20), counts(4, 21, 22, 23), 0.5)
+    assert tails.more == pytest.approx(17 / 70)
+    assert tails.fewer == pytest.approx(69 / 70)
+    assert exceed(counts(5, 5), counts(5, 5), 0.5).more == 1.0
+
+
+def test_the_exact_test_says_so_as_seldom_as_it_says() -> None:
+    dice = np.random.default_rng(1)
+    drawn = [[Histogram.of(dice.integers(1, 60, 40)).counts.astype(np.int64) for _ in range(2)] for _ in range(2000)]
+    said = sum(exceed(old, new, 0.3).more <= 0.05 for old, new in drawn)
+    assert said <= 0.065 * len(drawn)
+
+
+@pytest.mark.parametrize(
+    ("t", "freedom", "chance"), [(2.228, 10, 0.05), (4.587, 10, 0.001), (1.96, MANY, 0.05), (4.303, 3.9, 0.05)]
+)
+def test_students_law_is_as_in_the_tables(t: float, freedom: float, chance: float) -> None:
+    assert student(t, freedom) == pytest.approx(chance, rel=0.005)
+    assert student(-t, freedom) == student(t, freedom)
+
+
+def test_with_no_freedom_nothing_can_be_told() -> None:
+    assert student(1e9, 1) == 1.0
+    assert usual([1.0] * 9, 6) == Usual(0.0, 0.0)
+    assert Usual(0.0, 0.0).moderate(0.3, 0) == (0.3, 0)
+    assert of_mean(np.array([1.0])) == scatter(np.zeros((1, BUCKETS), dtype=np.int64), 0.1) == 0.0
+
+
+def test_variances_that_scatter_by_chance_alone_are_one_and_the_same() -> None:
+    dice = np.random.default_rng(1)
+    same = 4.0 * dice.chisquare(6, 300) / 6
+    assert usual(list(same), 6).freedom > 50
+    assert usual(list(same), 6).variance == pytest.approx(4.0, rel=0.1)
+    other = usual(list(same * np.exp(dice.normal(0, 1.5, 300))), 6)
+    assert 0 < other.freedom < 8
+
+
+def test_a_few_wild_variances_leave_the_tame_ones_usual_and_stay_as_they_are() -> None:
+    dice = np.random.default_rng(1)
+    known = usual([*(4.0 * dice.chisquare(6, 240) / 6), *(900.0 * dice.chisquare(6, 60) / 6)], 6)
+    assert known.freedom > 20
+    assert known.variance == pytest.approx(4.0, rel=0.15)
+    assert known.moderate(900.0, 6) == (900.0, 6)
+    assert 4.0 < known.moderate(8.0, 6)[0] < 8.0
+
+
+def test_shares_lie_apart_by_their_own_deviation() -> None:
+    dice = np.random.default_rng(1)
+    sides = [[Histogram.of(dice.integers(1, 100, 400)).counts.astype(np.int64) for _ in "ab"] for _ in range(500)]
+    found = [apart(old, new, 0.2) for old, new in sides]
+    assert np.std(found) == pytest.approx(1.0, abs=0.1)
+    assert apart(counts(*[1] * 50), counts(*[1] * 40, *[9] * 10), 0.1) > 3
+
+
+def test_shares_scatter_by_chance_as_much_as_there_are_repeats() -> None:
+    dice = np.random.default_rng(1)
+    found = [
+        scatter(np.array([Histogram.of(dice.integers(1, 100, 400)).counts for _ in range(4)], dtype=np.int64), 0.2)
+        for _ in range(300)
+    ]
+    assert np.mean(found) == pytest.approx(3, abs=0.4)
+
+
+def test_an_empty_repeat_takes_no_part() -> None:
+    nothing = Repeat({}, {}, {}, 0, 0.0125)
+    old = made_up(1)
+    some = replace(old.cells[D2D_SPIN], repeats=(*old.cells[D2D_SPIN].repeats, nothing))
+    assert cell(compare(put(old, some), old)).change is Change.SAME
+    none = compare(put(old, replace(some, repeats=(nothing,))), old)
+    assert {one.change for one in cell(none).parts} == {Change.UNSURE}
+    told = part(none, 50)
+    assert (told.old_us, told.ratio, told.why) == (None, None, "No call is known of in the old check.")
+    neither = compare(*[put(old, replace(some, repeats=(nothing,)))] * 2)
+    assert (cell(neither).change, cell(neither).note) == (Change.UNSURE, "No calls are known of.")

@@ -1,0 +1,176 @@
+"""The file for node_exporter: read back by a strict reader of the text format, it says what the check says."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from factories import host_checks
+from stallprobes.errors import CheckFileError
+from stallprobes.files import atomic
+from stallprobes.matrix import prometheus
+from stallprobes.matrix.matrix import Matrix, Status
+from stallprobes.matrix.merge import merge
+from stallprobes.model import Phase
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')
+ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
+Series = tuple[str, frozenset[tuple[str, str]]]
+
+
+def read(text: str) -> dict[Series, float]:
+    """Every series of a file, by name and labels. Asserts on whatever the format or its conventions do not allow."""
+    assert text.endswith("\n")
+    found: dict[Series, float] = {}
+    typed: list[str] = []
+    helped: list[str] = []
+    for line in text.removesuffix("\n").split("\n"):
+        if line.startswith("# HELP "):
+            name, about = line.removeprefix("# HELP ").split(" ", 1)
+            assert about
+            assert name not in helped
+            helped.append(name)
+        elif line.startswith("# TYPE "):
+            name, kind = line.removeprefix("# TYPE ").split(" ")
+            assert kind == "gauge"
+            # All lines of a metric stand together, after its help and type.
+            assert (helped[-1], name in typed) == (name, False)
+            typed.append(name)
+        else:
+            match = re.fullmatch(r"([^{ ]+)\{(.*)\} (\S+)", line)
+            assert match, line
+            name, inside, value = match.groups()
+            assert NAME.fullmatch(name)
+            assert typed[-1] == name
+            assert name.startswith("stallscope_")
+            assert name.endswith(("_seconds", "_ratio", "_info", "_status", "_interrupted"))
+            labels = []
+            while inside:
+                label = LABEL.match(inside)
+                assert label, inside
+                labels.append((label[1], re.sub(r"\\.", lambda escape: ESCAPES[escape[0]], label[2])))
+                inside = inside[label.end() :]
+            assert len(dict(labels)) == len(labels)
+            series = name, frozenset(labels)
+            assert series not in found
+            found[series] = float(value)
+    return found
+
+
+def only(found: dict[Series, float], name: str, **labels: str) -> float:
+    """The value of the one series of this name that has these labels."""
+    values = [value for (known, of), value in found.items() if known == name and set(labels.items()) <= of]
+    assert len(values) == 1, (name, labels, values)
+    return values[0]
+
+
+def test_the_figures_are_those_of_the_cells_in_seconds() -> None:
+    matrix = host_checks.every_status()
+    found = read(prometheus.text(matrix))
+    for cell in matrix.cells.values():
+        here = {"victim": cell.row, "aggressor": cell.column}
+        for phase in (Phase.CALL, Phase.WAIT):
+            for q, quantile in ((50, "0.5"), (99, "0.99")):
+                times = cell.times(phase, q)
+                if times is None:
+                    continue
+                labels = {**here, "phase": str(phase), "quantile": quantile, "gpu": "Made-up GPU", "uuid": "GPU-0001"}
+                now = only(found, "stallscope_cell_latency_seconds", **labels)
+                quiet = only(found, "stallscope_cell_quiet_latency_seconds", **labels)
+                assert now == pytest.approx(times.now_us / 1e6)
+                assert quiet == pytest.approx(times.quiet_us / 1e6)
+                assert only(found, "stallscope_cell_times_quiet_ratio", **labels) == pytest.approx(now / quiet)
+        said = {str(one): only(found, "stallscope_cell_status", **here, status=str(one)) for one in Status}
+        assert said == {str(one): float(one is cell.status) for one in Status}
+
+
+def test_a_victim_in_quiet_has_a_latency_and_nothing_to_compare_it_with() -> None:
+    found = read(prometheus.text(host_checks.host(1)))
+    labels = {"victim": "launch", "aggressor": "quiet", "phase": "call", "quantile": "0.5"}
+    assert only(found, "stallscope_cell_latency_seconds", **labels) == pytest.approx(2.7e-6, rel=0.1)
+    assert not any("ratio" in name and ("aggressor", "quiet") in of for name, of in found)
+
+
+def test_the_check_itself_is_told() -> None:
+    found = read(prometheus.text(host_checks.every_status()))
+    assert (
+        only(found, "stallscope_check_info", driver="580.1", gpu="Made-up GPU", program="1.0", simulated="false") == 1
+    )
+    # 2026-11-21T10:00:00+00:00
+    assert only(found, "stallscope_check_timestamp_seconds") == 1795255200
+    assert only(found, "stallscope_check_duration_seconds") == 60
+    assert only(found, "stallscope_check_interrupted") == 1
+    row, column = host_checks.STARVED
+    assert only(found, "stallscope_cell_in_flight_seconds", victim=row, aggressor=column) == pytest.approx(
+        1.19, rel=1e-3
+    )
+
+
+def test_no_series_of_a_simulated_gpu_can_be_taken_for_a_measured_one() -> None:
+    simulated = replace(host_checks.every_status(), backend="simulated", profile="made up")
+    assert all(("simulated", "true") in of for _, of in read(prometheus.text(simulated)))
+    assert all(("simulated", "false") in of for _, of in read(prometheus.text(host_checks.every_status())))
+
+
+def test_odd_characters_in_labels_are_escaped() -> None:
+    odd = 'a\\b"c\nd\\n}{,= µ'
+    matrix = replace(host_checks.host(1), fingerprint={"gpu": odd, "driver": None})
+    found = read(prometheus.text(matrix))
+    assert only(found, "stallscope_check_info", gpu=odd, driver="", uuid="", cuda="") == 1
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        replace(host_checks.host(1), cells={}),
+        merge([("a", host_checks.every_status(1)), ("b", host_checks.every_status(2))]).matrix,
+        host_checks.host(1, calls=0),
+    ],
+    ids=["no cells", "merged", "no calls"],
+)
+def test_every_check_gives_a_file_that_can_be_read(matrix: Matrix) -> None:
+    found = read(prometheus.text(matrix))
+    assert only(found, "stallscope_check_info", hosts=str(len(matrix.hosts) or 1)) == 1
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o000])
+def test_the_file_is_replaced_at_once_and_readable_for_every_user(umask: int, tmp_path: Path) -> None:
+    path = tmp_path / "stallscope.prom"
+    path.write_text("old")
+    with path.open() as reader:
+        before = os.umask(umask)
+        try:
+            prometheus.write(host_checks.host(1), path)
+        finally:
+            os.umask(before)
+        # Who has it open reads the old one to its end.
+        assert reader.read() == "old"
+    assert read(path.read_text())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_collector_never_sees_a_file_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Path] = []
+    fill = atomic._fill
+
+    def watched(beside: Path, *rest: object) -> None:
+        fill(beside, *rest)  # type: ignore[arg-type]
+        seen.extend(tmp_path.glob("*.prom"))
+
+    monkeypatch.setattr(atomic, "_fill", watched)
+    prometheus.write(host_checks.host(1), tmp_path / "stallscope.prom")
+    assert seen == []
+
+
+@pytest.mark.parametrize("name", [".", "no/a.prom", "/dev/null"])
+def test_a_place_that_cannot_be_written_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckFileError, match=r"is a folder|there is no folder|is no ordinary file"):
+        prometheus.write(host_checks.host(1), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,46 @@
+"""Two checks in a row of one machine with two H200s, as recorded: what they must show, and that nothing changed."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from factories.h200_facts import FACTS, broken
+from stallprobes.matrix import document as check_document
+from stallprobes.matrix.compare import Change, compare
+from stallprobes.matrix.matrix import Matrix, Status
+
+RECORDED = Path(__file__).parents[2] / "gpu" / "recorded"
+
+
+@cache
+def recorded(number: int) -> Matrix:
+    return check_document.load(RECORDED / f"check-h200x2-{number}.json.gz")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_every_known_fact_of_an_h200_is_in_it(number: int) -> None:
+    assert broken(recorded(number)) == []
+    assert {(fact.row, fact.column) for fact in FACTS} <= set(recorded(number).cells)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_it_says_where_it_was_measured_and_took_no_longer_than_promised(number: int) -> None:
+    matrix = recorded(number)
+    assert matrix.seconds <= 90
+    assert {"gpu", "driver", "cuda", "date"} <= {key for key, value in matrix.fingerprint.items() if value}
+    assert {cell.status for cell in matrix.cells.values()} <= {Status.OK, Status.STARVED}
+
+
+def test_a_peer_copy_behind_a_kernel_holds_up_other_peer_copies() -> None:
+    assert recorded(1).cells["peer-copy", "peer-copy-behind-kernel"].kind == "stalled"
+    assert recorded(1).cells["d2h-pinned", "peer-copy-behind-kernel"].kind == "quiet"
+
+
+def test_two_checks_in_a_row_are_no_change() -> None:
+    comparison = compare(recorded(1), recorded(2))
+    assert comparison.differences == ()
+    assert comparison.regressions() == ()
+    assert not [cell for cell in comparison.cells if cell.change in (Change.SLOWER, Change.FASTER)]

@@ -1,0 +1,105 @@
+"""What names stand for, and how a run goes on the host alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from stallprobes.engine.session import Session
+from stallprobes.errors import EXIT_NO_GPU, EngineFailed, UnknownName
+from stallprobes.measurement import measure
+from stallprobes.measurement.measure import selection
+from stallprobes.model import SECONDARY, Role
+from stallprobes.patterns import patterns
+
+
+def test_a_pattern_stands_for_its_variants_and_all_for_every_pattern() -> None:
+    whole = selection(["all"])
+    assert [name for name, _ in whole] == [p.name for p in patterns().values() for _ in p.variants]
+    assert selection(["all", "scalar-readback"]) == whole
+
+
+def test_only_the_variants_asked_for_are_kept() -> None:
+    found = selection(["secondary-context-d2d"], ["third-context", "green-context"])
+    assert [variant.name for _, variant in found] == ["third-context", "green-context"]
+
+
+def test_probes_run_together_with_the_host_control() -> None:
+    ((name, variant),) = selection(["launch", "d2d@secondary", "d2h-pageable-warm/shared", "launch@secondary/null"])
+    assert name == "probes"
+    places = {probe.name: (probe.context, probe.stream) for probe in variant.probes}
+    assert places == {
+        "launch": ("primary", "own"),
+        "d2d@secondary": ("secondary", "own"),
+        "d2h-pageable-warm/shared": ("primary", "shared"),
+        "launch@secondary/null": ("secondary", "NULL"),
+        "host": ("none", "none"),
+    }
+    assert variant.probes[1].program.context == SECONDARY
+
+
+def test_probes_over_two_gpus_need_two() -> None:
+    ((_, variant),) = selection(["peer-copy"])
+    assert variant.needs.gpus == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "variants", "words"),
+    [
+        (["lunch"], [], 'did you mean "launch"?'),
+        (["d2d@secundary"], [], 'did you mean "secondary"?'),
+        (["launch/nul"], [], 'did you mean "null"?'),
+        (["scalar-readback"], ["pined"], 'did you mean "pinned"?'),
+        (["launch"], ["pinned"], 'there is no variant "pinned": only patterns have any'),
+        ([""], [], 'there is no pattern or probe ""; see: stallscope list'),
+        (["launch/x"], [], 'there is no stream "x"; there are: own, null, shared'),
+    ],
+)
+def test_an_unknown_name_is_said_with_the_nearest(names: list[str], variants: list[str], words: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        selection(names, variants)
+    assert words in str(caught.value)
+
+
+def test_a_run_on_the_host_alone_measures_quiet_and_window() -> None:
+    result = measure.run(selection(["host"]), backend="host", seconds=0.5)
+    (variant,) = result.variants
+    assert variant.status == "ok"
+    (host,) = variant.probes
+    assert host.role is Role.HOST
+    assert 0.4 < host.calls / (0.5 * 1000) < 1.2
+    assert variant.quiet_s > 0.9
+    assert variant.verdicts
+
+
+def test_a_gpu_that_is_lost_on_the_way_costs_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = iter([True, False, True])
+    start = Session.start
+
+    def losing(session: Session) -> Mapping[str, object]:
+        if next(starts):
+            return start(session)
+        raise EngineFailed(EXIT_NO_GPU, "no usable GPU: cuInit returned 999")
+
+    monkeypatch.setattr(Session, "start", losing)
+    result = measure.run(selection(["host"]) * 3, backend="host", seconds=0.5)
+    assert [variant.status for variant in result.variants] == ["ok", "invalid", "ok"]
+    assert result.variants[1].reason == "no usable GPU: cuInit returned 999"
+
+
+def test_without_a_gpu_from_the_start_there_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_gpu(_session: Session) -> Mapping[str, object]:
+        raise EngineFailed(EXIT_NO_GPU, "no usable GPU")
+
+    monkeypatch.setattr(Session, "start", no_gpu)
+    with pytest.raises(EngineFailed):
+        measure.run(selection(["host"]), backend="host", seconds=0.5)
+
+
+def test_a_run_that_is_stopped_keeps_what_it_has() -> None:
+    asked = iter([False] * 40 + [True] * 1000)
+    chosen = selection(["host"]) * 3
+    result = measure.run(chosen, backend="host", seconds=0.5, stop=lambda: next(asked))
+    assert result.interrupted
+    assert len(result.variants) < 3

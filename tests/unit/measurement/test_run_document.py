@@ -1,0 +1,162 @@
+"""Results as JSON: every kind of result keeps to the published schema, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+
+from factories import runs
+from stallprobes import doctor
+from stallprobes.engine import session
+from stallprobes.files import schemas
+from stallprobes.latency.histogram import Histogram
+from stallprobes.measurement import document as run_document
+from stallprobes.measurement import measure
+from stallprobes.measurement.measure import RunResult
+
+VALIDATOR = jsonschema.Draft202012Validator(schemas.schema(run_document.RUN_SCHEMA))
+
+
+def document(result: RunResult) -> dict[str, Any]:
+    """The document as it is after a way through text."""
+    found: dict[str, Any] = json.loads(json.dumps(run_document.document(result), allow_nan=False))
+    VALIDATOR.validate(found)
+    return found
+
+
+@pytest.mark.parametrize("name", [run_document.RUN_SCHEMA, doctor.DOCTOR_SCHEMA])
+def test_the_shipped_schemas_are_schemas(name: str) -> None:
+    schema = schemas.schema(name)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["properties"]["schema"] == {"const": name}
+
+
+def test_a_schema_that_is_not_shipped_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        schemas.schema("stallscope.run/99")
+
+
+def test_every_kind_of_result_keeps_to_the_schema() -> None:
+    found = document(runs.everything())
+    assert [result["status"] for result in found["results"]] == ["ok", "ok", "ok", "ok", "unsupported", "invalid"]
+
+
+def test_what_is_really_measured_keeps_to_the_schema() -> None:
+    result = measure.run(measure.selection(["host"]), backend="host", seconds=0.5)
+    found = document(result)
+    (variant,) = found["results"]
+    assert variant["status"] == "ok"
+    (probe,) = variant["probes"]
+    assert probe["calls"] == pytest.approx(probe["phases"]["call"]["count"], abs=2)
+    assert probe["quiet"]["call"]["count"] > 0
+    # No GPU took part, and the fingerprint says so.
+    assert found["fingerprint"]["gpu"] is None
+    assert "gpu" in found["fingerprint"]["unknown"]
+
+
+def test_a_run_that_is_stopped_says_so_and_keeps_what_it_has() -> None:
+    stopped = document(measure.run(measure.selection(["host"]), backend="host", seconds=0.5, stop=lambda: True))
+    assert (stopped["interrupted"], stopped["results"]) == (True, [])
+
+
+def test_a_keyboard_interrupt_while_an_engine_starts_keeps_what_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: session.Session) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session.Session, "start", start)
+    result = measure.run(measure.selection(["host"]), backend="host", seconds=0.5)
+    assert (result.interrupted, result.variants) == (True, ())
+
+
+def test_an_interrupted_run_without_results_keeps_to_the_schema() -> None:
+    assert document(runs.run(interrupted=True))["interrupted"] is True
+
+
+def test_a_starved_probe_has_no_figures_but_its_age_and_the_time_it_waited() -> None:
+    (probe,) = document(runs.run(runs.variant("starving", runs.starved())))["results"][0]["probes"]
+    assert probe["starved"] is True
+    assert probe["in_flight_us"] == 1_190_000
+    assert probe["phases"]["call"] == {
+        "count": 0,
+        "first_us": None,
+        "p50_us": None,
+        "p90_us": None,
+        "p99_us": None,
+        "p999_us": None,
+        "max_us": None,
+        "histogram": [],
+    }
+    assert probe["phases"]["intended"]["count"] == 1190
+    assert probe["quiet"]["call"]["p50_us"] is not None
+
+
+def test_an_unsupported_variant_says_why_and_has_no_probes() -> None:
+    unsupported = runs.variant("green-context", status="unsupported", reason="one GPU")
+    (result,) = document(runs.run(unsupported))["results"]
+    assert (result["status"], result["reason"], result["probes"]) == ("unsupported", "one GPU", [])
+
+
+def test_p999_waits_for_a_thousand_values() -> None:
+    few, many = runs.stalled(), runs.probe("launch")
+    probes = document(runs.run(runs.variant("v", few, many)))["results"][0]["probes"]
+    assert probes[0]["phases"]["wait"]["p999_us"] is None
+    assert probes[1]["phases"]["wait"]["p999_us"] is not None
+
+
+def test_the_histogram_comes_back_whole_and_the_figures_are_its_figures() -> None:
+    stalled = runs.stalled()
+    (probe,) = document(runs.run(runs.variant("v", stalled)))["results"][0]["probes"]
+    wait, original = probe["phases"]["wait"], stalled.channels[runs.WAIT]
+    again = Histogram.from_sparse(wait["histogram"], original.max_ns)
+    assert again == original
+    assert wait["p99_us"] == pytest.approx(original.percentile(99.0) / 1000, abs=1e-3)  # type: ignore[operator]
+    assert wait["max_us"] == pytest.approx(original.max_ns / 1000, abs=1e-3)
+
+
+def test_the_first_call_stands_apart_from_the_rest() -> None:
+    (probe,) = document(runs.run(runs.variant("v", runs.probe("launch"))))["results"][0]["probes"]
+    assert probe["phases"]["call"]["first_us"] == 81
+    assert probe["phases"]["call"]["max_us"] < 81
+
+
+def test_each_op_has_its_host_and_its_device_time() -> None:
+    (probe,) = document(runs.run(runs.variant("v", runs.readback())))["results"][0]["probes"]
+    copies = {op["phase"]: op for op in probe["ops"] if op["op"] == "D2H 4 bytes"}
+    assert set(copies) == {"call", "gpu"}
+    assert copies["call"]["p50_us"] > 100 * copies["gpu"]["p50_us"]
+    assert copies["call"]["first_us"] == 904
+
+
+def places(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a document."""
+    if isinstance(value, dict):
+        yield value
+        for item in value.values():
+            yield from places(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from places(item)
+
+
+def test_the_schema_notices_every_key_that_is_missing_or_new() -> None:
+    """What the schema promises, it also demands; only fingerprints differ from machine to machine."""
+    found = document(runs.everything())
+    free = (found["fingerprint"], found["fingerprint"]["unknown"])
+    checked = 0
+    for place in [p for p in places(found) if p not in free]:
+        for key in [*place, "something new"]:
+            kept = dict(place)
+            if key in place and set(place) <= {str(phase) for phase in ("call", "wait", "start", "gpu", "intended")}:
+                continue
+            place.pop(key, None) if key in kept else place.__setitem__(key, 1)
+            assert not VALIDATOR.is_valid(found), (key, kept)
+            place.clear()
+            place.update(kept)
+            checked += 1
+        if checked > 150:
+            break
+    VALIDATOR.validate(found)

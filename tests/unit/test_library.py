@@ -1,0 +1,74 @@
+"""The public API of stallprobes: what a program can use without the command line, and what importing it costs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import stallprobes
+from stallprobes.matrix import document as check_document
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_importing_the_package_loads_none_of_its_modules() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys\nbefore = set(sys.modules)\nimport stallprobes\n"
+         "print(*sorted(set(sys.modules) - before))"],
+        capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT / "probes")},
+    )  # fmt: skip
+    loaded = done.stdout.split()
+    assert "stallprobes" in loaded
+    assert [name for name in loaded if name.startswith("stallprobes.")] == []
+    assert not {"numpy", "numba", "cuda", "simpy", "typing"} & set(loaded) - {"typing"}
+
+
+@pytest.mark.parametrize("name", stallprobes.__all__)
+def test_every_public_name_is_there_and_documented(name: str) -> None:
+    assert getattr(stallprobes, name).__doc__
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        stallprobes.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("function", [stallprobes.run, stallprobes.check, stallprobes.compare, stallprobes.load])
+def test_every_argument_and_result_of_a_public_function_has_a_type(function: object) -> None:
+    names = set(function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount])  # type: ignore[attr-defined]
+    assert set(function.__annotations__) == names | {"return"}
+    assert get_type_hints is not None
+
+
+def examples(path: Path) -> list[str]:
+    """The Python blocks of a Markdown file."""
+    return re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("document", [p for p in (ROOT / "README.md", ROOT / "probes" / "README.md") if p.exists()])
+def test_the_library_examples_run(document: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for example in examples(document):
+        if "backend=" not in example:
+            continue
+        exec(compile(example, str(document), "exec"), {})
+        assert capsys.readouterr().out
+
+
+def test_a_run_on_the_simulated_gpu_has_the_reported_stall() -> None:
+    result = stallprobes.run("secondary-context-d2d", variants=["kernel-other-context"], seconds=0.5, backend="sim")
+    (variant,) = result.variants
+    kinds = {verdict.kind for verdict in variant.verdicts}
+    assert stallprobes.VerdictKind.STALLED in kinds
+
+
+def test_checks_are_measured_saved_loaded_and_compared(tmp_path: Path) -> None:
+    matrix = stallprobes.check(victims=["launch"], aggressors=["spin"], backend="sim")
+    check_document.save(matrix, tmp_path / "check.json")
+    assert stallprobes.load(tmp_path / "check.json").rows == matrix.rows
+    comparison = stallprobes.compare(tmp_path / "check.json", matrix)
+    assert {cell.change.value for cell in comparison.cells} == {"same"}

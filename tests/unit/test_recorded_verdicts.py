@@ -1,0 +1,236 @@
+"""Recorded H200 runs, checks and recordings, judged anew: kinds, ratios and exit codes must be the recorded ones.
+
+``tests/data/recorded_verdicts.json.gz`` holds what an earlier version said of the same data, to six significant digits.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stallprobes.catalog import entries
+from stallprobes.latency.histogram import Histogram
+from stallprobes.live.analyzer import Analyzer
+from stallprobes.live.recording import Recording
+from stallprobes.matrix import compare as comparing
+from stallprobes.matrix import document as check_document
+from stallprobes.matrix import merge as merging
+from stallprobes.matrix.accumulator import CellAccumulator
+from stallprobes.matrix.compare import Comparison, compare
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, merged
+from stallprobes.matrix.plan import AGGRESSORS_STREAM, AggressorSet, VictimProbe
+from stallprobes.model import Channel, Phase, Role
+from stallprobes.patterns import patterns
+from stallprobes.patterns.naming import parse_probe
+from stallprobes.verdicts.rules import Seen, Verdict, judge
+from stallscope.cli import main as cli
+
+TESTS = Path(__file__).parents[1]
+RECORDED = TESTS / "gpu" / "recorded"
+SCREENSHOTS = TESTS.parent / "screenshots" / "recordings"
+RUNS = ("h200.json", "h200x2.json")
+CHECKS = ("check-h200x2-1", "check-h200x2-2", "check-h200-noisy-1", "check-h200-noisy-2")
+PAIRS = (CHECKS[0:2], CHECKS[2:4], CHECKS[3:1:-1])
+RECORDINGS = {
+    **{path.stem: path for path in sorted(SCREENSHOTS.glob("*.rec"))},
+    "stall": TESTS / "screen" / "data" / "stall.rec",
+    "quiet-h200-noisy": RECORDED / "quiet-h200-noisy.rec",
+}
+# Rows of the screen are compared at each of these; the log of verdicts from all observations.
+ROWS_EVERY = 10
+HOST = entries()["host"].probe()
+
+Json = Any
+
+
+@cache
+def expected() -> Mapping[str, Mapping[str, Json]]:
+    found: Mapping[str, Mapping[str, Json]] = json.loads(
+        gzip.decompress((TESTS / "data" / "recorded_verdicts.json.gz").read_bytes())
+    )
+    return found
+
+
+@cache
+def check(name: str) -> Matrix:
+    return check_document.load(check_path(name))
+
+
+@cache
+def comparison(old: str, new: str) -> Comparison:
+    return compare(check(old), check(new))
+
+
+def check_path(name: str) -> Path:
+    return RECORDED / f"{name}.json.gz"
+
+
+def six_digits(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
+
+
+def verdict_figures(verdict: Verdict | None) -> Json:
+    if verdict is None:
+        return None
+    phase = None if verdict.phase is None else str(verdict.phase)
+    return [verdict.probe, phase, str(verdict.quantile), str(verdict.kind), six_digits(verdict.ratio)]
+
+
+def histogram(figures: Mapping[str, Json]) -> Histogram:
+    return Histogram.from_sparse(figures["histogram"], round((figures["max_us"] or 0) * 1000))
+
+
+def run_verdicts(result: Mapping[str, Json]) -> Json:
+    if result["status"] != "ok":
+        return [result["pattern"], result["variant"], result["status"]]
+    variant = patterns()[result["pattern"]].variant(result["variant"])
+    probes = {probe.name: probe for probe in variant.probes}
+    seen = []
+    for told in result["probes"]:
+        probe = probes[told["name"]]
+        channels = {Channel(Phase(key)): histogram(figures) for key, figures in told["phases"].items()}
+        baseline = {Channel(Phase(key)): histogram(figures) for key, figures in told["quiet"].items()}
+        for op in told["ops"]:
+            channel = Channel(Phase(op["phase"]), op["op"])
+            channels[channel] = histogram(op)
+            if op["quiet"]:
+                baseline[channel] = histogram(op["quiet"])
+        seen.append(
+            Seen(
+                probe,
+                channels,
+                () if probe.role is Role.AGGRESSOR else (baseline,),
+                told["calls"],
+                round(told["window_s"] * 1e9),
+                None if told["in_flight_us"] is None else round(told["in_flight_us"] * 1000),
+                told["in_flight_op"],
+                told["error"],
+            )
+        )
+    return [result["pattern"], result["variant"], [verdict_figures(one) for one in judge(seen)]]
+
+
+def stored(cell: Cell) -> Json:
+    return [str(cell.kind), str(cell.status), verdict_figures(cell.worst)]
+
+
+def judged_again(matrix: Matrix, cell: Cell) -> Json:
+    """The cell judged from its repeats, as when it was measured; None where there is nothing to judge."""
+    if cell.column == QUIET or not cell.repeats:
+        return None
+    control = matrix.cells["host", cell.column]
+    probes = tuple(parse_probe(name, stream=AGGRESSORS_STREAM) for name in matrix.column(cell.column).aggressors)
+    victim = None if cell.row == "host" else VictimProbe(matrix.row(cell.row), parse_probe(cell.row))
+    accumulator = CellAccumulator(victim, AggressorSet(matrix.column(cell.column), probes))
+    accumulator.repeats = list(cell.repeats)
+    accumulator.hosts = tuple(
+        merged(getattr(one, name) for one in control.repeats) for name in ("channels", "before", "after")
+    )
+    accumulator.longest_ns = None if cell.in_flight_us is None else round(cell.in_flight_us * 1000)
+    accumulator.longest_op = cell.in_flight_op
+    again = accumulator.cell(cell.row, cell.column, matrix.repeats, HOST)
+    return [str(again.kind), str(again.status), [verdict_figures(one) for one in again.verdicts]]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_recorded_run_gives_the_same_verdicts(name: str) -> None:
+    results = json.loads((RECORDED / name).read_text())["results"]
+    assert [run_verdicts(result) for result in results] == expected()["runs"][name]
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_recorded_check_gives_the_same_verdicts(name: str) -> None:
+    matrix = check(name)
+    found = {
+        f"{row} beside {column}": [stored(cell), judged_again(matrix, cell)]
+        for (row, column), cell in matrix.cells.items()
+    }
+    assert found == expected()["checks"][name]
+
+
+@pytest.mark.parametrize("names", PAIRS, ids=" ".join)
+def test_recorded_checks_compare_as_before(names: tuple[str, str]) -> None:
+    found = comparison(*names)
+    cells = {
+        f"{one.row} beside {one.column}": [
+            str(one.change),
+            one.newly_starved,
+            one.no_longer_starved,
+            [
+                [str(part.channel.phase), part.channel.label, part.q, str(part.change), six_digits(part.ratio)]
+                for part in one.parts
+            ],
+        ]
+        for one in found.cells
+    }
+    wanted = expected()["comparisons"][" ".join(names)]
+    assert {str(change): number for change, number in found.counts().items()} == wanted["counts"]
+    assert cells == wanted["cells"]
+    assert [one.key for one in found.differences] == wanted["differences"]
+
+
+def test_recorded_checks_merge_as_before() -> None:
+    first, second = CHECKS[2:]
+    found = merging.merge([("a", check(first)), ("b", check(second)), ("c", check(first))])
+    wanted = expected()["merges"]["noisy"]
+    assert [
+        [one.host, one.row, one.column, str(one.channel.phase), one.q, six_digits(one.ratio)] for one in found.outliers
+    ] == wanted["outliers"]
+    assert {f"{row} beside {column}": stored(cell) for (row, column), cell in found.matrix.cells.items()} == wanted[
+        "cells"
+    ]
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_replayed_recording_gives_the_same_log_and_rows(name: str) -> None:
+    recording, analyzer, rows = Recording(RECORDINGS[name]), None, []
+    for number, observation in enumerate(recording.play()):
+        if analyzer is None or observation.probe_set is not analyzer.probe_set:
+            analyzer = Analyzer(observation.probe_set)
+        analyzer.quiet = dict(recording.quiet(number))
+        analyzer.feed(observation)
+        if number % ROWS_EVERY == ROWS_EVERY - 1:
+            rows.append(
+                [
+                    [w.name, w.state, str(w.quantile), *map(six_digits, (w.ratio, w.p50_us, w.p99_us))]
+                    for w in analyzer.monitor_view(None, strip=0).rows
+                ]
+            )
+    assert analyzer is not None
+    log = [
+        [
+            entry.number,
+            round(entry.began_s - recording.begun_s, 3),
+            None if entry.ended_s is None else round(entry.ended_s - recording.begun_s, 3),
+            verdict_figures(entry.verdict),
+            bool(entry.onset),
+        ]
+        for entry in reversed(analyzer.monitor_view(None, strip=0).log)
+    ]
+    wanted = expected()["recordings"][name]
+    assert log == wanted["log"]
+    assert rows == wanted["rows"]
+
+
+@pytest.mark.parametrize("command", expected()["exit_codes"])
+def test_a_command_on_recorded_checks_exits_as_before(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compared(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
+        return comparison(*(next(name for name in CHECKS if check(name) is one) for one in (old, new)))
+
+    words = [str(check_path(word)) if word in CHECKS else word for word in command.split()]
+    # Each file is read and compared once for all commands.
+    monkeypatch.setattr(check_document, "load", lambda path: check(Path(path).name.removesuffix(".json.gz")))
+    monkeypatch.setattr(comparing, "compare", compared)
+    monkeypatch.setattr("sys.argv", ["stallscope", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code or 0) == expected()["exit_codes"][command]
+    capsys.readouterr()

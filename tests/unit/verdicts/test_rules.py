@@ -1,0 +1,206 @@
+"""The rules of verdicts, on made-up histograms."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallprobes.catalog import Placement, entries, on_null_stream, on_shared_stream
+from stallprobes.latency.histogram import Histogram
+from stallprobes.model import SECONDARY, Channel, Phase, Probe
+from stallprobes.verdicts.rules import Seen, Verdict, judge
+
+CALL, WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
+SECOND = 1_000_000_000
+
+
+def probe(entry: str, place: Placement | None = None) -> Probe:
+    return entries()[entry].probe(place)
+
+
+def spread(middle_ns: int, tail_ns: int | None = None, count: int = 1000) -> Histogram:
+    """``count`` values: 97 % at the middle, 3 % at the tail."""
+    tail = tail_ns if tail_ns is not None else 2 * middle_ns
+    return Histogram.of([middle_ns] * (count * 97 // 100) + [tail] * (count - count * 97 // 100))
+
+
+def seen(
+    of: Probe,
+    now: Histogram,
+    *quiets: Histogram,
+    channel: Channel = WAIT,
+    calls: int | None = None,
+    flight_ns: int | None = None,
+    error: str | None = None,
+) -> Seen:
+    return Seen(
+        probe=of,
+        channels={channel: now},
+        quiet=tuple({channel: quiet} for quiet in quiets),
+        calls=now.count if calls is None else calls,
+        window_ns=SECOND,
+        in_flight_ns=flight_ns,
+        in_flight_op=None if flight_ns is None else "cuLaunchKernel",
+        error=error,
+    )
+
+
+D2D = probe("d2d", Placement(SECONDARY))
+SPIN = probe("spin")
+HOST = probe("host")
+
+
+def running(of: Probe = SPIN) -> Seen:
+    return Seen(of, {CALL: spread(5_000, count=20)}, (), 20, SECOND)
+
+
+def verdict_on(name: str, *all_seen: Seen) -> Verdict:
+    return next(one for one in judge(all_seen) if one.probe == name)
+
+
+def test_a_copy_that_waits_for_a_slice_is_stalled_with_its_cause() -> None:
+    found = verdict_on("d2d", seen(D2D, spread(2_378_000), spread(5_600)), running())
+    assert (found.kind, found.phase, found.quantile) == ("stalled", Phase.WAIT, "p50")
+    assert found.ratio is not None
+    assert 400 < found.ratio < 450
+    assert "time-slice" in found.cause
+    assert "time-slice" in found.sentence
+    assert "copy engine" in found.helps
+
+
+@pytest.mark.parametrize("now_ns", [10_900, 30_000])
+def test_what_is_as_slow_after_as_between_is_unsure(now_ns: int) -> None:
+    found = verdict_on("d2d", seen(D2D, spread(now_ns), spread(5_500), spread(now_ns - 400)), running())
+    assert found.kind == "unsure"
+    assert "off again" in found.sentence
+    assert "time-slice" not in found.sentence
+
+
+def test_a_slow_mode_that_quiet_has_too_is_no_more_than_slower() -> None:
+    found = verdict_on("d2d", seen(D2D, spread(14_300), spread(3_900, 18_300)), running())
+    assert found.kind == "slower"
+
+
+def test_a_tail_is_seen_though_the_middle_is_quiet() -> None:
+    launch = probe("launch", on_shared_stream())
+    copy = probe("d2h-pageable-fresh", on_shared_stream())
+    now = spread(2_500, 126_000_000, count=200)
+    found = verdict_on("launch", seen(launch, now, spread(2_500, 6_000), channel=CALL), running(copy))
+    assert (found.kind, found.quantile) == ("stalled", "p99")
+
+
+def test_a_slower_middle_does_not_hide_a_stalled_tail() -> None:
+    launch = probe("launch", on_shared_stream())
+    now = spread(5_300, 137_000_000, count=100)
+    copy = running(probe("d2h-pageable-fresh", on_shared_stream()))
+    found = verdict_on("launch", seen(launch, now, spread(2_500, 6_000), channel=CALL), copy)
+    assert (found.kind, found.quantile) == ("stalled", "p99")
+
+
+def test_a_slower_host_control_is_the_machines_and_no_aggressors() -> None:
+    found = verdict_on("host", seen(HOST, spread(8_000), spread(5_000), channel=CALL), running())
+    assert found.kind == "host"
+    assert "spin" not in found.sentence
+
+
+def test_calls_of_one_turn_are_judged_apart() -> None:
+    """A median of two humps falls on either; neither call is slower here."""
+    relay = probe("host-relay")
+    short, long = spread(2_200, 4_000), spread(7_700, 9_000)
+    labels = {Channel(Phase.CALL, "D2H"): short, Channel(Phase.CALL, "H2D"): long}
+
+    def channels(extra: Histogram) -> dict[Channel, Histogram]:
+        return {**labels, CALL: short.merge(long).merge(extra)}
+
+    one = Seen(relay, channels(spread(7_700, count=10)), (channels(spread(2_200, count=10)),), 1000, SECOND)
+    (found,) = judge([one])
+    assert found.kind == "quiet"
+
+
+def test_a_few_far_calls_are_no_stall() -> None:
+    now = Histogram.of([5_600] * 998 + [900_000] * 2)
+    assert verdict_on("d2d", seen(D2D, now, spread(5_600)), running()).kind == "quiet"
+
+
+def test_a_ratio_of_nanoseconds_is_no_stall() -> None:
+    event = probe("event")
+    now, quiet = spread(900), spread(250)
+    assert verdict_on("event", seen(event, now, quiet, channel=CALL), running()).kind == "quiet"
+
+
+def test_too_few_quiet_calls_give_no_ratio() -> None:
+    found = verdict_on("d2d", seen(D2D, spread(2_000_000), Histogram.of([5_600] * 5)), running())
+    assert (found.kind, found.ratio) == ("quiet", None)
+    assert "too few" in found.sentence
+
+
+def test_one_and_a_half_times_is_slower_and_not_stalled() -> None:
+    assert verdict_on("d2d", seen(D2D, spread(11_000), spread(5_600)), running()).kind == "slower"
+
+
+def test_the_machines_own_noise_is_named_as_such() -> None:
+    host = seen(HOST, spread(9_000), spread(5_000), channel=CALL)
+    found = verdict_on("d2d", seen(D2D, spread(11_000), spread(5_600)), running(), host)
+    assert found.kind == "host"
+    assert "host control" in found.sentence
+
+
+def test_the_host_is_not_blamed_for_a_stall_it_did_not_see() -> None:
+    host = seen(HOST, spread(9_000), spread(5_000), channel=CALL)
+    assert verdict_on("d2d", seen(D2D, spread(2_378_000), spread(5_600)), running(), host).kind == "stalled"
+
+
+def test_no_call_back_is_starved_with_its_age() -> None:
+    launch = probe("launch", on_null_stream())
+    copy = probe("d2h-pageable-warm", on_null_stream())
+    hung = seen(launch, Histogram.empty(), spread(2_500), channel=CALL, flight_ns=1_300_000_000)
+    found = verdict_on("launch", hung, running(copy))
+    assert (found.kind, found.quantile) == ("starved", "in-flight")
+    assert "0 calls returned" in found.sentence
+    assert "1.30 s" in found.sentence
+    assert found.now_us == 1_300_000
+
+
+def test_a_slow_pace_alone_is_not_starving() -> None:
+    slow = entries()["d2d"].probe(Placement(SECONDARY), period_ns=500_000_000)
+    assert not seen(slow, spread(5_600, count=2), spread(5_600)).starved
+
+
+def test_a_failed_probe_says_so_first() -> None:
+    found = judge([seen(D2D, spread(5_600), spread(5_600), error="d2d: cuMemcpyDtoDAsync returned 1 (…)"), running()])
+    assert found[0].kind == "failed"
+
+
+def test_gpu_time_booked_on_a_copy_is_told_from_the_copy() -> None:
+    readback = probe("scalar-readback")
+    labels = {"reduction kernel": 5_010_000, "D2H 4 bytes": 10_000}
+    channels = {Channel(Phase.GPU, label): spread(ns, ns) for label, ns in labels.items()}
+    channels[Channel(Phase.CALL, "D2H 4 bytes")] = spread(5_009_000, 5_009_000)
+    (found,) = judge([Seen(readback, channels, (), 100, SECOND)])
+    assert found.kind == "gpu-time"
+    assert "reduction kernel" in found.sentence
+
+
+def test_host_time_that_no_gpu_work_explains_is_overhead() -> None:
+    first = probe("scalar-first-call")
+    channels = {
+        Channel(Phase.GPU, "D2H 4 bytes"): spread(10_000),
+        Channel(Phase.CALL, "D2H 4 bytes"): spread(904_000),
+    }
+    (found,) = judge([Seen(first, channels, (), 100, SECOND)])
+    assert found.kind == "overhead"
+
+
+def test_another_victims_time_slices_are_a_cause_where_no_aggressor_is() -> None:
+    launch = seen(probe("launch"), spread(338_000), spread(5_000))
+    found = verdict_on("launch", launch, seen(D2D, spread(2_378_000), spread(5_600)), running())
+    assert "takes a context switch" in found.cause
+    alone = verdict_on("launch", launch, running())
+    assert "knows no reason" in alone.cause
+
+
+def test_one_streams_order_is_a_cause_for_every_pair() -> None:
+    launch = probe("launch", on_shared_stream())
+    found = verdict_on(
+        "launch", seen(launch, spread(4_000_000), spread(5_000)), running(probe("d2h-pinned-large", on_shared_stream()))
+    )
+    assert "in order" in found.cause
