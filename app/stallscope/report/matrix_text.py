@@ -83,23 +83,17 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     simulated = f", SIMULATED {matrix.profile}" if matrix.simulated else ""
     out.paragraph(f"{wording.MATRIX_TITLE}{simulated}", style="strong")
     # What this machine does not support is counted below.
-    rows = [
-        row for row in findings.victims(matrix) if not findings.all_unsupported(findings.row_cells(matrix, row.name))
-    ]
-    columns = [
-        column
-        for column in findings.aggressors(matrix)
-        if not findings.all_unsupported(findings.column_cells(matrix, column.name))
-    ]
+    rows = [row for row in findings.victims(matrix) if _supported(findings.row_cells(matrix, row.name))]
+    columns = [one for one in findings.aggressors(matrix) if _supported(findings.column_cells(matrix, one.name))]
     names = max((len(part) for column in columns for part in folded(column.name, _NAME_WIDTH)), default=0)
     names = max(names, len(_BASELINE))
     blocks = _blocks(matrix, rows, out.width - names)
     quiet: dict[str, float] = {}
     if len(blocks) > 1:
-        most = {
-            column.name: findings.largest_quiet_ratio(findings.column_cells(matrix, column.name)) for column in columns
-        }
-        quiet = {name: ratio for name, ratio in most.items() if ratio is not None}
+        for column in columns:
+            ratio = findings.largest_quiet_ratio(findings.column_cells(matrix, column.name))
+            if ratio is not None:
+                quiet[column.name] = ratio
     for number, block in enumerate(blocks):
         if number:
             out.line()
@@ -112,6 +106,10 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     if legend:
         out.line()
         out.paragraph(" · ".join(legend), style="dim")
+
+
+def _supported(cells: Sequence[Cell]) -> bool:
+    return not findings.all_unsupported(cells)
 
 
 def _block(out: TextWriter, matrix: Matrix, block: Sequence[MatrixRow], columns: Sequence[str], names: int) -> None:
@@ -222,9 +220,9 @@ def _causes(out: TextWriter, matrix: Matrix) -> None:
     if rows and out.natural_width(columns[:2], [row[:2] for row in rows]) + _REMEDY_WIDTH <= out.width:
         out.table(columns, rows)
     else:
-        for word, case, helps in rows:
-            assert isinstance(word, TableCell)
-            out.paragraph(f"{case}. {helps}", indent="  ", first=f"{word.text}  ", style=word.style)
+        for group in groups:
+            sentence = f"{wording.worst_case(group)}. {group.helps or wording.NO_CAUSE}"
+            out.paragraph(sentence, indent="  ", first=f"{group.kind.look.word}  ", style=_style(group.kind))
     if rows or unmeasured:
         out.line()
     if unmeasured:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stallprobes.matrix.compare import Compared, Difference, Outcome
+from stallprobes.matrix.compare import Change, Compared, Difference, Outcome
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.noise import BaselineSpread, baseline_spread
 from stallprobes.model import Channel, Phase
@@ -286,7 +286,7 @@ def change_figures(cell: CellChange) -> str:
 def compared_text(part: Compared) -> str:
     """One compared percentile: ``call p50 2.70 µs → 5.40 µs (×2.0)``, or why it is unsure."""
     name = f"{part.channel.phase}{f' of {part.channel.label}' if part.channel.label else ''} p{part.q}"
-    if part.change == Outcome.UNSURE and part.why:
+    if part.change is Change.UNSURE and part.why:
         return f"{name} {part.why.rstrip('.')}"
     change = f"{name} {duration(part.old_us)} → {duration(part.new_us)}"
     return change + (f" ({times(part.ratio)})" if part.ratio is not None else "")

@@ -10,6 +10,7 @@ from factories import matrices
 from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix.matrix import QUIET, Matrix, Repeat
 from stallprobes.matrix.noise import baseline_spread
+from stallprobes.model import Channel
 
 FEW = 19
 
@@ -20,7 +21,7 @@ def with_baselines(row: str, medians_ns: list[int], calls: int = 50) -> Matrix:
     cells = dict(made.cells)
     number = 0
 
-    def window(mine: bool) -> dict[matrices.Channel, Histogram]:
+    def window(mine: bool) -> dict[Channel, Histogram]:
         nonlocal number
         number += mine
         ns = medians_ns[number % len(medians_ns)] if mine else 2000
