@@ -386,6 +386,14 @@ class Probe:
     context: str = "primary"
     stream: str = "own"
 
+    @property
+    def short_title(self) -> str:
+        """The title without the stream where the probe has its own, which is the usual case."""
+        stream = f" · {self.stream} stream"
+        if not self.title.endswith(stream):
+            return self.title
+        return self.title.removesuffix(stream) if self.stream == "own" else self.title.removesuffix(" stream")
+
 
 class Kind(StrEnum):
     """What a variant is there to show."""

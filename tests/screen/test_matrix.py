@@ -32,7 +32,7 @@ from stallprobes.matrix import plan
 from stallprobes.matrix.compare import compare
 from stallprobes.matrix.matrix import QUIET, Status
 from stallprobes.matrix.plan import Plan
-from stallscope.tui.actions import CHECK_ACTIONS, known
+from stallscope.tui.actions import MATRIX_ACTIONS, available
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.ask import Ask
 from stallscope.tui.common.choose import Choose
@@ -49,8 +49,8 @@ from stallscope.tui.matrix.services import MatrixServices
 from stallscope.tui.matrix.view_model import Figure, MatrixView
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import Live, Wish
-from stallscope.tui.sources.replay import Replay
+from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.replay import ReplaySource
 
 
 def screen(pilot: Pilot[None]) -> MatrixScreen:
@@ -79,12 +79,12 @@ async def looking(
     services: MatrixServices | None = None,
 ) -> AsyncIterator[Pilot[None]]:
     """The matrix screen over a recording: no engine, so that nothing is measured."""
-    app = StallscopeApp(lambda: Replay(Recording(RECORDING), clock=lambda: 0.0), settings or Settings())
+    app = StallscopeApp(lambda: ReplaySource(Recording(RECORDING), clock=lambda: 0.0), settings or Settings())
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
         controller = MatrixController(services or MatrixServices())
         controller.state = given or MatrixState()
-        monitor(pilot).controller = controller
+        monitor(pilot).context.controllers[MatrixController] = controller
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
         await pilot.pause(0.1)
@@ -94,7 +94,7 @@ async def looking(
 @asynccontextmanager
 async def live(services: MatrixServices, size: tuple[int, int] = (140, 44)) -> AsyncIterator[Pilot[None]]:
     """The matrix screen over a simulated GPU."""
-    source = Live(Wish(sim="h200"))
+    source = LiveSource(EngineRequest(sim="h200"))
     app = StallscopeApp(lambda: source, QUICK)
     try:
         async with app.run_test(size=size, notifications=True) as pilot:
@@ -102,7 +102,7 @@ async def live(services: MatrixServices, size: tuple[int, int] = (140, 44)) -> A
             await until(pilot, lambda: quiet_is_known(monitor(pilot)))
             if isinstance(services, ScriptedServices):
                 services.engine_pid = lambda: source.engine_pid
-            monitor(pilot).controller = MatrixController(services)
+            monitor(pilot).context.controllers[MatrixController] = MatrixController(services)
             await pilot.press("m")
             await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
             yield pilot
@@ -192,7 +192,7 @@ async def test_sizes_up_to_very_large_have_no_line_too_long_or_short() -> None:
 
 async def test_an_empty_table_says_what_can_be_done() -> None:
     async with looking() as pilot:
-        assert "o opens a saved one" in shown(pilot)
+        assert "o opens a saved check" in shown(pilot)
         for key in ("enter", "w", "b", "f", "d", "up", "right", "pagedown", "home", "end", "x", "r"):
             await pilot.press(key)
             assert isinstance(pilot.app.screen, MatrixScreen)
@@ -202,7 +202,7 @@ async def test_an_empty_table_says_what_can_be_done() -> None:
 
 
 def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
-    for action in CHECK_ACTIONS:
+    for action in MATRIX_ACTIONS:
         assert callable(getattr(MatrixScreen, f"action_{action.name}"))
 
 
@@ -213,9 +213,9 @@ async def test_palette_help_and_last_line_have_the_actions() -> None:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
         text = str(pilot.app.screen.text())
-        for action in known(True, CHECK_ACTIONS):
+        for action in available(True, MATRIX_ACTIONS):
             assert any(title.startswith(action.title) for title in titles)
-            assert action.what in text
+            assert action.description in text
             assert not action.rank or action.title in line
 
 
@@ -271,7 +271,7 @@ async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
         before = seen.focus_key
         grid = seen.query_one(Grid)
         for rows, columns in ((0, 1), (0, 1), (0, -1), (9, 9)):
-            seen.on_grid_rolled(Grid.Rolled(rows, columns))
+            seen.on_grid_scrolled(Grid.Scrolled(rows, columns))
         assert seen.focus_key == before
         assert seen.first == grid.places.kept(grid.view, (99, 99))
 
@@ -303,7 +303,7 @@ async def test_a_cell_shows_its_histograms_its_sentence_and_what_helps() -> None
         await pilot.press("b", "enter")
         await until_shown(pilot, "What helps")
         text = shown(pilot)
-        for words in ("call", "wait", "░ quiet", "█ beside it", "STARVED", "Pinning pages is slow", "◆"):
+        for words in ("call", "wait", "░ baseline", "█ with aggressor", "STARVED", "Pinning pages is slow", "◆"):
             assert words in text
         await pilot.press("left")
         await until_shown(pilot, "spin kernel")
@@ -328,7 +328,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
     services = ScriptedServices(pace_s=0.2)
     async with live(services) as pilot:
         await pilot.press("r")
-        assert "Seed 1" in shown(pilot)
+        await until_shown(pilot, "Order by seed 1")
         await pilot.press("escape")
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 2)  # type: ignore[union-attr]
@@ -344,7 +344,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
         await until_shown(pilot, "not saved")
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
-        await until_shown(pilot, "A new engine starts")
+        await until_shown(pilot, "The engine restarts")
         await until(pilot, lambda: monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
         await until(pilot, lambda: quiet_is_known(monitor(pilot)))
         await pilot.press("m")
@@ -355,7 +355,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
 async def test_without_a_check_the_monitors_engine_stays() -> None:
     async with live(ScriptedServices()) as pilot:
         source = monitor(pilot).source
-        assert isinstance(source, Live)
+        assert isinstance(source, LiveSource)
         engine = source.engine_pid
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
@@ -365,7 +365,7 @@ async def test_without_a_check_the_monitors_engine_stays() -> None:
 
 async def test_stopped_it_keeps_what_was_measured() -> None:
     async with live(ScriptedServices(pace_s=0.1)) as pilot:
-        await begin(pilot, "whole")
+        await begin(pilot, "full")
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 3)  # type: ignore[union-attr]
         await pilot.press("r", "o", "s", "c")
         assert isinstance(pilot.app.screen, MatrixScreen)
@@ -415,7 +415,7 @@ async def test_a_mistake_in_the_program_is_told_and_nothing_waits_for_ever() -> 
 async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
     services = ScriptedServices(pace_s=0.05)
     async with live(services) as pilot:
-        await begin(pilot, "whole")
+        await begin(pilot, "full")
         await until(pilot, lambda: services.running.is_set())
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, Ask)
@@ -423,8 +423,8 @@ async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
         assert state(pilot).run is not None
         await pilot.press("m", "y")
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
-        controller = monitor(pilot).controller
-        assert controller is not None
+        controller = monitor(pilot).context.controllers[MatrixController]
+        assert isinstance(controller, MatrixController)
         assert controller.state.run is None
         assert controller.state.matrix_view is not None
         await until(pilot, lambda: monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
@@ -433,7 +433,7 @@ async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
 async def test_on_a_shared_gpu_it_asks_before_it_disturbs(monkeypatch: pytest.MonkeyPatch) -> None:
     services = ScriptedServices()
     async with live(services) as pilot:
-        monkeypatch.setattr(monitor(pilot), "shared_with", lambda: ("python (pid 77)",))
+        monkeypatch.setattr(monitor(pilot).source, "disturbed_processes", lambda: ("python (pid 77)",))
         await begin(pilot)
         assert isinstance(pilot.app.screen, Ask)
         await pilot.press("n")
@@ -550,7 +550,7 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
         await answered(pilot, "c", str(tmp_path / "old.json"))
         assert state(pilot).comparison is not None
         await until_shown(pilot, "SLOWER")
-        for words in ("SAME", "what changed", "driver: 570.9 → 580.1"):
+        for words in ("SAME", "change", "driver: 570.9 → 580.1"):
             assert words in shown(pilot)
         await pilot.press("w")
         assert screen(pilot).focus_key == ("launch", "alloc-async")
@@ -647,10 +647,10 @@ def test_the_lines_above_say_how_far_it_is(width: int) -> None:
 
 
 def test_a_gpu_that_is_lent_is_free_and_comes_with_what_is_known_of_it() -> None:
-    source = Live(Wish(sim="h200", seed=7))
+    source = LiveSource(EngineRequest(sim="h200", seed=7))
     source.start()
     try:
-        ground = source.lend().result(20)
+        ground = source.release_gpu().result(20)
         assert source.engine_pid is None
         assert ground.backend != CUDA
         assert ground.gpu is None
@@ -672,10 +672,10 @@ def test_a_second_gpu_comes_along_only_when_it_is_wanted_and_nobody_computes_the
             (("GPU-aaaa", "0000:01:00.0", (GpuProcess(8, "other", None),)), ("GPU-bbbb", "0000:02:00.0", processes))
         )
     )
-    source = Live(Wish(), survey=lambda: Survey(gpus, DriverReport(cuda_version=13000)))
+    source = LiveSource(EngineRequest(), survey=lambda: Survey(gpus, DriverReport(cuda_version=13000)))
     source.start()
     try:
-        ground = source.lend(count).result(40)
+        ground = source.release_gpu(count).result(40)
         assert ground.backend == CUDA
         assert ground.gpu == lent
         assert ground.survey is not None

@@ -16,7 +16,7 @@ from stallprobes.live.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.replay import Replay
+from stallscope.tui.sources.replay import ReplaySource
 
 HERE = Path(__file__).parent
 RECORDING = HERE / "data" / "stall.rec"
@@ -29,7 +29,7 @@ async def drawn(
 ) -> list[Strip]:
     """The screen's lines at ``at_s`` seconds of the recording."""
     now = [0.0]
-    source = Replay(Recording(RECORDING), clock=lambda: now[0])
+    source = ReplaySource(Recording(RECORDING), clock=lambda: now[0])
     app = StallscopeApp(lambda: source, settings or Settings())
     async with app.run_test(size=size) as pilot:
         monitor: Monitor | None = None

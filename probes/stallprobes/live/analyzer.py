@@ -108,7 +108,7 @@ class Analyzer:
     def feed(self, observation: Observation) -> None:
         """Take in the next frame. Frames of an engine that does not answer are passed over: what its calls waited for
         then was not the GPU."""
-        self._held = observation.held
+        self._held = observation.waiting
         self._errors = {failure.probe: failure.sentence for failure in observation.probe_failures}
         now = observation.snapshot
         if now is None or observation.engine.state != READY:
@@ -358,7 +358,16 @@ class Analyzer:
         )
 
     def _row(self, probe: Probe) -> ProbeRow:
-        row = ProbeRow(probe.name, probe.title, probe.role, False, "off", "dim", period_ns=probe.period_ns)
+        row = ProbeRow(
+            probe.name,
+            probe.title,
+            probe.role,
+            False,
+            "off",
+            "dim",
+            period_ns=probe.period_ns,
+            short_title=probe.short_title,
+        )
         if self._last is None and self._window is None:
             return row
         part = (self._window or self._last).probes[probe.name]  # type: ignore[union-attr]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.compare import Comparison
     from stallprobes.matrix.plan import Plan
     from stallprobes.matrix.runner import CheckProgress
-    from stallscope.tui.sources.live import Ground
+    from stallscope.tui.sources.live import EngineTarget
 
 _LEAVE_S = 0.2
 _ASK_S = 0.05
@@ -91,7 +91,7 @@ class MatrixController:
         self._stop = threading.Event()
         self._runner: threading.Thread | None = None
 
-    def run(self, quick: bool, seed: int, lent: Future[Ground]) -> None:
+    def run(self, quick: bool, seed: int, lent: Future[EngineTarget]) -> None:
         """Begin a check as soon as the GPU is ``lent``; only one at a time."""
         if self.state.run is not None:
             return
@@ -224,9 +224,11 @@ class MatrixController:
         finally:
             self._change(busy="")
 
-    def _run(self, before: MatrixState, quick: bool, seed: int, lent: Future[Ground], stop: threading.Event) -> None:
+    def _run(
+        self, before: MatrixState, quick: bool, seed: int, lent: Future[EngineTarget], stop: threading.Event
+    ) -> None:
         note, bad = "", False
-        ground: Ground | None = None
+        ground: EngineTarget | None = None
         try:
             plan = self.services.plan(quick)
             ground = self._ground(lent, stop)
@@ -248,7 +250,7 @@ class MatrixController:
             note += self._kept(before, ground)
         self._change(run=None, note=note, bad=bad)
 
-    def _ground(self, lent: Future[Ground], stop: threading.Event) -> Ground | None:
+    def _ground(self, lent: Future[EngineTarget], stop: threading.Event) -> EngineTarget | None:
         """Wait until the monitor's engine is gone; None when it is not wanted any more."""
         self._step(text="the monitor's engine ends")
         while not stop.is_set():
@@ -272,7 +274,7 @@ class MatrixController:
             self._change(matrix_view=matrix_view.with_cell(cell))
             self._step(last=cell.column)
 
-    def _kept(self, before: MatrixState, ground: Ground | None) -> str:
+    def _kept(self, before: MatrixState, ground: EngineTarget | None) -> str:
         """What is left of a check that failed: its cells, or if there are none what was there before."""
         matrix_view = self.state.matrix_view
         count = 0 if matrix_view is None else _measured(matrix_view.matrix)
@@ -336,7 +338,7 @@ def _measured(matrix: Matrix) -> int:
     return sum(1 for cell in matrix.cells.values() if cell.repeats)
 
 
-def _blank(plan: Plan, ground: Ground, seed: int, quick: bool) -> Matrix:
+def _blank(plan: Plan, ground: EngineTarget, seed: int, quick: bool) -> Matrix:
     """The matrix before anything is measured."""
     simulated = ground.backend == SIM
     return Matrix(

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from textual import events
 from textual.message import Message
 
-from stallscope.tui.common.lines import Drawn, Line, cut, length, rule, spread
+from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule, spread, too_small_lines
 from stallscope.tui.matrix.view_model import Square
-from stallscope.tui.monitor.header import SMALLEST
 
 CELL, WIDEST_CELL = 9, 12
 LABEL, WIDEST_LABEL = 12, 30
@@ -199,11 +198,11 @@ def _legend(view: GridView, width: int, each: int) -> Line:
     return line
 
 
-class Grid(Drawn):
+class Grid(LineWidget):
     """Draws ``view``. A click chooses a cell, a click on the chosen one enters it, the wheel scrolls."""
 
-    class Picked(Message):
-        """A cell was clicked: its row and column, and whether it was chosen before."""
+    class CellSelected(Message):
+        """A cell was clicked; ``again`` where it was already selected."""
 
         def __init__(self, row: int, column: int, again: bool) -> None:
             super().__init__()
@@ -211,8 +210,8 @@ class Grid(Drawn):
             self.column = column
             self.again = again
 
-    class Rolled(Message):
-        """The wheel was turned: by so many rows and columns."""
+    class Scrolled(Message):
+        """The mouse wheel was turned, by ``rows`` and ``columns``."""
 
         def __init__(self, rows: int, columns: int) -> None:
             super().__init__()
@@ -244,7 +243,7 @@ class Grid(Drawn):
         """Choose or enter a cell."""
         cell = cell_at(self.view, self.size.width, self.size.height, event.x, event.y)
         if cell is not None:
-            self.post_message(self.Picked(*cell, again=cell == self.view.focus))
+            self.post_message(self.CellSelected(*cell, again=cell == self.view.focus))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Down, or to the right with shift."""
@@ -257,16 +256,16 @@ class Grid(Drawn):
     def on_mouse_scroll_right(self, event: events.MouseScrollRight) -> None:
         """To the right."""
         event.stop()
-        self.post_message(self.Rolled(0, 1))
+        self.post_message(self.Scrolled(0, 1))
 
     def on_mouse_scroll_left(self, event: events.MouseScrollLeft) -> None:
         """To the left."""
         event.stop()
-        self.post_message(self.Rolled(0, -1))
+        self.post_message(self.Scrolled(0, -1))
 
     def _rolled(self, event: events.MouseEvent, by: int) -> None:
         event.stop()
-        self.post_message(self.Rolled(0, by) if event.shift else self.Rolled(by, 0))
+        self.post_message(self.Scrolled(0, by) if event.shift else self.Scrolled(by, 0))
 
 
 def cell_at(view: GridView, width: int, height: int, x: int, y: int) -> tuple[int, int] | None:
@@ -301,7 +300,7 @@ class HeadView:
     note_style: str = "dim"
 
 
-class CheckHead(Drawn):
+class CheckHead(LineWidget):
     """Draws ``view`` in three lines."""
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -311,7 +310,7 @@ class CheckHead(Drawn):
     def lines(self, width: int, height: int) -> list[Line]:
         """Machine and state, what the check is, and how far it is or what there is to say."""
         if height > 3:
-            return [[(" too small", "warn")], [(f" {SMALLEST[0]}×{SMALLEST[1]} at least", "")], [(" q quits", "dim")]]
+            return too_small_lines()
         return head_lines(self.view, width)
 
 
@@ -341,7 +340,7 @@ def head_lines(view: HeadView, width: int) -> list[Line]:
     return [first, second, third]
 
 
-class Passages(Drawn):
+class Passages(LineWidget):
     """Draws ``told``: (title, its style, text), folded to the width, one below the other."""
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.compare import Comparison
     from stallprobes.matrix.plan import Plan
     from stallprobes.matrix.runner import CheckProgress
-    from stallscope.tui.sources.live import Ground
+    from stallscope.tui.sources.live import EngineTarget
 
 
 class Refusal(Exception):
@@ -36,7 +36,12 @@ class MatrixServices:
         return plan.plan(quick=quick)
 
     def run(
-        self, plan: Plan, ground: Ground, seed: int, progress: Callable[[CheckProgress], None], stop: Callable[[], bool]
+        self,
+        plan: Plan,
+        ground: EngineTarget,
+        seed: int,
+        progress: Callable[[CheckProgress], None],
+        stop: Callable[[], bool],
     ) -> Matrix:
         """Measure ``plan``. Raises EngineFailed."""
         from stallprobes.matrix import runner
@@ -53,7 +58,7 @@ class MatrixServices:
             survey=ground.survey,
         )
 
-    def machine(self, ground: Ground) -> Mapping[str, object]:
+    def machine(self, ground: EngineTarget) -> Mapping[str, object]:
         """What is known of the machine without an engine."""
         from stallprobes.machine.fingerprint import fingerprint as found_by
 
