@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stallprobes.matrix.compare import Outcome
+from stallprobes.matrix.compare import CellOutcome
 from stallscope.report import wording
 from stallscope.report.text import TableColumn, TextWriter, plural
 
@@ -51,22 +51,22 @@ def differences(out: TextWriter, comparison: Comparison) -> None:
 
 def changes(out: TextWriter, comparison: Comparison, regressions: Sequence[CellChange]) -> None:
     """The cells that changed by outcome, and how reliable that is."""
-    for outcome in Outcome:
+    for outcome in CellOutcome:
         found = [cell for cell in comparison.cells if cell.outcome is outcome]
-        if not found or outcome is Outcome.SAME:
+        if not found or outcome is CellOutcome.SAME:
             continue
         out.line()
-        meaning = f": {outcome.look.meaning}" if outcome is Outcome.STARVED else ""
+        meaning = f": {outcome.look.meaning}" if outcome is CellOutcome.STARVED else ""
         out.line(f"{outcome.look.word}{meaning} · {plural(len(found), 'cell')}", outcome.look.style)
-        named = found if outcome is not Outcome.UNSURE else found[:_MOST_UNSURE]
+        named = found if outcome is not CellOutcome.UNSURE else found[:_MOST_UNSURE]
         for cell in named:
             out.paragraph(f"{cell.row} beside {cell.column}: {wording.change_figures(cell)}", indent="    ", first="  ")
         if len(found) > len(named):
             more = plural(len(found) - len(named), "more cell")
             out.paragraph(f"and {more}: see --json or --html", indent="  ", first="  ")
     out.line()
-    same = sum(cell.outcome is Outcome.SAME for cell in comparison.cells)
-    out.line(f"{Outcome.SAME.look.word} · {plural(same, 'cell')}", "good" if not regressions else "")
+    same = sum(cell.outcome is CellOutcome.SAME for cell in comparison.cells)
+    out.line(f"{CellOutcome.SAME.look.word} · {plural(same, 'cell')}", "good" if not regressions else "")
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
         if places:
             out.paragraph(f"only in {where}: {'; '.join(wording.places_by_column(places))}", indent="  ")

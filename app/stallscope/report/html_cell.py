@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stallprobes.matrix.compare import Outcome
+from stallprobes.matrix.compare import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET
 from stallprobes.units import duration, times
 from stallscope.report import findings, svg, wording
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stallprobes.model import Channel
 
 # Classes of style by outcome, where they are not called as the outcome.
-_OUTCOME_CLASSES = {Outcome.SLOWER: "starved", Outcome.FED: "faster"}
+_OUTCOME_CLASSES = {CellOutcome.SLOWER: "starved", CellOutcome.FED: "faster"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class PageData:
         columns = {column.name: number for number, column in enumerate(matrix.columns)}
         changes = {(one.row, one.column): one for one in comparison.cells} if comparison is not None else {}
         before = comparison.old if comparison is not None else None
-        older = [before.cells[key] for key, one in changes.items() if before and one.outcome is not Outcome.SAME]
+        older = [before.cells[key] for key, one in changes.items() if before and one.outcome is not CellOutcome.SAME]
         shown = (
             histogram
             for cell in (*matrix.cells.values(), *older)
@@ -58,10 +58,10 @@ class PageData:
             before=before,
         )
 
-    def outcome(self, cell: Cell) -> Outcome:
-        """Outcome of ``cell`` in the comparison; SAME without one."""
+    def outcome(self, cell: Cell) -> CellOutcome:
+        """CellOutcome of ``cell`` in the comparison; SAME without one."""
         change = self.changes.get((cell.row, cell.column))
-        return Outcome.SAME if change is None else change.outcome
+        return CellOutcome.SAME if change is None else change.outcome
 
 
 def text(value: object) -> str:
@@ -108,24 +108,24 @@ def _change(data: PageData, cell: Cell) -> Iterator[str]:
     change = data.changes.get((cell.row, cell.column))
     if change is None:
         return
-    if change.outcome is Outcome.SAME:
+    if change.outcome is CellOutcome.SAME:
         yield f'<p class="soft">Compared with the old check: SAME. {text(change.note)}</p>'
         return
     yield f"<p>{_badge(change.outcome, 'span')} {text(wording.change_figures(change))}</p>"
 
 
-def outcome_class(outcome: Outcome) -> str:
+def outcome_class(outcome: CellOutcome) -> str:
     """Style class of an outcome."""
     return _OUTCOME_CLASSES.get(outcome, str(outcome))
 
 
 def outcome_badge(data: PageData, cell: Cell) -> str:
-    """Outcome of ``cell`` as a marked word for the matrix; empty for SAME."""
+    """CellOutcome of ``cell`` as a marked word for the matrix; empty for SAME."""
     outcome = data.outcome(cell)
-    return "" if outcome is Outcome.SAME else _badge(outcome, "em")
+    return "" if outcome is CellOutcome.SAME else _badge(outcome, "em")
 
 
-def _badge(outcome: Outcome, tag: str) -> str:
+def _badge(outcome: CellOutcome, tag: str) -> str:
     return f'<{tag} class="word {outcome_class(outcome)}">{text(outcome.look.word)}</{tag}>'
 
 
@@ -149,7 +149,7 @@ def _table(cell: Cell) -> str:
 
 
 def _histograms(data: PageData, cell: Cell) -> Iterator[str]:
-    changed = data.outcome(cell) is not Outcome.SAME
+    changed = data.outcome(cell) is not CellOutcome.SAME
     before = data.before.cells.get((cell.row, cell.column)) if data.before is not None and changed else None
     for channel in findings.channels(cell):
         layers = [("h-quiet", cell.quiet.get(channel)), ("h-now", cell.channels.get(channel))]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from stallprobes.matrix.compare import Outcome
+from stallprobes.matrix.compare import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import findings, html_cell, wording
@@ -208,14 +208,14 @@ def _comparison(data: PageData, comparison: Comparison | None) -> Iterator[str]:
         yield "</tbody></table>"
     else:
         yield "<p>No difference in GPU, driver, settings and host.</p>"
-    for outcome in Outcome:
+    for outcome in CellOutcome:
         found = [cell for cell in comparison.cells if cell.outcome is outcome]
-        if found and outcome is not Outcome.SAME:
+        if found and outcome is not CellOutcome.SAME:
             word = text(outcome.look.word)
             yield f'<p><span class="word {html_cell.outcome_class(outcome)}">{word}</span> {len(found)}</p><ul>'
             yield from (f"<li>{_changed_cell(data, cell)}" for cell in found)
             yield "</ul>"
-    same = sum(cell.outcome is Outcome.SAME for cell in comparison.cells)
+    same = sum(cell.outcome is CellOutcome.SAME for cell in comparison.cells)
     yield f"<p>SAME: {same}</p>"
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
         if places:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stallprobes.matrix.compare import Change, Compared, Difference, Outcome
+from stallprobes.matrix.compare import CellOutcome, Change, Compared, Difference
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.noise import BaselineSpread, baseline_spread
 from stallprobes.model import Channel, Phase
@@ -54,9 +54,7 @@ def headline(matrix: Matrix, comparison: Comparison | None = None) -> Headline:
     """The headline of ``matrix``, and of the comparison whose newer side it is."""
     return Headline(
         stalls=_stalls(matrix),
-        changes="not compared with an earlier check (stallscope compare OLD NEW)"
-        if comparison is None
-        else _changes(comparison),
+        changes=changes_line(comparison),
         certainty=_certainty(matrix),
     )
 
@@ -83,7 +81,10 @@ def cell_name(cell: Cell) -> str:
     return f"{cell.row} alone" if cell.column == QUIET else f"{cell.row} beside {cell.column}"
 
 
-def _changes(comparison: Comparison) -> str:
+def changes_line(comparison: Comparison | None) -> str:
+    """The headline's line on what changed."""
+    if comparison is None:
+        return "not compared with an earlier check (stallscope compare OLD NEW)"
     parts = [change_counts(comparison)]
     machine = [one for one in comparison.differences if one.key in _MACHINE_KEYS]
     parts += [difference_line(one) for one in machine]
@@ -266,7 +267,7 @@ def change_counts(comparison: Comparison) -> str:
     """Number of cells by outcome: ``2 SLOWER, 0 FASTER, 1 newly STARVED, 290 SAME, 3 only in NEW``."""
     if not comparison.cells:
         return "no cell in common"
-    always = (Outcome.SLOWER, Outcome.FASTER)
+    always = (CellOutcome.SLOWER, CellOutcome.FASTER)
     counts = {outcome: number for outcome, number in comparison.outcomes().items() if number or outcome in always}
     parts = [f"{number} {outcome.look.word}" for outcome, number in counts.items()]
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):

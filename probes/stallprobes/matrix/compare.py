@@ -66,10 +66,10 @@ class Change(StrEnum):
     @property
     def look(self) -> Look:
         """Word and style of the change."""
-        return OUTCOME_LOOKS[Outcome(self)]
+        return OUTCOME_LOOKS[CellOutcome(self)]
 
 
-class Outcome(StrEnum):
+class CellOutcome(StrEnum):
     """What became of a cell: its change, or that it starves as it did not before, or no longer. Worst first."""
 
     SLOWER = "slower"
@@ -86,12 +86,14 @@ class Outcome(StrEnum):
 
 
 OUTCOME_LOOKS = {
-    Outcome.SLOWER: Look("SLOWER", style="bad"),
-    Outcome.STARVED: Look("newly STARVED", mark="STARVED", style="bad", meaning="fewer than 3 calls returned in 0.5 s"),
-    Outcome.FASTER: Look("FASTER", style="good"),
-    Outcome.FED: Look("no longer STARVED", style="good"),
-    Outcome.UNSURE: Look("UNSURE", style="warn", meaning="too few calls or too much noise to tell"),
-    Outcome.SAME: Look("SAME", style="dim"),
+    CellOutcome.SLOWER: Look("SLOWER", style="bad"),
+    CellOutcome.STARVED: Look(
+        "newly STARVED", mark="STARVED", style="bad", meaning="fewer than 3 calls returned in 0.5 s"
+    ),
+    CellOutcome.FASTER: Look("FASTER", style="good"),
+    CellOutcome.FED: Look("no longer STARVED", style="good"),
+    CellOutcome.UNSURE: Look("UNSURE", style="warn", meaning="too few calls or too much noise to tell"),
+    CellOutcome.SAME: Look("SAME", style="dim"),
 }
 _WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
 
@@ -130,11 +132,11 @@ class CellChange:
     note: str = ""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CellOutcome:
         """Newly starved or no longer starved, else the change."""
         if self.newly_starved:
-            return Outcome.STARVED
-        return Outcome.FED if self.no_longer_starved else Outcome(self.change)
+            return CellOutcome.STARVED
+        return CellOutcome.FED if self.no_longer_starved else CellOutcome(self.change)
 
 
 @dataclass(frozen=True)
@@ -177,9 +179,9 @@ class Comparison:
         """Number of cells by change."""
         return {change: sum(cell.change is change for cell in self.cells) for change in Change}
 
-    def outcomes(self) -> Mapping[Outcome, int]:
+    def outcomes(self) -> Mapping[CellOutcome, int]:
         """Number of cells by outcome, the worst outcome first."""
-        return {outcome: sum(cell.outcome is outcome for cell in self.cells) for outcome in Outcome}
+        return {outcome: sum(cell.outcome is outcome for cell in self.cells) for outcome in CellOutcome}
 
 
 def _failure(cell: CellChange) -> str:
