@@ -57,7 +57,8 @@ class Axis:
     def svg(self, layers: Sequence[tuple[str, Histogram | None]], label: str) -> str:
         """Image of ``layers``, each a CSS class with its histogram, from back to front.
 
-        Heights are square roots of the shares of calls, so that rare slow calls stay visible. ``label`` must be escaped.
+        Heights are square roots of the shares of calls, so that rare slow calls stay visible. ``label`` must be
+        escaped.
         """
         shares = [(name, self._shares(histogram)) for name, histogram in layers if histogram is not None]
         most = max((float(share.max()) for _, share in shares), default=0.0)
