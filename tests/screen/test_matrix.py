@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,11 +18,11 @@ from textual.strip import Strip
 from textual.widgets import Input, OptionList
 
 from factories.matrix_examples import screen_example
+from factories.recordings import STALL
+from factories.screen import QUICK, assert_snapshot, monitor, quiet_is_known, text_of, until
 from factories.scripted_check import ScriptedServices
-from screen.test_actions import QUICK, monitor, quiet_is_known, until
-from screen.test_snapshots import RECORDING, same_as_before, text_of
 from stallprobes.engine.backend import Options
-from stallprobes.live.observation import CUDA, READY
+from stallprobes.live.observation import CUDA, EngineCondition
 from stallprobes.live.recording import Recording
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -68,7 +67,7 @@ def shown(pilot: Pilot[None]) -> str:
 
 
 async def until_shown(pilot: Pilot[None], words: str) -> None:
-    await until(pilot, lambda: words in shown(pilot), 5.0)
+    await until(pilot, lambda: words in shown(pilot))
 
 
 @asynccontextmanager
@@ -79,7 +78,7 @@ async def looking(
     services: MatrixServices | None = None,
 ) -> AsyncIterator[Pilot[None]]:
     """The matrix screen over a recording: no engine, so that nothing is measured."""
-    app = StallscopeApp(lambda: ReplaySource(Recording(RECORDING), clock=lambda: 0.0), settings or Settings())
+    app = StallscopeApp(lambda: ReplaySource(Recording(STALL), clock=lambda: 0.0), settings or Settings())
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
         controller = MatrixController(services or MatrixServices())
@@ -155,23 +154,23 @@ async def strips(
 async def test_the_matrix(size: tuple[int, int]) -> None:
     found = await strips(ON_THE_TABLE, size, "b")
     assert [strip.cell_length for strip in found] == [size[0]] * size[1]
-    same_as_before(f"matrix-{size[0]}x{size[1]}", text_of(found))
+    assert_snapshot(f"matrix-{size[0]}x{size[1]}", text_of(found))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)], ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_what_changed(size: tuple[int, int]) -> None:
-    same_as_before(f"matrix-compared-{size[0]}x{size[1]}", text_of(await strips(compared(), size, "w")))
+    assert_snapshot(f"matrix-compared-{size[0]}x{size[1]}", text_of(await strips(compared(), size, "w")))
 
 
 @pytest.mark.parametrize(("name", "keys"), [("cell", ("b", "enter")), ("help", ("question_mark",))])
 async def test_what_lies_over_it(name: str, keys: tuple[str, ...]) -> None:
-    same_as_before(f"matrix-{name}-120x36", text_of(await strips(ON_THE_TABLE, (120, 36), *keys)))
+    assert_snapshot(f"matrix-{name}-120x36", text_of(await strips(ON_THE_TABLE, (120, 36), *keys)))
 
 
 async def test_in_ascii_it_is_the_same_in_other_letters() -> None:
     text = text_of(await strips(ON_THE_TABLE, (120, 36), "b", settings=Settings(ascii=True)))
     assert text.isascii()
-    same_as_before("matrix-120x36-ascii", text)
+    assert_snapshot("matrix-120x36-ascii", text)
 
 
 async def test_without_colour_no_colour_is_left_and_every_cell_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +178,7 @@ async def test_without_colour_no_colour_is_left_and_every_cell_says_the_same(mon
     found = await strips(ON_THE_TABLE, (80, 24), "b")
     styles: list[Style] = [segment.style for strip in found for segment in strip if segment.style is not None]
     assert all(style.color is None and style.bgcolor is None for style in styles)
-    same_as_before("matrix-80x24", text_of(found))
+    assert_snapshot("matrix-80x24", text_of(found))
 
 
 async def test_sizes_up_to_very_large_have_no_line_too_long_or_short() -> None:
@@ -345,7 +344,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
         await until_shown(pilot, "The engine restarts")
-        await until(pilot, lambda: monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
         await until(pilot, lambda: quiet_is_known(monitor(pilot)))
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
@@ -427,7 +426,7 @@ async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
         assert isinstance(controller, MatrixController)
         assert controller.state.run is None
         assert controller.state.matrix_view is not None
-        await until(pilot, lambda: monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
 
 
 async def test_on_a_shared_gpu_it_asks_before_it_disturbs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,20 +445,19 @@ async def test_on_a_shared_gpu_it_asks_before_it_disturbs(monkeypatch: pytest.Mo
 
 
 async def test_keys_answer_and_leaving_does_not_wait_also_while_the_check_is_deaf() -> None:
-    services = ScriptedServices(deaf=4.0)
+    services = ScriptedServices(deaf=True)
     async with live(services) as pilot:
         await begin(pilot)
         await until(pilot, lambda: services.running.is_set())
-        begun = time.monotonic()
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
         await pilot.press("escape")
-        assert time.monotonic() - begun < services.deaf / 2
         await pilot.press("q")
-        await asyncio.sleep(0.1)
-        assert not pilot.app.is_running
-        begun = time.monotonic()
-    assert time.monotonic() - begun < services.deaf / 2
+        while pilot.app.is_running:
+            await asyncio.sleep(0.01)
+    # Nobody waited for the check: it is still deaf.
+    assert not services.hears.is_set()
+    services.hears.set()
 
 
 async def test_in_a_replay_nothing_can_be_measured_and_files_can_be_opened(tmp_path: Path) -> None:
@@ -594,7 +592,7 @@ async def test_a_real_check_of_the_simulated_gpu_finds_its_stall() -> None:
 
     async with live(Small()) as pilot:
         await begin(pilot)
-        await until(pilot, lambda: state(pilot).run is None and state(pilot).matrix_view is not None, 60.0)
+        await until(pilot, lambda: state(pilot).run is None and state(pilot).matrix_view is not None)
         matrix_view = state(pilot).matrix_view
         assert matrix_view is not None
         assert not state(pilot).failed

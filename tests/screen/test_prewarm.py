@@ -8,7 +8,7 @@ import pytest
 
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.engine.process import SpareEngine
-from stallprobes.live.observation import READY, SIM
+from stallprobes.live.observation import SIM, EngineCondition
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallscope.tui import prewarm
@@ -18,7 +18,7 @@ from stallscope.tui.sources.live import EngineRequest, LiveSource
 def ready(source: LiveSource) -> None:
     source.start()
     source.start()
-    wait_until(lambda: source.observation().engine.state == READY, "the engine is ready")
+    wait_until(lambda: source.observation().engine.state == EngineCondition.READY, "the engine is ready")
 
 
 def test_the_first_answer_was_begun_at_once_and_later_ones_are_asked_for_anew() -> None:

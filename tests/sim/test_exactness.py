@@ -139,7 +139,7 @@ def test_a_call_in_flight_shows_its_age_and_counts() -> None:
     seen = made.run(500 * MS)
     due = seen.probes["launch"].channels[Channel(Phase.DUE)]
     assert due.count >= 450
-    assert due.percentile(50) or 5 * MS < 0
+    assert due.percentile(50) is not None
 
 
 def test_a_wrong_code_stops_the_probe_alone() -> None:

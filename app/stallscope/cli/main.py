@@ -85,8 +85,9 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's, but an unknown command raises CommandError with the nearest name."""
         if args and not args[0].startswith("-") and args[0] not in _ENTRIES:
-            sentence = diagnostics.unknown_name("command", args[0], _ENTRIES, "stallscope --help")
-            raise CommandError(ExitCode.USAGE, sentence)
+            from stallprobes.patterns.naming import unknown_name_message
+
+            raise CommandError(ExitCode.USAGE, unknown_name_message("command", args[0], _ENTRIES))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

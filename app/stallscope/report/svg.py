@@ -63,7 +63,8 @@ class Axis:
         shares = [(name, self._shares(histogram)) for name, histogram in layers if histogram is not None]
         most = max((float(share.max()) for _, share in shares), default=0.0)
         paths = "".join(f'<path class="{name}" d="{_outline(share / most)}"/>' for name, share in shares if most > 0)
-        return f'<svg viewBox="0 0 {self.width} {_IMAGE_HEIGHT}" role="img" aria-label="{label}"><use href="#axis"/>{paths}</svg>'
+        box = f'viewBox="0 0 {self.width} {_IMAGE_HEIGHT}"'
+        return f'<svg {box} role="img" aria-label="{label}"><use href="#axis"/>{paths}</svg>'
 
     def _shares(self, histogram: Histogram) -> NDArray[np.float64]:
         places = np.floor((np.log10(np.maximum(MIDDLE, 1.0)) - self.low) * _PER_DECADE).astype(np.int64)

@@ -19,7 +19,7 @@ import numpy as np
 from stallprobes.engine.board import ProbeSnapshot, ProbeState, Snapshot
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import SLOT_NS, History
-from stallprobes.live.observation import READY, Observation, ProbeSet
+from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.model import MS, Channel, Phase, Probe, Role, op_name
 from stallprobes.verdicts import rules
@@ -111,7 +111,7 @@ class Analyzer:
         self._held = observation.waiting
         self._errors = {failure.probe: failure.sentence for failure in observation.probe_failures}
         now = observation.snapshot
-        if now is None or observation.engine.state != READY:
+        if now is None or observation.engine.state != EngineCondition.READY:
             self._recent.clear()
             self._gathering.clear()
             self._last = None

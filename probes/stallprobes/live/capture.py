@@ -10,7 +10,7 @@ from pathlib import Path
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import READY, SIM, EngineStatus, GpuName, Observation, ProbeSet
+from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.live.recording import Recorder
 from stallprobes.machine.telemetry import Telemetry
 from stallprobes.model import Role
@@ -98,7 +98,7 @@ class _Taker:
             observation = Observation(
                 wall_s=snapshot.at_ns / 1e9 + self._shift_s,
                 probe_set=self._probe_set,
-                engine=EngineStatus(READY),
+                engine=EngineStatus(EngineCondition.READY),
                 snapshot=snapshot,
                 telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
                 probe_failures=self._session.probe_failures(),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import Snapshot
@@ -17,13 +18,20 @@ CUDA = "cuda"
 SIM = "sim"
 HOST = "host"
 
-STARTING = "starting"
-READY = "ready"
-SILENT = "silent"
-LOST = "lost"
-REFUSED = "refused"
-
 _LABEL = re.compile(r"(?P<model>.*) \(GPU (?P<index>\d+)\)")
+
+
+class EngineCondition(StrEnum):
+    """The condition of an engine as its owner sees it. The values are those of recordings.
+
+    ``SILENT``: its heartbeat stopped. ``LOST``: its process ended. ``REFUSED``: this machine cannot run the probe set.
+    """
+
+    STARTING = "starting"
+    READY = "ready"
+    SILENT = "silent"
+    LOST = "lost"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True)
@@ -71,13 +79,9 @@ class ProbeSet:
 
 @dataclass(frozen=True)
 class EngineStatus:
-    """State of the engine.
+    """Condition of the engine, the seconds since it began, and the reason in a sentence, "" for none."""
 
-    ``state`` is "starting", "ready", "silent" (its heartbeat stopped), "lost" (it ended) or "refused" (this machine
-    cannot run the probe set). ``age_s`` is the time in this state; ``sentence`` gives the reason, "" for none.
-    """
-
-    state: str
+    state: EngineCondition
     age_s: float = 0.0
     sentence: str = ""
 

@@ -25,7 +25,7 @@ from stallprobes.engine.board import EngineState, InFlight, ProbeErrorCode, Prob
 from stallprobes.errors import RecordingError
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.live.analyzer import Quiet
-from stallprobes.live.observation import EngineStatus, GpuName, Observation, ProbeSet
+from stallprobes.live.observation import EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role, Word
@@ -344,10 +344,11 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
 
 
 def _observation_in(known: Mapping[str, Any], probe_set: ProbeSet, before: Snapshot | None) -> Observation:
+    state, age_s, sentence = known["e"]
     return Observation(
         wall_s=known["w"],
         probe_set=probe_set,
-        engine=EngineStatus(*known["e"]),
+        engine=EngineStatus(EngineCondition(state), age_s, sentence),
         snapshot=_snapshot_in(known["s"], before) if "s" in known else None,
         telemetry=_telemetry_in(known["nvml"]) if "nvml" in known else None,
         probe_failures=tuple(ProbeFailure(*failure) for failure in known.get("troubles", ())),

@@ -1,11 +1,11 @@
-"""The scope: quiet once, windows, one entry for one stall, and nothing made of an engine that did not answer."""
+"""The analyzer: one baseline, windows, one log entry for one stall, and none for an engine that does not answer."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import SILENT, EngineStatus, Observation
+from stallprobes.live.observation import EngineCondition, EngineStatus, Observation
 from stallprobes.live.recording import Recording
 from stallprobes.live.view_model import report_text
 from stallprobes.model import MS
@@ -31,13 +31,16 @@ def test_quiet_is_measured_once_and_stays_the_yardstick(stall: Recording) -> Non
 def test_quiet_is_never_gathered_while_something_disturbs(stall: Recording) -> None:
     frames = frames_of(stall)
     analyzer = Analyzer(frames[0].probe_set)
+    disturbed = 0
     for observation in frames:
         analyzer.feed(observation)
         assert observation.snapshot is not None
         if observation.snapshot.probes["spin-primary"].on:
+            disturbed += 1
             analyzer.forget_quiet()
             assert set(analyzer.quiet_missing) == {"d2d", "host"}
             assert analyzer.monitor_view("d2d").rows[0].state == "baseline"
+    assert disturbed > 10
 
 
 def test_the_state_goes_from_quiet_to_stalled_and_back(stall: Recording) -> None:
@@ -89,11 +92,11 @@ def test_frames_of_an_engine_that_is_silent_make_no_stall(stall: Recording) -> N
     analyzer = Analyzer(frames[0].probe_set)
     for number, observation in enumerate(frames):
         silent = 20 <= number < 25
-        analyzer.feed(replace(observation, engine=EngineStatus(SILENT, 1.0)) if silent else observation)
+        analyzer.feed(replace(observation, engine=EngineStatus(EngineCondition.SILENT, 1.0)) if silent else observation)
     assert analyzer.monitor_view(None).log == ()
 
 
-def test_a_copy_stands_still_while_the_scope_goes_on(stall: Recording) -> None:
+def test_a_copy_stands_still_while_the_analyzer_is_fed(stall: Recording) -> None:
     frames = frames_of(stall)
     analyzer = Analyzer(frames[0].probe_set)
     for observation in frames[:30]:

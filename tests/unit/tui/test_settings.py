@@ -1,4 +1,4 @@
-"""The settings file: what it may say, and what is said when it says something else."""
+"""Settings file: values, defaults and error messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+def test_without_a_file_the_defaults_apply(tmp_path: Path) -> None:
     assert load(tmp_path / "none.toml") == Settings()
 
 
@@ -29,7 +29,7 @@ def test_the_documented_file_names_every_action_with_its_keys() -> None:
         assert f'# {action.name} = "{action.keys}"' in document()
 
 
-def test_what_it_says_holds(tmp_path: Path) -> None:
+def test_settings_of_the_file_apply(tmp_path: Path) -> None:
     found = load(written(tmp_path, 'theme = "nord"\nframes_per_second = 20\n[keys]\npause = "P"\n'))
     assert (found.theme, found.frames_per_second, found.keys) == ("nord", 20, {"pause": "P"})
 
@@ -47,7 +47,7 @@ def test_what_it_says_holds(tmp_path: Path) -> None:
         ("ascii = 1", "should be like False"),
     ],
 )
-def test_a_mistake_is_told_with_the_file_and_the_place(tmp_path: Path, text: str, words: str) -> None:
+def test_an_error_names_the_file_and_the_setting(tmp_path: Path, text: str, words: str) -> None:
     file = written(tmp_path, text)
     with pytest.raises(SettingsError) as caught:
         load(file)
@@ -55,7 +55,7 @@ def test_a_mistake_is_told_with_the_file_and_the_place(tmp_path: Path, text: str
     assert str(file) in str(caught.value)
 
 
-def test_the_environment_says_where_the_file_is() -> None:
+def test_the_environment_selects_the_file() -> None:
     assert path({"STALLSCOPE_SETTINGS": "/x/y.toml"}) == Path("/x/y.toml")
     assert path({"XDG_CONFIG_HOME": "/c"}) == Path("/c/stallscope/settings.toml")
     assert path({"HOME": "/h"}) == Path("/h/.config/stallscope/settings.toml")

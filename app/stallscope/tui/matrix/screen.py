@@ -189,7 +189,7 @@ class MatrixScreen(ActionScreen):
 
     def action_check_worst(self) -> None:
         """Select the worst cell."""
-        if not self._select_worst():
+        if self._has_check() and not self._select_worst():
             self.controller.show_message("Every cell is quiet.")
         self.draw()
         self._scroll_to_focus()

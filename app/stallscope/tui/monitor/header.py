@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from stallprobes.live.observation import LOST, READY, REFUSED, SILENT, SIM, STARTING, Observation
+from stallprobes.live.observation import SIM, EngineCondition, Observation
 from stallprobes.live.view_model import MonitorView
 from stallprobes.machine.telemetry import UTILISATION_WINDOW_S, TelemetryReading, TelemetrySnapshot
 from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, too_small_lines
@@ -49,13 +49,13 @@ class Header(LineWidget):
         """The parts at the right end with their ranks; engine state and view have the first ones."""
         engine = observation.engine
         found: list[tuple[int, Line]] = []
-        if engine.state == LOST:
+        if engine.state == EngineCondition.LOST:
             found += [(0, [(" ENGINE LOST ", "alarm")]), (3, [(" r restarts", "dim")])]
-        elif engine.state == REFUSED:
+        elif engine.state == EngineCondition.REFUSED:
             found.append((0, [(" NOT POSSIBLE HERE ", "notice")]))
-        elif engine.state == SILENT:
+        elif engine.state == EngineCondition.SILENT:
             found.append((0, [(f" ENGINE SILENT {engine.age_s:.1f} s ", "alarm")]))
-        elif engine.state == STARTING:
+        elif engine.state == EngineCondition.STARTING:
             found.append((0, [(f"starting {engine.age_s:.1f} s", "warn")]))
         elif not self.view:
             minutes, seconds = divmod(int(self.live_s), 60)
@@ -63,13 +63,18 @@ class Header(LineWidget):
             found.append((9, [(f" {minutes // 60:02}:{minutes % 60:02}:{seconds:02}", "dim")]))
         if self.view:
             found.append((1, [(" ", ""), (f" {self.view} ", "notice")]))
-        if engine.state == READY and self.monitor_view is not None:
+        if engine.state == EngineCondition.READY and self.monitor_view is not None:
             found.append((3, _baseline(self.monitor_view)))
         return found
 
     def _nvml(self, observation: Observation, width: int) -> Line:
-        if observation.engine.sentence and observation.engine.state != READY:
-            return [(f" {observation.engine.sentence}", "warn" if observation.engine.state == STARTING else "bad")]
+        if observation.engine.sentence and observation.engine.state != EngineCondition.READY:
+            return [
+                (
+                    f" {observation.engine.sentence}",
+                    "warn" if observation.engine.state == EngineCondition.STARTING else "bad",
+                )
+            ]
         if observation.telemetry is None:
             why = observation.probe_set.why_simulated
             note = f"no usable GPU: {why}" if why else "NVML n/a: the GPU is simulated"

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import READY, Observation, ProbeSet
+from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.recording import Recorder
 from stallprobes.live.view_model import MonitorView, report_text
 from stallprobes.model import KIB, MS, PRIMARY, SECONDARY, Role
@@ -106,7 +106,9 @@ class Monitor(ActionScreen):
             # A replay compares with the recorded baselines.
             self.analyzer.quiet = dict(source.quiet())
         self.analyzer.feed(observation)
-        if self.last is None or (observation.engine.state == READY and self.last.engine.state != READY):
+        if self.last is None or (
+            observation.engine.state == EngineCondition.READY and self.last.engine.state != EngineCondition.READY
+        ):
             self._ready_at = observation.wall_s
         self.last = observation
         if self.recorder is not None:

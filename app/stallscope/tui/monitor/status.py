@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import CUDA, LOST, READY, SILENT, Observation
+from stallprobes.live.observation import CUDA, EngineCondition, Observation
 from stallprobes.live.recording import Recorder
 from stallscope.tui.probe_sets import gpu_label
 from stallscope.tui.sources.replay import ReplaySource
 
 # States of the engine in which values are the last known ones, as the probe table shows them.
-STOPPED_STATES = {LOST: "engine lost", SILENT: "silent"}
+STOPPED_STATES = {EngineCondition.LOST: "engine lost", EngineCondition.SILENT: "silent"}
 _NEXT_STEP = "Switch an aggressor on (1, 2, 3 …), or select a pattern (o)."
 
 
@@ -21,14 +21,14 @@ def replay_text(source: ReplaySource) -> str:
     return f"{state} {_minutes(source.at_s)}/{_minutes(source.recording.seconds)}"
 
 
-def frozen_text(reason: str, engine_state: str) -> str:
+def frozen_text(reason: str, engine_state: EngineCondition) -> str:
     """Reason of a frozen view, and whether the probes run."""
-    return f"{reason}, probes keep running" if engine_state == READY else reason
+    return f"{reason}, probes keep running" if engine_state == EngineCondition.READY else reason
 
 
 def empty_log_text(observation: Observation, analyzer: Analyzer | None) -> str:
     """Text of the verdict log where it is empty."""
-    if observation.engine.state != READY:
+    if observation.engine.state != EngineCondition.READY:
         return observation.engine.sentence
     if analyzer is not None and analyzer.quiet_missing:
         return f"Measuring the baseline… {_NEXT_STEP}"

@@ -19,19 +19,7 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoGpu, Unsupported
-from stallprobes.live.observation import (
-    CUDA,
-    LOST,
-    READY,
-    REFUSED,
-    SILENT,
-    SIM,
-    STARTING,
-    EngineStatus,
-    GpuName,
-    Observation,
-    ProbeSet,
-)
+from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu
 from stallprobes.machine.telemetry import Telemetry
@@ -92,7 +80,7 @@ class LiveSource:
         self._current: tuple[ProbeSet, Session | None] = (ProbeSet("starting", (), SIM if request.sim else CUDA), None)
         self._telemetry: Telemetry | None = None
         self._selected: tuple[gpus.Gpu, ...] = ()
-        self._status = (STARTING, time.monotonic(), "asking the driver for GPUs")
+        self._status = (EngineCondition.STARTING, time.monotonic(), "asking the driver for GPUs")
         # Probes that were switched, by name; and the states that the engine has.
         self._switches: dict[str, bool] = {}
         self._applied: dict[str, bool] = {}
@@ -116,16 +104,16 @@ class LiveSource:
         state, since, sentence = self._status
         now = time.monotonic()
         age, snapshot = now - since, None
-        if session is not None and state in (READY, LOST):
+        if session is not None and state in (EngineCondition.READY, EngineCondition.LOST):
             with contextlib.suppress(RuntimeError):
                 snapshot = session.snapshot()
-        if state == READY and session is not None and snapshot is not None:
+        if state == EngineCondition.READY and session is not None and snapshot is not None:
             silent_s = now - snapshot.engine_heartbeat_ns / 1e9
             if not session.alive:
-                state, age, sentence = LOST, 0.0, "the engine ended"
+                state, age, sentence = EngineCondition.LOST, 0.0, "the engine ended"
                 self._report_lost(session)
             elif silent_s > SILENT_AFTER_S:
-                state, age = SILENT, silent_s
+                state, age = EngineCondition.SILENT, silent_s
                 sentence = "the engine does not answer: it is stopped, or the machine is overloaded"
         return Observation(
             wall_s=time.time(),
@@ -159,7 +147,7 @@ class LiveSource:
     def update_engine(self, baseline_missing: bool) -> None:
         """Apply the switches to the engine; aggressors stay off while ``baseline_missing``."""
         probe_set, session = self._current
-        if session is None or self._status[0] != READY:
+        if session is None or self._status[0] != EngineCondition.READY:
             return
         states, waiting = {}, set()
         for probe in probe_set.probes:
@@ -232,7 +220,7 @@ class LiveSource:
 
     def close(self) -> None:
         """End the engine. Waits at most half a second, and not at all for a silent engine, which is killed."""
-        patience_s = _CLOSE_S if self.observation().engine.state != SILENT else 0.0
+        patience_s = _CLOSE_S if self.observation().engine.state != EngineCondition.SILENT else 0.0
         if self._telemetry is not None:
             self._telemetry.stop()
         self._jobs.put(None)
@@ -253,7 +241,7 @@ class LiveSource:
         if session is not None:
             session.stop()
 
-    def _set_status(self, state: str, sentence: str = "") -> None:
+    def _set_status(self, state: EngineCondition, sentence: str = "") -> None:
         self._status = (state, time.monotonic(), sentence)
 
     def _start(self, gpu: str | None) -> None:
@@ -262,7 +250,7 @@ class LiveSource:
         if self.request.sim is not None:
             self._start_engine(_simulated(base, None), {})
             return
-        self._set_status(STARTING, "asking the driver for GPUs")
+        self._set_status(EngineCondition.STARTING, "asking the driver for GPUs")
         self._survey = self._make_survey()
         try:
             self._selected = gpus.choose(gpu, self._survey, probe_sets.gpus_needed(base))
@@ -283,18 +271,20 @@ class LiveSource:
 
     def _start_engine(self, probe_set: ProbeSet, switches: dict[str, bool]) -> None:
         previous = self._current[1]
-        self._set_status(STARTING, "stopping the previous engine" if previous is not None else "starting the engine")
+        self._set_status(
+            EngineCondition.STARTING, "stopping the previous engine" if previous is not None else "starting the engine"
+        )
         if previous is not None:
             previous.stop()
         self._current, self._waiting = (probe_set, None), frozenset()
         self._switches, self._applied = switches, {}
-        self._set_status(STARTING, "creating contexts, streams and buffers")
+        self._set_status(EngineCondition.STARTING, "creating contexts, streams and buffers")
         if probe_set.backend == CUDA and self._survey is not None:
             needed = probe_sets.gpus_needed(probe_set)
             try:
                 self._selected = gpus.choose(",".join(one.uuid for one in self._selected) or None, self._survey, needed)
             except NoGpu as error:
-                self._set_status(REFUSED, str(error))
+                self._set_status(EngineCondition.REFUSED, str(error))
                 return
             probe_set = replace(probe_set, gpus=tuple(GpuName.of_label(one.label) for one in self._selected[:needed]))
             self._current = (probe_set, None)
@@ -304,9 +294,9 @@ class LiveSource:
         try:
             info = session.start()
         except Unsupported as error:
-            self._set_status(REFUSED, error.reason)
+            self._set_status(EngineCondition.REFUSED, error.reason)
         except EngineFailed as error:
-            self._set_status(LOST, error.sentence)
+            self._set_status(EngineCondition.LOST, error.sentence)
             if error.exit_code == EXIT_USAGE:
                 # A name on the command line is wrong (a profile), which no key can repair.
                 self.fatal = (error.exit_code, error.sentence)
@@ -318,7 +308,7 @@ class LiveSource:
             }
             session.set_running(self._applied)
             self._current = (_with_simulated_details(probe_set, info), session)
-            self._set_status(READY)
+            self._set_status(EngineCondition.READY)
         if self._spare is not None:
             # Unused where it was started for another backend.
             self._spare.close()
@@ -326,7 +316,7 @@ class LiveSource:
 
     def _release_gpu(self, target: Future[EngineTarget], count: int) -> None:
         probe_set, session = self._current
-        self._set_status(STARTING, "the check has the GPU to itself")
+        self._set_status(EngineCondition.STARTING, "the check has the GPU to itself")
         if session is not None:
             session.stop()
         self._current, self._waiting = (probe_set, None), frozenset()
@@ -355,7 +345,7 @@ class LiveSource:
         return Options(gpu=",".join(one.cuda_uuid or one.uuid for one in self._selected) or None)
 
     def _report_lost(self, session: Session) -> None:
-        self._set_status(LOST, "the engine ended")
+        self._set_status(EngineCondition.LOST, "the engine ended")
         # Reading the reason can take a moment.
         self._jobs.put(lambda: self._read_failure(session))
 
@@ -364,7 +354,7 @@ class LiveSource:
         # The board stays readable; only the process is cleaned up.
         session.stop()
         if session is self._current[1] and failure is not None:
-            self._set_status(LOST, failure.sentence)
+            self._set_status(EngineCondition.LOST, failure.sentence)
 
     def _other_processes(self, session: Session | None) -> tuple[str, ...]:
         if self._telemetry is None:
