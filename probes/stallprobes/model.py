@@ -387,6 +387,14 @@ class Probe:
     context: str = "primary"
     stream: str = "own"
 
+    @property
+    def short_title(self) -> str:
+        """The title without the stream where the probe has its own, which is the usual case."""
+        stream = f" · {self.stream} stream"
+        if not self.title.endswith(stream):
+            return self.title
+        return self.title.removesuffix(stream) if self.stream == "own" else self.title.removesuffix(" stream")
+
 
 class Kind(StrEnum):
     """Purpose of a variant: to show the stall, its absence (control), or a remedy."""

@@ -144,7 +144,7 @@ def cli(
     session = simulation.session_options()
     from stallscope.tui import launch
 
-    diagnostics.exit_process(launch.live(gpu, session, allow_shared, record, ascii_only))
+    diagnostics.exit_process(launch.run_live(gpu, session, allow_shared, record, ascii_only))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

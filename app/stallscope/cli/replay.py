@@ -21,4 +21,4 @@ def command(file: Path, ascii_only: bool) -> None:
     """
     from stallscope.tui import launch
 
-    diagnostics.exit_process(launch.replay(file, ascii_only))
+    diagnostics.exit_process(launch.run_replay(file, ascii_only))

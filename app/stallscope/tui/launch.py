@@ -1,4 +1,4 @@
-"""From the command line to the screen and back: what has to be right before it opens, and what is left to end."""
+"""The screen program as a command runs it: checks before it opens, messages after it has closed."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from stallscope.tui import settings
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.live.recording import Recorder
-    from stallscope.tui.sources.live import Live
-    from stallscope.tui.sources.replay import Replay
+    from stallscope.tui.sources.live import LiveSource
+    from stallscope.tui.sources.replay import ReplaySource
 
 
-def live(gpu: str | None, simulated: Options, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
-    """Run the monitor on an engine, simulated if ``simulated`` names a profile. Returns the exit code.
+def run_live(gpu: str | None, simulated: Options, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
+    """Run the monitor with an engine and return the exit code.
 
-    Raises CommandError.
+    ``simulated.profile`` is the profile of the simulated GPU, None for a real one. Raises CommandError.
     """
-    known = _prepared(ascii_only)
-    recorder = None if record is None else _recorder(record)
+    known = _load_settings(ascii_only)
+    recorder = None if record is None else _open_recorder(record)
     from stallscope.tui import prewarm
 
-    spare = prewarm.engine(simulated.profile is not None)
-    survey = prewarm.survey() if simulated.profile is None else None
+    spare = prewarm.start_engine(simulated.profile is not None)
+    survey = prewarm.start_survey() if simulated.profile is None else None
 
-    def make() -> Live:
-        from stallscope.tui.sources.live import Live, Wish
+    def create_source() -> LiveSource:
+        from stallscope.tui.sources.live import EngineRequest, LiveSource
 
-        wish = Wish(
+        request = EngineRequest(
             gpu=gpu,
             sim=simulated.profile,
             seed=simulated.seed,
             sim_set=simulated.sim_set,
             allow_shared=allow_shared,
         )
-        source = Live(wish, survey=survey, spare=spare)
+        source = LiveSource(request, survey=survey, spare=spare)
         source.start()
         return source
 
     try:
-        code = _show(make, known, recorder)
+        code = _run(create_source, known, recorder)
     finally:
         if spare is not None:
             spare.close()
@@ -55,7 +55,24 @@ def live(gpu: str | None, simulated: Options, allow_shared: bool, record: Path |
     return code
 
 
-def _recorder(path: Path) -> Recorder:
+def run_replay(file: Path, ascii_only: bool) -> int:
+    """Run the monitor with a recording and return the exit code. Raises CommandError."""
+    known = _load_settings(ascii_only)
+    from stallprobes.errors import RecordingError
+    from stallprobes.live.recording import Recording
+    from stallscope.tui.sources.replay import ReplaySource
+
+    try:
+        recording = Recording(file)
+    except RecordingError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+    code = _run(lambda: ReplaySource(recording), known, None)
+    if recording.cut_off:
+        diagnostics.print_message(f"{file} is truncated; everything before the end was shown")
+    return code
+
+
+def _open_recorder(path: Path) -> Recorder:
     from stallprobes.errors import RecordingError
     from stallprobes.live.recording import Recorder
 
@@ -65,24 +82,7 @@ def _recorder(path: Path) -> Recorder:
         raise CommandError(ExitCode.USAGE, str(error)) from error
 
 
-def replay(file: Path, ascii_only: bool) -> int:
-    """The monitor on a recording; the exit code. Raises CommandError."""
-    known = _prepared(ascii_only)
-    from stallprobes.errors import RecordingError
-    from stallprobes.live.recording import Recording
-    from stallscope.tui.sources.replay import Replay
-
-    try:
-        recording = Recording(file)
-    except RecordingError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
-    code = _show(lambda: Replay(recording), known, None)
-    if recording.cut_off:
-        diagnostics.print_message(f"{file} ends in the middle; all that came before was shown")
-    return code
-
-
-def _prepared(ascii_only: bool) -> settings.Settings:
+def _load_settings(ascii_only: bool) -> settings.Settings:
     why = diagnostics.screen_obstacle()
     if why is not None:
         raise CommandError(ExitCode.USAGE, why)
@@ -93,14 +93,16 @@ def _prepared(ascii_only: bool) -> settings.Settings:
     return settings.with_ascii(known, ascii_only or known.ascii or not speaks_utf8())
 
 
-def _show(make: Callable[[], Live | Replay], known: settings.Settings, recorder: Recorder | None) -> int:
+def _run(
+    create_source: Callable[[], LiveSource | ReplaySource], known: settings.Settings, recorder: Recorder | None
+) -> int:
     from stallscope.tui.app import StallscopeApp
 
-    app = StallscopeApp(make, known, recorder)
+    app = StallscopeApp(create_source, known, recorder)
     try:
         app.run()
     finally:
         app.close()
-    if app.last_words is not None:
-        diagnostics.print_message(app.last_words)
+    if app.failure is not None:
+        diagnostics.print_message(app.failure)
     return app.return_code or 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.tui.actions import ACTIONS, hints, known, shown
+from stallscope.tui.actions import MONITOR_ACTIONS, available, key_hints, key_label
 from stallscope.tui.settings import Settings, SettingsError, document, load, path
 
 
@@ -25,7 +25,7 @@ def test_the_documented_file_is_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_documented_file_names_every_action_with_its_keys() -> None:
-    for action in ACTIONS:
+    for action in MONITOR_ACTIONS:
         assert f'# {action.name} = "{action.keys}"' in document()
 
 
@@ -62,10 +62,10 @@ def test_the_environment_selects_the_file() -> None:
 
 
 def test_names_and_keys_of_actions_are_unique_and_hints_follow_the_settings() -> None:
-    names = [action.name for action in ACTIONS]
-    keys = [key for action in ACTIONS for key in action.keys.split(",")]
+    names = [action.name for action in MONITOR_ACTIONS]
+    keys = [key for action in MONITOR_ACTIONS for key in action.keys.split(",")]
     assert len(set(names)) == len(names)
     assert len(set(keys)) == len(keys)
-    assert ("P", "pause") in hints(False, {"pause": "P"})
-    assert not {action.name for action in known(True)} & {"restart", "pick", "quiet"}
-    assert shown("question_mark") == "?"
+    assert ("P", "pause", "pause") in key_hints(False, {"pause": "P"}, MONITOR_ACTIONS)
+    assert not {action.name for action in available(True, MONITOR_ACTIONS)} & {"restart", "pick", "quiet"}
+    assert key_label("question_mark") == "?"
