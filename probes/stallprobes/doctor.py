@@ -243,7 +243,7 @@ def _host() -> Iterator[Finding]:
     cpus = len(os.sched_getaffinity(0))
     if cpus < 4:
         found = f"{cpus} usable: probes wait for each other, and that looks like a stall"
-        yield Finding(Level.WARN, "CPUs", found, "give it 4 or more; look at the host control's figures")
+        yield Finding(Level.WARN, "CPUs", found, "use 4 or more CPUs; check the host control's latencies")
     else:
         yield Finding(Level.OK, "CPUs", f"{cpus} usable ({fingerprint.cpu_model() or 'model unknown'})")
     governor = fingerprint.scaling_governors()

@@ -1,7 +1,7 @@
 """Operations, programs, probes and patterns as frozen data, without CUDA and without threads.
 
 A program names its resources (contexts, streams, buffers, words) by value. A backend walks the program, creates each
-distinct resource once, and turns every op into a call.
+distinct resource once, and makes a call of every op.
 
 A resource with ``shared=False`` belongs to the probe that names it; with ``shared=True``, equal values in two probes of
 a session are the same resource (two threads on one stream, a gate that another thread opens).
