@@ -21,6 +21,7 @@ PROBES = Path(__file__).parents[1] / "probes"
 
 
 def _why_no_gpu() -> str | None:
+    """Why the driver shows no GPU, None if it does."""
     try:
         libcuda = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -36,10 +37,13 @@ def _why_no_gpu() -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests marked ``gpu`` where they cannot run."""
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
-    reason = _why_no_gpu()
+    # Several tests at a time would disturb each other's measurements.
+    parallel = "PYTEST_XDIST_WORKER" in os.environ
+    reason = "not beside other tests: pytest -m gpu tests/gpu" if parallel else _why_no_gpu()
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))

@@ -172,7 +172,7 @@ class Loops:
         until = time.monotonic() + ENDED_WITHIN_S
         while any(self._board[number].words[b.STATE] != ProbeState.PARKED for number in range(len(self._board))):
             if time.monotonic() > until:
-                troubles = "; ".join(trouble.sentence for trouble in self._backend.poll())
+                troubles = "; ".join(failure.sentence for failure in self._backend.poll())
                 raise SystemExit(f"a probe did not come to rest: {troubles or 'its call has not returned'}")
             time.sleep(0.001)
 

@@ -135,7 +135,7 @@ def by_loop(call: str, threads: int, seconds: float) -> Histogram:
         table[0, [loop.COL_CHANNEL, loop.COL_FLAGS]] = 0, loop.RETURN_IS_VALUE
         part = board[number]
         part.words[b.RUN] = 1
-        runner = loop.Runner(table, nothing, nothing, part, board.header)
+        runner = loop.ProbeLoop(table, nothing, nothing, part, board.header)
         workers.append(threading.Thread(target=with_fine_timer, args=(runner,)))
     for worker in workers:
         worker.start()
@@ -154,7 +154,7 @@ def by_loop(call: str, threads: int, seconds: float) -> Histogram:
     return merged
 
 
-def with_fine_timer(runner: loop.Runner) -> None:
+def with_fine_timer(runner: loop.ProbeLoop) -> None:
     set_timer_slack = 29
     ctypes.CDLL(None).prctl(set_timer_slack, 1)
     runner()

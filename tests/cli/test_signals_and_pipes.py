@@ -1,4 +1,4 @@
-"""Interrupted, cut off, without room on the disk: the command ends in order, and says so with its exit code."""
+"""Interrupts, closed pipes and full disks: output and exit codes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import time
 import pytest
 
 from factories.command_line import command, environment
+from factories.waiting import LIMIT_S
 
 RUN = ("run", "secondary-context-d2d")
 
 
 def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
-    """The command, in its measurement."""
+    """The process of the command, while it measures."""
     process = subprocess.Popen(
         command(mode, *RUN, *arguments),
         env=environment(),
@@ -32,13 +33,13 @@ def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_run_shows_what_it_has_and_exits_130(number: signal.Signals) -> None:
+def test_an_interrupted_run_shows_its_results_and_exits_130(number: signal.Signals) -> None:
     process = started("until-stopped")
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert "STALLED" in out
-    assert err == "stallscope: interrupted; what was measured until then is shown\n"
+    assert err == "stallscope: interrupted; the results so far are shown\n"
 
 
 def test_a_closed_terminal_does_not_end_a_run_under_nohup() -> None:
@@ -51,30 +52,30 @@ def test_a_closed_terminal_does_not_end_a_run_under_nohup() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=1)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
 
 
 def test_interrupted_json_is_still_json() -> None:
     process = started("until-stopped", "--json")
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert '"interrupted": true' in out
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_run_that_does_not_listen_is_interrupted_all_the_same(signals: int) -> None:
+def test_a_run_that_ignores_the_stop_request_is_interrupted(signals: int) -> None:
     process = started("deaf")
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, out) == (130, "")
     assert err == "stallscope: interrupted\n"
 
 
-def test_a_reader_that_goes_away_is_no_error_to_talk_about() -> None:
+def test_a_closed_pipe_ends_the_process_by_sigpipe_without_a_message() -> None:
     process = subprocess.Popen(
         command("large", *RUN), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -83,33 +84,35 @@ def test_a_reader_that_goes_away_is_no_error_to_talk_about() -> None:
     process.stdout.readline()
     process.stdout.close()
     assert process.stderr.read() == ""
-    assert process.wait(timeout=60) == -signal.SIGPIPE
+    assert process.wait(timeout=LIMIT_S) == -signal.SIGPIPE
 
 
-def test_a_reader_that_was_never_there_is_none_either() -> None:
+def test_a_pipe_closed_before_the_start_ends_the_process_by_sigpipe() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(command("fine", *RUN), env=environment(), stdout=writing, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(
+        command("fine", *RUN), env=environment(), stdout=writing, stderr=subprocess.PIPE, timeout=LIMIT_S
+    )
     os.close(writing)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
-def test_a_full_disk_is_said(arguments: tuple[str, ...]) -> None:
+def test_a_full_disk_is_reported(arguments: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            command("fine", *RUN, *arguments), env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=60
+            command("fine", *RUN, *arguments), env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=LIMIT_S
         )
     assert done.returncode == 2
     assert done.stderr == b"stallscope: the result could not be written: No space left on device\n"
 
 
-def test_without_stderr_the_result_comes_all_the_same() -> None:
+def test_without_stderr_the_result_is_printed() -> None:
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" 2>&-', "sh", *command("all-kinds", *RUN)],
         env=environment(),
         stdout=subprocess.PIPE,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 4
     assert b"STALLED" in done.stdout
@@ -124,7 +127,7 @@ def in_a_terminal(mode: str, answer: str, **changed: str) -> tuple[int, str, str
     os.close(follower)
     os.write(leader, answer.encode())
     seen = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         if select.select([leader], [], [], 0.05)[0]:
             try:
@@ -134,10 +137,10 @@ def in_a_terminal(mode: str, answer: str, **changed: str) -> tuple[int, str, str
     assert process.stdout is not None
     out = process.stdout.read().decode()
     os.close(leader)
-    return process.wait(timeout=60), out, seen.decode()
+    return process.wait(timeout=LIMIT_S), out, seen.decode()
 
 
-def test_in_a_terminal_it_asks_before_it_disturbs_others() -> None:
+def test_on_a_terminal_a_shared_gpu_needs_consent() -> None:
     code, out, seen = in_a_terminal("shared", "y\n")
     assert "Disturb them? [y/N]" in seen
     assert (code, "STALLED" in out) == (0, True)
@@ -145,7 +148,7 @@ def test_in_a_terminal_it_asks_before_it_disturbs_others() -> None:
     assert (code, out) == (2, "")
 
 
-def test_the_progress_bar_is_for_terminals_and_leaves_nothing_behind() -> None:
+def test_the_progress_bar_is_drawn_on_a_terminal_and_removed() -> None:
     _, out, seen = in_a_terminal("all-kinds", "", TERM="xterm")
     assert "[######------------------] 0/2 s  kernel-other-context" in seen
     assert seen.split("\r\x1b[K")[-1].startswith("stallscope: ")
@@ -155,14 +158,14 @@ def test_the_progress_bar_is_for_terminals_and_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 2>&-", "0<&- 1>&- 2>&-"])
-def test_a_run_without_standard_files_reaches_its_engine(closed: str) -> None:
-    """A closed 0, 1 or 2 is the next file that is opened: the board, or the engine's socket."""
+def test_a_run_works_with_closed_standard_streams(closed: str) -> None:
+    """The next opened file (the board, the engine's socket) gets a closed descriptor 0, 1 or 2."""
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", *command(None, "run", "launch", "--sim", "--seconds", "0.5")],
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     if "1>" in closed:
         assert (done.returncode, done.stdout) == (2, "")

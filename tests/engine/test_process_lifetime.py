@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 def parent_source(hang: str, then: str, setup: str = "()") -> str:
     return textwrap.dedent(f"""
         import os, sys, time, threading
-        from stallprobes.model import Op, Program, Role
+        from stallprobes.model import Op, Probe, Program, Role
         from stallprobes.engine.session import Session
         program = Program(({HANGS[hang]},), context=None, setup={setup})
         session = Session([Probe("hung", "hung", Role.HOST, program, 1_000_000, "hung")], "host")
@@ -207,11 +207,16 @@ def test_an_engine_that_hangs_as_it_starts_is_killed_with_a_sentence() -> None:
 def test_an_interrupted_start_leaves_nothing() -> None:
     hung = host_probe("hung", setup=(Op("native:sleep", (600_000_000_000,)),))
     session = Session([hung], "host")
-    timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+
+    def interrupt() -> None:
+        wait_until(lambda: session.engine_pid is not None, "the engine is started")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
     with pytest.raises(KeyboardInterrupt):
         session.start()
-    timer.join()
+    interrupting.join()
     assert session.engine_pid is None
 
 

@@ -1,11 +1,12 @@
-"""What a check of an H200 must show: for each pair the least, or the most, times quiet.
+"""Facts that a check of an H200 must show: for each pair the least, or the most, ratio to the baseline.
 
-From measurements with driver 580.159.04 and CUDA 13.0, made before the check was. A stall is one that the check itself
-calls stalled or starved.
+Measured with driver 580.159.04 and CUDA 13.0, independently of the check. A stall is a cell that the check calls
+stalled or starved.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stallprobes.latency.ratio import PERCENTILES
@@ -15,8 +16,9 @@ from stallprobes.model import Phase
 
 @dataclass(frozen=True)
 class Fact:
-    """``least`` times quiet of a phase, at p50 or p99, and ``most`` at p50; ``stalls``: if the cell is called so, None
-    for either. With two GPUs locks are given in other turns than with one: what is the middle there is the tail here.
+    """``least`` ratio to the baseline of a phase at p50 or p99, and ``most`` at p50; ``stalls``: whether the cell is a
+    stall, None for either. With two GPUs the driver hands locks over in another order than with one: what is the
+    median on one machine is the tail on the other.
     """
 
     row: str
@@ -81,14 +83,21 @@ FACTS = (
 )
 
 
-def broken(matrix: Matrix) -> list[str]:
-    """The facts that ``matrix`` does not show, in words; pairs that it has not got are passed over."""
+def facts_of(rows: Iterable[str], columns: Iterable[str]) -> list[Fact]:
+    """The facts about the pairs that a check of ``rows`` and ``columns`` measures."""
+    known_rows, known_columns = set(rows), set(columns)
+    return [fact for fact in FACTS if fact.row in known_rows and fact.column in known_columns]
+
+
+def broken(matrix: Matrix, facts: Iterable[Fact] = FACTS) -> list[str]:
+    """The facts that ``matrix`` does not show, in words; a pair without a cell is one of them."""
     found = []
-    for fact in FACTS:
+    for fact in facts:
         cell = matrix.cells.get((fact.row, fact.column))
-        if cell is None:
-            continue
         pair = f"{fact.row} beside {fact.column}"
+        if cell is None:
+            found.append(f"{pair}: no cell")
+            continue
         if not cell.repeats:
             found.append(f"{pair}: {cell.status} ({cell.reason})")
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 
 from factories import matrices
 from factories.verdicts import verdict
@@ -62,6 +63,7 @@ def every_kind(seed: int = 1) -> Matrix:
     return replace(made, cells=cells)
 
 
+@cache
 def largest(seed: int = 1) -> Matrix:
     """As many victims and aggressors as the largest check has, a third of them stalled; a simulated one."""
     rows = tuple(

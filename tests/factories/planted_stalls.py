@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from stallprobes.catalog.host import HOST
-from stallprobes.engine.backend import Options, Plant
+from stallprobes.engine.backend import InjectedStall, Options
 from stallprobes.matrix import runner
 from stallprobes.matrix.compare import Change, Comparison, compare
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
@@ -21,7 +21,7 @@ TIMES = 1.5
 
 
 @dataclass(frozen=True)
-class Placement:
+class InjectionPoint:
     """Where a stall can be planted: a cell, a phase, and the p99 (ns) that it has there."""
 
     row: str
@@ -30,12 +30,12 @@ class Placement:
     p99_ns: float
 
     @property
-    def plant(self) -> Plant:
+    def plant(self) -> InjectedStall:
         """A stall that makes 1 call in 20 last ``TIMES`` the p99, which then is the p99."""
-        return Plant(f"victim {self.row}", f"aggressor {self.column}", self.phase, round(TIMES * self.p99_ns))
+        return InjectedStall(f"victim {self.row}", f"aggressor {self.column}", self.phase, round(TIMES * self.p99_ns))
 
 
-def places(matrix: Matrix) -> list[Placement]:
+def places(matrix: Matrix) -> list[InjectionPoint]:
     """All the places of ``matrix`` with calls enough and long enough."""
     found = []
     for (row, column), cell in matrix.cells.items():
@@ -45,11 +45,11 @@ def places(matrix: Matrix) -> list[Placement]:
             seen = cell.channels.get(Channel(phase))
             p99_ns = None if seen is None else seen.percentile(99)
             if seen is not None and p99_ns is not None and seen.count >= LEAST_CALLS and p99_ns >= LEAST_P99_NS:
-                found.append(Placement(row, column, phase, p99_ns))
+                found.append(InjectionPoint(row, column, phase, p99_ns))
     return found
 
 
-def measured(plan: Plan, seed: int, place: Placement | None = None) -> Matrix:
+def measured(plan: Plan, seed: int, place: InjectionPoint | None = None) -> Matrix:
     """A check of the simulated GPU, with a stall in ``place``."""
     return runner.run(
         plan, backend="sim", options=Options(seed=seed, plant=None if place is None else place.plant), seed=seed
@@ -64,7 +64,7 @@ class Outcome:
     others: tuple[tuple[str, str], ...]
 
 
-def outcome(comparison: Comparison, place: Placement | None) -> Outcome:
+def outcome(comparison: Comparison, place: InjectionPoint | None) -> Outcome:
     """What ``comparison`` says of ``place`` and of all the rest."""
     changed = {
         (cell.row, cell.column): cell.change
@@ -78,7 +78,7 @@ def outcome(comparison: Comparison, place: Placement | None) -> Outcome:
     )
 
 
-def planted(plan: Plan, old: Matrix, seed: int) -> tuple[Placement, Outcome]:
+def planted(plan: Plan, old: Matrix, seed: int) -> tuple[InjectionPoint, Outcome]:
     """One seed's place, and what comparing with ``old`` says of a check with a stall there."""
     place = random.Random(seed).choice(places(old))
     return place, outcome(compare(old, measured(plan, seed, place)), place)

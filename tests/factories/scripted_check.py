@@ -9,30 +9,33 @@ from dataclasses import replace
 
 from factories.matrices import made_up
 from factories.matrix_examples import SMALL_FINGERPRINT
+from factories.waiting import LIMIT_S
 from stallprobes.errors import EXIT_ENGINE, EngineFailed
 from stallprobes.matrix import plan
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.plan import Plan
 from stallprobes.matrix.runner import CheckProgress
 from stallscope.tui.matrix.services import MatrixServices
-from stallscope.tui.sources.live import Ground
+from stallscope.tui.sources.live import EngineTarget
 
 
 class ScriptedServices(MatrixServices):
     """Tools that measure nothing: cells of a made-up matrix come one by one, ``pace_s`` apart.
 
     With ``fails_after`` the engine is lost after so many cells. ``running`` is set as soon as it measures, and it
-    goes on only while ``go`` is set. ``deaf`` does not look at what stops it for so many seconds.
+    goes on only while ``go`` is set. With ``deaf`` it looks at nothing until ``hears`` is set.
     """
 
-    def __init__(self, pace_s: float = 0.0, fails_after: int | None = None, deaf: float = 0.0) -> None:
+    def __init__(self, pace_s: float = 0.0, fails_after: int | None = None, deaf: bool = False) -> None:
         self.pace_s = pace_s
         self.fails_after = fails_after
-        self.deaf = deaf
+        self.hears = threading.Event()
+        if not deaf:
+            self.hears.set()
         self.running = threading.Event()
         self.go = threading.Event()
         self.go.set()
-        self.grounds: list[Ground] = []
+        self.grounds: list[EngineTarget] = []
         self.seeds: list[int] = []
         self.engine_was_there = True
         self.engine_pid: Callable[[], int | None] = lambda: None
@@ -44,7 +47,12 @@ class ScriptedServices(MatrixServices):
         return plan.plan(victims, aggressors, quick=quick)
 
     def run(
-        self, plan: Plan, ground: Ground, seed: int, progress: Callable[[CheckProgress], None], stop: Callable[[], bool]
+        self,
+        plan: Plan,
+        ground: EngineTarget,
+        seed: int,
+        progress: Callable[[CheckProgress], None],
+        stop: Callable[[], bool],
     ) -> Matrix:
         """Let the cells of a made-up matrix come."""
         self.grounds.append(ground)
@@ -62,7 +70,7 @@ class ScriptedServices(MatrixServices):
         keys, cells = list(whole.cells), dict(whole.cells)
         self.running.set()
         for number, key in enumerate(keys):
-            time.sleep(self.deaf)
+            self.hears.wait(LIMIT_S)
             while not self.go.is_set() and not stop():
                 time.sleep(0.01)
             if self.fails_after == number:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stallprobes.engine.backend import Options, Trouble
+from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.board import PERIOD_NS, RUN, Board, Layout, ProbeSnapshot
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.latency.window import Window
@@ -24,7 +24,7 @@ class SimulatedMachine:
         self.backend = SimBackend()
         self.info = self.backend.prepare(self.probes, self.board, options)
         self.backend.start()
-        self.troubles: list[Trouble] = []
+        self.probe_failures: list[ProbeFailure] = []
 
     def switch(self, on: bool, names: Iterable[str] | None = None) -> None:
         for name in names if names is not None else [probe.name for probe in self.probes]:
@@ -35,7 +35,7 @@ class SimulatedMachine:
 
     def advance(self, ns: int) -> None:
         self.backend.advance(ns)
-        self.troubles += self.backend.poll()
+        self.probe_failures += self.backend.poll()
 
     def window(self, ns: int) -> dict[str, Window]:
         """The windows of all probes over the next ``ns``."""

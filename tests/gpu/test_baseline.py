@@ -75,7 +75,7 @@ def compared(probe: Probe) -> tuple[dict[Channel, dict[bool, list[float]]], list
                     middle = seen[probe.name].channels[channel].percentile(50)
                     assert middle is not None, f"no {channel.phase} returned with the spin {'on' if on else 'off'}"
                     by[on].append(middle)
-        assert session.troubles() == ()
+        assert session.probe_failures() == ()
     return middles, spins
 
 

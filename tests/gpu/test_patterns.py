@@ -116,6 +116,7 @@ def test_every_variant_is_there_and_either_measured_or_unsupported_with_a_reason
 
 @pytest.mark.parametrize("pattern", patterns())
 def test_every_aggressor_is_proven_to_run_and_no_probe_failed(pattern: str) -> None:
+    assert ran(pattern).variants
     for found in ran(pattern).variants:
         for probe in found.probes:
             assert probe.error is None, (found.variant, probe.probe.name)
@@ -309,6 +310,7 @@ def test_pinned_memory_or_a_stream_of_its_own_lets_the_launch_through(name: str)
 
 @pytest.mark.parametrize("pattern", patterns())
 def test_every_stall_has_a_victim_that_a_verdict_names(pattern: str) -> None:
+    assert ran(pattern).variants
     for found in ran(pattern).variants:
         if found.kind is Kind.STALL and found.status == "ok":
             assert any(one.kind in ("stalled", "starved", "gpu-time") for one in found.verdicts), found.variant

@@ -224,7 +224,7 @@ def test_after_a_kill_in_the_middle_of_a_kernel_the_gpu_is_as_before(card: Card,
     with Session(spinning()) as session:
         session.set_running(["spin", "launch"])
         await_snapshot(session, spins)
-        assert session.troubles() == ()
+        assert session.probe_failures() == ()
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -298,7 +298,7 @@ def test_a_hung_gate_opens_after_its_watchdogs_time(watchdog_ms: int) -> None:
         assert 0.8 * watchdog_ns <= longest(seen, "gated-copy") < 1.5 * watchdog_ns
         iterations = seen.probes["launch-then-open"].iterations
         await_snapshot(session, lambda later: later.probes["launch-then-open"].iterations > iterations)
-        assert session.troubles() == ()
+        assert session.probe_failures() == ()
 
 
 # Errors.
@@ -313,14 +313,14 @@ def test_a_wrong_return_code_stops_its_probe_with_op_and_cudas_text_while_anothe
     bad = probe("bad", Op("cuMemFree", (never_allocated,), label="of nothing"))
     with Session([bad, entries()["launch"].probe()]) as session:
         session.set_running(["bad", "launch"])
-        await_snapshot(session, lambda _: bool(session.troubles()))
-        (trouble,) = session.troubles()
-        assert trouble.probe == "bad"
-        assert trouble.op == "cuMemFree (of nothing)"
-        assert trouble.code == 1
-        assert "CUDA_ERROR_INVALID_VALUE" in trouble.text
-        assert not trouble.fatal
-        assert "cuMemFree" in trouble.sentence
+        await_snapshot(session, lambda _: bool(session.probe_failures()))
+        (failure,) = session.probe_failures()
+        assert failure.probe == "bad"
+        assert failure.op == "cuMemFree (of nothing)"
+        assert failure.code == 1
+        assert "CUDA_ERROR_INVALID_VALUE" in failure.text
+        assert not failure.fatal
+        assert "cuMemFree" in failure.sentence
         iterations = session.snapshot().probes["launch"].iterations
         seen = await_snapshot(session, lambda seen: seen.probes["launch"].iterations >= iterations + 100)
         assert seen.probes["bad"].state is ProbeState.ERROR
@@ -354,8 +354,8 @@ def test_an_error_that_spoils_the_context_ends_the_engine_with_its_words(card: C
             session.run_for(10)
         assert failed.value.exit_code == EXIT_ENGINE
         assert "CUDA_ERROR_ILLEGAL_ADDRESS" in failed.value.sentence
-        assert "spoils the context" in failed.value.sentence
-        assert session.troubles()[0].fatal
+        assert "contexts of all probes are unusable" in failed.value.sentence
+        assert session.probe_failures()[0].fatal
         nothing_left(card, before, engine)
 
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from factories.recordings import probe_set_of
+from factories.screen import QUICK, live_monitor, monitor, running, until
+from factories.waiting import LIMIT_S
 from stallprobes.engine.backend import Options
 from stallprobes.live.capture import capture
-from stallprobes.live.observation import READY, STARTING
+from stallprobes.live.observation import EngineCondition
 from stallprobes.live.recording import Recording
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import ACTIONS, known
+from stallscope.tui.actions import MONITOR_ACTIONS, SCREENS, available
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.ask import Ask
 from stallscope.tui.common.choose import Choose
@@ -30,58 +29,17 @@ from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.picker import Picker
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import Live, Wish
-from stallscope.tui.sources.replay import Replay
-
-QUICK = Settings(quiet_seconds=0.5)
-
-
-def monitor(pilot: Pilot[None]) -> Monitor:
-    screen = pilot.app.screen_stack[1]
-    assert isinstance(screen, Monitor)
-    return screen
-
-
-async def until(pilot: Pilot[None], what: Callable[[], object], seconds: float = 15.0) -> None:
-    for _ in range(round(seconds / 0.05)):
-        if what():
-            return
-        await pilot.pause(0.05)
-    raise AssertionError("it did not come about in time")
-
-
-def quiet_is_known(screen: Monitor) -> bool:
-    return screen.analyzer is not None and bool(screen.analyzer.baselines) and not screen.analyzer.without_baseline
-
-
-@asynccontextmanager
-async def live(settings: Settings = QUICK, wait: bool = True) -> AsyncIterator[Pilot[None]]:
-    source = Live(Wish(sim="h200"))
-    app = StallscopeApp(lambda: source, settings)
-    try:
-        async with app.run_test(size=(160, 48)) as pilot:
-            await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
-            if wait:
-                await until(pilot, lambda: quiet_is_known(monitor(pilot)))
-            yield pilot
-    finally:
-        source.close()
-
-
-def running(pilot: Pilot[None]) -> set[str]:
-    last = monitor(pilot).last
-    if last is None or last.snapshot is None:
-        return set()
-    return {name for name, probe in last.snapshot.probes.items() if probe.on}
+from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.replay import ReplaySource
 
 
 def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
-    for action in ACTIONS:
-        assert callable(getattr(Monitor, f"action_{action.name}"))
+    for action in MONITOR_ACTIONS:
+        assert action.name in SCREENS if action.opens_screen else callable(getattr(Monitor, f"action_{action.name}"))
 
 
 async def test_keys_of_aggressors_switch_them_and_one_key_switches_all_off() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("1", "2")
         await until(pilot, lambda: {"spin", "d2h-pageable-fresh"} <= running(pilot))
         await pilot.press("x")
@@ -90,7 +48,7 @@ async def test_keys_of_aggressors_switch_them_and_one_key_switches_all_off() -> 
 
 
 async def test_a_victims_key_brings_it_into_focus_and_then_switches_it() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("b")
         assert monitor(pilot).focus_name == "d2d-secondary"
         assert "d2d-secondary" in running(pilot)
@@ -101,7 +59,7 @@ async def test_a_victims_key_brings_it_into_focus_and_then_switches_it() -> None
 
 
 async def test_the_focus_moves_and_space_switches_it() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         assert monitor(pilot).focus_name == "launch"
         await pilot.press("up")
         assert monitor(pilot).focus_name == "host-alloc-free"
@@ -112,7 +70,7 @@ async def test_the_focus_moves_and_space_switches_it() -> None:
 
 
 async def test_the_worst_victim_is_found() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("1")
         analyzer = monitor(pilot).analyzer
         assert analyzer is not None
@@ -122,16 +80,16 @@ async def test_the_worst_victim_is_found() -> None:
 
 
 async def test_an_aggressor_waits_until_quiet_is_measured() -> None:
-    async with live(Settings(quiet_seconds=2.0), wait=False) as pilot:
-        await until(pilot, lambda: monitor(pilot).last and monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
+    async with live_monitor(Settings(quiet_seconds=2.0), wait=False) as pilot:
+        await until(pilot, lambda: monitor(pilot).last and monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
         await pilot.press("1")
-        await until(pilot, lambda: monitor(pilot).last.held == {"spin"})  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last.waiting == {"spin"})  # type: ignore[union-attr]
         assert "spin" not in running(pilot)
         await until(pilot, lambda: "spin" in running(pilot))
 
 
 async def test_quiet_is_measured_again_with_what_disturbs_off_and_then_on_again() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("1")
         await until(pilot, lambda: "spin" in running(pilot))
         analyzer = monitor(pilot).analyzer
@@ -144,7 +102,7 @@ async def test_quiet_is_measured_again_with_what_disturbs_off_and_then_on_again(
 
 
 async def test_the_picker_sets_the_probes_and_remedies_follow_one_after_the_other() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("o")
         assert isinstance(pilot.app.screen, Picker)
         choices = pilot.app.screen.query_one(OptionList)
@@ -154,13 +112,13 @@ async def test_the_picker_sets_the_probes_and_remedies_follow_one_after_the_othe
         last = monitor(pilot).last
         assert last is not None
         assert last.probe_set.variant == "kernel-other-context"
-        assert "2 ms" in last.probe_set.watch
+        assert "2 ms" in last.probe_set.expect
         await pilot.press("v")
         await until(pilot, lambda: monitor(pilot).last.probe_set.variant == "kernel-same-context")  # type: ignore[union-attr]
 
 
 async def test_one_more_probe_can_be_added_to_those_that_are_on() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("o")
         choices = pilot.app.screen.query_one(OptionList)
         choices.highlighted = choices.get_option_index("probe/event@primary")
@@ -170,7 +128,7 @@ async def test_one_more_probe_can_be_added_to_those_that_are_on() -> None:
 
 
 async def test_escape_closes_what_lies_over_the_monitor() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         for key, screen in (("o", Picker), ("e", Explain), ("question_mark", Help)):
             await pilot.press(key)
             assert isinstance(pilot.app.screen, screen)
@@ -179,25 +137,25 @@ async def test_escape_closes_what_lies_over_the_monitor() -> None:
 
 
 async def test_explain_tells_why_and_what_helps_and_where_it_is_known_from() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("b", "e")
         assert isinstance(pilot.app.screen, Explain)
         text = str(pilot.app.screen.text())
-        for words in ("What it does", "time-slice", "What helps", "Source", "secondary-context-d2d"):
+        for words in ("What it does", "time-slice", "Remedy", "Source", "secondary-context-d2d"):
             assert words in text
 
 
 async def test_help_has_every_action() -> None:
-    async with live(wait=False) as pilot:
+    async with live_monitor(wait=False) as pilot:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
         text = str(pilot.app.screen.text())
-        for action in known(False):
-            assert action.what in text
+        for action in available(False, MONITOR_ACTIONS):
+            assert action.description in text
 
 
 async def test_the_view_stands_still_and_the_probes_go_on() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("p")
         monitor_view = monitor(pilot).monitor_view
         assert monitor_view is not None
@@ -217,7 +175,7 @@ async def test_the_view_stands_still_and_the_probes_go_on() -> None:
 
 
 async def test_the_view_freezes_on_a_stall() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("t")
         await pilot.pause(0.5)
         assert monitor(pilot).frozen is None
@@ -228,7 +186,7 @@ async def test_the_view_freezes_on_a_stall() -> None:
 
 
 async def test_clear_begins_anew_and_keeps_quiet() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("1")
         analyzer = monitor(pilot).analyzer
         assert analyzer is not None
@@ -242,7 +200,7 @@ async def test_clear_begins_anew_and_keeps_quiet() -> None:
 
 
 async def test_the_pace_of_a_victim_changes_and_its_quiet_is_measured_again() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("minus")
         analyzer = monitor(pilot).analyzer
         assert analyzer is not None
@@ -254,7 +212,7 @@ async def test_the_pace_of_a_victim_changes_and_its_quiet_is_measured_again() ->
 
 
 async def test_the_size_of_a_copy_changes() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("b", "right_square_bracket")
 
         def size() -> int | None:
@@ -269,9 +227,9 @@ async def test_the_size_of_a_copy_changes() -> None:
 
 
 async def test_restart_makes_another_engine() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         source = monitor(pilot).source
-        assert isinstance(source, Live)
+        assert isinstance(source, LiveSource)
         engine = source.engine_pid
         await pilot.press("r")
         await until(pilot, lambda: source.engine_pid not in (None, engine))
@@ -282,7 +240,7 @@ async def test_the_report_goes_to_the_clipboard_and_the_screen_to_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("y")
         assert "SIMULATED" in pilot.app.clipboard
         assert "launch · primary" in pilot.app.clipboard
@@ -292,7 +250,7 @@ async def test_the_report_goes_to_the_clipboard_and_the_screen_to_a_file(
 
 
 async def test_themes_change_light_and_dark() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         before = pilot.app.theme
         await pilot.press("T")
         assert pilot.app.theme != before
@@ -300,13 +258,13 @@ async def test_themes_change_light_and_dark() -> None:
 
 
 async def test_there_is_no_gpu_to_choose_on_a_simulated_one() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.press("u")
         assert isinstance(pilot.app.screen, Monitor)
 
 
 async def test_a_gpu_is_chosen_from_a_list() -> None:
-    app = StallscopeApp(lambda: Live(Wish(sim="h200")), QUICK)
+    app = StallscopeApp(lambda: LiveSource(EngineRequest(sim="h200")), QUICK)
     answers: list[str | None] = []
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
@@ -319,7 +277,7 @@ async def test_a_gpu_is_chosen_from_a_list() -> None:
 
 @pytest.mark.parametrize(("key", "answer"), [("y", True), ("n", False), ("enter", False), ("escape", None)])
 async def test_only_yes_is_yes_to_disturbing_others(key: str, answer: bool | None) -> None:
-    app = StallscopeApp(lambda: Live(Wish(sim="h200")), QUICK)
+    app = StallscopeApp(lambda: LiveSource(EngineRequest(sim="h200")), QUICK)
     answers: list[bool | None] = []
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
@@ -331,8 +289,11 @@ async def test_only_yes_is_yes_to_disturbing_others(key: str, answer: bool | Non
 
 
 async def test_an_aggressor_asks_first_where_others_compute(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with live() as pilot:
-        monkeypatch.setattr(monitor(pilot), "shared_with", lambda: ("python (pid 77)",))
+    async with live_monitor() as pilot:
+        source = monitor(pilot).source
+        assert isinstance(source, LiveSource)
+        others = ("python (pid 77)",)
+        monkeypatch.setattr(source, "disturbed_processes", lambda: () if source.sharing_allowed else others)
         await pilot.press("1")
         assert isinstance(pilot.app.screen, Ask)
         await pilot.press("n")
@@ -340,13 +301,11 @@ async def test_an_aggressor_asks_first_where_others_compute(monkeypatch: pytest.
         assert "spin" not in running(pilot)
         await pilot.press("1", "y")
         await until(pilot, lambda: "spin" in running(pilot))
-        source = monitor(pilot).source
-        assert isinstance(source, Live)
-        assert source.allowed
+        assert source.sharing_allowed
 
 
 async def test_a_click_focuses_and_on_the_box_switches() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         await pilot.click("#lists", offset=(20, 7))
         assert monitor(pilot).focus_name == "d2d-secondary"
         await pilot.click("#lists", offset=(2, 1))
@@ -354,11 +313,11 @@ async def test_a_click_focuses_and_on_the_box_switches() -> None:
 
 
 async def test_a_click_on_the_last_line_does_what_its_key_does() -> None:
-    async with live(wait=False) as pilot:
+    async with live_monitor(wait=False) as pilot:
         line = monitor(pilot).query_one(KeyBar)
-        await until(pilot, lambda: line._places)
-        for words, screen in (("patterns", Picker), ("help", Help), ("explain", Explain)):
-            (begin,) = (begin for begin, _, known_words in line._places if known_words == words)
+        await until(pilot, lambda: line._spans)
+        for words, screen in (("pick", Picker), ("help", Help), ("explain", Explain)):
+            (begin,) = (begin for begin, _, action in line._spans if action == words)
             await pilot.click("#keys", offset=(begin, 0))
             assert isinstance(pilot.app.screen, screen)
             # Beside the box.
@@ -369,7 +328,7 @@ async def test_a_click_on_the_last_line_does_what_its_key_does() -> None:
 
 
 async def test_every_answer_can_be_clicked() -> None:
-    async with live() as pilot:
+    async with live_monitor() as pilot:
         answers: list[bool | None] = []
         for answer in ("yes", "no"):
             pilot.app.push_screen(Ask("Disturb them?"), answers.append)
@@ -384,7 +343,7 @@ async def test_every_answer_can_be_clicked() -> None:
         await pilot.press("e")
         words = pilot.app.screen.query_one("#text")
         lines = [strip.text for strip in words.render_lines(words.size.region)]
-        (row,) = (number for number, line in enumerate(lines) if "switches to the next remedy" in line)
+        (row,) = (number for number, line in enumerate(lines) if "loads the next remedy" in line)
         words.scroll_visible(animate=False)
         pilot.app.screen.query_one("#scroll").scroll_to(y=max(0, row - 3), animate=False)
         await pilot.pause(0.2)
@@ -393,14 +352,14 @@ async def test_every_answer_can_be_clicked() -> None:
 
 
 async def test_the_palette_offers_the_actions_by_name() -> None:
-    async with live(wait=False) as pilot:
+    async with live_monitor(wait=False) as pilot:
         titles = [command.title for command in pilot.app.get_system_commands(monitor(pilot))]
-        for action in known(False):
+        for action in available(False, MONITOR_ACTIONS):
             assert any(title.startswith(action.title) for title in titles)
 
 
 async def test_other_keys_from_the_settings_hold_and_the_usual_ones_do_not() -> None:
-    async with live(Settings(quiet_seconds=0.5, keys={"pause": "z"})) as pilot:
+    async with live_monitor(Settings(quiet_seconds=0.5, keys={"pause": "z"})) as pilot:
         await pilot.press("p")
         assert monitor(pilot).frozen is None
         await pilot.press("z")
@@ -408,14 +367,14 @@ async def test_other_keys_from_the_settings_hold_and_the_usual_ones_do_not() -> 
 
 
 async def test_leaving() -> None:
-    async with live(wait=False) as pilot:
+    async with live_monitor(wait=False) as pilot:
         await pilot.press("q")
-        await asyncio.sleep(0.1)
-        assert not pilot.app.is_running
+        while pilot.app.is_running:
+            await asyncio.sleep(0.01)
 
 
 async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_nothing(stall: Recording) -> None:
-    source = Replay(stall)
+    source = ReplaySource(stall, clock=lambda: 0.0)
     app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(120, 36)) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).monitor_view is not None)
@@ -439,19 +398,18 @@ async def test_while_the_driver_does_not_answer_the_screen_says_so_and_keys_work
     hung = threading.Event()
 
     def survey() -> Survey:
-        hung.wait(20)
+        hung.wait(LIMIT_S)
         return Survey((), DriverReport(problem="made up"))
 
-    source = Live(Wish(), survey=survey)
+    source = LiveSource(EngineRequest(), survey=survey)
     app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).last is not None)
-        await pilot.pause(0.5)
+        await until(pilot, lambda: monitor(pilot).last.engine.age_s > 0.3)  # type: ignore[union-attr]
         last = monitor(pilot).last
         assert last is not None
-        assert last.engine.state == STARTING
+        assert last.engine.state == EngineCondition.STARTING
         assert "driver" in last.engine.sentence
-        assert last.engine.age_s > 0.3
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
         await pilot.press("escape")

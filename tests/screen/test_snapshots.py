@@ -5,21 +5,18 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 from rich.style import Style
 from textual.strip import Strip
 
+from factories.recordings import STALL
+from factories.screen import SNAPSHOTS, assert_snapshot, text_of
 from stallprobes.live.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.replay import Replay
+from stallscope.tui.sources.replay import ReplaySource
 
-HERE = Path(__file__).parent
-RECORDING = HERE / "data" / "stall.rec"
 # In the middle of the stall, and after it.
 STALLED_S, AFTER_S = 5.0, 7.0
 
@@ -29,7 +26,7 @@ async def drawn(
 ) -> list[Strip]:
     """The screen's lines at ``at_s`` seconds of the recording."""
     now = [0.0]
-    source = Replay(Recording(RECORDING), clock=lambda: now[0])
+    source = ReplaySource(Recording(STALL), clock=lambda: now[0])
     app = StallscopeApp(lambda: source, settings or Settings())
     async with app.run_test(size=size) as pilot:
         monitor: Monitor | None = None
@@ -46,38 +43,27 @@ async def drawn(
         return app.screen._compositor.render_strips(app.screen.size)
 
 
-def text_of(strips: list[Strip]) -> str:
-    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips) + "\n"
-
-
-def same_as_before(name: str, text: str) -> None:
-    file = HERE / "snapshots" / f"{name}.txt"
-    if os.environ.get("STALLSCOPE_REMAKE"):
-        file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)], ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("at_s", [STALLED_S, AFTER_S])
 async def test_the_monitor(size: tuple[int, int], at_s: float) -> None:
     strips = await drawn(at_s, size)
     assert [strip.cell_length for strip in strips] == [size[0]] * size[1]
-    same_as_before(f"monitor-{size[0]}x{size[1]}-{at_s:.0f}s", text_of(strips))
+    assert_snapshot(f"monitor-{size[0]}x{size[1]}-{at_s:.0f}s", text_of(strips))
 
 
 async def test_the_aggressor_in_focus() -> None:
-    same_as_before("aggressor-120x36", text_of(await drawn(STALLED_S, (120, 36), ("1",))))
+    assert_snapshot("aggressor-120x36", text_of(await drawn(STALLED_S, (120, 36), ("1",))))
 
 
 @pytest.mark.parametrize(("name", "key"), [("explain", "e"), ("help", "question_mark")])
 async def test_what_lies_over_it(name: str, key: str) -> None:
-    same_as_before(f"{name}-120x36", text_of(await drawn(STALLED_S, (120, 36), (key,))))
+    assert_snapshot(f"{name}-120x36", text_of(await drawn(STALLED_S, (120, 36), (key,))))
 
 
 async def test_in_ascii_it_is_the_same_in_other_letters() -> None:
     text = text_of(await drawn(STALLED_S, (120, 36), settings=Settings(ascii=True)))
     assert text.isascii()
-    same_as_before("monitor-120x36-ascii", text)
+    assert_snapshot("monitor-120x36-ascii", text)
 
 
 async def test_without_colour_no_colour_is_left_and_every_state_is_still_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +71,7 @@ async def test_without_colour_no_colour_is_left_and_every_state_is_still_said(mo
     strips = await drawn(STALLED_S, (80, 24))
     styles: list[Style] = [segment.style for strip in strips for segment in strip if segment.style is not None]
     assert all(style.color is None and style.bgcolor is None for style in styles)
-    assert text_of(strips) == (HERE / "snapshots" / f"monitor-80x24-{STALLED_S:.0f}s.txt").read_text(encoding="utf-8")
+    assert text_of(strips) == (SNAPSHOTS / f"monitor-80x24-{STALLED_S:.0f}s.txt").read_text(encoding="utf-8")
 
 
 async def test_too_small_says_so() -> None:

@@ -7,19 +7,19 @@ import pytest
 from factories.simulated_machine import CALL, machine, p50_us
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.sim.clock import Clock, Wait
-from stallprobes.engine.sim.dice import Cost, Dice
-from stallprobes.engine.sim.locks import BargingLock, FairLock, Lock, Reaction
+from stallprobes.engine.sim.locks import BargingLock, FairLock, Lock, WakeupLatency
+from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
 from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
 
 VICTIMS = ("launch", "d2d", "d2h-pinned", "event")
-REACTION = Reaction(100_000, Cost(100, 1_000), Cost(30_000, 90_000))
+REACTION = WakeupLatency(100_000, LatencyDistribution(100, 1_000), LatencyDistribution(30_000, 90_000))
 
 
 class Thread:
     """Takes a lock, holds it, lets it go, pauses, and so on; counts how often."""
 
     def __init__(self, clock: Clock, lock: Lock, name: str, hold_ns: int, pause_ns: int) -> None:
-        self.dice = Dice(1, name)
+        self.random = RandomStream(1, name)
         self.iterations = 0
         self.longest = 0
         clock.process(self._live(clock, lock, hold_ns, pause_ns))
@@ -29,10 +29,10 @@ class Thread:
             began = clock.now
             yield from lock.acquire(self)
             self.longest = max(self.longest, clock.now - began)
-            yield from clock.spend(hold_ns)
+            yield from clock.wait(hold_ns)
             lock.release()
             self.iterations += 1
-            yield from clock.spend(pause_ns)
+            yield from clock.wait(pause_ns)
 
 
 def rivals(kind: type[FairLock] | type[BargingLock], hold_ns: int, pause_ns: int = 100) -> tuple[Thread, Thread]:

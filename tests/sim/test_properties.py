@@ -14,9 +14,9 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.board import RUN, Board, Layout
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.sim.clock import NEVER
+from stallprobes.engine.sim.device import SimStream
 from stallprobes.engine.sim.engines import CopyEngine, GraphicsEngine, Segment
 from stallprobes.engine.sim.jobs import Job
-from stallprobes.engine.sim.jobs import SimStream as SimStream
 from stallprobes.model import (
     KIB,
     MIB,
@@ -118,8 +118,8 @@ def run(chosen: list[Probe], seed: int) -> tuple[dict[SimStream, list[Job]], lis
     backend = SimBackend()
     with watched() as jobs:
         backend.prepare(chosen, board, Options(seed=seed))
-        assert backend._world is not None
-        graphics: GraphicsEngine = backend._world.gpus[0].graphics
+        assert backend._simulation is not None
+        graphics: GraphicsEngine = backend._simulation.gpus[0].graphics
         graphics.log = []
         backend.start()
         for probe in chosen:

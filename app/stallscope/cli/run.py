@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallprobes.errors import UnknownName
+from stallprobes.errors import EngineFailed, UnknownName
 from stallscope.cli import diagnostics, gpu_choice, options
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
@@ -78,7 +78,6 @@ def _measure(
     simulation: SimulationOptions,
     interrupt: InterruptHandler,
 ) -> RunResult:
-    from stallprobes.errors import EngineFailed
     from stallprobes.measurement import measure
 
     simulation, names = _split_profile(simulation, names)

@@ -1,4 +1,4 @@
-"""What the headless commands show to people: results in, lines out. Nothing here measures or decides."""
+"""Text report of a run, and of the doctor's findings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import Channel, Phase, Role
 from stallprobes.units import duration, times
-from stallprobes.verdicts.rules import IN_FLIGHT_NS
+from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report.catalog_text import VARIANT_KINDS
 from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count
 
@@ -18,21 +18,17 @@ if TYPE_CHECKING:
     from stallprobes.latency.histogram import Histogram
     from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
 
-_MARKS = {
-    "STALLED": "bad",
-    "STARVED": "bad",
-    "failed": "bad",
-    "slower": "warn",
-    "unsure": "warn",
-    "quiet": "good",
-    "off": "dim",
-}
+# Styles of the states of a run's document: verdict kinds, some in capitals, and "off" for an aggressor.
+_STATES = ("STALLED", "STARVED", "failed", "slower", "unsure", "quiet")
+_MARKS = {**{state: VerdictKind(state.lower()).look.style for state in _STATES}, "off": "dim"}
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
+# Some call nearly always is in flight when a window ends; only old ones are worth a mention.
+_IN_FLIGHT_NS = 100_000_000
 
 
 def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
-    """The doctor's lines, each with what to do."""
+    """The doctor's findings, each with what to do."""
     rows = []
     for finding in findings:
         text = f"{finding.found} → {finding.do}" if finding.do else finding.found
@@ -41,14 +37,14 @@ def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
 
 
 def show_run(out: TextWriter, result: RunResult) -> None:
-    """A run: for each pattern a table, each variant's verdicts, and host beside device time where both are known."""
+    """A run: for each pattern a table, each variant's verdicts, and host and GPU times where both are known."""
     out.paragraph(_headline(result), style="strong")
     for pattern, group in groupby(result.variants, key=lambda variant: variant.pattern):
         variants = list(group)
         out.line()
         out.line(f"{pattern} · SIMULATED {result.profile}" if result.backend == "simulated" else pattern, "strong")
         rows = [row for variant in variants for row in _rows(variant)]
-        # In a line of its own for each phase where the table is too wide for the terminal.
+        # One line per phase where the table is too wide for the terminal.
         if out.natural_width(_COLUMNS, rows) <= out.width:
             out.table(_COLUMNS, rows)
         else:
@@ -81,7 +77,7 @@ _COLUMNS = (
     TableColumn("wait p50", right=True),
     TableColumn("p99", right=True),
     TableColumn("max", right=True),
-    TableColumn("× quiet", right=True),
+    TableColumn("× baseline", right=True),
     TableColumn("in flight", right=True),
 )
 
@@ -137,7 +133,7 @@ def _stacked(out: TextWriter, variant: VariantResult) -> None:
 
 
 def _host_and_device(out: TextWriter, variant: VariantResult) -> None:
-    """For a probe whose ops are timed on the GPU as well: both times of each op, the first call apart."""
+    """Host and GPU time of each op that is timed on both, with the first call apart."""
     columns = (
         TableColumn("op"),
         TableColumn("host first", right=True),
@@ -179,13 +175,13 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
         # A quiet host control is the rule; its row says so.
         if verdict.probe not in hosts or verdict.kind != "quiet":
             out.paragraph(verdict.sentence, indent="  ", first=first)
-    for remedy in dict.fromkeys(verdict.remedy for verdict in variant.verdicts if verdict.remedy):
-        out.paragraph(f"What helps: {remedy}", indent="  ", first="  ", style="dim")
+    for helps in dict.fromkeys(verdict.remedy for verdict in variant.verdicts if verdict.remedy):
+        out.paragraph(f"What helps: {helps}", indent="  ", first="  ", style="dim")
 
 
 def _in_flight(result: ProbeResult) -> str:
     flight = result.window.in_flight
-    return "" if flight is None or flight.age_ns < IN_FLIGHT_NS else duration(flight.age_ns / 1000)
+    return "" if flight is None or flight.age_ns < _IN_FLIGHT_NS else duration(flight.age_ns / 1000)
 
 
 def _where(result: ProbeResult) -> str:
@@ -198,7 +194,7 @@ def _state(result: ProbeResult) -> TableCell:
 
 
 def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:
-    """The largest ratio that the verdicts name for ``probe``, else that of the medians; empty for aggressors."""
+    """Largest ratio of the verdicts on ``probe``, else of its medians; empty for aggressors."""
     if result.probe.role is Role.AGGRESSOR:
         return TableCell("")
     ratios = [v.ratio for v in variant.verdicts if v.probe == result.probe.name and v.ratio is not None]
@@ -210,7 +206,7 @@ def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:
 
 
 def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:
-    """p50, p99 and the maximum in microseconds; None where nothing was measured."""
+    """p50, p99 and maximum in microseconds; None without calls."""
     if histogram is None or histogram.count == 0:
         return (None, None, None)
     p50, p99 = histogram.percentile(50), histogram.percentile(99)

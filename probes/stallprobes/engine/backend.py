@@ -1,4 +1,4 @@
-"""What the engine asks of whoever executes programs: the host alone, CUDA, or the simulated GPU."""
+"""Interface between the engine and a backend (host, CUDA, simulated GPU), and the options of a session."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import Phase
 
 if TYPE_CHECKING:
-    # The board needs NumPy, and who only names options shall not wait for that.
+    # The board imports NumPy; importing the options must stay cheap.
     from stallprobes.engine.board import Board
-    from stallprobes.model import Probe
+    from stallprobes.model import Op, Probe, Program
 
 MS = 1_000_000
 GIB = 1 << 30
 
-# Exit codes of the process. 1 (a regression) and 130 (interrupted) are the command line's own.
-
 
 @dataclass(frozen=True)
-class Plant:
-    """A stall made up on the simulated GPU, for tests of what must find it: while ``aggressor`` is on, one call in
-    ``every`` of ``victim`` in ``phase`` lasts ``at_least_ns``. Both are probe names; the calls are drawn by chance."""
+class InjectedStall:
+    """An artificial stall on the simulated GPU, for tests of the detection.
+
+    While the probe ``aggressor`` is on, one call in ``every`` of the probe ``victim`` in ``phase`` takes at least
+    ``at_least_ns``. The calls are chosen at random.
+    """
 
     victim: str
     aggressor: str
@@ -35,19 +36,29 @@ class Plant:
 
 @dataclass(frozen=True)
 class Options:
-    """How a session is to run; every field has a default that is fit for a shared server.
+    """Settings of a session; the defaults are safe on a shared server.
 
-    ``gpu`` names the GPU by index, UUID or PCI address, two of them by a comma; None is the first. ``profile``,
-    ``seed``, ``sim_set`` and ``plant`` are for the simulated GPU, and ``paced`` makes its virtual time follow the
-    clock on the wall; without ``rings`` it keeps no recent calls, for whoever does not look at them. ``watchdog_ns``
-    is after how long a gate opens by itself. ``max_memory`` bounds the bytes of GPU memory that buffers take together.
+    For all backends with a GPU:
+
+    - ``gpu``: index, UUID or PCI address of the GPU; separate two with a comma. None: the first GPU.
+    - ``watchdog_ns``: time in ns after which a gate that is still closed opens by itself.
+    - ``max_memory``: most GPU memory in bytes that all buffers of the session may take together.
+
+    For the simulated GPU only:
+
+    - ``profile``: name of a profile, or path of a TOML file. None: the default profile.
+    - ``seed``: seed of the random latencies; the same seed gives the same samples.
+    - ``sim_set``: profile parameters to override, by name, as text.
+    - ``plant``: an artificial stall, None for none.
+    - ``rings``: whether the board keeps the recent calls of each probe. False is faster.
+    - ``paced``: whether virtual time follows the wall clock. False: time passes only in ``Session.run_for``.
     """
 
     gpu: str | None = None
     profile: str | None = None
     seed: int = 1
     sim_set: Mapping[str, str] = field(default_factory=dict)
-    plant: Plant | None = None
+    plant: InjectedStall | None = None
     rings: bool = True
     paced: bool = False
     watchdog_ns: int = 250 * MS
@@ -56,7 +67,7 @@ class Options:
 
 @contextmanager
 def on_behalf_of(probe: Probe) -> Iterator[None]:
-    """Whatever is unsupported within is so for ``probe``."""
+    """Adds the name of ``probe`` to an Unsupported that is raised inside the block."""
     try:
         yield
     except Unsupported as error:
@@ -64,10 +75,11 @@ def on_behalf_of(probe: Probe) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """A probe that stopped: which op of it returned which code, and what that code means.
+class ProbeFailure:
+    """A probe that stopped because a call returned an unexpected code.
 
-    ``op`` is the op's function with its label, ``fatal`` says that the error spoils the context of all probes.
+    ``op`` is the function of the call with its label, ``code`` its return code and ``text`` the meaning of the code.
+    ``fatal``: the error makes the contexts of all probes unusable.
     """
 
     probe: str
@@ -78,24 +90,29 @@ class Trouble:
 
     @property
     def sentence(self) -> str:
-        """The trouble in words."""
+        """The failure as one sentence."""
         return f"{self.probe}: {self.op} returned {self.code} ({self.text})"
+
+
+def failed_op(program: Program, number: int) -> Op:
+    """The op that the board's ERROR_OP word names: 1, 2, … count ``ops``, -1, -2, … count ``setup``."""
+    return program.ops[number - 1] if number > 0 else program.setup[-number - 1]
 
 
 class Backend(Protocol):
     """One way to execute programs. A backend module has ``create() -> Backend``.
 
-    The engine calls all of it from its main thread, in this order: ``prepare``, ``start``, then ``poll`` and
-    ``advance`` again and again, then ``stop``.
+    The engine calls all methods from its main thread, in this order: ``prepare``, ``start``, then ``poll`` and
+    ``advance`` repeatedly, then ``stop``.
     """
 
     @property
     def virtual(self) -> bool:
-        """Whether its time is virtual, so that it only passes in ``advance``."""
+        """Whether time is virtual, which passes only in ``advance``."""
         ...
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
-        """Make everything the probes need and tell about it (devices, context names, fingerprint bits).
+        """Create everything the probes need; returns a description (devices, contexts, parts of the fingerprint).
 
         Raises Unsupported or BackendError.
         """
@@ -105,19 +122,19 @@ class Backend(Protocol):
         """Start the probes' threads, each parked until its RUN word is 1. Returns when all setup ops are done."""
         ...
 
-    def poll(self) -> list[Trouble]:
-        """Copy proof words to the board and report probes that stopped since the last call. Must not block."""
+    def poll(self) -> list[ProbeFailure]:
+        """Copy proof words to the board; returns the probes that failed since the last call. Must not block."""
         ...
 
     def advance(self, ns: int) -> None:
-        """Let ``ns`` of virtual time pass. Raises BackendError where time is real."""
+        """Advance virtual time by ``ns``. Raises BackendError if time is real."""
         ...
 
     def stop(self, deadline_s: float) -> bool:
-        """Open the gates and end the threads; True if all ended within ``deadline_s``."""
+        """Open the gates and end the threads; True if all ended within ``deadline_s`` seconds."""
         ...
 
 
 def real_time_only() -> BackendError:
-    """What ``advance`` raises where time is real."""
-    return BackendError(EXIT_ENGINE, "virtual time was asked of a backend whose time is real")
+    """The error that ``advance`` raises on a backend with real time."""
+    return BackendError(EXIT_ENGINE, "virtual time was requested from a backend whose time is real")

@@ -1,20 +1,27 @@
-"""What the session and its engine say to each other, pickled over a socket pair.
+"""Protocol between a session and its engine process: pickled messages over a socket pair, and shared memory.
 
-The board carries everything that is frequent; a message is for what happens once.
+Frequent data is on the board in shared memory; messages are for events that happen once. This module does not import
+NumPy, so that an engine process can be spawned before NumPy is loaded.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stallprobes.engine.backend import Options, Trouble
+from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.model import Probe
+
+
+def create_shared_memory() -> int:
+    """File descriptor of a new anonymous memory block of size 0; ``Board.create`` sets its size. Raises OSError."""
+    return os.memfd_create("stallscope", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
 
 @dataclass(frozen=True)
 class Start:
-    """To the engine, first of all: make these probes with that backend."""
+    """To the engine, first message: prepare ``probes`` on ``backend`` and start their threads."""
 
     probes: tuple[Probe, ...]
     backend: str
@@ -23,7 +30,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Advance:
-    """To the engine of a backend with virtual time: let ``ns`` pass, then answer Advanced with the same number."""
+    """To an engine with virtual time: advance by ``ns``, then answer Advanced with the same ``number``."""
 
     number: int
     ns: int
@@ -31,19 +38,19 @@ class Advance:
 
 @dataclass(frozen=True)
 class Stop:
-    """To the engine: end."""
+    """To the engine: stop all probes and exit."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """From the engine: every probe stands parked. ``info`` is what the backend tells about itself."""
+    """From the engine: every probe is parked. ``info`` is the backend's description of devices and contexts."""
 
     info: Mapping[str, object]
 
 
 @dataclass(frozen=True)
 class Refused:
-    """From the engine: this machine cannot do it, why, and which probe needs it, if that is known."""
+    """From the engine: this machine lacks something. ``probe`` is the probe that needs it, None if unknown."""
 
     reason: str
     probe: str | None = None
@@ -58,15 +65,15 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class ProbeFailed:
-    """From the engine: one probe stopped, the others go on."""
+class ProbeStopped:
+    """From the engine: one probe stopped with an error; the other probes continue."""
 
-    trouble: Trouble
+    failure: ProbeFailure
 
 
 @dataclass(frozen=True)
 class Fatal:
-    """From the engine: an error spoiled everything; it is ending."""
+    """From the engine, after Ready: an error affects all probes and the engine exits."""
 
     exit_code: int
     sentence: str
@@ -74,10 +81,10 @@ class Fatal:
 
 @dataclass(frozen=True)
 class Advanced:
-    """From the engine: the virtual time of the Advance with this number has passed."""
+    """From the engine: the virtual time of the Advance with this ``number`` has passed."""
 
     number: int
 
 
 ToEngine = Start | Advance | Stop
-FromEngine = Ready | Refused | Failed | ProbeFailed | Fatal | Advanced
+FromEngine = Ready | Refused | Failed | ProbeStopped | Fatal | Advanced

@@ -21,7 +21,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.latency.window import ChannelMap, Window, has_run
 from stallprobes.live.history import SLOT_NS, History
-from stallprobes.live.observation import READY, Observation, ProbeSet
+from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
 from stallprobes.verdicts.kinds import VerdictKind
@@ -110,10 +110,10 @@ class Analyzer:
     def feed(self, observation: Observation) -> None:
         """Take in the next observation. Those of an engine that does not answer are left out: its calls did not wait
         for the GPU."""
-        self._held = observation.held
-        self._errors = {trouble.probe: trouble.sentence for trouble in observation.troubles}
+        self._held = observation.waiting
+        self._errors = {failure.probe: failure.sentence for failure in observation.probe_failures}
         now = observation.snapshot
-        if now is None or observation.engine.state != READY:
+        if now is None or observation.engine.state != EngineCondition.READY:
             self._recent.clear()
             self._gathering.clear()
             self._last = None
@@ -357,7 +357,16 @@ class Analyzer:
         )
 
     def _row(self, probe: Probe) -> ProbeRow:
-        row = ProbeRow(probe.name, probe.title, probe.role, False, "off", "dim", period_ns=probe.period_ns)
+        row = ProbeRow(
+            probe.name,
+            probe.title,
+            probe.role,
+            False,
+            "off",
+            "dim",
+            period_ns=probe.period_ns,
+            short_title=probe.short_title,
+        )
         # Without an engine the last window stays.
         snapshot = self._window_end or self._last
         if snapshot is None:

@@ -127,7 +127,7 @@ class CellRunner:
 
     def now_s(self) -> float:
         """The bench's clock: virtual time on a simulated GPU."""
-        return self.session.look([self._host.name], False)[self._host.name].at_ns / 1e9
+        return self.session.probe_snapshots([self._host.name], False)[self._host.name].at_ns / 1e9
 
     def quiet(self, victims: Sequence[VictimProbe], lengths: Lengths, dice: random.Random) -> dict[str, VictimWindow]:
         """A window of quiet for each victim, by row name."""
@@ -176,7 +176,7 @@ class CellRunner:
         if before is not None and self._stuck(before):
             self._until(lambda: self._parked(before), _PARK_AT_MOST_S)
         aggressors = [] if watch is None else watch.names
-        begin = {**self.session.look([name, host]), **self.session.look(aggressors, False)}
+        begin = {**self.session.probe_snapshots([name, host]), **self.session.probe_snapshots(aggressors, False)}
         if watch is not None:
             watch.see(begin)
         passed = 0.0
@@ -184,7 +184,7 @@ class CellRunner:
         while True:
             self._pass(step)
             passed += step
-            end = {**self.session.look([name, host]), **self.session.look(aggressors, False)}
+            end = {**self.session.probe_snapshots([name, host]), **self.session.probe_snapshots(aggressors, False)}
             window = end[name].minus(begin[name])
             limit = STARVED_WINDOW_NS / 1e9 if starve and window.iterations < STARVED_CALLS else longest_s
             if window.iterations >= calls or passed >= limit - 1e-9:
@@ -210,13 +210,13 @@ class CellRunner:
 
     def _stuck(self, name: str) -> bool:
         """Whether it is in a call that does not end soon or, after a rest, has not heard that it is to end."""
-        part = self.session.look([name], False)[name]
+        part = self.session.probe_snapshots([name], False)[name]
         if self._virtual:
             return part.in_flight is not None and part.in_flight.age_ns > _STUCK_NS
         return part.state == ProbeState.RUNNING
 
     def _parked(self, name: str) -> bool:
-        return self.session.look([name], False)[name].state != ProbeState.RUNNING
+        return self.session.probe_snapshots([name], False)[name].state != ProbeState.RUNNING
 
     def _until(self, done: Callable[[], bool], at_most_s: float) -> None:
         """Let time pass until ``done``, looking ever more rarely."""
@@ -230,12 +230,12 @@ class CellRunner:
 
     def _await_proof(self, watch: _Watch) -> float:
         waited = 0.0
-        begin = self.session.look(watch.names, False)
+        begin = self.session.probe_snapshots(watch.names, False)
         watch.see(begin)
         while waited < _PROOF_S:
             self._pass(self._settle_s)
             waited += self._settle_s
-            now = self.session.look(watch.names, False)
+            now = self.session.probe_snapshots(watch.names, False)
             watch.see(now)
             if all(watch.ran(name) or now[name].error is not None for name in watch.names):
                 break
@@ -253,15 +253,15 @@ class CellRunner:
         """Wait until the aggressors' calls have returned and every context has nothing left to do."""
 
         def returned() -> bool:
-            now = self.session.look(names, False)
+            now = self.session.probe_snapshots(names, False)
             return all(now[name].in_flight is None and now[name].state != ProbeState.RUNNING for name in names)
 
         self._until(returned, _DRAIN_AT_MOST_S)
         drains = [probe.name for probe in self._drains]
-        before = self.session.look(drains, False)
+        before = self.session.probe_snapshots(drains, False)
 
         def drained() -> bool:
-            now = self.session.look(drains, False)
+            now = self.session.probe_snapshots(drains, False)
             return all(now[name].iterations > before[name].iterations or now[name].error is not None for name in drains)
 
         self.session.set_running(dict.fromkeys(drains, True))

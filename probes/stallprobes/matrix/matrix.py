@@ -15,7 +15,7 @@ from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.latency.sparse import SparseChannels, merged
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import MATRIX_PHASES, Phase
-from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
 # The column in which a victim runs beside nothing: the cost of the driver itself.
@@ -35,6 +35,26 @@ class Status(StrEnum):
     UNSUPPORTED = "unsupported"
     INVALID = "invalid"
     MISSING = "missing"
+
+    @property
+    def measured(self) -> bool:
+        """Whether the cell's figures count."""
+        return self in (Status.OK, Status.STARVED)
+
+    @property
+    def look(self) -> Look:
+        """Word, letter, mark and style of the status."""
+        return STATUS_LOOKS[self]
+
+
+STATUS_LOOKS = {
+    Status.OK: VerdictKind.QUIET.look,
+    Status.STARVED: VerdictKind.STARVED.look,
+    Status.UNSUPPORTED: Look("unsupported", "n/a", "–", "faint", "unsupported on this machine"),
+    Status.INVALID: Look("invalid", "invalid", "invalid", "warn", "measured, but the result does not count"),
+    Status.MISSING: Look("not reached", "–", "·", "faint", "not reached"),
+}
+CellKind = VerdictKind | Status
 
 
 @dataclass(frozen=True)
@@ -141,9 +161,9 @@ class Cell:
         return max(self.verdicts, key=lambda verdict: verdict.weight, default=None)
 
     @property
-    def kind(self) -> VerdictKind | Status:
-        """The kind of the worst verdict where the status is ok or starved, else the status."""
-        if self.status not in (Status.OK, Status.STARVED):
+    def kind(self) -> CellKind:
+        """Kind of the worst verdict where the status is ok or starved, else the status."""
+        if not self.status.measured:
             return self.status
         return self.worst.kind if self.worst is not None else VerdictKind.QUIET
 

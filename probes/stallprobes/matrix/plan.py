@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from stallprobes.catalog import CheckPlacement, entries
 from stallprobes.catalog.host import HOST
+from stallprobes.errors import UnknownName
 from stallprobes.matrix.matrix import QUIET, MatrixColumn, MatrixRow
 from stallprobes.model import MIB, Context, Probe, Role
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import ALL, OWN, UnknownName, parse_probe, probe_name, unknown_name_message
+from stallprobes.patterns.naming import ALL, OWN, parse_probe, probe_name, unknown_name_message
 
 # Aggressors of the primary context share one stream, so that a victim can be placed on it.
 AGGRESSORS_STREAM = "shared"
@@ -64,11 +65,11 @@ class Plan:
 def plan(
     victims: Sequence[str] = (),
     aggressors: Sequence[str] = (),
-    chosen: Sequence[str] = (),
+    pattern_names: Sequence[str] = (),
     *,
     quick: bool = False,
 ) -> Plan:
-    """The plan for ``victims`` beside ``aggressors`` (``NAME@CONTEXT/STREAM``), and for the patterns ``chosen``.
+    """The plan for ``victims`` with ``aggressors`` (``NAME@CONTEXT/STREAM``), and for the patterns ``pattern_names``.
 
     Without names it has the entries of the default check; "all" names each of them. An aggressor without a stream is
     placed on the stream that victims reach as ``/shared``.
@@ -88,11 +89,11 @@ def plan(
 
     add_victims(_split_names(victims, Role.VICTIM))
     add_aggressors(_split_names(aggressors, Role.AGGRESSOR))
-    if not victims and not chosen:
+    if not victims and not pattern_names:
         add_victims(default_names(Role.VICTIM, quick=quick))
-    if not aggressors and not chosen:
+    if not aggressors and not pattern_names:
         add_aggressors(default_names(Role.AGGRESSOR, quick=quick))
-    for pattern in chosen:
+    for pattern in pattern_names:
         _add_pattern(pattern, rows, columns)
     if not rows:
         add_victims(default_names(Role.VICTIM, quick=quick))

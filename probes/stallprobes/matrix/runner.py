@@ -303,12 +303,12 @@ class _Check:
 
     def _note_troubles(self, cell_runner: CellRunner, block: Block) -> None:
         """A probe that stopped by an error: its row or its column cannot be measured any more."""
-        for trouble in cell_runner.session.troubles():
+        for failure in cell_runner.session.probe_failures():
             for (row, column), accumulator in self._accumulators.items():
-                mine = accumulator.victim is not None and accumulator.victim.probe.name == trouble.probe
-                its = any(probe.name == trouble.probe for probe in accumulator.aggressor_set.probes)
+                mine = accumulator.victim is not None and accumulator.victim.probe.name == failure.probe
+                its = any(probe.name == failure.probe for probe in accumulator.aggressor_set.probes)
                 if (mine or its) and accumulator.status is None:
-                    accumulator.status, accumulator.reason = Status.INVALID, trouble.sentence
+                    accumulator.status, accumulator.reason = Status.INVALID, failure.sentence
                     del row, column
 
     def _without(self, blocks: list[Block], error: Unsupported) -> list[Block]:

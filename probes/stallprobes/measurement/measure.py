@@ -289,7 +289,7 @@ def _measured(pattern: str, variant: Variant, session: Session, meter: _Meter) -
     baselines = [before]
     if _drained(variant, session, meter):
         baselines.append(_windows(session, meter, meter.baseline_s / 2))
-    errors = {trouble.probe: trouble.sentence for trouble in session.troubles()}
+    errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
     verdicts = judge(evidence)
     reason = _invalid(variant, windows, errors)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from stallprobes.engine.backend import Options
-from stallprobes.engine.cuda.api import OUT_OF_MEMORY, Api, CudaError, refusal
-from stallprobes.engine.cuda.devices import Chosen, Contexts
-from stallprobes.engine.cuda.resolver import CudaResolver, Shared
+from stallprobes.engine.cuda.api import OUT_OF_MEMORY, Api, CudaError, setup_error
+from stallprobes.engine.cuda.devices import Contexts, CudaDevice
+from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import (
     GREEN,
@@ -31,7 +31,7 @@ from stallprobes.model import (
     null_stream,
 )
 
-GPU = Chosen(0, 0, "made up", "0", sms=132, threads_per_sm=2048, clock_khz=1_980_000)
+GPU = CudaDevice(0, 0, "made up", "0", sms=132, threads_per_sm=2048, clock_khz=1_980_000)
 
 
 class FakeApi(Api):
@@ -68,7 +68,7 @@ class FakeApi(Api):
 def resolver(api: FakeApi, options: Options | None = None, gpus: int = 1) -> CudaResolver:
     contexts = Contexts(api, [GPU] * gpus)
     contexts.handle(PRIMARY)
-    return CudaResolver(Shared(api, contexts, options or Options()))
+    return CudaResolver(SessionResources(api, contexts, options or Options()))
 
 
 def test_too_little_gpu_memory_is_unsupported_with_what_it_was_for() -> None:
@@ -85,7 +85,7 @@ def test_a_session_takes_no_more_memory_than_it_may() -> None:
 
 
 def test_any_other_refusal_is_a_failure_with_the_drivers_words() -> None:
-    error = refusal(CudaError("cuStreamCreate", 999, "unknown"), "stream own")
+    error = setup_error(CudaError("cuStreamCreate", 999, "unknown"), "stream own")
     assert isinstance(error, BackendError)
     assert error.exit_code == EXIT_ENGINE
     assert "cuStreamCreate returned 999 (unknown)" in error.sentence
@@ -105,7 +105,7 @@ def test_shared_names_are_made_once_and_own_ones_for_each_probe() -> None:
     api = FakeApi()
     contexts = Contexts(api, [GPU])
     contexts.handle(PRIMARY)
-    shared = Shared(api, contexts, Options())
+    shared = SessionResources(api, contexts, Options())
     one, other = CudaResolver(shared), CudaResolver(shared)
     together, own = Stream("X", shared=True), Stream("own")
     assert one.value(together) == other.value(together)

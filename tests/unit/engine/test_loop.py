@@ -527,7 +527,7 @@ def test_a_runner_sets_up_turns_and_tears_down(failing: str, called: str) -> Non
 
         stage.script(0, call)
         tables[name] = stage.table.copy()
-    loop.Runner(**tables, part=stage.part, header=stage.board.header)()
+    loop.ProbeLoop(**tables, part=stage.part, header=stage.board.header)()
     assert "".join(calls) == called
     state = stage.board.snapshot().probes["p"].state
     assert state is (ProbeState.ENDED if failing == "none" else ProbeState.ERROR)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from factories.waiting import LIMIT_S, wait_until
 from stallprobes.engine import board as b
 from stallprobes.engine import loop, native
 from stallprobes.engine.board import Board, Layout, ProbeSnapshot, ProbeState, Snapshot
@@ -46,7 +49,7 @@ def running(*probes: Probe, tables: dict[str, Table] | None = None) -> Iterator[
         table = (tables or {}).get(one.name)
         if table is None:
             table = table_of(one.program.ops, part.channels)
-        runner = loop.Runner(table, nothing, nothing, part, board.header)
+        runner = loop.ProbeLoop(table, nothing, nothing, part, board.header)
         part.words[b.RUN] = 1
         threads.append(threading.Thread(target=runner, daemon=True))
     for thread in threads:
@@ -54,7 +57,7 @@ def running(*probes: Probe, tables: dict[str, Table] | None = None) -> Iterator[
     yield board
     board.header[b.QUIT] = 1
     for thread in threads:
-        thread.join(20)
+        thread.join(LIMIT_S)
         assert not thread.is_alive()
     board.close()
 
@@ -79,15 +82,14 @@ def busy_python(threads: int = 1) -> Iterator[None]:
 
 
 def until(board: Board, name: str, iterations: int, earlier: Snapshot | None = None) -> ProbeSnapshot:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        snapshot = board.snapshot().probes[name]
-        if earlier is None and snapshot.iterations >= iterations:
-            return snapshot
-        if earlier is not None and snapshot.iterations - earlier.probes[name].iterations >= iterations:
-            return snapshot
-        time.sleep(0.01)
-    raise AssertionError(f"{name} took fewer than {iterations} turns in a minute")
+    found: list[ProbeSnapshot] = []
+
+    def reached() -> bool:
+        found.append(board.snapshot().probes[name])
+        return found[-1].iterations - (0 if earlier is None else earlier.probes[name].iterations) >= iterations
+
+    wait_until(reached, f"{name} made {iterations} iterations")
+    return found[-1]
 
 
 def p50(seen: ProbeSnapshot, channel: Channel) -> float:
@@ -100,24 +102,32 @@ def test_calls_of_known_length_measure_so() -> None:
     ops = (Op("libc:usleep", (2000,)), Op("native:sleep", (8 * MS,), Phase.WAIT))
     with running(probe("p", ops, 12 * MS)) as board:
         seen = until(board, "p", 40)
-    assert 3 < p50(seen, WAIT) / p50(seen, CALL) < 5
-    assert seen.channels[CALL].percentile(0) is not None
-    assert (seen.channels[CALL].percentile(0) or 0) >= 1_900_000
-    # A turn may end while the snapshot is taken.
+    # The shortest of 40: a busy machine lengthens some calls, and shortens none.
+    shortest = [seen.channels[channel].percentile(0) or 0 for channel in (CALL, WAIT)]
+    assert 1.9 * MS < shortest[0] < 7.5 * MS < shortest[1]
+    # An iteration may end while the snapshot is taken.
     assert seen.channels[CALL].count - seen.iterations in (-1, 0)
 
 
-def test_a_busy_python_thread_does_not_show_in_the_figures() -> None:
+def test_it_runs_while_another_thread_holds_the_interpreters_lock() -> None:
+    """What a busy Python thread costs in time is measured by tests/benchmarks/bench_launch.py."""
+    usleep_with_the_lock_held = ctypes.PyDLL(None).usleep
+    before = sys.getswitchinterval()
     with running(probe("p", (Op("libc:getppid"),), 300_000)) as board:
-        until(board, "p", 100)
-        before = board.snapshot()
-        quiet = until(board, "p", 1500, before)
-        with busy_python():
-            before = board.snapshot()
-            busy = until(board, "p", 1500, before)
-    # The GIL is handed over each 5 ms; a call takes some 100 ns.
-    assert p50(busy, CALL) < 10 * p50(quiet, CALL)
-    assert busy.channels[CALL].share_above(2 * MS) < 0.01
+        until(board, "p", 10)
+        words = board["p"].words
+        sys.setswitchinterval(1000.0)
+        try:
+            made = 0
+            for _ in range(100):
+                first = int(words[b.ITERATIONS])
+                usleep_with_the_lock_held(50_000)
+                made = int(words[b.ITERATIONS]) - first
+                if made:
+                    break
+        finally:
+            sys.setswitchinterval(before)
+    assert made
 
 
 def test_back_to_back_loops_run_side_by_side_beside_python() -> None:
@@ -156,9 +166,7 @@ def test_it_quits_while_other_probes_go_on_and_says_ended() -> None:
         until(board, "p", 1)
         part = board["p"]
         board.header[b.QUIT] = 1
-        deadline = time.monotonic() + 20
-        while part.words[b.STATE] != ProbeState.ENDED and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_until(lambda: part.words[b.STATE] == ProbeState.ENDED, "the loop has ended")
         assert board.snapshot().probes["p"].state is ProbeState.ENDED
 
 
@@ -170,7 +178,7 @@ def test_switching_off_and_on_works_while_it_runs() -> None:
             time.sleep(0.001)
         iterations = board.snapshot().probes["p"].iterations
         since = board.snapshot().probes["p"].heartbeat_ns
-        time.sleep(0.1)
+        wait_until(lambda: board.snapshot().probes["p"].heartbeat_ns > since, "a parked loop shows that it lives")
         parked = board.snapshot().probes["p"]
         assert (parked.iterations, parked.on) == (iterations, False)
         assert parked.heartbeat_ns > since
@@ -183,9 +191,15 @@ def test_the_pace_is_kept(period_ns: int) -> None:
     with running(probe("p", (Op("native:nothing"),), period_ns)) as board:
         until(board, "p", 20)
         earlier = board.snapshot()
-        window = until(board, "p", 2000, earlier).minus(earlier.probes["p"])
-    due = window.duration_ns / period_ns
-    assert window.iterations + window.missed == pytest.approx(due, rel=0.05)
+        until(board, "p", 2000 * 50_000 // period_ns, earlier)
+
+        def every_period_is_an_iteration_or_missed() -> bool:
+            window = board.snapshot().minus(earlier)["p"]
+            due = window.duration_ns / period_ns
+            assert window.iterations + window.missed <= due + 2
+            return window.iterations + window.missed >= 0.95 * due
+
+        wait_until(every_period_is_an_iteration_or_missed, "the pace is kept")
 
 
 def mapped_bytes() -> int:

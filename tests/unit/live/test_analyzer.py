@@ -1,13 +1,13 @@
-"""The scope: quiet once, windows, one entry for one stall, and nothing made of an engine that did not answer."""
+"""The analyzer: one baseline, windows, one log entry for one stall, and none for an engine that does not answer."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import SILENT, EngineStatus, Observation
+from stallprobes.live.observation import EngineCondition, EngineStatus, Observation
 from stallprobes.live.recording import Recording
-from stallprobes.live.view_model import report_text, stale
+from stallprobes.live.view_model import report_text
 from stallprobes.model import MS
 
 
@@ -31,13 +31,16 @@ def test_quiet_is_measured_once_and_stays_the_yardstick(stall: Recording) -> Non
 def test_quiet_is_never_gathered_while_something_disturbs(stall: Recording) -> None:
     frames = frames_of(stall)
     analyzer = Analyzer(frames[0].probe_set)
+    disturbed = 0
     for observation in frames:
         analyzer.feed(observation)
         assert observation.snapshot is not None
         if observation.snapshot.probes["spin-primary"].on:
+            disturbed += 1
             analyzer.discard_baselines()
             assert set(analyzer.without_baseline) == {"d2d", "host"}
             assert analyzer.monitor_view("d2d").rows[0].state == "baseline"
+    assert disturbed > 10
 
 
 def test_the_state_goes_from_quiet_to_stalled_and_back(stall: Recording) -> None:
@@ -71,7 +74,7 @@ def test_the_focus_shows_quiet_behind_live_and_marks_where_something_was_switche
         analyzer.feed(observation)
     view = analyzer.monitor_view("d2d", columns=100, span_s=20).focus
     assert view is not None
-    assert all(channel.quiet is not None for channel in view.channels)
+    assert all(channel.baseline is not None for channel in view.channels)
     assert [words for _, words in view.marks] == ["spin kernel on", "spin kernel off"]
     on, off = (column for column, _ in view.marks)
     assert 0 <= on < off < 100
@@ -89,11 +92,11 @@ def test_frames_of_an_engine_that_is_silent_make_no_stall(stall: Recording) -> N
     analyzer = Analyzer(frames[0].probe_set)
     for number, observation in enumerate(frames):
         silent = 20 <= number < 25
-        analyzer.feed(replace(observation, engine=EngineStatus(SILENT, 1.0)) if silent else observation)
+        analyzer.feed(replace(observation, engine=EngineStatus(EngineCondition.SILENT, 1.0)) if silent else observation)
     assert analyzer.monitor_view(None).log == ()
 
 
-def test_a_copy_stands_still_while_the_scope_goes_on(stall: Recording) -> None:
+def test_a_copy_stands_still_while_the_analyzer_is_fed(stall: Recording) -> None:
     frames = frames_of(stall)
     analyzer = Analyzer(frames[0].probe_set)
     for observation in frames[:30]:
@@ -140,7 +143,7 @@ def test_the_report_says_it_in_text_and_a_lost_engine_is_said_in_every_row(stall
     assert "STALLED" in text
     assert "time-slice" in text
     assert text.startswith("head\n")
-    monitor_view = stale(analyzer.monitor_view("d2d"), "engine lost")
+    monitor_view = analyzer.monitor_view("d2d").with_state("engine lost")
     assert monitor_view.focus is not None
     assert monitor_view.focus.row.state == "engine lost"
     rows = monitor_view.rows

@@ -39,6 +39,76 @@ def test_the_usual_check_has_every_family_of_victims_and_aggressors() -> None:
     assert usual.rows[-1].name == HOST
 
 
+DEFAULT_ROWS = [
+    "launch",
+    "d2d",
+    "d2h-pinned",
+    "h2d-pinned",
+    "d2h-pageable",
+    "event",
+    "graph-launch",
+    "launch/shared",
+    "launch/null",
+    "d2d@secondary",
+    "d2h-pinned@secondary",
+    "launch@green",
+    "peer-copy",
+    "host",
+]
+DEFAULT_COLUMNS = [
+    "quiet",
+    "spin",
+    "spin-full",
+    "spin@secondary",
+    "d2h-pageable-warm",
+    "d2h-pageable-warm/null",
+    "d2h-pageable-fresh",
+    "d2h-pinned-large",
+    "h2d-pinned-large",
+    "h2d-pageable-large",
+    "alloc-free",
+    "free-beside-kernel",
+    "host-alloc-free",
+    "host-register",
+    "alloc-async",
+    "module-load",
+    "module-first-launch",
+    "graph-instantiate",
+    "launch-queue-full",
+    "stream-churn",
+    "context-churn",
+    "context-sync",
+    "scalar-readback",
+    "gated-copy/null",
+    "peer-copy-behind-kernel",
+    "nvml-poll",
+]
+QUICK_ROWS = ["launch", "launch/shared", "d2d", "d2h-pinned", "d2d@secondary", "host"]
+QUICK_COLUMNS = [
+    "quiet",
+    "spin",
+    "d2h-pageable-warm",
+    "d2h-pageable-fresh",
+    "d2h-pinned-large",
+    "alloc-free",
+    "free-beside-kernel",
+    "host-alloc-free",
+    "host-register",
+    "alloc-async",
+    "module-load",
+    "stream-churn",
+]
+
+
+@pytest.mark.parametrize(
+    ("quick", "rows", "columns"), [(False, DEFAULT_ROWS, DEFAULT_COLUMNS), (True, QUICK_ROWS, QUICK_COLUMNS)]
+)
+def test_rows_and_columns_of_the_default_check(quick: bool, rows: list[str], columns: list[str]) -> None:
+    found = plan(quick=quick)
+    assert [row.name for row in found.rows] == rows
+    assert [column.name for column in found.columns] == columns
+
+
 def test_quick_is_a_part_of_the_usual_check() -> None:
     quick, usual = plan(quick=True), plan()
     assert {row.name for row in quick.rows} < {row.name for row in usual.rows}
@@ -64,7 +134,7 @@ def test_all_stands_for_the_usual_ones_also_in_a_quick_check() -> None:
 
 @pytest.mark.parametrize("name", list(patterns()))
 def test_a_pattern_gives_its_victims_and_its_sets_of_aggressors(name: str) -> None:
-    chosen = plan(chosen=[name])
+    chosen = plan(pattern_names=[name])
     entries_there = {probe.entry for one in chosen.aggressor_sets for probe in one.probes}
     wanted = {
         probe.entry for variant in patterns()[name].variants for probe in variant.probes if probe.role is Role.AGGRESSOR
@@ -74,7 +144,7 @@ def test_a_pattern_gives_its_victims_and_its_sets_of_aggressors(name: str) -> No
 
 
 def test_what_a_usual_check_copies_fits_the_memory_a_session_may_take() -> None:
-    for chosen in (plan(), *(plan(chosen=[name]) for name in patterns())):
+    for chosen in (plan(), *(plan(pattern_names=[name]) for name in patterns())):
         probes = [v.probe for v in chosen.victims] + [p for one in chosen.aggressor_sets for p in one.probes]
         total = sum(
             resource.nbytes
@@ -93,7 +163,7 @@ def test_what_a_usual_check_copies_fits_the_memory_a_session_may_take() -> None:
         (["launch/x"], [], [], 'no stream "x"'),
         (["spin"], [], [], "is an aggressor, not a victim"),
         ([], ["launch"], [], "is a victim, not an aggressor"),
-        (["host"], [], [], "measured in every check"),
+        (["host"], [], [], "every check measures the host control"),
         ([], [], ["secondary"], 'no pattern "secondary"'),
     ],
 )

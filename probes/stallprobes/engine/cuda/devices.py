@@ -1,4 +1,4 @@
-"""The session's GPUs: which they are, and their contexts."""
+"""The GPUs of a session and their contexts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from stallprobes.engine.cuda.api import Api, CudaError, refusal
+from stallprobes.engine.cuda.api import Api, CudaError, setup_error
 from stallprobes.errors import EXIT_NO_GPU, BackendError, Unsupported
 from stallprobes.model import Context
 
@@ -15,8 +15,8 @@ _GREEN_SMS = 16
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """One GPU: its CUdevice, name, UUID, number of SMs, threads an SM holds, SM clock in kHz."""
+class CudaDevice:
+    """A GPU as CUDA describes it: ``handle`` is the CUdevice, ``uuid`` has no prefix, ``clock_khz`` is the SM clock."""
 
     handle: Any
     ordinal: int
@@ -32,7 +32,7 @@ def _uuid(api: Api, handle: Any) -> str:
     return str(UUID(bytes=bytes(api.call(function, handle).bytes)))
 
 
-def _describe(api: Api, ordinal: int) -> Chosen:
+def _describe(api: Api, ordinal: int) -> CudaDevice:
     attribute = api.driver.CUdevice_attribute
     handle = api.call("cuDeviceGet", ordinal)
 
@@ -40,7 +40,7 @@ def _describe(api: Api, ordinal: int) -> Chosen:
         return int(api.call("cuDeviceGetAttribute", getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), handle))
 
     name = api.call("cuDeviceGetName", 128, handle)
-    return Chosen(
+    return CudaDevice(
         handle=handle,
         ordinal=ordinal,
         name=bytes(name).split(b"\0")[0].decode(),
@@ -51,16 +51,16 @@ def _describe(api: Api, ordinal: int) -> Chosen:
     )
 
 
-def choose(api: Api, spec: str | None) -> list[Chosen]:
-    """The GPUs that ``spec`` names by UUID, in its order, then the others in CUDA's order.
+def choose(api: Api, spec: str | None) -> list[CudaDevice]:
+    """The GPUs that ``spec`` names by UUID or CUDA index, in its order, then the others in CUDA's order.
 
-    Raises BackendError with exit code 3 when there is none, or not the one named.
+    Raises BackendError (EXIT_NO_GPU) if there is no GPU, or not the named one.
     """
     count = int(api.call("cuDeviceGetCount"))
     if count == 0:
         raise BackendError(EXIT_NO_GPU, "CUDA sees no GPU")
     found = [_describe(api, ordinal) for ordinal in range(count)]
-    first: list[Chosen] = []
+    first: list[CudaDevice] = []
     for part in (spec or "").split(","):
         wanted = part.strip().lower().removeprefix("gpu-").removeprefix("mig-")
         if not wanted:
@@ -73,27 +73,27 @@ def choose(api: Api, spec: str | None) -> list[Chosen]:
 
 
 class Contexts:
-    """The contexts of a session, each made once."""
+    """The contexts of a session, each created once."""
 
-    def __init__(self, api: Api, gpus: list[Chosen]) -> None:
+    def __init__(self, api: Api, gpus: list[CudaDevice]) -> None:
         self._api = api
         self.gpus = gpus
         self._handles: dict[Context, Any] = {}
 
-    def device(self, index: int) -> Chosen:
-        """GPU number ``index`` of the session. Raises Unsupported when there are not as many."""
+    def device(self, index: int) -> CudaDevice:
+        """GPU number ``index`` of the session. Raises Unsupported if the session has fewer GPUs."""
         if index >= len(self.gpus):
             raise Unsupported(f"{'one GPU' if len(self.gpus) == 1 else f'{len(self.gpus)} GPUs'}: this needs two")
         return self.gpus[index]
 
     def handle(self, context: Context) -> Any:
-        """The CUcontext. Raises Unsupported when the GPU or driver cannot make it, BackendError when that fails."""
+        """The CUcontext. Raises Unsupported if GPU or driver lack the feature, BackendError if a call fails."""
         if context not in self._handles:
             gpu = self.device(context.device)
             try:
                 self._handles[context] = self._make(context, gpu)
             except CudaError as error:
-                raise refusal(error, f"the {context.name} context on GPU {gpu.ordinal}") from error
+                raise setup_error(error, f"the {context.name} context on GPU {gpu.ordinal}") from error
         return self._handles[context]
 
     def use(self, context: Context) -> None:
@@ -101,10 +101,10 @@ class Contexts:
         self._api.call("cuCtxSetCurrent", self.handle(context))
 
     def made(self) -> list[Context]:
-        """The contexts made so far."""
+        """The contexts created so far."""
         return list(self._handles)
 
-    def _make(self, context: Context, gpu: Chosen) -> Any:
+    def _make(self, context: Context, gpu: CudaDevice) -> Any:
         match context.name:
             case "primary":
                 return self._api.call("cuDevicePrimaryCtxRetain", gpu.handle)
@@ -113,17 +113,17 @@ class Contexts:
             case _:
                 return self._create(gpu)
 
-    def _create(self, gpu: Chosen) -> Any:
+    def _create(self, gpu: CudaDevice) -> Any:
         create = self._api.driver.cuCtxCreate
-        # cuda-python 13 put parameters before the flags.
+        # cuda-python 13 has a parameter before the flags.
         head = (None,) if "ctxCreateParams" in (create.__doc__ or "") else ()
         return self._api.call("cuCtxCreate", *head, _SCHED_SPIN_MAP_HOST, gpu.handle)
 
-    def _green(self, gpu: Chosen) -> Any:
+    def _green(self, gpu: CudaDevice) -> Any:
         api = self._api
         if not api.has("cuGreenCtxCreate"):
-            raise Unsupported("this driver has no green contexts, which came with CUDA 12.4")
-        # A green context is made of the primary context's resources, which must be active for it.
+            raise Unsupported("this driver has no green contexts: install a driver for CUDA 12.4 or newer")
+        # A green context is created from resources of the primary context, which must be active.
         self.handle(Context("primary", context_device(gpu, self.gpus)))
         kind = api.driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
         try:
@@ -133,15 +133,15 @@ class Contexts:
             green = api.call("cuGreenCtxCreate", description, gpu.handle, 1)
             return api.call("cuCtxFromGreenCtx", green)
         except CudaError as error:
-            raise Unsupported(f"this GPU or driver makes no green context: {error}") from error
+            raise Unsupported(f"this GPU or driver cannot create a green context: {error}") from error
 
 
-def context_device(gpu: Chosen, gpus: list[Chosen]) -> int:
+def context_device(gpu: CudaDevice, gpus: list[CudaDevice]) -> int:
     """The number of ``gpu`` among the session's GPUs."""
     return gpus.index(gpu)
 
 
-def peer_access_problem(api: Api, gpus: list[Chosen]) -> str | None:
+def peer_access_problem(api: Api, gpus: list[CudaDevice]) -> str | None:
     """Why the first two GPUs cannot reach each other's memory; None when they can, both ways."""
     one, other = gpus[0], gpus[1]
     for source, target in ((one, other), (other, one)):

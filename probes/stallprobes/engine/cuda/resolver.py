@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from stallprobes.engine import native
 from stallprobes.engine.backend import Options
-from stallprobes.engine.cuda.api import Api, CudaError, refusal
+from stallprobes.engine.cuda.api import Api, CudaError, setup_error
 from stallprobes.engine.cuda.devices import Contexts
 from stallprobes.engine.cuda.nvml_calls import NvmlCalls
-from stallprobes.engine.host import HostResolver
 from stallprobes.engine.host_memory import CACHE_LINE, HostMemory
+from stallprobes.engine.host_resolver import HostResolver
 from stallprobes.errors import Unsupported
 from stallprobes.model import (
     Arg,
@@ -52,8 +52,11 @@ def ptx() -> bytes:
     return files("stallprobes.engine.cuda").joinpath("kernels.ptx").read_bytes() + b"\0"
 
 
-class Shared:
-    """What all probes of a session have in common: contexts, modules, shared streams and buffers, mapped words."""
+class SessionResources:
+    """Resources that all probes of a session share: contexts, modules, shared streams and buffers, mapped words.
+
+    ``keep`` holds references to objects whose addresses or handles are in op tables.
+    """
 
     def __init__(self, api: Api, contexts: Contexts, options: Options) -> None:
         self.api = api
@@ -70,18 +73,18 @@ class Shared:
         self._image = ptx()
 
     def function(self, kernel: Kernel) -> int:
-        """The CUfunction of ``kernel`` in its context, loaded and launched once so that no lazy loading is left."""
+        """The CUfunction of ``kernel`` in its context, launched once, so that lazy loading is over."""
         if kernel not in self._functions:
             self.contexts.use(kernel.context)
             if kernel.context not in self._modules:
                 self._modules[kernel.context] = self.api.call("cuModuleLoadData", self._image)
             function = self.api.call("cuModuleGetFunction", self._modules[kernel.context], kernel.name.encode())
             self._functions[kernel] = function
-            self._launch_once(kernel, int(function))
+            self._warm_up(kernel, int(function))
         return int(self._functions[kernel])
 
     def mapped_word(self) -> int:
-        """The address of a fresh word, 0, in pinned memory that every context's kernels can write."""
+        """The address of a new word, 0, in pinned memory that kernels of all contexts can write."""
         if not self._mapped:
             self.contexts.use(self.contexts.made()[0])
             size = _MAPPED_WORDS * CACHE_LINE
@@ -94,8 +97,8 @@ class Shared:
         """The address of the PTX image."""
         return int(np.frombuffer(self._image, dtype=np.uint8).ctypes.data)
 
-    def _launch_once(self, kernel: Kernel, function: int) -> None:
-        call = native_call(self.api.address("cuLaunchKernel"))
+    def _warm_up(self, kernel: Kernel, function: int) -> None:
+        call = c_function(self.api.address("cuLaunchKernel"))
         params = 0 if kernel.name != "spin" else kernel_params(self, 0, 0)
         status = call(function, 1, 1, 1, 1, 1, 1, 0, 0, params, 0)
         if status != 0:
@@ -103,8 +106,8 @@ class Shared:
         self.api.call("cuCtxSynchronize")
 
 
-def native_call(address: int) -> Any:
-    """The function at ``address`` as ctypes calls it, with integers in and a status out."""
+def c_function(address: int) -> Any:
+    """The C function at ``address`` as a Python function of integers that returns the status."""
 
     def call(*args: int) -> int:
         kinds = [ctypes.c_uint64] * len(args)
@@ -113,8 +116,8 @@ def native_call(address: int) -> Any:
     return call
 
 
-def kernel_params(shared: Shared, cycles: int, started: int) -> int:
-    """The address of a ``void *[2]`` that points at the spin kernel's two parameters."""
+def kernel_params(shared: SessionResources, cycles: int, started: int) -> int:
+    """The address of a ``void *[2]`` with pointers to the spin kernel's two parameters."""
     values: NDArray[np.uint64] = np.array([cycles, started], dtype=np.uint64)
     pointers: NDArray[np.uint64] = np.array([values.ctypes.data, values.ctypes.data + 8], dtype=np.uint64)
     shared.keep += [values, pointers]
@@ -122,9 +125,9 @@ def kernel_params(shared: Shared, cycles: int, started: int) -> int:
 
 
 class CudaResolver:
-    """What one probe's names stand for. Shared names are looked up in ``shared``."""
+    """Resolver of one probe; shared resources come from ``shared``."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SessionResources) -> None:
         self._shared = shared
         self._api = shared.api
         self.memory = HostMemory(shared.memory)
@@ -132,7 +135,7 @@ class CudaResolver:
         self._own: dict[Resource, int] = {}
 
     def function(self, fn: str) -> int:
-        """The address of an op's function. Raises Unsupported when driver, NVML or libc has none."""
+        """The address of an op's function. Raises Unsupported if driver, NVML or libc does not have it."""
         if fn.startswith("nvml:"):
             return self._shared.nvml.address(fn.removeprefix("nvml:"))
         if ":" in fn:
@@ -140,21 +143,21 @@ class CudaResolver:
         return self._api.address(fn)
 
     def word(self, word: Word) -> int:
-        """The address of ``word``; a mapped one lies in pinned memory."""
+        """The address of ``word``; a mapped word is in pinned memory."""
         if not word.mapped:
             return self._host.word(word)
-        known = self._home(word.shared)
+        known = self._handles_for(word.shared)
         if word not in known:
             known[word] = self._shared.mapped_word()
         return known[word]
 
     def value(self, resource: Resource | KernelArgs) -> int:
-        """The handle or address of ``resource``. Raises Unsupported when it cannot be had on this machine."""
+        """The handle or address of ``resource``. Raises Unsupported if this machine cannot provide it."""
         match resource:
             case Word():
                 return self.word(resource)
             case KernelArgs():
-                raise ValueError("kernel arguments stand for nothing outside a launch")
+                raise ValueError("kernel arguments are valid only in a launch")
             case HostFunction():
                 return self._host.value(resource)
             case Buffer(space=Space.PAGEABLE):
@@ -173,7 +176,7 @@ class CudaResolver:
                 self._shared.contexts.handle(resource.context)
                 return 0
             case Buffer() | Stream() | Event() | Graph() | CopyAttributes():
-                known = self._home(getattr(resource, "shared", False))
+                known = self._handles_for(getattr(resource, "shared", False))
                 if resource not in known:
                     known[resource] = self._make(resource)
                 return known[resource]
@@ -181,26 +184,26 @@ class CudaResolver:
                 return self._host.value(resource)
 
     def lower(self, op: Op) -> Sequence[Arg] | None:
-        """The C arguments of the calls whose ops are spelled shorter than their signatures."""
+        """The C arguments of the calls whose ops have fewer arguments than the C function."""
         match op.fn, op.args:
             case "cuLaunchKernel", (target, int(blocks), int(threads), Stream() as stream, KernelArgs() as args):
                 params = self._params(args, stream.context)
-                grid = blocks or self._filling(stream.context, threads)
+                grid = blocks or self._full_grid_blocks(stream.context, threads)
                 return (target, grid, 1, 1, threads, 1, 1, 0, stream, params, 0)
             case "cuLaunchHostFunc", (Stream() as stream, HostFunction(name) as function):
                 return (stream, native.address(name), self.value(function))
             case "cuMemcpyBatchAsync", (Buffer() as to, Buffer() as source, int(size), CopyAttributes() as how, stream):
-                cells = self._cells(self.value(to), self.value(source), size, 0, 0)
+                cells = self._int_array(self.value(to), self.value(source), size, 0, 0)
                 to_, source_, size_, index_, failed_ = (cells + 8 * number for number in range(5))
                 return (to_, source_, size_, 1, self.value(how), index_, 1, failed_, stream)
             case _:
                 return None
 
     def open_gates(self) -> None:
-        """Let everyone through who waits at one of this probe's gates."""
+        """Open all gates of this probe."""
         self.memory.open_gates()
 
-    def _home(self, shared: bool) -> dict[Resource, int]:
+    def _handles_for(self, shared: bool) -> dict[Resource, int]:
         return self._shared.handles if shared else self._own
 
     def _params(self, args: KernelArgs, context: Context) -> int:
@@ -210,11 +213,11 @@ class CudaResolver:
         cycles = args.duration_ns * gpu.clock_khz // 1_000_000
         return kernel_params(self._shared, cycles, 0 if args.started is None else self.word(args.started))
 
-    def _filling(self, context: Context, threads: int) -> int:
+    def _full_grid_blocks(self, context: Context, threads: int) -> int:
         gpu = self._shared.contexts.device(context.device)
         return gpu.sms * (gpu.threads_per_sm // threads)
 
-    def _cells(self, *values: int) -> int:
+    def _int_array(self, *values: int) -> int:
         cells: NDArray[np.uint64] = np.array(values, dtype=np.uint64)
         self._shared.keep.append(cells)
         return int(cells.ctypes.data)
@@ -229,15 +232,15 @@ class CudaResolver:
                     return self._buffer(resource)
                 case Stream(kind=kind):
                     flags = _STREAM_NON_BLOCKING if kind is StreamKind.NON_BLOCKING else 0
-                    return self._kept(self._api.call("cuStreamCreate", flags))
+                    return self._keep(self._api.call("cuStreamCreate", flags))
                 case Event(timing=timing):
-                    return self._kept(self._api.call("cuEventCreate", 0 if timing else _EVENT_DISABLE_TIMING))
+                    return self._keep(self._api.call("cuEventCreate", 0 if timing else _EVENT_DISABLE_TIMING))
                 case Graph():
                     return self._graph(resource)
         except CudaError as error:
-            raise refusal(error, f"{type(resource).__name__.lower()} {resource.name}") from error
+            raise setup_error(error, f"{type(resource).__name__.lower()} {resource.name}") from error
 
-    def _kept(self, handle: Any) -> int:
+    def _keep(self, handle: Any) -> int:
         self._shared.keep.append(handle)
         return int(handle)
 
@@ -249,14 +252,14 @@ class CudaResolver:
         self._shared.bytes_taken += buffer.nbytes
         if self._shared.bytes_taken > self._shared.options.max_memory:
             limit = self._shared.options.max_memory >> 20
-            raise Unsupported(f"its buffers take more than the {limit} MiB of GPU memory that a session may take")
+            raise Unsupported(f"the buffers need more than the session's limit of {limit} MiB of GPU memory")
         address = int(self._api.call("cuMemAlloc", buffer.nbytes))
         self._api.call("cuMemsetD8", address, 1, buffer.nbytes)
         self._api.call("cuCtxSynchronize")
         return address
 
     def _graph(self, graph: Graph) -> int:
-        launch = native_call(self._api.address("cuLaunchKernel"))
+        launch = c_function(self._api.address("cuLaunchKernel"))
         function = self._shared.function(Kernel("empty", graph.context))
         self._shared.contexts.use(graph.context)
         stream = self._api.call("cuStreamCreate", _STREAM_NON_BLOCKING)
@@ -270,12 +273,12 @@ class CudaResolver:
         self._shared.keep += [stream, template]
         if not graph.instantiated:
             return int(template)
-        return self._kept(self._api.call("cuGraphInstantiate", template, 0))
+        return self._keep(self._api.call("cuGraphInstantiate", template, 0))
 
     def _attributes(self, wanted: CopyAttributes) -> int:
-        """A CUmemcpyAttributes: access order, two locations of two ints, flags."""
+        """The address of a CUmemcpyAttributes: access order, two locations of two ints each, flags."""
         if not self._api.has("cuMemcpyBatchAsync"):
-            raise Unsupported("this driver has no cuMemcpyBatchAsync, which came with CUDA 12.8")
+            raise Unsupported("this driver has no cuMemcpyBatchAsync: install a driver for CUDA 12.8 or newer")
         flags = _PREFER_OVERLAP if wanted.prefer_overlap else 0
         fields = [_ORDER_STREAM, _LOCATION_NONE, 0, _LOCATION_NONE, 0, flags]
         block: NDArray[np.int32] = np.array(fields, dtype=np.int32)

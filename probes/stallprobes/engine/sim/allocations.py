@@ -1,23 +1,22 @@
-"""Allocation and registration, and which locks they hold: those of the device's memory management and the context."""
+"""Calls that allocate and register memory, and the locks they hold: memory management's and the context's."""
 
 from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call, Wait
-from stallprobes.engine.sim.device import HostWord, Storage, us
-from stallprobes.engine.sim.dice import Cost
-from stallprobes.engine.sim.host import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Host, call, plain
-from stallprobes.engine.sim.jobs import SimStream
+from stallprobes.engine.sim.device import HostWord, SimStream, Storage, us
+from stallprobes.engine.sim.host_thread import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, HostThread, call, latency_only
+from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Space
 
 _MIB = 1 << 20
 
 
-def _manage(host: Host, name: str, us_per_mib: float, nbytes: int) -> Wait:
-    """A call that works on the device's address space: both locks, all the time."""
+def _manage(host: HostThread, name: str, us_per_mib: float, nbytes: int) -> Wait:
+    """A call that changes the device's address space: it holds both locks all the time."""
     context = host.context
     assert context is not None
-    ns = host.took(name, us(us_per_mib * nbytes / _MIB))
-    yield from host.under(ns, context.gpu.memory_lock, context.lock)
+    ns = host.call_ns(name, us(us_per_mib * nbytes / _MIB))
+    yield from host.work_under(ns, context.gpu.memory_lock, context.lock)
 
 
 def _live(storage: object, space: Space) -> bool:
@@ -25,13 +24,13 @@ def _live(storage: object, space: Space) -> bool:
 
 
 @call("cuMemAlloc")
-def mem_alloc(host: Host, into: HostWord, nbytes: int) -> Call:
+def mem_alloc(host: HostThread, into: HostWord, nbytes: int) -> Call:
     """(word for the address, bytes)."""
     context = host.context
     assert context is not None
     if nbytes <= 0:
         return INVALID_VALUE
-    yield from _manage(host, "cuMemAlloc", host.world.profile.memory.alloc_us_per_mib, nbytes)
+    yield from _manage(host, "cuMemAlloc", host.simulation.profile.memory.alloc_us_per_mib, nbytes)
     if nbytes > context.gpu.free_bytes:
         return OUT_OF_MEMORY
     context.gpu.free_bytes -= nbytes
@@ -40,19 +39,19 @@ def mem_alloc(host: Host, into: HostWord, nbytes: int) -> Call:
 
 
 @call("cuMemFree")
-def mem_free(host: Host, storage: Storage) -> Call:
-    """(address). It waits for all work of the context, and keeps the locks meanwhile."""
+def mem_free(host: HostThread, storage: Storage) -> Call:
+    """(address). It waits for all work of the context while it holds both locks."""
     context = host.context
     assert context is not None
     if not _live(storage, Space.DEVICE) or storage.gpu is None:
         return INVALID_VALUE
-    memory = host.world.profile.memory
-    ns = host.took("cuMemFree", us(memory.free_us_per_mib * storage.nbytes / _MIB))
+    memory = host.simulation.profile.memory
+    ns = host.call_ns("cuMemFree", us(memory.free_us_per_mib * storage.nbytes / _MIB))
     yield from context.gpu.memory_lock.acquire(host)
     yield from context.lock.acquire(host)
     for job in context.unfinished():
-        yield from host.until_done(job)
-    yield from host.clock.spend(ns)
+        yield from host.wait_for_job(job)
+    yield from host.clock.wait(ns)
     context.lock.release()
     context.gpu.memory_lock.release()
     storage.gpu.free_bytes += storage.nbytes
@@ -61,74 +60,76 @@ def mem_free(host: Host, storage: Storage) -> Call:
 
 
 @call("cuMemHostAlloc")
-def host_alloc(host: Host, into: HostWord, nbytes: int, _flags: int) -> Call:
+def host_alloc(host: HostThread, into: HostWord, nbytes: int, _flags: int) -> Call:
     """(word for the address, bytes, flags)."""
     if nbytes <= 0:
         return INVALID_VALUE
-    yield from _manage(host, "cuMemHostAlloc", host.world.profile.memory.pin_us_per_mib, nbytes)
+    yield from _manage(host, "cuMemHostAlloc", host.simulation.profile.memory.pin_us_per_mib, nbytes)
     into.put(Storage(Space.PINNED, nbytes))
     return SUCCESS
 
 
 @call("cuMemFreeHost")
-def host_free(host: Host, storage: Storage) -> Call:
+def host_free(host: HostThread, storage: Storage) -> Call:
     """(address)."""
     if not _live(storage, Space.PINNED):
         return INVALID_VALUE
-    yield from _manage(host, "cuMemFreeHost", host.world.profile.memory.unpin_us_per_mib, storage.nbytes)
+    yield from _manage(host, "cuMemFreeHost", host.simulation.profile.memory.unpin_us_per_mib, storage.nbytes)
     storage.live = False
     return SUCCESS
 
 
 @call("cuMemHostRegister")
-def host_register(host: Host, storage: Storage, nbytes: int, _flags: int) -> Call:
+def host_register(host: HostThread, storage: Storage, nbytes: int, _flags: int) -> Call:
     """(memory, bytes, flags)."""
     if not _live(storage, Space.PAGEABLE) or nbytes > storage.nbytes:
         return INVALID_VALUE
-    memory = host.world.profile.memory
+    memory = host.simulation.profile.memory
     yield from _manage(host, "cuMemHostRegister", memory.register_us_per_mib, nbytes)
-    yield from host.clock.spend(us(memory.register_tail_us))
+    yield from host.clock.wait(us(memory.register_tail_us))
     storage.space, storage.touched = Space.PINNED, True
     return SUCCESS
 
 
 @call("cuMemHostUnregister")
-def host_unregister(host: Host, storage: Storage) -> Call:
+def host_unregister(host: HostThread, storage: Storage) -> Call:
     """(memory)."""
     if not _live(storage, Space.PINNED):
         return INVALID_VALUE
-    memory = host.world.profile.memory
+    memory = host.simulation.profile.memory
     yield from _manage(host, "cuMemHostUnregister", memory.unregister_us_per_mib, storage.nbytes)
-    yield from host.clock.spend(us(memory.register_tail_us))
+    yield from host.clock.wait(us(memory.register_tail_us))
     storage.space = Space.PAGEABLE
     return SUCCESS
 
 
 @call("cuMemAllocAsync")
-def alloc_async(host: Host, into: HostWord, nbytes: int, stream: SimStream) -> Call:
-    """(word for the address, bytes, stream): from a pool, so no lock of the memory management."""
-    yield from host.under(host.took("cuMemAllocAsync"), stream.lock)
+def alloc_async(host: HostThread, into: HostWord, nbytes: int, stream: SimStream) -> Call:
+    """(word for the address, bytes, stream): from a pool, without the memory management's lock."""
+    yield from host.work_under(host.call_ns("cuMemAllocAsync"), stream.lock)
     into.put(Storage(Space.DEVICE, nbytes, stream.context.gpu))
     return SUCCESS
 
 
 @call("cuMemFreeAsync")
-def free_async(host: Host, storage: Storage, stream: SimStream) -> Call:
+def free_async(host: HostThread, storage: Storage, stream: SimStream) -> Call:
     """(address, stream): back to the pool."""
     if not _live(storage, Space.DEVICE):
         return INVALID_VALUE
-    yield from host.under(host.took("cuMemFreeAsync"), stream.lock)
+    yield from host.work_under(host.call_ns("cuMemFreeAsync"), stream.lock)
     storage.live = False
     return SUCCESS
 
 
-@plain("cuMemAllocAsync")
-def plain_alloc_async(host: Host, _into: HostWord, _nbytes: int, stream: SimStream) -> Cost | None:
-    """While nobody has the stream's lock."""
-    return host.undisturbed("cuMemAllocAsync", stream.lock)
+@latency_only("cuMemAllocAsync")
+def alloc_async_latency(
+    host: HostThread, _into: HostWord, _nbytes: int, stream: SimStream
+) -> LatencyDistribution | None:
+    """Latency while the stream's lock is free."""
+    return host.uncontended_latency("cuMemAllocAsync", stream.lock)
 
 
-@plain("cuMemFreeAsync")
-def plain_free_async(host: Host, _storage: object, stream: SimStream) -> Cost | None:
-    """While nobody has the stream's lock; that the memory is live was seen in the turns before."""
-    return host.undisturbed("cuMemFreeAsync", stream.lock)
+@latency_only("cuMemFreeAsync")
+def free_async_latency(host: HostThread, _storage: object, stream: SimStream) -> LatencyDistribution | None:
+    """Latency while the stream's lock is free; earlier iterations have checked that the memory is live."""
+    return host.uncontended_latency("cuMemFreeAsync", stream.lock)

@@ -1,4 +1,4 @@
-"""Virtual time: SimPy's environment, counting whole nanoseconds, with a short cut where nothing else happens."""
+"""Virtual time: SimPy's environment in whole ns, with a short cut while no other event is due."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import simpy
 Wait = Generator[Any, Any, None]
 Call = Generator[Any, Any, int]
 
-# The board takes a clock of 0 for "none".
+# A clock of 0 on the board means that there is none.
 EPOCH_NS = 1_000_000_000
 NEVER = 1 << 62
 
@@ -18,23 +18,22 @@ NEVER = 1 << 62
 class Clock(simpy.Environment):  # type: ignore[misc]
     """Virtual time in ns.
 
-    A host thread that computes for a while need not be suspended when nothing else is due before it is done: then
-    ``skip`` moves the time there at once. That is all the difference between a slow and a fast simulation, and none
-    between their results. It may be called only by the process that is running, where it could also have waited.
+    A process that waits until a time before which no other event is due need not be suspended: ``advance_to`` moves
+    the time there at once, which is faster and gives the same results. Only the running process may call it.
     """
 
     def __init__(self) -> None:
         super().__init__(EPOCH_NS)
 
-    def clear(self, until: int) -> bool:
-        """Whether nothing is due up to and including ``until``."""
+    def is_idle_until(self, until: int) -> bool:
+        """Whether no event is due up to and including ``until``."""
         return bool(self.peek() > until)
 
-    def skip(self, until: int) -> None:
-        """Move the time to ``until``, up to which the way must be clear."""
+    def advance_to(self, until: int) -> None:
+        """Move the time to ``until``; no event may be due before."""
         self._now = until
 
-    def spend(self, ns: int) -> Wait:
+    def wait(self, ns: int) -> Wait:
         """Wait ``ns``."""
         until = self._now + ns
         if self.peek() > until:
@@ -42,6 +41,6 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         elif ns > 0:
             yield self.timeout(ns)
 
-    def at(self, time: int, what: Callable[[Any], None]) -> None:
+    def call_at(self, time: int, what: Callable[[Any], None]) -> None:
         """Call ``what`` with the event that fired, at ``time``."""
         self.timeout(time - self._now).callbacks.append(what)

@@ -1,4 +1,4 @@
-"""Contexts: made, ended, made current, waited for, and let into each other's memory."""
+"""Calls that create, destroy, select and synchronize contexts, and that enable peer access."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from itertools import count
 
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import GpuContext, HostWord, us
-from stallprobes.engine.sim.dice import Cost
-from stallprobes.engine.sim.host import (
+from stallprobes.engine.sim.host_thread import (
     INVALID_CONTEXT,
     INVALID_VALUE,
     PEER_ACCESS_ALREADY_ENABLED,
     PEER_ACCESS_UNSUPPORTED,
     SUCCESS,
-    Host,
+    HostThread,
     call,
-    plain,
+    latency_only,
 )
 from stallprobes.engine.sim.jobs import Job
+from stallprobes.engine.sim.sampling import LatencyDistribution
 
 _numbers = count(1)
 
 
 @call("cuCtxCreate")
-def create(host: Host, into: HostWord, _flags: int, device: int) -> Call:
-    """(word for the context, flags, device). It is current afterwards."""
-    world = host.world
-    if device >= len(world.gpus):
+def create(host: HostThread, into: HostWord, _flags: int, device: int) -> Call:
+    """(word for the context, flags, device). The new context becomes current."""
+    simulation = host.simulation
+    if device >= len(simulation.gpus):
         return INVALID_VALUE
-    yield from host.clock.spend(host.took("cuCtxCreate"))
-    context = GpuContext(host.clock, f"made {next(_numbers)}", world.gpus[device], world.reaction)
+    yield from host.clock.wait(host.call_ns("cuCtxCreate"))
+    context = GpuContext(host.clock, f"made {next(_numbers)}", simulation.gpus[device], simulation.wakeup)
     yield from _on_the_gpu(host, context)
     into.put(context)
     host.contexts.append(context)
@@ -37,75 +37,75 @@ def create(host: Host, into: HostWord, _flags: int, device: int) -> Call:
 
 
 @call("cuCtxDestroy")
-def destroy(host: Host, context: GpuContext) -> Call:
+def destroy(host: HostThread, context: GpuContext) -> Call:
     """(context)."""
     if not isinstance(context, GpuContext) or not context.live:
         return INVALID_CONTEXT
-    yield from host.clock.spend(host.took("cuCtxDestroy"))
+    yield from host.clock.wait(host.call_ns("cuCtxDestroy"))
     yield from _on_the_gpu(host, context)
-    context.end()
+    context.destroy()
     if host.context is context:
         host.contexts.pop()
     return SUCCESS
 
 
-def _on_the_gpu(host: Host, context: GpuContext) -> Wait:
-    """The part of making and ending a context that the graphics engine does, in that context."""
-    figures = host.world.profile.engine
+def _on_the_gpu(host: HostThread, context: GpuContext) -> Wait:
+    """The work on the graphics engine, in the context itself, that creating or destroying a context needs."""
+    parameters = host.simulation.profile.engine
     gpu = context.gpu
-    job = Job(host.clock, gpu.graphics, us(figures.new_context_us), us(figures.start_us), 0, 1, None, "context")
+    job = Job(host.clock, gpu.graphics, us(parameters.new_context_us), us(parameters.start_us), 0, 1, None, "context")
     context.null.submit(job)
     for unfinished in context.unfinished():
-        yield from host.until_done(unfinished)
+        yield from host.wait_for_job(unfinished)
 
 
 @call("cuCtxPushCurrent")
-def push(host: Host, context: GpuContext) -> Call:
+def push(host: HostThread, context: GpuContext) -> Call:
     """(context)."""
-    yield from host.clock.spend(host.took("cuCtxPushCurrent"))
+    yield from host.clock.wait(host.call_ns("cuCtxPushCurrent"))
     host.contexts.append(context)
     return SUCCESS
 
 
 @call("cuCtxSetCurrent")
-def set_current(host: Host, context: GpuContext) -> Call:
+def set_current(host: HostThread, context: GpuContext) -> Call:
     """(context)."""
-    yield from host.clock.spend(host.took("cuCtxPushCurrent"))
+    yield from host.clock.wait(host.call_ns("cuCtxPushCurrent"))
     host.contexts[-1:] = [context]
     return SUCCESS
 
 
 @call("cuCtxPopCurrent")
-def pop(host: Host, into: HostWord) -> Call:
+def pop(host: HostThread, into: HostWord) -> Call:
     """(word for the context)."""
     if not host.contexts:
         return INVALID_CONTEXT
-    yield from host.clock.spend(host.took("cuCtxPopCurrent"))
+    yield from host.clock.wait(host.call_ns("cuCtxPopCurrent"))
     into.put(host.contexts.pop())
     return SUCCESS
 
 
 @call("cuCtxSynchronize")
-def synchronize(host: Host) -> Call:
-    """It takes the context's lock for a moment, and waits for the context's work without it."""
+def synchronize(host: HostThread) -> Call:
+    """(): holds the context's lock for the call itself and waits for the context's work without it."""
     context = host.context
     if context is None:
         return INVALID_CONTEXT
-    yield from host.under(host.took("cuCtxSynchronize"), context.lock)
+    yield from host.work_under(host.call_ns("cuCtxSynchronize"), context.lock)
     unfinished = context.unfinished()
     if unfinished:
-        yield from host.seen(unfinished)
+        yield from host.wait_for_jobs(unfinished)
     return SUCCESS
 
 
 @call("cuCtxEnablePeerAccess")
-def enable_peer_access(host: Host, peer: GpuContext, _flags: int) -> Call:
-    """(context of the other GPU, flags): for the current context."""
+def enable_peer_access(host: HostThread, peer: GpuContext, _flags: int) -> Call:
+    """(context of the other GPU, flags): enables access from the current context."""
     context = host.context
     if context is None:
         return INVALID_CONTEXT
-    yield from host.under(host.took("cuCtxEnablePeerAccess"), context.gpu.memory_lock, context.lock)
-    if not host.world.profile.machine.peer_access:
+    yield from host.work_under(host.call_ns("cuCtxEnablePeerAccess"), context.gpu.memory_lock, context.lock)
+    if not host.simulation.profile.machine.peer_access:
         return PEER_ACCESS_UNSUPPORTED
     if peer in context.peers:
         return PEER_ACCESS_ALREADY_ENABLED
@@ -113,10 +113,10 @@ def enable_peer_access(host: Host, peer: GpuContext, _flags: int) -> Call:
     return SUCCESS
 
 
-@plain("cuCtxSynchronize")
-def plain_synchronize(host: Host) -> Cost | None:
-    """While the context has nothing to do."""
+@latency_only("cuCtxSynchronize")
+def synchronize_latency(host: HostThread) -> LatencyDistribution | None:
+    """Latency while the context has no unfinished work."""
     context = host.context
     if context is None or context.unfinished():
         return None
-    return host.undisturbed("cuCtxSynchronize", context.lock)
+    return host.uncontended_latency("cuCtxSynchronize", context.lock)

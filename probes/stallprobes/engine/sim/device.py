@@ -1,34 +1,35 @@
-"""GPUs, contexts, memory, events: the things that calls work on."""
+"""The simulated machine's state: GPUs, contexts, streams, memory, events and modules."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from stallprobes.engine.sim.clock import Clock
-from stallprobes.engine.sim.dice import Cost
-from stallprobes.engine.sim.engines import CopyEngine, GraphicsEngine, Residents, Slices, Staging, UncontendedEngine
-from stallprobes.engine.sim.jobs import Job, SimStream
-from stallprobes.engine.sim.locks import BargingLock, FairLock, Reaction
+from stallprobes.engine.sim.engines import CopyEngine, GraphicsEngine, GraphicsTiming, UncontendedEngine
+from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopies
+from stallprobes.engine.sim.locks import BargingLock, FairLock, WakeupLatency
 from stallprobes.engine.sim.profile import Profile
+from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Space, StreamKind
 
 US = 1_000
 
 
 def us(value: float) -> int:
-    """Microseconds of a profile as nanoseconds."""
+    """``value`` microseconds, the unit of profiles, in ns."""
     return round(value * US)
 
 
 def transfer_ns(nbytes: int, gbps: float) -> int:
-    """How long ``nbytes`` take at ``gbps`` GB/s."""
+    """Duration in ns of a transfer of ``nbytes`` at ``gbps`` GB/s."""
     return round(nbytes / gbps)
 
 
 class HostWord:
-    """A word of host memory. Its value may be whatever a call put there: a number, a handle, memory."""
+    """A word of host memory. ``value`` is what a call stored: a number, a handle, or a Storage."""
 
     __slots__ = ("_watchers", "value")
 
@@ -37,7 +38,7 @@ class HostWord:
         self._watchers: list[Callable[[], Any]] = []
 
     def put(self, value: Any) -> None:
-        """Store a value and tell whoever watches."""
+        """Store ``value`` and call the watchers."""
         self.value = value
         if self._watchers:
             watchers, self._watchers = self._watchers, []
@@ -45,22 +46,22 @@ class HostWord:
                 watcher()
 
     def add(self, value: int) -> None:
-        """Add to it."""
+        """Add ``value`` to the word."""
         self.put(self.value + value)
 
-    def watch(self, what: Callable[[], Any]) -> None:
-        """Call ``what`` at the next ``put``."""
-        self._watchers.append(what)
+    def watch(self, callback: Callable[[], Any]) -> None:
+        """Call ``callback`` at the next ``put``."""
+        self._watchers.append(callback)
 
-    def unwatch(self, what: Callable[[], Any]) -> None:
-        """No longer."""
-        if what in self._watchers:
-            self._watchers.remove(what)
+    def unwatch(self, callback: Callable[[], Any]) -> None:
+        """Remove ``callback`` from the watchers."""
+        if callback in self._watchers:
+            self._watchers.remove(callback)
 
 
 @dataclass(eq=False)
 class Storage:
-    """A piece of memory. ``touched``: its pages are there; ``gpu``: the GPU it lies on, for device memory."""
+    """A block of memory. ``touched``: its pages exist. ``gpu``: the GPU that holds device memory, else None."""
 
     space: Space
     nbytes: int
@@ -71,7 +72,7 @@ class Storage:
 
 @dataclass(eq=False)
 class Gate:
-    """What the native host function looks at: a word, a counter of forced openings, and its patience."""
+    """Arguments of the native host function ``gate``: its word, its counter of timeouts, and its timeout in ns."""
 
     word: HostWord
     forced: HostWord
@@ -80,7 +81,7 @@ class Gate:
 
 @dataclass(eq=False)
 class EventHandle:
-    """A CUDA event: the job that stands for its last record."""
+    """A CUDA event; ``job`` is the job of its last record."""
 
     timing: bool
     job: Job | None = None
@@ -88,7 +89,7 @@ class EventHandle:
 
 @dataclass(eq=False)
 class Function:
-    """A kernel: ``spins`` for the time it is given. ``loaded``: its code, that of ``module``, is on the GPU."""
+    """A kernel function. ``spins``: it runs for a given time. ``loaded``: the code of ``module`` is on the GPU."""
 
     spins: bool
     loaded: bool = True
@@ -97,7 +98,7 @@ class Function:
 
 @dataclass(eq=False)
 class GraphHandle:
-    """A graph or an executable one."""
+    """A graph or an executable graph of ``nodes`` kernels."""
 
     nodes: int
     live: bool = True
@@ -105,37 +106,37 @@ class GraphHandle:
 
 @dataclass(eq=False)
 class Module:
-    """A loaded module image; ``on_gpu``: its code is there."""
+    """A loaded module image; ``on_gpu``: its code is on the GPU."""
 
     live: bool = True
     on_gpu: bool = False
 
 
 @dataclass
-class _Drag:
-    """Something that makes calls take longer, until a time."""
+class _Slowdown:
+    """A factor by which calls take longer until a time (ns)."""
 
     factor: float
     until: int
 
 
 class SimGpu:
-    """One GPU: its engines, and the lock of its memory management."""
+    """One GPU: its engines, its free memory, and the lock of its memory management."""
 
-    def __init__(self, clock: Clock, profile: Profile, index: int, reaction: Reaction) -> None:
-        figures = profile.engine
+    def __init__(self, clock: Clock, profile: Profile, index: int, wakeup: WakeupLatency) -> None:
+        parameters = profile.engine
         threads = profile.machine.sms * profile.machine.threads_per_sm
         self._clock = clock
         self.profile = profile
         self.index = index
         self.graphics = GraphicsEngine(
             clock,
-            Slices(
-                timeslice_ns=max(us(figures.timeslice_us), 1),
-                save_ns=us(figures.save_us),
-                save_ns_per_thread=figures.save_ns_per_thread,
-                restore_ns=us(figures.restore_us),
-                yield_ns=us(figures.yield_us),
+            GraphicsTiming(
+                timeslice_ns=max(us(parameters.timeslice_us), 1),
+                save_ns=us(parameters.save_us),
+                save_ns_per_thread=parameters.save_ns_per_thread,
+                restore_ns=us(parameters.restore_us),
+                yield_ns=us(parameters.yield_us),
                 threads=threads,
             ),
         )
@@ -143,104 +144,148 @@ class SimGpu:
         self.to_host = CopyEngine(clock)
         self.to_gpu = CopyEngine(clock)
         self.to_peer = CopyEngine(clock)
-        self.memory_lock = BargingLock(clock, reaction)
+        self.memory_lock = BargingLock(clock, wakeup)
         self.free_bytes = int(profile.machine.memory_gib * (1 << 30))
-        self._drags: list[_Drag] = []
+        self._slowdowns: list[_Slowdown] = []
 
-    def drag(self, factor: float, until: int) -> _Drag:
-        """Make calls take ``factor`` as long until a time; the result can be shortened by its ``until``."""
-        drag = _Drag(factor, until)
-        self._drags.append(drag)
-        return drag
+    def add_slowdown(self, factor: float, until: int) -> None:
+        """Make calls take ``factor`` times as long until the time ``until`` (ns)."""
+        self._slowdowns.append(_Slowdown(factor, until))
 
     @property
-    def drags(self) -> bool:
-        """Whether something makes calls take longer now."""
-        if self._drags:
+    def is_slowed(self) -> bool:
+        """Whether calls take longer now."""
+        if self._slowdowns:
             now = self._clock.now
-            self._drags = [drag for drag in self._drags if drag.until > now]
-        return bool(self._drags)
+            self._slowdowns = [slowdown for slowdown in self._slowdowns if slowdown.until > now]
+        return bool(self._slowdowns)
 
-    def dragged(self, ns: int) -> int:
-        """What a call of ``ns`` takes now."""
-        return round(ns * max(drag.factor for drag in self._drags)) if self.drags else ns
+    def slowed_ns(self, ns: int) -> int:
+        """The duration now of a call that takes ``ns`` on an idle machine, by the largest factor in effect."""
+        return round(ns * max(slowdown.factor for slowdown in self._slowdowns)) if self.is_slowed else ns
 
 
 class GpuContext:
-    """A context: its lock in the driver, its streams, and its place on the graphics engine."""
+    """A context: its lock in the driver, its streams, and its queue on the graphics engine."""
 
     def __init__(
-        self, clock: Clock, name: str, gpu: SimGpu, reaction: Reaction, within: GpuContext | None = None
+        self, clock: Clock, name: str, gpu: SimGpu, wakeup: WakeupLatency, within: GpuContext | None = None
     ) -> None:
-        """``within``: the primary context that a green context is a part of."""
+        """``within``: the primary context that a green context is part of."""
         self._clock = clock
         self.name = name
         self.gpu = gpu
-        self.reaction = reaction
-        self.lock: FairLock = FairLock(clock, reaction) if within is None else within.lock
-        self.residents: Residents = Residents(name) if within is None else within.residents
+        self.wakeup = wakeup
+        self.lock: FairLock = FairLock(clock, wakeup) if within is None else within.lock
+        self.queue: ContextQueue = ContextQueue(name) if within is None else within.queue
         if within is None:
-            gpu.graphics.join(self.residents)
+            gpu.graphics.add_context(self.queue)
         self.peers: set[GpuContext] = set()
-        self.staging: list[tuple[object, Staging]] = []
+        self.staging = StagedCopies()
         self.streams: list[SimStream] = []
         self.live = True
-        self.null = self.stream(StreamKind.NULL)
+        self.null = self.create_stream(StreamKind.NULL)
 
-    def stream(self, kind: StreamKind, name: str = "") -> SimStream:
-        """A new stream of it."""
-        stream = SimStream(self._clock, self, kind, self.reaction, name)
+    def create_stream(self, kind: StreamKind, name: str = "") -> SimStream:
+        """A new stream of the context."""
+        stream = SimStream(self._clock, self, kind, self.wakeup, name)
         self.streams.append(stream)
         return stream
 
     def unfinished(self) -> list[Job]:
-        """The last jobs of its streams, as far as they are not done."""
+        """The last job of each stream that is not done."""
         now = self._clock.now
         return [stream.tail for stream in self.streams if stream.tail is not None and stream.tail.end > now]
 
-    def hidden(self, now: int, thread: object) -> int:
-        """For how long from ``now`` on ``thread`` cannot see what the GPU did: while another thread of the context
-        is busy with a chunk of a staged copy."""
-        self.staging = [(owner, staged) for owner, staged in self.staging if staged.end > now]
-        return max((staged.left(now) for owner, staged in self.staging if owner is not thread), default=0)
-
-    def end(self) -> None:
-        """Take it off the GPU."""
+    def destroy(self) -> None:
+        """Remove the context from the GPU."""
         self.live = False
-        self.gpu.graphics.leave(self.residents)
+        self.gpu.graphics.remove_context(self.queue)
+
+
+class SimStream:
+    """A stream: jobs in order.
+
+    ``tail`` is the last job submitted. ``waits`` are jobs of other streams that the next job has to wait for.
+    ``pending`` are the launches that still occupy the stream's launch queue.
+    """
+
+    __slots__ = ("_clock", "context", "kind", "lock", "name", "pending", "tail", "waits")
+
+    def __init__(
+        self, clock: Clock, context: GpuContext, kind: StreamKind, wakeup: WakeupLatency, name: str = ""
+    ) -> None:
+        self._clock = clock
+        self.context = context
+        self.kind = kind
+        self.name = name
+        self.lock = BargingLock(clock, wakeup)
+        self.tail: Job | None = None
+        self.waits: list[Job] = []
+        self.pending: deque[Job] = deque()
+
+    def submit(self, job: Job, also_after: Job | None = None) -> None:
+        """Submit ``job`` behind everything that CUDA's stream rules require, and behind ``also_after``."""
+        before = self.unfinished()
+        now = self._clock.now
+        for other in (*self.waits, also_after):
+            if other is not None and other.end > now and other not in before:
+                before.append(other)
+        self.waits.clear()
+        self.tail = job
+        job.queue = self.context.queue
+        job.staging = self.context.staging
+        job.submit_after(before)
+
+    def unfinished(self) -> list[Job]:
+        """The jobs that a job submitted now would have to wait for, without events.
+
+        The legacy default stream waits for the blocking streams of its context, and they wait for it; a non-blocking
+        stream waits only for itself.
+        """
+        now = self._clock.now
+        tails = [self.tail]
+        if self.kind is StreamKind.NULL:
+            tails += [stream.tail for stream in self.context.streams if stream.kind is StreamKind.BLOCKING]
+        elif self.kind is StreamKind.BLOCKING:
+            tails.append(self.context.null.tail)
+        return [job for job in tails if job is not None and job.end > now]
 
 
 @dataclass
-class StagedRoute:
-    """The one way, in order of submission, of all transfers between two GPUs that the driver stages."""
+class StagedTransferOrder:
+    """The order of all transfers between two GPUs that the driver stages; ``tail`` is the last one submitted."""
 
     tail: Job | None = None
 
 
 @dataclass
-class World:
-    """All that host threads share."""
+class Simulation:
+    """The state that all host threads share: the clock, the profile, the GPUs.
+
+    ``quit``: the threads are to end. ``rings``: the recent calls of each probe are kept on the board.
+    """
 
     clock: Clock
     profile: Profile
-    reaction: Reaction
+    wakeup: WakeupLatency
     gpus: list[SimGpu]
-    staged_route: StagedRoute = field(default_factory=StagedRoute)
+    staged_transfers: StagedTransferOrder = field(default_factory=StagedTransferOrder)
     uncontended: UncontendedEngine = field(default_factory=UncontendedEngine)
     quit: bool = False
     rings: bool = True
-    poll: Cost = field(init=False)
-    timer: Cost = field(init=False)
+    poll: LatencyDistribution = field(init=False)
+    timer: LatencyDistribution = field(init=False)
 
     def __post_init__(self) -> None:
         self.poll = self.profile.poll
         self.timer = self.profile.timer
 
     @classmethod
-    def of(cls, profile: Profile) -> World:
-        """A machine as ``profile`` has it, with nothing on it."""
+    def of(cls, profile: Profile) -> Simulation:
+        """A machine with the parameters of ``profile``, without contexts."""
         clock = Clock()
         locks = profile.locks
-        reaction = Reaction(us(locks.spin_us), profile.react, profile.wake)
-        gpus = [SimGpu(clock, profile, index, reaction) for index in range(profile.machine.gpus)]
-        return cls(clock, profile, reaction, gpus)
+        wakeup = WakeupLatency(us(locks.spin_us), profile.react, profile.wake)
+        gpus = [SimGpu(clock, profile, index, wakeup) for index in range(profile.machine.gpus)]
+        return cls(clock, profile, wakeup, gpus)

@@ -1,33 +1,18 @@
-"""What does the jobs: the graphics engine, copy engines, event markers, and whatever the host itself ends."""
+"""The engines that execute jobs: graphics engine, copy engines, immediate engine, and jobs that the host ends."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from stallprobes.engine.sim.clock import NEVER, Clock
-from stallprobes.engine.sim.jobs import Job
-
-
-class Residents:
-    """A context as the graphics engine sees it; a green context is the same one as its primary context."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.pending: deque[tuple[Job, int]] = deque()
-        self.preempted: list[Job] = []
-
-    @property
-    def wants(self) -> bool:
-        """Whether it has work that is not on the engine."""
-        return bool(self.pending or self.preempted)
+from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopy
 
 
 @dataclass
 class Segment:
-    """A piece of a job's time on the graphics engine, for whoever wants to check."""
+    """An uninterrupted piece of a job's time on the graphics engine (ns), for tests."""
 
     context: str
     job: Job
@@ -36,8 +21,12 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Slices:
-    """The figures of the graphics engine, ns."""
+class GraphicsTiming:
+    """Times of the graphics engine in ns, and ``threads``, the number of threads that its SMs hold.
+
+    A context switch in the middle of kernels takes ``save_ns`` plus ``save_ns_per_thread`` for each running thread
+    plus ``restore_ns``; leaving an idle context takes ``yield_ns``.
+    """
 
     timeslice_ns: int
     save_ns: int
@@ -50,242 +39,229 @@ class Slices:
 class GraphicsEngine:
     """Runs kernels of one context at a time.
 
-    Within a context a kernel begins, in order, when the SMs have room for it. A context stays for its time-slice
-    while others want the engine, then all its kernels are pre-empted; it goes earlier when it has nothing to do.
+    Within a context kernels start in order, each when the SMs have room for it. While other contexts have work, a
+    context keeps the engine for its time-slice, then all its kernels are pre-empted; an idle context leaves earlier.
     """
 
-    def __init__(self, clock: Clock, figures: Slices) -> None:
+    def __init__(self, clock: Clock, timing: GraphicsTiming) -> None:
         self._clock = clock
-        self._figures = figures
-        self._ring: list[Residents] = []
-        self._current: Residents | None = None
+        self._timing = timing
+        self._contexts: list[ContextQueue] = []
+        self._current: ContextQueue | None = None
         self._running: list[Job] = []
-        self._free = figures.threads
+        self._free = timing.threads
         self._available = 0
-        self._slice_began = 0
-        self._slice_ends = NEVER
-        self._alarm = NEVER
+        self._slice_start = 0
+        self._slice_end = NEVER
+        self._timer_due = NEVER
         self.log: list[Segment] | None = None
 
-    def join(self, context: Residents) -> None:
-        """One more context."""
-        self._ring.append(context)
+    def add_context(self, context: ContextQueue) -> None:
+        """Add a context."""
+        self._contexts.append(context)
 
-    def leave(self, context: Residents) -> None:
-        """A context is gone; it has no work any more."""
-        if context in self._ring:
-            self._ring.remove(context)
+    def remove_context(self, context: ContextQueue) -> None:
+        """Remove a context, which has no work."""
+        if context in self._contexts:
+            self._contexts.remove(context)
         if self._current is context:
             self._current = None
 
-    def enter(self, job: Job, ready: int) -> None:
-        """A kernel that may begin at ``ready``."""
-        assert job.context is not None
-        context = job.context.residents
-        job.need = min(job.need, self._figures.threads)
-        self._retire()
+    def enqueue(self, job: Job, ready: int) -> None:
+        """Accept a kernel that may start at ``ready`` (ns)."""
+        assert job.queue is not None
+        context = job.queue
+        job.need = min(job.need, self._timing.threads)
+        self._remove_finished()
         if self._current is context:
             if not context.pending and job.need <= self._free:
-                self._run(job, ready)
-                if self._alarm < NEVER:
-                    self._plan()
+                self._start(job, ready)
+                if self._timer_due < NEVER:
+                    self._schedule_timer()
                 return
-        elif not self._running and not any(other.wants for other in self._ring):
+        elif not self._running and not any(other.has_work for other in self._contexts):
             context.pending.append((job, ready))
-            self._change(context, self._figures.yield_ns if self._current is not None else 0)
+            self._switch(context, self._timing.yield_ns if self._current is not None else 0)
             return
         context.pending.append((job, ready))
-        self._plan()
+        self._schedule_timer()
 
-    def _retire(self) -> None:
+    def _remove_finished(self) -> None:
         now = self._clock.now
         if self._running and min(job.end for job in self._running) <= now:
             self._running = [job for job in self._running if job.end > now]
-            self._free = self._figures.threads - sum(job.need for job in self._running)
+            self._free = self._timing.threads - sum(job.need for job in self._running)
 
-    def _run(self, job: Job, ready: int) -> None:
+    def _start(self, job: Job, ready: int) -> None:
         start = max(ready, self._available)
         if job.start == NEVER:
-            job.begins(start)
+            job.set_start(start)
         self._running.append(job)
         self._free -= job.need
-        # A kernel that looks at the GPU's clock ends when its time has come, on the engine or not.
-        job.ends(max(start, job.start + job.ns) if job.by_clock else start + job.rest_ns)
-        if self.log is not None and job.context is not None:
-            self.log.append(Segment(job.context.residents.name, job, start, job.end))
+        # A kernel that reads the GPU's clock ends when its time has passed, on the engine or not.
+        job.set_end(max(start, job.start + job.ns) if job.own_clock else start + job.remaining_ns)
+        if self.log is not None and job.queue is not None:
+            self.log.append(Segment(job.queue.name, job, start, job.end))
 
-    def _fill(self) -> None:
-        """Start what has room, in order."""
+    def _start_pending(self) -> None:
+        """Start the pending kernels of the current context for which there is room, in order."""
         current = self._current
         if current is None:
             return
         now = self._clock.now
         while current.pending and current.pending[0][0].need <= self._free:
             job, ready = current.pending.popleft()
-            self._run(job, max(ready, now))
+            self._start(job, max(ready, now))
 
-    def _others(self) -> bool:
-        return any(other.wants for other in self._ring if other is not self._current)
+    def _others_waiting(self) -> bool:
+        return any(other.has_work for other in self._contexts if other is not self._current)
 
-    def _plan(self) -> None:
-        """See to it that the engine is looked at again when something has to change."""
+    def _schedule_timer(self) -> None:
+        """Schedule the next time at which the engine has to be updated."""
         now = self._clock.now
-        others = self._others()
+        others = self._others_waiting()
         if not self._running and others and not (self._current is not None and self._current.pending):
-            self._next(self._figures.yield_ns if self._current is not None else 0)
+            self._switch_to_next(self._timing.yield_ns if self._current is not None else 0)
             return
         due = NEVER
         if self._current is not None and self._current.pending and self._running:
             due = min(job.end for job in self._running)
         if others:
-            if self._slice_ends == NEVER:
-                # A slice that ends unwanted is simply begun again.
-                whole = (now - self._slice_began) // self._figures.timeslice_ns + 1
-                self._slice_ends = self._slice_began + max(whole, 1) * self._figures.timeslice_ns
-            due = min(due, max(self._slice_ends, now))
+            if self._slice_end == NEVER:
+                # A slice that ends while no other context has work starts again.
+                whole = (now - self._slice_start) // self._timing.timeslice_ns + 1
+                self._slice_end = self._slice_start + max(whole, 1) * self._timing.timeslice_ns
+            due = min(due, max(self._slice_end, now))
             if self._running and self._current is not None and not self._current.pending:
                 due = min(due, max(job.end for job in self._running))
-        if due < self._alarm:
-            self._alarm = due
-            self._clock.at(due, self._look)
+        if due < self._timer_due:
+            self._timer_due = due
+            self._clock.call_at(due, self._on_timer)
 
-    def _look(self, _: Any) -> None:
+    def _on_timer(self, _: Any) -> None:
         now = self._clock.now
-        if now < self._alarm:
-            # An earlier plan, which another one has replaced.
+        if now < self._timer_due:
+            # A timer that an earlier one has replaced.
             return
-        self._alarm = NEVER
-        self._retire()
-        if now >= self._slice_ends:
-            self._slice_ends = NEVER
-            if self._others():
+        self._timer_due = NEVER
+        self._remove_finished()
+        if now >= self._slice_end:
+            self._slice_end = NEVER
+            if self._others_waiting():
                 self._preempt()
                 return
-        self._fill()
-        self._plan()
+        self._start_pending()
+        self._schedule_timer()
 
     def _preempt(self) -> None:
         now = self._clock.now
         threads = sum(job.need for job in self._running)
         for job in self._running:
             if max(job.start, self._available) < now:
-                job.rest_ns = job.end - now
+                job.remaining_ns = job.end - now
             if self.log is not None:
-                self._cut(job, now)
+                self._end_segment(job, now)
             job.end = NEVER
             if self._current is not None:
                 self._current.preempted.append(job)
         self._running = []
-        self._free = self._figures.threads
-        figures = self._figures
-        self._next(figures.save_ns + round(figures.save_ns_per_thread * threads) + figures.restore_ns)
+        self._free = self._timing.threads
+        timing = self._timing
+        self._switch_to_next(timing.save_ns + round(timing.save_ns_per_thread * threads) + timing.restore_ns)
 
-    def _cut(self, job: Job, now: int) -> None:
+    def _end_segment(self, job: Job, now: int) -> None:
         for segment in reversed(self.log or []):
             if segment.job is job:
                 segment.end = max(now, segment.start)
                 return
 
-    def _next(self, cost_ns: int) -> None:
-        """On to the next context that wants the engine, in turn."""
-        place = self._ring.index(self._current) if self._current in self._ring else -1
-        order = self._ring[place + 1 :] + self._ring[: place + 1]
-        self._change(next(context for context in order if context.wants), cost_ns)
+    def _switch_to_next(self, cost_ns: int) -> None:
+        """Switch to the next context that has work, round robin."""
+        place = self._contexts.index(self._current) if self._current in self._contexts else -1
+        order = self._contexts[place + 1 :] + self._contexts[: place + 1]
+        self._switch(next(context for context in order if context.has_work), cost_ns)
 
-    def _change(self, context: Residents, cost_ns: int) -> None:
+    def _switch(self, context: ContextQueue, cost_ns: int) -> None:
         self._current = context
         self._available = max(self._available, self._clock.now) + cost_ns
-        self._slice_began = self._available
-        self._slice_ends = NEVER
+        self._slice_start = self._available
+        self._slice_end = NEVER
         resumed, context.preempted = context.preempted, []
         for job in resumed:
-            self._run(job, self._available)
-        self._fill()
-        self._plan()
-
-
-@dataclass
-class Staging:
-    """A staged copy that is busy for ``busy_ns`` of each ``period_ns`` from ``start`` to ``end``."""
-
-    start: int
-    end: int
-    busy_ns: int
-    period_ns: int
-
-    def left(self, time: int) -> int:
-        """For how much longer than ``time`` it is busy with the chunk of that time."""
-        if not self.start <= time < self.end:
-            return 0
-        return max(self.busy_ns - (time - self.start) % self.period_ns, 0)
+            self._start(job, self._available)
+        self._start_pending()
+        self._schedule_timer()
 
 
 class CopyEngine:
-    """Transfers of one direction, one after the other in the order in which they become ready."""
+    """Executes the transfers of one direction, one at a time, in the order in which they become ready."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._free_at = 0
-        self.staging: list[Staging] = []
+        self.staging: list[StagedCopy] = []
 
     @property
     def free_at(self) -> int:
-        """When it will have done all that it has."""
+        """The time at which all accepted transfers are done, in ns."""
         return self._free_at
 
-    def enter(self, job: Job, ready: int) -> None:
-        """A transfer that may begin at ``ready``."""
+    def enqueue(self, job: Job, ready: int) -> None:
+        """Accept a transfer that may start at ``ready`` (ns)."""
         start = max(ready, self._free_at)
         if self.staging:
-            start = self._between(start)
+            start = self._skip_staged_copies(start)
         self._free_at = start + job.ns
-        job.begins(start)
-        job.ends(self._free_at)
+        job.set_start(start)
+        job.set_end(self._free_at)
 
-    def hold(self, start: int, ns: int) -> int:
-        """Use it for ``ns`` from ``start`` on, or from when it is free; when that begins."""
+    def reserve(self, start: int, ns: int) -> int:
+        """Occupy the engine for ``ns`` from ``start`` on, or from when it is free; returns that time in ns."""
         start = max(start, self._free_at)
         self._free_at = start + ns
         return start
 
-    def _between(self, start: int) -> int:
-        """The first time from ``start`` on at which no chunk of a staged copy is on the engine."""
+    def _skip_staged_copies(self, start: int) -> int:
+        """The first time from ``start`` on at which no chunk of a staged copy occupies the engine."""
         self.staging = [staged for staged in self.staging if staged.end > self._clock.now]
         for staged in self.staging:
-            start += staged.left(start)
+            start += staged.remaining_busy_ns(start)
         return start
 
 
 class UncontendedEngine:
-    """Jobs that disturb nobody: events, and copies that have a way of their own."""
+    """Executes each job at once: event records, and copies on a path that nothing else uses."""
 
-    def enter(self, job: Job, ready: int) -> None:
-        """Done ``job.ns`` after ``ready``."""
-        job.begins(ready)
-        job.ends(ready + job.ns)
+    def enqueue(self, job: Job, ready: int) -> None:
+        """Start the job at ``ready`` (ns); it ends ``job.ns`` later."""
+        job.set_start(ready)
+        job.set_end(ready + job.ns)
 
 
-class HostEngine:
-    """Jobs that a host thread does: told when they may begin, they end when that thread says so."""
+class HostExecutor:
+    """Executes jobs on a host thread: ``begin`` is called with the job and its start, and sets the job's end later."""
 
     def __init__(self, begin: Callable[[Job, int], None]) -> None:
         self._begin = begin
 
-    def enter(self, job: Job, ready: int) -> None:
-        """Hand it to the host."""
-        job.begins(ready)
+    def enqueue(self, job: Job, ready: int) -> None:
+        """Start the job at ``ready`` (ns)."""
+        job.set_start(ready)
         self._begin(job, ready)
 
 
-class RelayEngine:
-    """A copy to the other GPU that the driver stages in the host: half of it is a transfer to the host."""
+class StagedPeerEngine:
+    """Executes a copy to the other GPU that the driver stages in host memory.
+
+    The first half of it, ``half_ns``, occupies the copy engine to the host.
+    """
 
     def __init__(self, to_host: CopyEngine, half_ns: int) -> None:
         self._to_host = to_host
         self._half_ns = half_ns
 
-    def enter(self, job: Job, ready: int) -> None:
-        """Done ``job.ns`` after the first chunk got the copy engine."""
-        start = self._to_host.hold(ready, self._half_ns)
-        job.begins(start)
-        job.ends(start + job.ns)
+    def enqueue(self, job: Job, ready: int) -> None:
+        """Start the job when the copy engine is free, at ``ready`` (ns) at the earliest."""
+        start = self._to_host.reserve(ready, self._half_ns)
+        job.set_start(start)
+        job.set_end(start + job.ns)

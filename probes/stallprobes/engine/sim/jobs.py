@@ -1,47 +1,96 @@
-"""Work on the GPU and the streams that keep it in order.
+"""Jobs: pieces of work on the simulated GPU, and the queues that hold the jobs of one context.
 
-A job's times are known as soon as nothing can change them any more but a pre-emption. Only when somebody waits for its
-end is that end put on the clock: most jobs end unwatched, and cost nothing.
+The start and the end of a job are computed as soon as only a pre-emption can still change them. The end becomes an
+event of the clock only if something waits for it; most jobs end unobserved and cost no event.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from stallprobes.engine.sim.clock import NEVER, Clock
-from stallprobes.engine.sim.locks import BargingLock, Reaction
-from stallprobes.model import StreamKind
-
-if TYPE_CHECKING:
-    from stallprobes.engine.sim.device import GpuContext
 
 
 class JobEngine(Protocol):
-    """Something on the GPU, or a thread of the driver, that does jobs."""
+    """Executes jobs: an engine of the GPU, or a thread of the driver."""
 
-    def enter(self, job: Job, ready: int) -> None:
-        """Take a job over whose predecessors are done; it may begin at ``ready`` (ns)."""
+    def enqueue(self, job: Job, ready: int) -> None:
+        """Accept a job whose predecessors are done; it may start at ``ready`` (ns)."""
         ...
+
+
+class ContextQueue:
+    """The kernels of one context that wait for the graphics engine; a green context shares its primary context's.
+
+    ``pending``: jobs that have not started, with the time from which each may start (ns). ``preempted``: jobs that
+    were taken off the engine.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pending: deque[tuple[Job, int]] = deque()
+        self.preempted: list[Job] = []
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a job waits for the engine."""
+        return bool(self.pending or self.preempted)
+
+
+@dataclass
+class StagedCopy:
+    """A staged copy: from ``start`` to ``end`` it is busy for the first ``busy_ns`` of each ``period_ns``."""
+
+    start: int
+    end: int
+    busy_ns: int
+    period_ns: int
+
+    def remaining_busy_ns(self, time: int) -> int:
+        """How long from ``time`` on the copy stays busy with its current chunk, in ns."""
+        if not self.start <= time < self.end:
+            return 0
+        return max(self.busy_ns - (time - self.start) % self.period_ns, 0)
+
+
+class StagedCopies:
+    """The staged copies of one context, each with the thread that makes it."""
+
+    __slots__ = ("copies",)
+
+    def __init__(self) -> None:
+        self.copies: list[tuple[object, StagedCopy]] = []
+
+    def add(self, owner: object, copy: StagedCopy) -> None:
+        """Add a copy made by the thread ``owner``."""
+        self.copies.append((owner, copy))
+
+    def delay_ns(self, now: int, thread: object) -> int:
+        """How long from ``now`` on ``thread`` cannot see the GPU's progress, in ns.
+
+        That is while another thread of the context is busy with a chunk of a staged copy.
+        """
+        self.copies = [(owner, copy) for owner, copy in self.copies if copy.end > now]
+        return max((copy.remaining_busy_ns(now) for owner, copy in self.copies if owner is not thread), default=0)
 
 
 class Job:
     """One piece of work.
 
-    ``lead_ns`` passes from its submission to its start when nothing is before it, ``gap_ns`` from the end of what
-    was before it. ``need`` is its number of threads on the SMs, ``ns`` its time there; ``by_clock``: it counts that
-    time itself, also while it is pre-empted. ``start`` and ``end`` are
-    NEVER until known, and ``end`` may still move when it is pre-empted.
+    ``lead_ns`` is the time from submission to start without a predecessor, ``gap_ns`` the time from the end of the
+    last predecessor to the start. ``need`` is the number of threads it occupies on the SMs, ``ns`` its duration.
+    ``own_clock``: it ends ``ns`` after its start even if it was pre-empted. ``queue`` and ``staging`` belong to the
+    context of its stream. ``start`` and ``end`` are NEVER while unknown; ``end`` moves when the job is pre-empted.
     """
 
     __slots__ = (
         "_callbacks",
         "_clock",
-        "_left",
-        "_watched",
-        "by_clock",
-        "context",
+        "_end_scheduled",
+        "_predecessors",
         "end",
         "engine",
         "gap_ns",
@@ -49,7 +98,10 @@ class Job:
         "need",
         "ns",
         "on_start",
-        "rest_ns",
+        "own_clock",
+        "queue",
+        "remaining_ns",
+        "staging",
         "start",
         "submitted",
         "what",
@@ -68,117 +120,72 @@ class Job:
     ) -> None:
         self._clock = clock
         self._callbacks: list[Callable[[], Any]] = []
-        self._left = 0
-        self._watched = False
+        self._predecessors = 0
+        self._end_scheduled = False
         self.engine = engine
         self.ns = ns
-        self.rest_ns = ns
+        self.remaining_ns = ns
         self.lead_ns = lead_ns
         self.gap_ns = gap_ns
         self.need = need
         self.on_start = on_start
         self.what = what
-        self.by_clock = False
-        self.context: GpuContext | None = None
+        self.own_clock = False
+        self.queue: ContextQueue | None = None
+        self.staging: StagedCopies | None = None
         self.submitted = NEVER
         self.start = NEVER
         self.end = NEVER
 
-    def begins(self, start: int) -> None:
-        """Its start is known; told once, the first time it gets on the engine."""
+    def set_start(self, start: int) -> None:
+        """Set the time of the first start, in ns."""
         self.start = start
         if self.on_start is not None:
-            began = self.on_start
-            self._clock.at(start, lambda _: began())
+            callback = self.on_start
+            self._clock.call_at(start, lambda _: callback())
 
-    def ends(self, end: int) -> None:
-        """Its end is known, as things are."""
+    def set_end(self, end: int) -> None:
+        """Set the time of the end in ns, as far as it is known now."""
         self.end = end
         if self._callbacks:
-            self._watch()
+            self._schedule_end()
 
-    def then(self, what: Callable[[], Any]) -> None:
-        """Call ``what`` when the job is done, at once if it is."""
+    def on_end(self, callback: Callable[[], Any]) -> None:
+        """Call ``callback`` when the job is done, now if it already is."""
         if self.end <= self._clock.now:
-            what()
+            callback()
             return
-        self._callbacks.append(what)
+        self._callbacks.append(callback)
         if self.end < NEVER:
-            self._watch()
+            self._schedule_end()
 
-    def after(self, others: list[Job]) -> None:
-        """Submit it, behind ``others``, which are not done."""
+    def submit_after(self, others: list[Job]) -> None:
+        """Submit the job behind ``others``, which are not done."""
         self.submitted = self._clock.now
-        self._left = len(others)
+        self._predecessors = len(others)
         if not others:
-            self.engine.enter(self, self.submitted + self.lead_ns)
+            self.engine.enqueue(self, self.submitted + self.lead_ns)
         for other in others:
-            other.then(self._one_done)
+            other.on_end(self._predecessor_done)
 
-    def _one_done(self) -> None:
-        self._left -= 1
-        if self._left == 0:
+    def _predecessor_done(self) -> None:
+        self._predecessors -= 1
+        if self._predecessors == 0:
             now = self._clock.now
-            self.engine.enter(self, max(now + self.gap_ns, self.submitted + self.lead_ns))
+            self.engine.enqueue(self, max(now + self.gap_ns, self.submitted + self.lead_ns))
 
-    def _watch(self) -> None:
-        if not self._watched:
-            self._watched = True
-            self._clock.at(self.end, self._ripe)
+    def _schedule_end(self) -> None:
+        if not self._end_scheduled:
+            self._end_scheduled = True
+            self._clock.call_at(self.end, self._at_end)
 
-    def _ripe(self, _: Any) -> None:
-        self._watched = False
+    def _at_end(self, _: Any) -> None:
+        self._end_scheduled = False
         if self.end > self._clock.now:
-            # Pre-empted meanwhile. While it is off the engine its end is unknown, and nobody looks.
+            # It was pre-empted. While it is off the engine its end is unknown, and nothing is scheduled.
             if self.end < NEVER:
-                self._watch()
+                self._schedule_end()
             return
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
-
-
-class SimStream:
-    """Jobs in order.
-
-    ``tail`` is the last one submitted. ``waits`` are jobs of other streams that the next one has to wait for.
-    ``pending`` holds the launches that may still fill its queue.
-    """
-
-    __slots__ = ("_clock", "context", "kind", "lock", "name", "pending", "tail", "waits")
-
-    def __init__(self, clock: Clock, context: GpuContext, kind: StreamKind, reaction: Reaction, name: str = "") -> None:
-        self._clock = clock
-        self.context = context
-        self.kind = kind
-        self.name = name
-        self.lock = BargingLock(clock, reaction)
-        self.tail: Job | None = None
-        self.waits: list[Job] = []
-        self.pending: deque[Job] = deque()
-
-    def submit(self, job: Job, also_after: Job | None = None) -> None:
-        """Put ``job`` behind all that the rules of CUDA say it has to wait for, and behind ``also_after``."""
-        before = self.unfinished()
-        now = self._clock.now
-        for other in (*self.waits, also_after):
-            if other is not None and other.end > now and other not in before:
-                before.append(other)
-        self.waits.clear()
-        self.tail = job
-        job.context = self.context
-        job.after(before)
-
-    def unfinished(self) -> list[Job]:
-        """The jobs that work put into the stream now would have to wait for, events aside.
-
-        The legacy default stream waits for the blocking streams of its context, and they for it; a non-blocking
-        stream knows only itself.
-        """
-        now = self._clock.now
-        tails = [self.tail]
-        if self.kind is StreamKind.NULL:
-            tails += [stream.tail for stream in self.context.streams if stream.kind is StreamKind.BLOCKING]
-        elif self.kind is StreamKind.BLOCKING:
-            tails.append(self.context.null.tail)
-        return [job for job in tails if job is not None and job.end > now]

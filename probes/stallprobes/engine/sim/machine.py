@@ -1,4 +1,4 @@
-"""A program's names become things on the simulated machine, and its ops become steps."""
+"""Resolver of the simulated machine: creates simulated objects for resources, and steps for ops."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from functools import partial
 from typing import Any
 
 from stallprobes.engine.board import ProbeSection
-from stallprobes.engine.sim import allocations, contexts, copies, launches, outside, streams
+from stallprobes.engine.sim import allocations, contexts, copies, host_calls, launches, streams
 from stallprobes.engine.sim.clock import Call
-from stallprobes.engine.sim.device import EventHandle, Function, Gate, GpuContext, GraphHandle, HostWord, Storage, World
-from stallprobes.engine.sim.dice import Cost
-from stallprobes.engine.sim.host import CALLS, PLAIN, Host
-from stallprobes.engine.sim.simulated_thread import SimulatedThread
+from stallprobes.engine.sim.device import (
+    EventHandle,
+    Function,
+    Gate,
+    GpuContext,
+    GraphHandle,
+    HostWord,
+    Simulation,
+    Storage,
+)
+from stallprobes.engine.sim.host_thread import CALLS, LATENCY_ONLY, HostThread
+from stallprobes.engine.sim.probe_thread import SimProbeThread
+from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.engine.sim.steps import Step, step
 from stallprobes.errors import Unsupported
 from stallprobes.model import (
@@ -40,8 +49,8 @@ from stallprobes.model import (
     Word,
 )
 
-# Each of them has registered its calls.
-FAMILIES = (allocations, contexts, copies, launches, outside, streams)
+# Importing a module registers its calls.
+FAMILIES = (allocations, contexts, copies, launches, host_calls, streams)
 
 _GREEN = "green"
 _PRIMARY = "primary"
@@ -49,79 +58,79 @@ _NVML = "nvml:"
 
 
 class SimMachine:
-    """Makes what probes name, once for each distinct resource."""
+    """Creates the objects that probes name, one for each distinct resource."""
 
-    def __init__(self, world: World, watchdog_ns: int, max_memory: int) -> None:
-        self.world = world
+    def __init__(self, simulation: Simulation, watchdog_ns: int, max_memory: int) -> None:
+        self.simulation = simulation
         self._watchdog_ns = watchdog_ns
         self._max_memory = max_memory
         self._device_bytes = 0
         self._contexts: dict[Context, GpuContext] = {}
-        self._things: dict[tuple[str, Resource], Any] = {}
+        self._objects: dict[tuple[str, Resource], Any] = {}
         self._gates: list[Gate] = []
 
-    def iterations(self, probe: Probe, part: ProbeSection, seed: int) -> SimulatedThread:
-        """The thread of ``probe``. Raises Unsupported when this machine has not got what it needs."""
+    def thread(self, probe: Probe, part: ProbeSection, seed: int) -> SimProbeThread:
+        """The thread of ``probe``. Raises Unsupported if this machine lacks something that it needs."""
         program = probe.program
-        host = Host(self.world, probe.name, seed)
+        host = HostThread(self.simulation, probe.name, seed)
         if program.context is not None:
             host.contexts.append(self._context(program.context))
         channels = program.channels()
 
         def steps(ops: Sequence[Op], channels: Sequence[Channel]) -> tuple[Step, ...]:
             return tuple(
-                step(op, self._begin(op, host), partial(self._cell, probe.name), channels, self._plain(op, host))
+                step(op, self._bind(op, host), partial(self._word, probe.name), channels, self._bind_latency(op, host))
                 for op in ops
             )
 
-        return SimulatedThread(
+        return SimProbeThread(
             probe,
             host,
             part,
             (steps(program.setup, ()), steps(program.ops, channels), steps(program.teardown, ())),
-            None if program.guard is None else (self._cell(probe.name, program.guard.word), program.guard.ahead),
-            None if program.proof is None else self._cell(probe.name, program.proof),
+            None if program.guard is None else (self._word(probe.name, program.guard.word), program.guard.ahead),
+            None if program.proof is None else self._word(probe.name, program.proof),
         )
 
     def open_gates(self) -> None:
-        """Let everyone through who waits at a gate."""
+        """Open all gates."""
         for gate in self._gates:
             gate.word.put(1)
 
     @property
     def contexts(self) -> list[str]:
-        """The contexts in words."""
+        """The names of the contexts."""
         return [context.name for context in self._contexts.values()]
 
-    def _begin(self, op: Op, host: Host) -> Callable[[], Call]:
-        """A function that makes the call, its Loads read at that time."""
+    def _bind(self, op: Op, host: HostThread) -> Callable[[], Call]:
+        """A function that makes the call of ``op`` and reads its Loads at that time."""
         if op.fn.startswith(_NVML):
-            return partial(outside.nvml, host, op.fn[len(_NVML) :])
+            return partial(host_calls.nvml, host, op.fn[len(_NVML) :])
         if op.fn not in CALLS:
-            raise Unsupported(f"the simulated GPU does not know {op.fn}")
-        self._allowed(op)
+            raise Unsupported(f"the simulated GPU has no {op.fn}")
+        self._check_supported(op)
         call = CALLS[op.fn]
         args = [self._value(host.name, arg) for arg in op.args]
         loads = [number for number, arg in enumerate(op.args) if isinstance(arg, Load)]
         if not loads:
             return partial(call, host, *args)
 
-        def begin() -> Call:
+        def call_with_loads() -> Call:
             now = [arg.value if number in loads else arg for number, arg in enumerate(args)]
             return call(host, *now)
 
-        return begin
+        return call_with_loads
 
-    def _plain(self, op: Op, host: Host) -> Callable[[], Cost | None] | None:
-        """When the call is nothing but a time, if it ever is: arguments that are Loads do not matter then."""
+    def _bind_latency(self, op: Op, host: HostThread) -> Callable[[], LatencyDistribution | None] | None:
+        """A function for the latency of a call without other effects, None if there is none. Loads do not matter."""
         if op.fn.startswith(_NVML):
-            return partial(outside.plain_nvml, host, op.fn[len(_NVML) :])
-        if op.fn not in PLAIN or op.into is not None:
+            return partial(host_calls.nvml_latency, host, op.fn[len(_NVML) :])
+        if op.fn not in LATENCY_ONLY or op.into is not None:
             return None
-        return partial(PLAIN[op.fn], host, *(self._value(host.name, arg) for arg in op.args))
+        return partial(LATENCY_ONLY[op.fn], host, *(self._value(host.name, arg) for arg in op.args))
 
-    def _allowed(self, op: Op) -> None:
-        machine = self.world.profile.machine
+    def _check_supported(self, op: Op) -> None:
+        machine = self.simulation.profile.machine
         if op.fn == "cuMemcpyBatchAsync" and not machine.batch_copies:
             raise Unsupported(f"{machine.title} with CUDA {machine.cuda} has no cuMemcpyBatchAsync")
         if op.fn == "cuCtxEnablePeerAccess" and not machine.peer_access:
@@ -132,11 +141,11 @@ class SimMachine:
             case int():
                 return arg
             case Load(word):
-                return self._cell(probe, word)
+                return self._word(probe, word)
             case BufferPart(buffer, _):
                 return self._value(probe, buffer)
             case KernelArgs(duration_ns, started):
-                return duration_ns, None if started is None else self._cell(probe, started)
+                return duration_ns, None if started is None else self._word(probe, started)
             case Context():
                 return self._context(arg)
             case Image() | Text() | CopyAttributes():
@@ -144,17 +153,17 @@ class SimMachine:
             case Device(index):
                 return index
             case _:
-                return self._thing(probe, arg)
+                return self._object(probe, arg)
 
-    def _thing(self, probe: str, resource: Resource) -> Any:
+    def _object(self, probe: str, resource: Resource) -> Any:
         owner = "" if getattr(resource, "shared", False) else probe
         key = owner, resource
-        if key not in self._things:
-            self._things[key] = self._make(probe, resource)
-        return self._things[key]
+        if key not in self._objects:
+            self._objects[key] = self._make(probe, resource)
+        return self._objects[key]
 
-    def _cell(self, probe: str, word: Word) -> HostWord:
-        cell: HostWord = self._thing(probe, word)
+    def _word(self, probe: str, word: Word) -> HostWord:
+        cell: HostWord = self._object(probe, word)
         return cell
 
     def _make(self, probe: str, resource: Resource) -> Any:
@@ -164,12 +173,12 @@ class SimMachine:
             case Stream(_, context, StreamKind.NULL):
                 return self._context(context).null
             case Stream(name, context, kind):
-                return self._context(context).stream(kind, name)
+                return self._context(context).create_stream(kind, name)
             case Buffer(_, Space.DEVICE, nbytes, context):
                 self._device_bytes += nbytes
                 if self._device_bytes > self._max_memory:
                     raise Unsupported(
-                        f"the probes' buffers take more than the {self._max_memory} bytes of GPU memory they may"
+                        f"the probes' buffers need more than the limit of {self._max_memory} bytes of GPU memory"
                     )
                 gpu = self._context(context).gpu
                 if nbytes > gpu.free_bytes:
@@ -185,25 +194,25 @@ class SimMachine:
             case Graph(_, _, nodes, _):
                 return GraphHandle(nodes)
             case HostFunction(_, word, forced, _):
-                # The session's watchdog goes before the program's own patience, as on the CUDA side.
-                gate = Gate(self._cell(probe, word), self._cell(probe, forced), self._watchdog_ns)
+                # The session's watchdog overrides the program's own timeout, as in the CUDA backend.
+                gate = Gate(self._word(probe, word), self._word(probe, forced), self._watchdog_ns)
                 self._gates.append(gate)
                 return gate
             case _:
-                raise Unsupported(f"the simulated GPU does not know a {type(resource).__name__.lower()}")
+                raise Unsupported(f"the simulated GPU has no {type(resource).__name__.lower()}")
 
     def _context(self, context: Context) -> GpuContext:
         if context in self._contexts:
             return self._contexts[context]
-        machine = self.world.profile.machine
-        if context.device >= len(self.world.gpus):
-            raise Unsupported(f"it needs {context.device + 1} GPUs, the simulated {machine.title} has {machine.gpus}")
+        machine = self.simulation.profile.machine
+        if context.device >= len(self.simulation.gpus):
+            raise Unsupported(f"{context.device + 1} GPUs are needed, the simulated {machine.title} has {machine.gpus}")
         within = None
         if context.name == _GREEN:
             if not machine.green_contexts:
                 raise Unsupported(f"{machine.title} with CUDA {machine.cuda} has no green contexts")
             within = self._context(Context(_PRIMARY, context.device))
-        world = self.world
-        made = GpuContext(world.clock, context.name, world.gpus[context.device], world.reaction, within)
+        simulation = self.simulation
+        made = GpuContext(simulation.clock, context.name, simulation.gpus[context.device], simulation.wakeup, within)
         self._contexts[context] = made
         return made

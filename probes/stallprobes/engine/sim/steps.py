@@ -1,4 +1,4 @@
-"""An op that is ready to be called."""
+"""Step: an op of a program, bound to a thread of the simulation."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import Any
 
 from stallprobes.engine.sim.clock import Call
 from stallprobes.engine.sim.device import HostWord
-from stallprobes.engine.sim.dice import Cost
+from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Channel, Op
 
 
 @dataclass(frozen=True)
 class Step:
-    """An op, ready to be called: ``begin`` makes the call, ``channel`` and ``label`` are its histograms or -1.
+    """An op bound to a thread: ``call`` makes the call; ``channel`` and ``label`` are the rows of its histograms or -1.
 
-    ``plain`` tells the Cost of the call while that is all there is to it.
+    ``latency`` gives the distribution of the call's latency while the call has no other effect, else None.
     """
 
-    begin: Callable[[], Call]
+    call: Callable[[], Call]
     channel: int
     label: int
     into: HostWord | None
     value: HostWord | None
     ok: tuple[int, ...]
     repeat: int
-    plain: Callable[[], Cost | None] | None = None
+    latency: Callable[[], LatencyDistribution | None] | None = None
 
 
 def step(
     op: Op,
-    begin: Callable[[], Call],
-    cells: Callable[[Any], HostWord],
+    call: Callable[[], Call],
+    words: Callable[[Any], HostWord],
     channels: Sequence[Channel],
-    plain: Callable[[], Cost | None] | None = None,
+    latency: Callable[[], LatencyDistribution | None] | None = None,
 ) -> Step:
-    """The step for ``op``; with no ``channels`` it is not measured."""
+    """The step for ``op``; without ``channels`` it is not measured. ``words`` gives the HostWord of a word."""
     measured = op.phase is not None and bool(channels)
     return Step(
-        begin=begin,
+        call=call,
         channel=channels.index(Channel(op.phase)) if measured and op.phase is not None else -1,
         label=channels.index(Channel(op.phase, op.label)) if measured and op.label and op.phase is not None else -1,
-        into=None if op.into is None else cells(op.into),
-        value=None if op.value is None else cells(op.value),
+        into=None if op.into is None else words(op.into),
+        value=None if op.value is None else words(op.value),
         ok=(0, *op.ok),
         repeat=op.repeat,
-        plain=plain,
+        latency=latency,
     )

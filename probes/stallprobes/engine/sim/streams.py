@@ -1,13 +1,13 @@
-"""Streams, events and host functions."""
+"""Calls on streams, events and host functions."""
 
 from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call, Wait
-from stallprobes.engine.sim.device import EventHandle, Gate, HostWord, us
-from stallprobes.engine.sim.dice import Cost
-from stallprobes.engine.sim.engines import HostEngine
-from stallprobes.engine.sim.host import INVALID_HANDLE, NOT_READY, SUCCESS, Host, call, plain
-from stallprobes.engine.sim.jobs import Job, SimStream
+from stallprobes.engine.sim.device import EventHandle, Gate, HostWord, SimStream, us
+from stallprobes.engine.sim.engines import HostExecutor
+from stallprobes.engine.sim.host_thread import INVALID_HANDLE, NOT_READY, SUCCESS, HostThread, call, latency_only
+from stallprobes.engine.sim.jobs import Job
+from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import StreamKind
 
 _NON_BLOCKING = 1
@@ -15,107 +15,118 @@ _GATE_STEP_NS = 20_000
 
 
 @call("cuStreamSynchronize")
-def synchronize(host: Host, stream: SimStream) -> Call:
+def synchronize(host: HostThread, stream: SimStream) -> Call:
     """(stream)."""
     jobs = stream.unfinished()
     if jobs:
-        yield from host.seen(jobs)
+        yield from host.wait_for_jobs(jobs)
     else:
-        yield from host.clock.spend(host.took("cuStreamSynchronize"))
+        yield from host.clock.wait(host.call_ns("cuStreamSynchronize"))
     return SUCCESS
 
 
-@plain("cuStreamSynchronize")
-def plain_synchronize(host: Host, stream: SimStream) -> Cost | None:
-    """While the stream has nothing to do."""
-    return None if stream.unfinished() else host.undisturbed("cuStreamSynchronize")
+@latency_only("cuStreamSynchronize")
+def synchronize_latency(host: HostThread, stream: SimStream) -> LatencyDistribution | None:
+    """Latency while the stream has no unfinished work."""
+    return None if stream.unfinished() else host.uncontended_latency("cuStreamSynchronize")
 
 
 @call("cuStreamQuery")
-def query_stream(host: Host, stream: SimStream) -> Call:
+def query_stream(host: HostThread, stream: SimStream) -> Call:
     """(stream)."""
-    yield from host.clock.spend(host.took("cuStreamQuery"))
+    yield from host.clock.wait(host.call_ns("cuStreamQuery"))
     return NOT_READY if stream.unfinished() else SUCCESS
 
 
 @call("cuStreamCreate")
-def create(host: Host, into: HostWord, flags: int) -> Call:
+def create(host: HostThread, into: HostWord, flags: int) -> Call:
     """(word for the stream, flags)."""
     context = host.context
     assert context is not None
-    yield from host.under(host.took("cuStreamCreate"), context.gpu.memory_lock, context.lock)
+    yield from host.work_under(host.call_ns("cuStreamCreate"), context.gpu.memory_lock, context.lock)
     kind = StreamKind.NON_BLOCKING if flags & _NON_BLOCKING else StreamKind.BLOCKING
-    into.put(context.stream(kind))
+    into.put(context.create_stream(kind))
     return SUCCESS
 
 
 @call("cuStreamDestroy")
-def destroy(host: Host, stream: SimStream) -> Call:
-    """(stream). What is in it is still done."""
+def destroy(host: HostThread, stream: SimStream) -> Call:
+    """(stream). Its unfinished jobs still run."""
     if not isinstance(stream, SimStream) or stream not in stream.context.streams:
         return INVALID_HANDLE
     context = stream.context
-    yield from host.under(host.took("cuStreamDestroy"), context.gpu.memory_lock, context.lock)
+    yield from host.work_under(host.call_ns("cuStreamDestroy"), context.gpu.memory_lock, context.lock)
     context.streams.remove(stream)
     return SUCCESS
 
 
-@plain("cuStreamCreate")
-def plain_create(host: Host, _into: HostWord, _flags: int) -> Cost | None:
-    """While nobody has a lock: the stream of such a turn is made and ended before anyone could look."""
+@latency_only("cuStreamCreate")
+def create_latency(host: HostThread, _into: HostWord, _flags: int) -> LatencyDistribution | None:
+    """Latency while the locks are free: no other thread can observe the stream, which is destroyed at once."""
     context = host.context
-    return None if context is None else host.undisturbed("cuStreamCreate", context.gpu.memory_lock, context.lock)
+    return (
+        None if context is None else host.uncontended_latency("cuStreamCreate", context.gpu.memory_lock, context.lock)
+    )
 
 
-@plain("cuStreamDestroy")
-def plain_destroy(host: Host, _stream: object) -> Cost | None:
-    """The same."""
+@latency_only("cuStreamDestroy")
+def destroy_latency(host: HostThread, _stream: object) -> LatencyDistribution | None:
+    """Latency while the locks are free."""
     context = host.context
-    return None if context is None else host.undisturbed("cuStreamDestroy", context.gpu.memory_lock, context.lock)
+    return (
+        None if context is None else host.uncontended_latency("cuStreamDestroy", context.gpu.memory_lock, context.lock)
+    )
 
 
 @call("cuEventRecord")
-def record(host: Host, event: EventHandle, stream: SimStream) -> Call:
+def record(host: HostThread, event: EventHandle, stream: SimStream) -> Call:
     """(event, stream)."""
-    figures = host.world.profile.engine
-    yield from host.submitting(host.took("cuEventRecord"), stream)
-    job = Job(host.clock, host.world.uncontended, 0, us(figures.marker_start_us), us(figures.marker_us), what="event")
+    parameters = host.simulation.profile.engine
+    yield from host.submit_call(host.call_ns("cuEventRecord"), stream)
+    job = Job(
+        host.clock,
+        host.simulation.uncontended,
+        0,
+        us(parameters.marker_start_us),
+        us(parameters.marker_us),
+        what="event",
+    )
     stream.submit(job)
     event.job = job
     return SUCCESS
 
 
 @call("cuEventQuery")
-def query(host: Host, event: EventHandle) -> Call:
-    """(event). It takes no lock, and longer while the event has not come."""
+def query(host: HostThread, event: EventHandle) -> Call:
+    """(event): takes no lock, and longer while the event is pending."""
     pending = event.job is not None and event.job.end > host.clock.now
-    yield from host.clock.spend(host.took("pending cuEventQuery" if pending else "cuEventQuery"))
+    yield from host.clock.wait(host.call_ns("pending cuEventQuery" if pending else "cuEventQuery"))
     return NOT_READY if event.job is not None and event.job.end > host.clock.now else SUCCESS
 
 
 @call("cuEventSynchronize")
-def synchronize_event(host: Host, event: EventHandle) -> Call:
+def synchronize_event(host: HostThread, event: EventHandle) -> Call:
     """(event)."""
     if event.job is not None and event.job.end > host.clock.now:
-        yield from host.seen([event.job])
+        yield from host.wait_for_jobs([event.job])
     else:
-        yield from host.clock.spend(host.took("cuEventQuery"))
+        yield from host.clock.wait(host.call_ns("cuEventQuery"))
     return SUCCESS
 
 
 @call("cuStreamWaitEvent")
-def wait_event(host: Host, stream: SimStream, event: EventHandle, _flags: int) -> Call:
+def wait_event(host: HostThread, stream: SimStream, event: EventHandle, _flags: int) -> Call:
     """(stream, event, flags)."""
-    yield from host.submitting(host.took("cuStreamWaitEvent"), stream)
+    yield from host.submit_call(host.call_ns("cuStreamWaitEvent"), stream)
     if event.job is not None and event.job.end > host.clock.now:
         stream.waits.append(event.job)
     return SUCCESS
 
 
 @call("cuEventElapsedTime")
-def elapsed(host: Host, into: HostWord, begin: EventHandle, end: EventHandle) -> Call:
+def elapsed(host: HostThread, into: HostWord, begin: EventHandle, end: EventHandle) -> Call:
     """(word for the float of milliseconds, first event, second event)."""
-    yield from host.clock.spend(host.took("cuEventElapsedTime"))
+    yield from host.clock.wait(host.call_ns("cuEventElapsedTime"))
     if not (begin.timing and end.timing) or begin.job is None or end.job is None:
         return INVALID_HANDLE
     if max(begin.job.end, end.job.end) > host.clock.now:
@@ -125,25 +136,25 @@ def elapsed(host: Host, into: HostWord, begin: EventHandle, end: EventHandle) ->
 
 
 @call("cuLaunchHostFunc")
-def launch_host_function(host: Host, stream: SimStream, gate: Gate) -> Call:
-    """(stream, gate). A thread of the driver calls it when its turn in the stream has come."""
-    yield from host.submitting(host.took("cuLaunchHostFunc"), stream)
+def launch_host_function(host: HostThread, stream: SimStream, gate: Gate) -> Call:
+    """(stream, gate). A thread of the driver calls the host function in stream order."""
+    yield from host.submit_call(host.call_ns("cuLaunchHostFunc"), stream)
     clock = host.clock
-    lead = us(host.world.profile.locks.callback_us)
-    stream.submit(Job(clock, HostEngine(lambda job, _: clock.process(_guard(host, gate, job))), 0, lead, lead))
+    lead = us(host.simulation.profile.locks.callback_us)
+    stream.submit(Job(clock, HostExecutor(lambda job, _: clock.process(_gate(host, gate, job))), 0, lead, lead))
     return SUCCESS
 
 
-def _guard(host: Host, gate: Gate, job: Job) -> Wait:
-    """The native gate: it looks each 20 us whether its word is set, and opens by itself when its time is over."""
+def _gate(host: HostThread, gate: Gate, job: Job) -> Wait:
+    """The native gate: polls its word every 20 us and opens by itself after its timeout."""
     clock = host.clock
-    yield from clock.spend(max(job.start - clock.now, 0))
+    yield from clock.wait(max(job.start - clock.now, 0))
     began = clock.now
     deadline = began + gate.timeout_ns
-    while gate.word.value == 0 and clock.now < deadline and not host.world.quit:
-        yield from host.word_changed(gate.word, deadline)
-        yield from clock.spend(-(clock.now - began) % _GATE_STEP_NS)
+    while gate.word.value == 0 and clock.now < deadline and not host.simulation.quit:
+        yield from host.wait_for_word(gate.word, deadline)
+        yield from clock.wait(-(clock.now - began) % _GATE_STEP_NS)
     if gate.word.value == 0:
         gate.forced.add(1)
         gate.word.put(1)
-    job.ends(clock.now)
+    job.set_end(clock.now)

@@ -1,4 +1,4 @@
-"""A probe's thread: setup, turns at its pace, teardown, as the compiled loop does it, in virtual time."""
+"""Thread of a probe in virtual time: setup, iterations at the probe's period, teardown, as in the compiled loop."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from stallprobes.engine.board import (
     ProbeSection,
     ProbeState,
 )
-from stallprobes.engine.sim.bulk import Bulk
+from stallprobes.engine.sim.batch import IterationBatch
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord
-from stallprobes.engine.sim.dice import FACES, Dice
-from stallprobes.engine.sim.host import Host
-from stallprobes.engine.sim.recorder import HistogramWriter
+from stallprobes.engine.sim.histogram_writer import HistogramWriter
+from stallprobes.engine.sim.host_thread import HostThread
+from stallprobes.engine.sim.sampling import QUANTILES, RandomStream
 from stallprobes.engine.sim.steps import Step
 from stallprobes.model import Probe
 
@@ -47,32 +47,38 @@ _ERROR = int(ProbeState.ERROR)
 
 
 @dataclass(frozen=True)
-class Planted:
-    """A made-up stall as the thread meets it: ``channel`` is the phase's, ``aggressor`` the words of the other probe."""
+class StallInjector:
+    """Injects artificial stalls into a thread's calls.
+
+    ``channel`` is the row of the phase, ``aggressor`` the board words of the probe that must be on. One call in
+    ``every`` takes at least ``at_least_ns``.
+    """
 
     channel: int
     aggressor: Any
     at_least_ns: int
     every: int
 
-    def due(self, took_ns: int, dice: Dice) -> bool:
-        """Whether this call, which took ``took_ns``, is one of those to stall."""
-        return bool(self.aggressor[RUN]) and dice.roll() * self.every < FACES and took_ns < self.at_least_ns
+    def due(self, took_ns: int, random: RandomStream) -> bool:
+        """Whether this call, which took ``took_ns``, is to be stalled."""
+        return (
+            bool(self.aggressor[RUN]) and random.next_number() * self.every < QUANTILES and took_ns < self.at_least_ns
+        )
 
 
-class SimulatedThread:
-    """One probe's thread and its slice of the board."""
+class SimProbeThread:
+    """One probe's thread and its section of the board."""
 
     def __init__(
         self,
         probe: Probe,
-        host: Host,
+        host: HostThread,
         part: ProbeSection,
         steps: tuple[Sequence[Step], Sequence[Step], Sequence[Step]],
         guard: tuple[HostWord, int] | None,
         proof: HostWord | None,
     ) -> None:
-        """``steps``: of setup, of a turn, of teardown."""
+        """``steps`` are those of setup, of an iteration, and of teardown."""
         self.probe = probe
         self.host = host
         self._recorder = HistogramWriter(part)
@@ -80,66 +86,66 @@ class SimulatedThread:
         self._setup, self._ops, self._teardown = steps
         self._guard = guard
         self._proof = proof
-        self._bulk = Bulk(host, self._recorder, self._ops) if guard is None else None
-        self._poke: Any = None
+        self._batch = IterationBatch(host, self._recorder, self._ops) if guard is None else None
+        self._wakeup: Any = None
         self._last_on = False
-        self._plant: Planted | None = None
+        self._injector: StallInjector | None = None
         self.settled: Any = host.clock.event()
-        # Each parked thread looks for its RUN word at moments of its own.
-        self._late = host.dice.roll() * PARKED_STEP_NS // FACES
-        self._drift = 0
+        # Parked threads poll their RUN words with different phases.
+        self._park_phase_ns = host.random.next_number() * PARKED_STEP_NS // QUANTILES
+        self._switch_delay_ns = 0
 
-    def plant(self, planted: Planted) -> None:
-        """Have some of its calls stall from now on."""
-        self._plant = planted
+    def inject(self, planted: StallInjector) -> None:
+        """Stall calls of this thread from now on."""
+        self._injector = planted
 
     @property
-    def changed(self) -> bool:
-        """Whether it was switched since it was told last."""
-        return bool((self.words[RUN] != 0) != self._last_on or self.host.world.quit)
+    def switch_pending(self) -> bool:
+        """Whether the probe was switched since the last ``notify_switch``."""
+        return bool((self.words[RUN] != 0) != self._last_on or self.host.simulation.quit)
 
-    def switched(self, drift_ns: int) -> None:
-        """Have a parked or held back thread look at its words, which have changed, ``drift_ns`` later at least."""
-        if self.changed:
+    def notify_switch(self, drift_ns: int) -> None:
+        """Wake a waiting thread, at least ``drift_ns`` later, to read its words, which have changed."""
+        if self.switch_pending:
             self._last_on = self.words[RUN] != 0
-            self._drift = drift_ns
-            if self._poke is not None:
-                poke, self._poke = self._poke, None
-                poke.succeed()
+            self._switch_delay_ns = drift_ns
+            if self._wakeup is not None:
+                wakeup, self._wakeup = self._wakeup, None
+                wakeup.succeed()
 
-    def report(self) -> None:
-        """Copy the proof to the board, and show a thread that only waits for its turn as alive."""
-        if self._bulk is not None:
-            self._bulk.flush()
+    def publish(self) -> None:
+        """Copy pending samples and the proof word to the board, and update the heartbeat of a waiting thread."""
+        if self._batch is not None:
+            self._batch.flush()
         if self._proof is not None:
             self.words[PROOF] = self._proof.value
-        if self._poke is not None:
+        if self._wakeup is not None:
             self.words[HEARTBEAT_NS] = self.host.clock.now
 
-    def live(self) -> Wait:
-        """The thread, from its setup to its end."""
-        done = yield from self._once(self._setup)
+    def run(self) -> Wait:
+        """The thread from its setup to its end."""
+        done = yield from self._run_once(self._setup)
         if done:
             self.words[STATE] = _PARKED
             self.settled.succeed()
-            ended = yield from self._run()
+            ended = yield from self._iterate()
             if ended:
                 self.words[STATE] = _ENDED
-                yield from self._once(self._teardown)
+                yield from self._run_once(self._teardown)
         else:
             self.settled.succeed()
 
-    def _once(self, steps: Sequence[Step]) -> Call:
-        """Setup or teardown: every op, unmeasured. 0 when one returned a wrong code."""
+    def _run_once(self, steps: Sequence[Step]) -> Call:
+        """Run setup or teardown ops, unmeasured. 0 if one returned an unexpected code, else 1."""
         for number, each in enumerate(steps, 1):
             for _ in range(each.repeat):
-                result = yield from each.begin()
-                if self._wrong(each, result):
+                result = yield from each.call()
+                if self._is_wrong(each, result):
                     self._fail(result, -number)
                     return 0
         return 1
 
-    def _wrong(self, each: Step, result: Any) -> bool:
+    def _is_wrong(self, each: Step, result: Any) -> bool:
         if each.into is not None:
             each.into.put(result)
             return False
@@ -152,46 +158,46 @@ class SimulatedThread:
         words[ERROR_OP] = op
         words[STATE] = _ERROR
 
-    def _wait_for_poke(self) -> Wait:
-        self._poke = self.host.clock.event()
-        yield self._poke
+    def _wait_for_wakeup(self) -> Wait:
+        self._wakeup = self.host.clock.event()
+        yield self._wakeup
 
-    def _parked(self) -> Wait:
-        """Wait until RUN is 1, which it hears of a little later."""
+    def _wait_while_parked(self) -> Wait:
+        """Wait until RUN is 1, which the thread notices a little later."""
         self.words[STATE] = _PARKED
-        while self.words[RUN] == 0 and not self.host.world.quit:
-            yield from self._wait_for_poke()
-            yield from self.host.clock.spend(self._drift + self._late)
+        while self.words[RUN] == 0 and not self.host.simulation.quit:
+            yield from self._wait_for_wakeup()
+            yield from self.host.clock.wait(self._switch_delay_ns + self._park_phase_ns)
 
-    def _held_back(self, word: HostWord, ahead: int) -> Wait:
-        """Wait until the guard's word has come closer, looked at each 100 us."""
+    def _wait_for_guard(self, word: HostWord, ahead: int) -> Wait:
+        """Wait until the guard's word changes; the thread polls it every 100 us."""
         clock, began = self.host.clock, self.host.clock.now
 
-        def poke() -> None:
-            if self._poke is not None:
-                woken, self._poke = self._poke, None
+        def wake() -> None:
+            if self._wakeup is not None:
+                woken, self._wakeup = self._wakeup, None
                 woken.succeed()
 
-        word.watch(poke)
-        yield from self._wait_for_poke()
-        word.unwatch(poke)
-        yield from clock.spend(-(clock.now - began) % GUARD_STEP_NS or GUARD_STEP_NS)
+        word.watch(wake)
+        yield from self._wait_for_wakeup()
+        word.unwatch(wake)
+        yield from clock.wait(-(clock.now - began) % GUARD_STEP_NS or GUARD_STEP_NS)
 
-    def _run(self) -> Call:
-        """Turns until told to quit; 0 when a call returned a wrong code."""
+    def _iterate(self) -> Call:
+        """Iterate until ``quit``; 0 if a call returned an unexpected code, else 1."""
         host, words, recorder = self.host, self.words, self._recorder
-        clock, world = host.clock, host.world
+        clock, simulation = host.clock, host.simulation
         due_channel, lead = words[DUE_CHANNEL], words[LEAD_NS]
-        gap = round(world.profile.locks.loop_ns)
-        timer, plant, rings = world.timer, self._plant, world.rings
+        gap = round(simulation.profile.locks.loop_ns)
+        timer, plant, rings = simulation.timer, self._injector, simulation.rings
         period = due = last = 0
         on = False
-        while not world.quit:
+        while not simulation.quit:
             now = clock.now
             words[HEARTBEAT_NS] = now
             if words[RUN] == 0:
                 on = False
-                yield from self._parked()
+                yield from self._wait_while_parked()
                 continue
             pace = words[PERIOD_NS]
             if not on:
@@ -202,21 +208,21 @@ class SimulatedThread:
             elif pace != period:
                 period, due = pace, max(last + pace, now)
             if self._guard is not None and words[ITERATIONS] - self._guard[0].value >= self._guard[1]:
-                yield from self._held_back(*self._guard)
+                yield from self._wait_for_guard(*self._guard)
                 due = max(due, clock.now)
                 continue
             if period > 0 and now < due:
                 until = due
                 if period >= SPIN_BELOW_NS and now < due - lead:
-                    awake = min(due - lead, now + WAIT_SLICE_NS) + timer.draw(host.dice)
-                    # Once awake for a turn it looks at the clock until that is due.
+                    awake = min(due - lead, now + WAIT_SLICE_NS) + timer.draw(host.random)
+                    # Once awake it polls the clock until the due time.
                     until = max(due, awake) if now + WAIT_SLICE_NS >= due - lead else awake
-                    host.sleeps(awake - now)
+                    host.record_sleep(awake - now)
                 yield clock.timeout(until - now)
                 continue
             if period == 0:
                 due = now
-                if self._bulk is not None and words[ITERATIONS] > 0 and self._bulk.iterations(gap):
+                if self._batch is not None and words[ITERATIONS] > 0 and self._batch.run(gap):
                     last = words[DUE_NS]
                     continue
             words[DUE_NS] = due
@@ -226,19 +232,19 @@ class SimulatedThread:
             for number, each in enumerate(self._ops, 1):
                 for _ in range(each.repeat):
                     began = clock.now + gap
-                    if clock.clear(began):
-                        clock.skip(began)
+                    if clock.is_idle_until(began):
+                        clock.advance_to(began)
                     else:
                         yield clock.timeout(gap)
                     words[INFLIGHT_SINCE_NS] = began
                     words[INFLIGHT_OP] = number
-                    result = yield from each.begin()
+                    result = yield from each.call()
                     end = clock.now
-                    if plant is not None and each.channel == plant.channel and plant.due(end - began, host.dice):
+                    if plant is not None and each.channel == plant.channel and plant.due(end - began, host.random):
                         yield clock.timeout(began + plant.at_least_ns - end)
                         end = clock.now
                     words[INFLIGHT_OP] = 0
-                    if result != 0 and self._wrong(each, result):
+                    if result != 0 and self._is_wrong(each, result):
                         self._fail(result, number)
                         return 0
                     channel = each.channel

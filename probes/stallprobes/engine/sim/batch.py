@@ -1,7 +1,7 @@
-"""Many turns at once, where a thread calls without a pause and nothing else happens.
+"""Batches of iterations of a thread that calls back to back while nothing else happens.
 
-A probe that polls makes a million calls a second. As long as nothing else is due and every call is nothing but a time
-that is drawn, its turns are computed together: the same dice, the same arithmetic, the same samples as one by one.
+A probe that polls makes a million calls per second. While no other event is due and every call is only a random
+latency, its iterations are computed together, with the same random numbers and the same samples as one by one.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.board import DUE_CHANNEL, DUE_NS, HEARTBEAT_NS, INFLIGHT_SINCE_NS, ITERATIONS
-from stallprobes.engine.sim.dice import UNIT_BITS, Cost
-from stallprobes.engine.sim.host import Host
-from stallprobes.engine.sim.recorder import HistogramWriter
+from stallprobes.engine.sim.histogram_writer import HistogramWriter
+from stallprobes.engine.sim.host_thread import HostThread
+from stallprobes.engine.sim.sampling import UNIT_BITS, LatencyDistribution
 from stallprobes.engine.sim.steps import Step
 
 FEWEST = 8
@@ -23,28 +23,32 @@ MOST = 2048
 Int64s = NDArray[np.int64]
 
 
-class Bulk:
-    """The turns of one thread, as many as go at once."""
+class IterationBatch:
+    """Computes iterations of one thread in batches of FEWEST to MOST."""
 
-    def __init__(self, host: Host, recorder: HistogramWriter, steps: Sequence[Step]) -> None:
+    def __init__(self, host: HostThread, recorder: HistogramWriter, steps: Sequence[Step]) -> None:
         self._host = host
         self._recorder = recorder
         self._steps = steps
-        fits = all(each.plain is not None and each.repeat == 1 and each.value is None for each in steps)
+        fits = all(each.latency is not None and each.repeat == 1 and each.value is None for each in steps)
         self._possible = fits and any(each.channel >= 0 for each in steps)
         self._channels = np.array([each.channel for each in steps], dtype=np.int64)
-        self._factors: dict[Cost, Int64s] = {}
+        self._factors: dict[LatencyDistribution, Int64s] = {}
         self._pending: list[Int64s] = []
-        self._pending_turns: list[Int64s] = []
+        self._pending_due: list[Int64s] = []
 
-    def iterations(self, gap_ns: int) -> bool:
-        """Take the turns that end before anything else is due, each call ``gap_ns`` after the one before it; False
-        when there are too few, or a call is more than a time."""
+    def run(self, gap_ns: int) -> bool:
+        """Compute the iterations that end before the next event, each call ``gap_ns`` after the one before.
+
+        False if there are fewer than FEWEST, or a call is not only a latency now.
+        """
         if not self._possible:
             return False
         clock = self._host.clock
         now, horizon = clock.now, clock.peek()
-        costs = [cost for cost in (each.plain() for each in self._steps if each.plain is not None) if cost is not None]
+        costs = [
+            cost for cost in (each.latency() for each in self._steps if each.latency is not None) if cost is not None
+        ]
         if len(costs) < len(self._steps):
             return False
         usual = sum(cost.p50_ns + gap_ns for cost in costs)
@@ -56,39 +60,41 @@ class Bulk:
         fit = int(np.searchsorted(ends[:, -1], horizon, side="left"))
         if fit == 0:
             return False
-        self._host.dice.drop(fit * len(costs))
+        self._host.random.discard(fit * len(costs))
         self._record(now, took[:fit], ends[:fit])
-        clock.skip(int(ends[fit - 1, -1]))
+        clock.advance_to(int(ends[fit - 1, -1]))
         return True
 
-    def _times(self, costs: Sequence[Cost], iterations: int) -> Int64s:
-        """The times of ``iterations`` turns, int64[turns][calls]."""
-        faces = np.array(self._host.dice.ahead(iterations * len(costs)), dtype=np.int64).reshape(iterations, len(costs))
+    def _times(self, costs: Sequence[LatencyDistribution], iterations: int) -> Int64s:
+        """The latencies in ns of ``iterations`` iterations, int64[iterations][calls]."""
+        numbers = np.array(self._host.random.peek(iterations * len(costs)), dtype=np.int64).reshape(
+            iterations, len(costs)
+        )
         for column, cost in enumerate(costs):
             if cost not in self._factors:
                 self._factors[cost] = np.array(cost.factors, dtype=np.int64)
-            faces[:, column] = cost.p50_ns * self._factors[cost][faces[:, column]] >> UNIT_BITS
-        return faces
+            numbers[:, column] = cost.p50_ns * self._factors[cost][numbers[:, column]] >> UNIT_BITS
+        return numbers
 
     def _record(self, now: int, took: Int64s, ends: Int64s) -> None:
         recorder, words = self._recorder, self._recorder.words
         measured = np.flatnonzero(self._channels >= 0)
-        if self._host.world.rings:
+        if self._host.simulation.rings:
             channels = np.tile(self._channels[measured], len(took))
             recorder.push_all(ends[:, measured].ravel(), channels, took[:, measured].ravel())
         starts = np.concatenate(([now], ends[:-1, -1]))
         self._pending.append(took)
-        self._pending_turns.append(ends[:, measured[-1]] - starts)
+        self._pending_due.append(ends[:, measured[-1]] - starts)
         words[HEARTBEAT_NS] = words[DUE_NS] = int(starts[-1])
         words[INFLIGHT_SINCE_NS] = int(ends[-1, -1] - took[-1, -1])
         words[ITERATIONS] += len(took)
 
     def flush(self) -> None:
-        """Put what was taken into the histograms; together, since each of them costs more than its samples."""
+        """Add the pending samples to the histograms, together, because each call to numpy costs more than a sample."""
         if not self._pending:
             return
-        took, iterations = np.concatenate(self._pending), np.concatenate(self._pending_turns)
-        self._pending, self._pending_turns = [], []
+        took, iterations = np.concatenate(self._pending), np.concatenate(self._pending_due)
+        self._pending, self._pending_due = [], []
         for channel in dict.fromkeys(each.channel for each in self._steps if each.channel >= 0):
             self._recorder.count_all(channel, took[:, self._channels == channel].ravel())
         for column, each in enumerate(self._steps):

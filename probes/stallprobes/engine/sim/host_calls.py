@@ -1,0 +1,111 @@
+"""Calls of the C library, of the package's native helpers, and of NVML."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from stallprobes.engine.sim.clock import Call
+from stallprobes.engine.sim.device import HostWord, Storage, us
+from stallprobes.engine.sim.host_thread import SUCCESS, HostThread, call, latency_only
+from stallprobes.engine.sim.sampling import LatencyDistribution
+from stallprobes.model import Space
+
+_MIB = 1 << 20
+_TIMED_OUT = 1
+_HEAVY_NS = 50_000
+_NVML = "nvml:"
+
+
+@call("libc:mmap")
+def mmap(host: HostThread, _address: int, nbytes: int, _protection: int, _flags: int, _file: int, _offset: int) -> Call:
+    """Returns new memory whose pages are created at the first access."""
+    yield from host.clock.wait(host.base_ns("libc:mmap"))
+    return Storage(Space.PAGEABLE, nbytes, touched=False)  # type: ignore[return-value]
+
+
+@call("libc:munmap")
+def munmap(host: HostThread, storage: Storage, nbytes: int) -> Call:
+    """Frees the pages that were touched, in a time proportional to their number."""
+    pages = us(host.simulation.profile.memory.unmap_us_per_mib * nbytes / _MIB) if storage.touched else 0
+    ns = host.base_ns("libc:munmap", pages)
+    if host.context is not None and ns > _HEAVY_NS:
+        host.context.gpu.add_slowdown(host.simulation.profile.drag.unmap, host.clock.now + ns)
+    yield from host.clock.wait(ns)
+    storage.live = False
+    return SUCCESS
+
+
+@call("native:store")
+def store(host: HostThread, word: HostWord, value: int) -> Call:
+    """(word, value)."""
+    yield from host.clock.wait(host.base_ns("native:store"))
+    word.put(value)
+    return SUCCESS
+
+
+@call("native:add")
+def add(host: HostThread, word: HostWord, value: int) -> Call:
+    """(word, value)."""
+    yield from host.clock.wait(host.base_ns("native:store"))
+    word.add(value)
+    return SUCCESS
+
+
+@call("native:wait")
+def wait(host: HostThread, word: HostWord, value: int, timeout_ns: int) -> Call:
+    """(word, value, timeout ns): waits until the word is at least the value; 1 after the timeout."""
+    yield from host.clock.wait(host.base_ns("native:store"))
+    deadline = host.clock.now + timeout_ns
+    while word.value < value and host.clock.now < deadline and not host.simulation.quit:
+        yield from host.wait_for_word(word, deadline)
+    return SUCCESS if word.value >= value else _TIMED_OUT
+
+
+@call("native:sleep")
+def sleep(host: HostThread, ns: int) -> Call:
+    """(ns)."""
+    yield from host.clock.wait(ns + host.sample_ns(host.simulation.timer))
+    return SUCCESS
+
+
+@latency_only("native:work")
+def work_latency(host: HostThread, iterations: int) -> LatencyDistribution:
+    """Latency of the arithmetic; it has no other effect."""
+    return _work(host, iterations)
+
+
+def _work(host: HostThread, iterations: int) -> LatencyDistribution:
+    locks = host.simulation.profile.locks
+    return _arithmetic(iterations, locks.work_ns, locks.work_spread)
+
+
+@call("native:work")
+def work(host: HostThread, iterations: int) -> Call:
+    """(iterations): arithmetic of a fixed length."""
+    yield from host.clock.wait(host.sample_ns(_work(host, iterations)))
+    return SUCCESS
+
+
+@cache
+def _arithmetic(iterations: int, step_ns: float, spread: float) -> LatencyDistribution:
+    median = max(iterations * step_ns, 1)
+    return LatencyDistribution(median, max(spread, 1) * median)
+
+
+@call("native:nothing")
+def nothing(host: HostThread) -> Call:
+    """(): no effect."""
+    yield from host.clock.wait(host.base_ns("native:store"))
+    return SUCCESS
+
+
+def nvml(host: HostThread, name: str) -> Call:
+    """An NVML query: answered by the GPU's management unit, without locks of CUDA."""
+    yield from host.clock.wait(host.sample_ns(nvml_latency(host, name)))
+    return SUCCESS
+
+
+def nvml_latency(host: HostThread, name: str) -> LatencyDistribution:
+    """Latency of an NVML query; it has no other effect."""
+    full = _NVML + name
+    return host.simulation.profile.cost(full if full in host.simulation.profile.calls else "nvml:other")

@@ -1,0 +1,223 @@
+"""Host thread of the simulated process: latency, locking and waiting of the calls it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from stallprobes.engine.sim.clock import NEVER, Call, Wait
+from stallprobes.engine.sim.device import GpuContext, SimStream, Simulation, us
+from stallprobes.engine.sim.jobs import Job
+from stallprobes.engine.sim.locks import Lock
+from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
+from stallprobes.model import StreamKind
+
+SUCCESS = 0
+INVALID_VALUE = 1
+OUT_OF_MEMORY = 2
+INVALID_CONTEXT = 201
+PEER_ACCESS_UNSUPPORTED = 217
+INVALID_HANDLE = 400
+NOT_READY = 600
+PEER_ACCESS_ALREADY_ENABLED = 704
+
+TEXTS = {
+    INVALID_VALUE: "CUDA_ERROR_INVALID_VALUE",
+    OUT_OF_MEMORY: "CUDA_ERROR_OUT_OF_MEMORY",
+    INVALID_CONTEXT: "CUDA_ERROR_INVALID_CONTEXT",
+    PEER_ACCESS_UNSUPPORTED: "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+    INVALID_HANDLE: "CUDA_ERROR_INVALID_HANDLE",
+    NOT_READY: "CUDA_ERROR_NOT_READY",
+    PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
+}
+
+# An asynchronous copy spends 1/8 of its call on the pointer lookup, under the lock of the device's memory management.
+_LOOKUP_SHIFT = 3
+_SHORT_SLEEP_NS = 1_000_000
+_NEVER_MADE = -1
+
+
+class HostThread:
+    """One host thread: its random numbers and its stack of contexts, the last one being current."""
+
+    def __init__(self, simulation: Simulation, name: str, seed: int) -> None:
+        self.simulation = simulation
+        self.clock = simulation.clock
+        self.name = name
+        self.random = RandomStream(seed, name)
+        self.contexts: list[GpuContext] = []
+        self.slept_ns = 0
+        self._made: dict[Hashable, int] = {}
+        self._awake = False
+
+    @property
+    def context(self) -> GpuContext | None:
+        """The current context."""
+        return self.contexts[-1] if self.contexts else None
+
+    def base_ns(self, call: str, extra_ns: int = 0) -> int:
+        """A random latency of ``call`` in ns, plus ``extra_ns`` for the size of its work, scaled by the same factor."""
+        cost = self.simulation.profile.cost(call)
+        ns = cost.draw(self.random)
+        if extra_ns:
+            ns += extra_ns * ns // max(cost.p50_ns, 1)
+        return ns
+
+    def call_ns(self, call: str, extra_ns: int = 0, kind: Hashable = None) -> int:
+        """A random latency in ns of the driver call ``call``.
+
+        It is longer if this thread has slept since its last call of the same ``kind`` (by default the call itself),
+        because the caches are cold, and while other work keeps the bus busy.
+        """
+        ns = self.base_ns(call, extra_ns)
+        kind = call if kind is None else kind
+        made = self._made.get(kind, _NEVER_MADE)
+        if made != self.slept_ns:
+            parameters = self.simulation.profile.locks
+            if made == _NEVER_MADE:
+                ns += us(parameters.cold_first_us)
+            else:
+                most = parameters.cold_more_us if self._awake else parameters.cold_us
+                ns += round(us(most) * min((self.slept_ns - made) / (1e6 * parameters.cold_ms), 1))
+            self._made[kind] = self.slept_ns
+        self._awake = True
+        context = self.context
+        return context.gpu.slowed_ns(ns) if context is not None else ns
+
+    def record_sleep(self, ns: int) -> None:
+        """Record that the thread sleeps for ``ns``. A short sleep does not cool the caches."""
+        if ns > _SHORT_SLEEP_NS:
+            self.slept_ns += ns - _SHORT_SLEEP_NS
+            self._awake = False
+
+    def uncontended_latency(self, call: str, *locks: Lock) -> LatencyDistribution | None:
+        """Distribution of the latency of ``call`` while nothing else affects it, else None.
+
+        That is while the caches are warm, ``locks`` are free, and no other work slows calls down.
+        """
+        if self._made.get(call, _NEVER_MADE) != self.slept_ns or not self._awake:
+            return None
+        if any(lock.owner is not None for lock in locks):
+            return None
+        if self.context is not None and self.context.gpu.is_slowed:
+            return None
+        return self.simulation.profile.cost(call)
+
+    def sample_ns(self, cost: LatencyDistribution) -> int:
+        """A random latency in ns from ``cost``."""
+        return cost.draw(self.random)
+
+    def work_under(self, ns: int, *locks: Lock) -> Wait:
+        """Work for ``ns`` while holding ``locks``, acquired in this order."""
+        clock = self.clock
+        if clock.is_idle_until(clock.now + ns) and all(lock.owner is None for lock in locks):
+            clock.advance_to(clock.now + ns)
+            return
+        for lock in locks:
+            yield from lock.acquire(self)
+        yield from clock.wait(ns)
+        for lock in reversed(locks):
+            lock.release()
+
+    def submit_call(self, ns: int, stream: SimStream) -> Wait:
+        """Spend ``ns`` in a call that submits to ``stream``, under the stream's and the context's lock."""
+        yield from self.pass_streams(stream)
+        yield from self.work_under(ns, stream.lock, stream.context.lock)
+
+    def pass_streams(self, stream: SimStream) -> Wait:
+        """For a call on the legacy default stream: acquire and release the lock of each stream of its context."""
+        if stream.kind is not StreamKind.NULL:
+            return
+        for other in stream.context.streams:
+            if other is not stream and other.lock.owner is not None:
+                yield from other.lock.acquire(self)
+                other.lock.release()
+
+    def copy_call(self, ns: int, stream: SimStream) -> Wait:
+        """Spend ``ns`` in the call of an asynchronous copy: pointer lookup, then submission under the context's lock.
+
+        The lock of the memory management is released before the context's lock is acquired.
+        """
+        clock, lock, memory = self.clock, stream.context.lock, stream.context.gpu.memory_lock
+        yield from self.pass_streams(stream)
+        until = clock.now + ns
+        if stream.lock.owner is None and lock.owner is None and memory.owner is None and clock.is_idle_until(until):
+            clock.advance_to(until)
+            return
+        yield from stream.lock.acquire(self)
+        yield from self.work_under(ns >> _LOOKUP_SHIFT, memory)
+        yield from self.work_under(ns - (ns >> _LOOKUP_SHIFT), lock)
+        stream.lock.release()
+
+    def wait_for_job(self, job: Job) -> Wait:
+        """Wait until ``job`` is done."""
+        clock = self.clock
+        if job.end < NEVER and clock.is_idle_until(job.end):
+            if job.end > clock.now:
+                clock.advance_to(job.end)
+            return
+        while job.end > clock.now:
+            done = clock.event()
+            job.on_end(done.succeed)
+            yield done
+
+    def wait_for_jobs(self, jobs: list[Job]) -> Wait:
+        """Wait until ``jobs`` are done and this thread has noticed it."""
+        for job in jobs:
+            yield from self.wait_for_job(job)
+        late = self.sample_ns(self.simulation.poll)
+        for job in jobs:
+            if job.staging is not None and job.staging.copies:
+                late += job.staging.delay_ns(self.clock.now, self)
+        yield from self.clock.wait(late)
+
+    def wait_for_word(self, word: Any, until: int) -> Wait:
+        """Wait until another thread stores into ``word``, at most until ``until`` (ns)."""
+        clock = self.clock
+        changed = clock.event()
+        fired = False
+
+        def fire() -> None:
+            nonlocal fired
+            if not fired:
+                fired = True
+                changed.succeed()
+
+        word.watch(fire)
+        clock.call_at(until, lambda _: fire())
+        yield changed
+        word.unwatch(fire)
+
+
+Function = Callable[..., Call]
+
+CALLS: dict[str, Function] = {}
+
+
+def call(name: str) -> Callable[[Function], Function]:
+    """Registers the implementation of the call ``name``: a function of the host thread and the op's arguments."""
+
+    def register(function: Function) -> Function:
+        CALLS[name] = function
+        return function
+
+    return register
+
+
+LatencyFunction = Callable[..., LatencyDistribution | None]
+
+LATENCY_ONLY: dict[str, LatencyFunction] = {}
+
+
+def latency_only(name: str) -> Callable[[LatencyFunction], LatencyFunction]:
+    """Registers the latency of the call ``name``: a function with the arguments of the call.
+
+    It returns the distribution of the latency while the call has no other effect that anything could observe, else
+    None. Iterations of such calls are computed in batches.
+    """
+
+    def register(function: LatencyFunction) -> LatencyFunction:
+        LATENCY_ONLY[name] = function
+        return function
+
+    return register

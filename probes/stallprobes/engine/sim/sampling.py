@@ -1,0 +1,92 @@
+"""Random latencies: integers from a seeded generator, mapped to times by tables of lognormal quantiles.
+
+A latency has a lognormal distribution given by its median and its 99th percentile. The simulation computes with
+integers only, so that the same seed gives the same samples on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from functools import cache
+from statistics import NormalDist
+
+QUANTILES = 4096
+UNIT_BITS = 16
+_BLOCK = 1024
+_Z99 = NormalDist().inv_cdf(0.99)
+
+
+@cache
+def lognormal_factors(sigma_milli: int) -> tuple[int, ...]:
+    """QUANTILES equally likely factors (in 1/65536) of a lognormal with sigma ``sigma_milli`` / 1000, ascending."""
+    return tuple(round(math.exp(sigma_milli / 1000 * quantile) * (1 << UNIT_BITS)) for quantile in _quantiles())
+
+
+@cache
+def _quantiles() -> tuple[float, ...]:
+    """QUANTILES equally likely values of the normal distribution, ascending."""
+    normal = NormalDist()
+    return tuple(normal.inv_cdf((number + 0.5) / QUANTILES) for number in range(QUANTILES))
+
+
+class RandomStream:
+    """A stream of random integers from 0 to QUANTILES - 1, given by ``seed`` and ``name``.
+
+    ``numbers`` holds the next ones in reverse order, because removing from the end of a list is fastest.
+    """
+
+    __slots__ = ("_generator", "numbers")
+
+    def __init__(self, seed: int, name: str) -> None:
+        # Imported here, because listing the profiles does not need it.
+        import numpy as np
+
+        self._generator = np.random.Generator(
+            np.random.PCG64(np.random.SeedSequence([seed, zlib.crc32(name.encode())]))
+        )
+        self.numbers: list[int] = []
+
+    def next_number(self) -> int:
+        """Remove and return the next number."""
+        self.fill(1)
+        return self.numbers.pop()
+
+    def fill(self, count: int) -> None:
+        """Generate numbers until ``numbers`` holds at least ``count``."""
+        while len(self.numbers) < count:
+            block: list[int] = self._generator.integers(0, QUANTILES, _BLOCK).tolist()
+            block.reverse()
+            self.numbers[:0] = block
+
+    def peek(self, count: int) -> list[int]:
+        """The next ``count`` numbers, without removing them."""
+        self.fill(count)
+        return self.numbers[: -count - 1 : -1]
+
+    def discard(self, count: int) -> None:
+        """Remove the next ``count`` numbers."""
+        del self.numbers[len(self.numbers) - count :]
+
+
+class LatencyDistribution:
+    """Lognormal distribution of a latency, given by median and 99th percentile in ns.
+
+    Raises ValueError unless 0 <= median <= 99th percentile.
+    """
+
+    __slots__ = ("factors", "p50_ns", "p99_ns")
+
+    def __init__(self, p50_ns: float, p99_ns: float) -> None:
+        if not 0 <= p50_ns <= p99_ns:
+            raise ValueError(f"a median of {p50_ns} ns with a 99th percentile of {p99_ns} ns")
+        self.p50_ns = round(p50_ns)
+        self.p99_ns = round(p99_ns)
+        sigma = math.log(p99_ns / p50_ns) / _Z99 if p50_ns > 0 else 0.0
+        self.factors = lognormal_factors(round(1000 * sigma))
+
+    def draw(self, random: RandomStream) -> int:
+        """A random latency in ns."""
+        if not random.numbers:
+            random.fill(1)
+        return self.p50_ns * self.factors[random.numbers.pop()] >> UNIT_BITS

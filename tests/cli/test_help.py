@@ -1,0 +1,114 @@
+"""The help of every command: sections, examples, and the modules that it loads."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+
+import click
+import pytest
+
+from stallprobes.catalog import entries
+from stallprobes.patterns import patterns
+from stallscope.cli.main import SECTIONS, cli
+
+GROUP = click.Context(cli, info_name="stallscope")
+COMMANDS = cli.list_commands(GROUP)
+
+
+def command(name: str) -> click.Command:
+    found = cli.get_command(GROUP, name)
+    assert found is not None
+    return found
+
+
+def help_text(name: str) -> str:
+    """Help of a command, or of ``stallscope`` for an empty name."""
+    if not name:
+        return cli.get_help(GROUP)
+    return command(name).get_help(click.Context(command(name), info_name=name, parent=GROUP))
+
+
+def examples(name: str) -> list[list[str]]:
+    """Arguments after ``stallscope`` in the examples of a help text, without redirections."""
+    lines = help_text(name).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.strip() in ("Example:", "Examples:"))
+    found = []
+    for line in lines[start + 1 :]:
+        if not line.strip():
+            break
+        program, *arguments = shlex.split(line.partition(" > ")[0])
+        assert program == "stallscope"
+        found.append(arguments)
+    return found
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """Modules loaded in a new process that ran ``stallscope`` with ``arguments``."""
+    script = (
+        "import sys\nfrom stallscope.cli.main import main\n"
+        f"try:\n    main({list(arguments)!r})\n"
+        "except SystemExit as ended:\n    assert not ended.code\n    print(*sys.modules, file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_every_help_has_examples_of_that_command_that_parse(name: str) -> None:
+    found = examples(name)
+    assert found
+    for arguments in found:
+        used = name
+        if name:
+            assert arguments[0] == name
+        else:
+            used = next((argument for argument in arguments if argument in COMMANDS), "")
+        if used:
+            command(used).make_context(used, arguments[1:])
+        else:
+            cli.make_context("stallscope", arguments)
+
+
+def test_the_examples_name_patterns_variants_and_probes_that_exist() -> None:
+    for arguments in (*examples("run"), *examples("explain")):
+        assert {*patterns(), *entries()} & {argument.partition("@")[0] for argument in arguments}
+    for _, _, name, option, variant in examples("record"):
+        assert option == "--variant"
+        assert variant in {one.name for one in patterns()[name].variants}
+
+
+def test_the_help_lists_every_command_once_in_its_section() -> None:
+    lines = help_text("").splitlines()
+    for title, listed in SECTIONS.items():
+        start = lines.index(f"{title}:") + 1
+        section = lines[start : start + len(listed)]
+        assert [line.split()[0] for line in section] == [entry.name for entry in listed]
+        assert all(line.endswith(entry.summary) for line, entry in zip(section, listed, strict=True))
+    assert len(set(COMMANDS)) == len(COMMANDS) == sum(map(len, SECTIONS.values()))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_the_name_by_which_it_is_listed(name: str) -> None:
+    assert command(name).name == name
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_load_no_command_and_nothing_that_measures(option: str) -> None:
+    loaded = modules_after(option)
+    assert "stallscope.cli.main" in loaded
+    assert not {name.partition(".")[0] for name in loaded} & {"numpy", "textual", "numba", "rich", "stallprobes"}
+    assert not {f"stallscope.cli.{entry.module or entry.name}" for one in SECTIONS.values() for entry in one} & loaded
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_loads_that_command_alone(name: str) -> None:
+    loaded = modules_after(name, "--help")
+    ours = {entry.name: f"stallscope.cli.{entry.module or entry.name}" for one in SECTIONS.values() for entry in one}
+    assert [listed for listed, module in ours.items() if module in loaded] == [name]
+    instrument = {module for module in loaded if module.partition(".")[0] == "stallprobes"}
+    assert instrument <= {"stallprobes", "stallprobes.errors"}
+    assert not {module.partition(".")[0] for module in loaded} & {"numpy", "textual", "numba", "rich"}
