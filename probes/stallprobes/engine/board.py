@@ -65,6 +65,14 @@ LEAD_NS = 43
 # machine the p50 of a launch every millisecond was 2.9 to 9.5 us with a lead of 60 us, and 3.0 to 3.4 us with this
 # lead, over eight windows of 0.6 s each. Slow phases of the machine remain.
 LEAD_DEFAULT_NS = 150_000
+# Timing of a probe's loop, the compiled one and the simulated thread's: how often a parked loop looks for its RUN word,
+# and one that its guard holds back for its guard's word.
+PARKED_STEP_NS = 1_000_000
+GUARD_STEP_NS = 100_000
+# A longer wait is split into slices, so that a probe with a long period notices a stop.
+WAIT_SLICE_NS = 50_000_000
+# A sleep ends some 50 us late; with a shorter period the loop polls the clock instead.
+SPIN_BELOW_NS = 100_000
 
 COUNT, SUM_NS, MAX_NS, FIRST_NS = 0, 1, 2, 3
 

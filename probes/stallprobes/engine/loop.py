@@ -21,6 +21,7 @@ from stallprobes.engine.board import (
     FIRST_NS,
     GUARD_ADDRESS,
     GUARD_AHEAD,
+    GUARD_STEP_NS,
     HEARTBEAT_NS,
     INFLIGHT_OP,
     INFLIGHT_SINCE_NS,
@@ -29,13 +30,16 @@ from stallprobes.engine.board import (
     MAX_NS,
     MISSED,
     ON_SINCE_NS,
+    PARKED_STEP_NS,
     PERIOD_NS,
     QUIT,
     RING,
     RING_HEAD,
     RUN,
+    SPIN_BELOW_NS,
     STATE,
     SUM_NS,
+    WAIT_SLICE_NS,
     ProbeSection,
     ProbeState,
 )
@@ -73,13 +77,6 @@ COL_REPEAT = 21
 
 RETURN_IS_VALUE = 1
 SAMPLE_IS_FLOAT_MS = 2
-
-PARKED_STEP_NS = 1_000_000
-GUARD_STEP_NS = 100_000
-# A longer wait is split into slices, so that a probe with a long period notices a stop.
-WAIT_SLICE_NS = 50_000_000
-# A sleep ends some 50 us late; with a shorter period the loop polls the clock instead.
-SPIN_BELOW_NS = 100_000
 
 _LAST = BUCKETS - 1
 _PARKED = int(ProbeState.PARKED)

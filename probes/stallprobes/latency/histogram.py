@@ -24,11 +24,21 @@ Counts = NDArray[np.uint64]
 
 
 def index(value: int) -> int:
-    """The bucket of ``value`` ns. Negative values go to the first bucket, too large ones to the last."""
+    """The bucket of ``value`` ns. Negative values go to the first bucket, too large ones to the last.
+
+    The bucket formula: with an exponent of the value's bit length less SUB_BITS + 1, exponent * SUB + (value >>
+    exponent). The compiled loop and the simulated thread have copies of it that tests compare with this one.
+    """
     if value < SUB:
         return max(value, 0)
     exponent = value.bit_length() - SUB_BITS - 1
     return min(exponent * SUB + (value >> exponent), BUCKETS - 1)
+
+
+def indices(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The buckets of ``values`` ns: ``index`` of each, for values below 2**53."""
+    exponents = np.maximum(np.frexp(values)[1] - SUB_BITS - 1, 0)
+    return np.asarray(np.clip(exponents * SUB + (values >> exponents), 0, BUCKETS - 1))
 
 
 def lower(bucket: int) -> int:

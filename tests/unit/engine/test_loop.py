@@ -239,7 +239,7 @@ def test_a_slow_probe_hears_that_it_shall_quit() -> None:
     stage.on_nap = lambda: stage.quit()
     seen = stage.run()
     assert (seen.iterations, seen.state) == (1, ProbeState.ENDED)
-    assert stage.now - START <= 2 * loop.WAIT_SLICE_NS
+    assert stage.now - START <= 2 * b.WAIT_SLICE_NS
 
 
 def test_a_new_pace_holds_at_once() -> None:
@@ -307,7 +307,7 @@ def test_not_switched_on_it_calls_nothing_and_still_shows_life() -> None:
     stage.on_nap = lambda: stage.quit() if len(stage.naps) == 5 else None
     seen = stage.run()
     assert (seen.iterations, seen.state) == (0, ProbeState.ENDED)
-    assert [until - since for since, until in stage.naps] == [loop.PARKED_STEP_NS] * 5
+    assert [until - since for since, until in stage.naps] == [b.PARKED_STEP_NS] * 5
     assert seen.heartbeat_ns > START
     assert seen.on_since_ns == 0
 
@@ -437,7 +437,7 @@ def test_turns_stay_ahead_of_the_guard_by_no_more_than_allowed() -> None:
     seen = stage.run()
     assert max(ahead) == 2
     assert seen.iterations == 10
-    assert {until - since for since, until in stage.naps} == {loop.GUARD_STEP_NS}
+    assert {until - since for since, until in stage.naps} == {b.GUARD_STEP_NS}
 
 
 def test_waiting_for_its_own_guard_is_not_a_stall() -> None:
@@ -455,7 +455,7 @@ def test_waiting_for_its_own_guard_is_not_a_stall() -> None:
     assert seen.missed == 0
     waited = seen.channels[DUE]
     assert waited.count == 1
-    assert waited.max_ns <= 200 + loop.GUARD_STEP_NS
+    assert waited.max_ns <= 200 + b.GUARD_STEP_NS
 
 
 def test_the_call_in_flight_is_told_while_it_runs() -> None:

@@ -378,8 +378,8 @@ def _with_simulated_details(probe_set: ProbeSet, info: Mapping[str, object]) -> 
     if probe_set.backend != SIM:
         return probe_set
     details = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
-    # The screen shows SIMULATED itself.
-    model = str(info.get("gpu", "simulated GPU")).removesuffix(" (SIMULATED)")
+    # Without the word SIMULATED, which the screen shows itself.
+    model = str(info.get("gpu_model", "simulated GPU"))
     return replace(probe_set, gpus=probe_sets.simulated_gpus(model, probe_sets.gpus_needed(probe_set)), details=details)
 
 

@@ -56,6 +56,7 @@ class SimBackend:
         return {
             "backend": "simulated",
             "gpu": f"{profile.machine.title} (SIMULATED)",
+            "gpu_model": profile.machine.title,
             "driver": f"{profile.machine.driver} (SIMULATED)",
             "cuda": f"{profile.machine.cuda} (SIMULATED)",
             "memory_bytes": memory_bytes,

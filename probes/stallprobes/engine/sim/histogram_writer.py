@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.board import COUNT, FIRST_NS, MAX_NS, RING, RING_HEAD, SUM_NS, ProbeSection
-from stallprobes.latency.histogram import BUCKETS, SUB, SUB_BITS, index, lower
+from stallprobes.latency.histogram import BUCKETS, SUB, SUB_BITS, index, indices, lower
 
 _LAST = BUCKETS - 1
 _STATS = 4
@@ -31,6 +31,7 @@ class HistogramWriter:
         stats[at + COUNT] += times
         stats[at + SUM_NS] += value * times
         if value >= SUB:
+            # ``histogram.index``, inlined for speed.
             exponent = value.bit_length() - SUB_BITS - 1
             bucket = exponent * SUB + (value >> exponent)
             self._hist[channel * BUCKETS + (bucket if bucket < _LAST else _LAST)] += times
@@ -59,9 +60,7 @@ class HistogramWriter:
         self._stats[at + MAX_NS] = max(self._stats[at + MAX_NS], int(values.max()))
         self._stats[at + COUNT] += len(values)
         self._stats[at + SUM_NS] += int(values.sum())
-        exponents = np.maximum(np.frexp(values)[1] - SUB_BITS - 1, 0)
-        places = np.minimum(exponents * SUB + (values >> exponents), _LAST)
-        self._part.hist[channel] += np.bincount(np.maximum(places, 0), minlength=BUCKETS).astype(np.uint64)
+        self._part.hist[channel] += np.bincount(indices(values), minlength=BUCKETS).astype(np.uint64)
 
     def push_all(self, ends: NDArray[np.int64], channels: NDArray[np.int64], values: NDArray[np.int64]) -> None:
         """Append calls to the ring, which keeps the last RING of them."""

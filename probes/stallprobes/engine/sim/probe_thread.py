@@ -12,6 +12,7 @@ from stallprobes.engine.board import (
     ERROR_CODE,
     ERROR_NS,
     ERROR_OP,
+    GUARD_STEP_NS,
     HEARTBEAT_NS,
     INFLIGHT_OP,
     INFLIGHT_SINCE_NS,
@@ -19,10 +20,13 @@ from stallprobes.engine.board import (
     LEAD_NS,
     MISSED,
     ON_SINCE_NS,
+    PARKED_STEP_NS,
     PERIOD_NS,
     PROOF,
     RUN,
+    SPIN_BELOW_NS,
     STATE,
+    WAIT_SLICE_NS,
     ProbeSection,
     ProbeState,
 )
@@ -34,11 +38,6 @@ from stallprobes.engine.sim.host_thread import HostThread
 from stallprobes.engine.sim.sampling import QUANTILES, RandomStream
 from stallprobes.engine.sim.steps import Step
 from stallprobes.model import Probe
-
-PARKED_STEP_NS = 1_000_000
-GUARD_STEP_NS = 100_000
-WAIT_SLICE_NS = 50_000_000
-SPIN_BELOW_NS = 100_000
 
 _RUNNING = int(ProbeState.RUNNING)
 _PARKED = int(ProbeState.PARKED)

@@ -1,0 +1,32 @@
+"""The histogram writer of the simulated thread uses the bucket formula of all histograms."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories.host_probes import host_probe
+from stallprobes.engine.board import Board, Layout
+from stallprobes.engine.sim.histogram_writer import HistogramWriter
+from stallprobes.latency.histogram import LOWER, Histogram, index, indices
+
+
+@given(st.lists(st.integers(-5, 2**45), min_size=1, max_size=40))
+def test_single_and_bulk_counts_are_those_of_a_histogram(values: list[int]) -> None:
+    board = Board.create(Layout.of([host_probe("p")]))
+    try:
+        writer = HistogramWriter(board["p"])
+        for value in values:
+            writer.count(0, value)
+        writer.count_all(1, np.array(values, dtype=np.int64))
+        wanted = Histogram.of(values).counts.tolist()
+        assert board["p"].hist[0].tolist() == board["p"].hist[1].tolist() == wanted
+    finally:
+        del writer
+        board.close()
+
+
+def test_the_bucket_formula_is_the_same_for_arrays_at_every_border() -> None:
+    borders = np.concatenate((LOWER, LOWER - 1, [2**50]))
+    assert indices(borders).tolist() == [index(int(value)) for value in borders]
