@@ -47,15 +47,24 @@ def valid(text: str, schema: str) -> dict[str, Any]:
 def test_a_check_is_a_table_with_findings_in_words(stallscope_command: Command) -> None:
     done = stallscope_command("check", mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "1 STALLED, 15 quiet" in done.stdout
+    title, stalls, changes, measured = done.stdout.splitlines()[:4]
+    assert title.startswith("NVIDIA H200")
+    assert stalls.startswith("Stalls    1 STALLED of 16 cells. Worst: d2d beside host-alloc-free (call p50 ")
+    assert changes.startswith("Changes   not compared")
+    assert measured.startswith("Measured  16 of 16 cells; baselines vary by ×1.")
     assert "427/" in done.stdout
-    assert "What helps: Make it up otherwise." in done.stdout
-    assert "machine: hostname node-a" in done.stdout
+    assert "Make it up otherwise." in done.stdout
+    assert "machine:" not in done.stdout
+    full = stallscope_command("check", "--full", mode="fine").stdout
+    assert full.splitlines()[:4] == [title, stalls, changes, measured]
+    assert "1 STALLED, 15 quiet" in full
+    assert "What helps: Make it up otherwise." in full
+    assert "machine: hostname node-a" in full
 
 
 @pytest.mark.parametrize("width", ["40", "80", "120"])
 def test_every_kind_of_result_is_shown_at_every_width(stallscope_command: Command, width: str) -> None:
-    done = stallscope_command("check", mode="all-kinds", env={"COLUMNS": width})
+    done = stallscope_command("check", "--full", mode="all-kinds", env={"COLUMNS": width})
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) <= int(width)
     text = " ".join(done.stdout.split())
@@ -70,7 +79,7 @@ def test_a_locale_without_utf8_gets_ascii(stallscope_command: Command) -> None:
 
 def test_the_hostname_option_sets_the_host_name(stallscope_command: Command, tmp_path: Path) -> None:
     path = tmp_path / "check.json.gz"
-    done = stallscope_command("check", "--hostname", " rack 3 ", "--save", str(path), mode="fine")
+    done = stallscope_command("check", "--full", "--hostname", " rack 3 ", "--save", str(path), mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
     assert "machine: hostname rack 3" in done.stdout
     assert check_document.load(path).fingerprint["hostname"] == "rack 3"
@@ -259,7 +268,9 @@ def test_a_check_without_a_valid_cell_exits_4_with_the_reason(stallscope_command
     done = stallscope_command("check", mode="nothing")
     assert done.returncode == 4
     assert done.stderr == "stallscope: nothing could be measured: the spin did not run\n"
-    assert "Measured, and does not count" in done.stdout
+    assert "invalid: see --full for the reasons." in done.stdout
+    full = stallscope_command("check", "--full", mode="nothing").stdout
+    assert "Measured, but not counted" in full
 
 
 def test_an_engine_failure_is_one_sentence_and_exits_4(stallscope_command: Command) -> None:
@@ -294,7 +305,7 @@ def test_hosts_are_merged_and_the_outlier_is_named(stallscope_command: Command, 
     done = stallscope_command("merge", *files, "--save", whole, "--html", str(tmp_path / "whole.html"))
     assert (done.returncode, done.stderr) == (0, "")
     assert "5 machines merged" in done.stdout
-    about = done.stdout[done.stdout.index("About the hosts") : done.stdout.index("Times quiet")]
+    about = done.stdout[done.stdout.index("About the hosts") : done.stdout.index("Latency relative to baseline")]
     assert "node-3 " in about
     assert "node-1" not in about
     assert "About the hosts" in (tmp_path / "whole.html").read_text(encoding="utf-8")
@@ -373,7 +384,7 @@ def test_an_interrupted_check_keeps_its_results_and_exits_130(number: signal.Sig
     process.send_signal(number)
     out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
-    assert "1 STALLED, 14 quiet, 1 not reached (interrupted)" in out
+    assert "15 of 16 cells (1 not reached), interrupted; " in out
     assert err == "stallscope: interrupted; the results so far are shown\n"
     assert check_document.load(tmp_path / "c.json").interrupted
     assert "Interrupted" in (tmp_path / "c.html").read_text(encoding="utf-8")
@@ -448,7 +459,7 @@ def test_a_simulated_check_is_marked_as_simulated(stallscope_command: Command, t
     done = stallscope_command("check", "--sim", *chosen, "--save", first)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("SIMULATED GPU, profile h200, seed 1 · 3 victims × 2 aggressors")
-    assert "STALLED: " in done.stdout
+    assert "STALLED  d2d@secondary beside spin: wait p50 " in done.stdout
     again = stallscope_command("check", "--sim", "--sim-seed", "2", *chosen, "--compare", first, "--json")
     assert again.returncode == 0, again.stderr
     document = valid(again.stdout, "stallscope.compare/1")

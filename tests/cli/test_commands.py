@@ -307,7 +307,7 @@ def test_a_missing_package_is_one_sentence_with_its_name(
     path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
     done = stallscope_command("run", "launch", "--sim", "--seconds", "0.5", env={"PYTHONPATH": path})
     assert done.returncode == 4
-    assert f"the Python package {package} is missing: install stallscope again" in done.stderr
+    assert f"the Python package {package} is missing; reinstall stallscope" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

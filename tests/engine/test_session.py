@@ -270,7 +270,8 @@ def test_the_session_loads_no_compiler_no_cuda_and_no_screen() -> None:
 FAKE = """
     import os, sys, time
     import stallprobes.engine.main as engine
-    from stallprobes.engine.backend import BackendError, Trouble
+    from stallprobes.engine.backend import ProbeFailure
+    from stallprobes.errors import BackendError
     from stallprobes.engine.board import CLOCK_NS
 
     class Backend:
@@ -282,7 +283,7 @@ FAKE = """
             self.board.header[CLOCK_NS] = 1
         def poll(self):
             if self.seed == 7 and self.steps > 3:
-                return [Trouble("a", "cuLaunchKernel", 700, "an illegal address", fatal=True)]
+                return [ProbeFailure("a", "cuLaunchKernel", 700, "an illegal address", fatal=True)]
             return []
         def advance(self, ns):
             self.steps += 1
@@ -337,7 +338,7 @@ def test_paced_virtual_time_follows_the_clock() -> None:
 @pytest.mark.parametrize(
     ("seed", "sentence"),
     [
-        (7, r"a: cuLaunchKernel returned 700 \(an illegal address\); this error spoils"),
+        (7, r"a: cuLaunchKernel returned 700 \(an illegal address\); after this error"),
         (8, "the model is at its end"),
         (9, "internal error of the engine: RuntimeError: a slip"),
     ],

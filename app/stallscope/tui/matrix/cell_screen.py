@@ -17,7 +17,7 @@ from stallprobes.model import Channel
 from stallprobes.units import duration
 from stallscope.tui.common.dialog import Dialog, section
 from stallscope.tui.common.histograms import Histograms
-from stallscope.tui.matrix.cell_text import histograms, passages
+from stallscope.tui.matrix.cell_text import histograms, paragraphs
 from stallscope.tui.matrix.view_model import Key, MatrixView
 
 PANEL = 12
@@ -83,7 +83,7 @@ class CellScreen(Dialog[None]):
 def explanation(matrix_view: MatrixView, key: Key) -> Text:
     """Everything known about a cell: verdicts, remedy, percentiles, how it was measured, what both probes do."""
     text = Text()
-    first, *others = passages(matrix_view, key)
+    first, *others = paragraphs(matrix_view, key)
     text.append(first[0], "bold reverse")
     text.append(f"  {first[2]}\n\n", "bold")
     for title, _, body in others:

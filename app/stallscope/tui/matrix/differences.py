@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
+from stallscope.report import wording
 from stallscope.tui.common.dialog import TextDialog, section
-from stallscope.tui.matrix.cell_text import differences, tally
 from stallscope.tui.matrix.controller import MatrixState
-from stallscope.tui.matrix.view_model import Key
 
 
 class Differences(TextDialog[None]):
@@ -29,17 +27,13 @@ class Differences(TextDialog[None]):
         assert found is not None
         now = self.state.origin or "this check"
         section(text, "Compared", f"{self.state.against} → {now}")
-        section(text, "Differences of the fingerprints", "\n".join(differences(found)) or "none")
+        section(
+            text,
+            "Differences of the fingerprints",
+            "\n".join(map(wording.difference_line, found.differences)) or "none",
+        )
         rate = f"Of comparisons without a change at most {found.false_alarm_rate:.0%} have a SLOWER or FASTER cell."
-        section(text, "Cells", f"{tally(found)}. {rate}")
+        section(text, "Cells", f"{wording.change_counts(found)}. {rate}")
         for title, there in (("Only in the old check", found.only_old), ("Only in the new check", found.only_new)):
-            section(text, title, "\n".join(_by_column(there)))
+            section(text, title, "\n".join(wording.places_by_column(there)))
         return text
-
-
-def _by_column(cells: Iterable[Key]) -> list[str]:
-    """One line of rows for each column."""
-    found: dict[str, list[str]] = {}
-    for row, column in cells:
-        found.setdefault(column, []).append(row)
-    return [f"with {column}: {', '.join(rows)}" for column, rows in found.items()]

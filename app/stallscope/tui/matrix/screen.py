@@ -17,16 +17,24 @@ from stallscope.tui.common.prompt import Prompt
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.matrix import help_text
 from stallscope.tui.matrix.cell_screen import CellScreen
-from stallscope.tui.matrix.cell_text import histograms, passages
+from stallscope.tui.matrix.cell_text import histograms, paragraphs
 from stallscope.tui.matrix.controller import MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.differences import Differences
-from stallscope.tui.matrix.grid import CheckHead, Grid, GridView, Passages
-from stallscope.tui.matrix.header import headline
+from stallscope.tui.matrix.grid import (
+    HEAD_HEIGHT,
+    TALL_HEAD_HEIGHT,
+    CellTextPanel,
+    Grid,
+    GridView,
+    MatrixHead,
+)
+from stallscope.tui.matrix.header import head_view
 from stallscope.tui.matrix.services import MatrixServices
-from stallscope.tui.matrix.view_model import CHANGE_LEGEND, LEGEND, Figure, Key, MatrixView, Square
+from stallscope.tui.matrix.view_model import CHANGE_LEGEND, LEGEND, CellLabels, CellValue, Key, MatrixView
 
 SEED = 1
-HEAD_LINES = 3
+# From this height on the header has the whole headline.
+TALL_SCREEN = 44
 # From this size on the histograms of the selected cell are beside its text.
 WIDE_COLUMNS, HISTOGRAM_LINES = 110, 8
 # Title, column names and legend.
@@ -45,23 +53,23 @@ class MatrixScreen(ActionScreen):
     def __init__(self, context: ScreenContext) -> None:
         super().__init__(context)
         self.controller = context.controller(MatrixController, lambda: MatrixController(MatrixServices()))
-        self.figure = Figure.JUDGED if self.controller.state.comparison is None else Figure.CHANGE
+        self.figure = CellValue.JUDGED if self.controller.state.comparison is None else CellValue.CHANGE
         self.worst_first = False
         self.focus_key: Key | None = None
         self.first = (0, 0)
         self._engine_ended = False
         self._leaving = False
         self._drawn: MatrixState | None = None
-        # Inputs of the cell text and squares as drawn, so that a tick without changes costs nothing.
+        # Inputs of the cell text and labels as drawn, so that a tick without changes costs nothing.
         self._cell_drawn: tuple[object, ...] | None = None
-        self._squares_drawn: tuple[MatrixView, Figure, Mapping[Key, tuple[Square, Square, Square]]] | None = None
+        self._labels_drawn: tuple[MatrixView, CellValue, Mapping[Key, CellLabels]] | None = None
 
     def compose(self) -> ComposeResult:
         """Header, grid, selected cell, key bar."""
-        yield CheckHead(id="check-head")
+        yield MatrixHead(id="check-head")
         yield Grid(id="grid")
         with Container(id="below"):
-            yield Passages(id="cell-text")
+            yield CellTextPanel(id="cell-text")
             yield Histograms(id="histograms")
         yield KeyBar(id="keys")
 
@@ -89,26 +97,26 @@ class MatrixScreen(ActionScreen):
             return
         state = self.controller.state
         if self._drawn is not None and self._drawn.comparison is not state.comparison:
-            self.figure = Figure.JUDGED if state.comparison is None else Figure.CHANGE
+            self.figure = CellValue.JUDGED if state.comparison is None else CellValue.CHANGE
         if self._drawn is None or (self._drawn.matrix_view is None) != (state.matrix_view is None):
             self.rearrange()
         self._drawn = state
-        self.query_one(CheckHead).view = headline(state, time.monotonic())
+        self.query_one(MatrixHead).view = head_view(state, time.monotonic())
         self.query_one(Grid).view = self._grid_view(state)
         self._update_cell(state.matrix_view)
         self.redraw_panels()
 
     def _update_cell(self, matrix_view: MatrixView | None) -> None:
         """Text and histograms of the selected cell, where they changed."""
-        text, panel = self.query_one(Passages), self.query_one(Histograms)
+        text, panel = self.query_one(CellTextPanel), self.query_one(Histograms)
         key = self.focus_key
         if matrix_view is None or key is None:
-            text.told, panel.view, self._cell_drawn = (), None, None
+            text.paragraphs, panel.view, self._cell_drawn = (), None, None
             return
         now = (key, matrix_view.matrix.cells.get(key), matrix_view.changes.get(key), panel.display)
         if now != self._cell_drawn:
             self._cell_drawn = now
-            text.told = passages(matrix_view, key, brief=True)
+            text.paragraphs = paragraphs(matrix_view, key, brief=True)
             panel.view = histograms(matrix_view, key) if panel.display else None
 
     def _grid_view(self, state: MatrixState) -> GridView:
@@ -116,18 +124,18 @@ class MatrixScreen(ActionScreen):
         if matrix_view is None:
             self.focus_key, run = None, "" if replayed else "r runs a check on this machine; "
             return GridView("check", empty=("", f"{run}o opens a saved check; ? shows the help."))
-        rows, columns = matrix_view.order(self.worst_first, self.figure is Figure.CHANGE)
+        rows, columns = matrix_view.order(self.worst_first, self.figure is CellValue.CHANGE)
         names = tuple(row.name for row in rows), tuple(column.name for column in columns)
         if self.focus_key is None or self.focus_key not in matrix_view.matrix.cells:
             aggressors = [name for name in names[1] if name != QUIET]
             self.focus_key = (names[0][0], (aggressors or list(names[1]))[0])
         order = ", worst first" if self.worst_first else ""
-        changed = self.figure is Figure.CHANGE
+        changed = self.figure is CellValue.CHANGE
         return GridView(
             title=f"{'change' if changed else f'× baseline, {self.figure}'}{order}",
             rows=names[0],
             columns=names[1],
-            squares=self._squares(matrix_view),
+            labels=self._labels(matrix_view),
             focus=(names[0].index(self.focus_key[0]), names[1].index(self.focus_key[1])),
             first=self.first,
             pinned=int(QUIET in names[1][:1]),
@@ -136,18 +144,20 @@ class MatrixScreen(ActionScreen):
             fresh=None if state.run is None else state.run.last,
         )
 
-    def _squares(self, matrix_view: MatrixView) -> Mapping[Key, tuple[Square, Square, Square]]:
-        if self._squares_drawn is None or self._squares_drawn[:2] != (matrix_view, self.figure):
-            cells = {key: matrix_view.squares(key, self.figure) for key in matrix_view.matrix.cells}
-            self._squares_drawn = (matrix_view, self.figure, cells)
-        return self._squares_drawn[2]
+    def _labels(self, matrix_view: MatrixView) -> Mapping[Key, CellLabels]:
+        if self._labels_drawn is None or self._labels_drawn[:2] != (matrix_view, self.figure):
+            cells = {key: matrix_view.labels(key, self.figure) for key in matrix_view.matrix.cells}
+            self._labels_drawn = (matrix_view, self.figure, cells)
+        return self._labels_drawn[2]
 
     def place_panels(self, width: int, height: int) -> None:
         """Give the grid the lines that it needs, and the selected cell the rest, at least a quarter."""
         matrix_view = self.controller.state.matrix_view
         self.query_one("#below").display = matrix_view is not None
         rows = len(matrix_view.matrix.rows) if matrix_view is not None else 0
-        room = height - HEAD_LINES - 1
+        head = TALL_HEAD_HEIGHT if height >= TALL_SCREEN else HEAD_HEIGHT
+        self.query_one(MatrixHead).styles.height = head
+        room = height - head - 1
         # Two lines per row, for call and wait, where the histograms still fit.
         each = 2 if _GRID_LINES + 2 * rows <= room - HISTOGRAM_LINES else 1
         below = max(room - _GRID_LINES - each * rows, room // 4, 5)
@@ -155,14 +165,14 @@ class MatrixScreen(ActionScreen):
         self.set_class(width >= WIDE_COLUMNS and below >= HISTOGRAM_LINES, "wide")
 
     def _ask(self) -> None:
-        question = self.controller.asked()
+        question = self.controller.take_question()
         if question is not None:
 
             def answered(yes: bool | None) -> None:
                 if yes:
-                    question.then()
+                    question.action()
 
-            self.app.push_screen(Ask(question.sentence, question.yes), answered)
+            self.app.push_screen(Ask(question.sentence, question.confirm_label), answered)
 
     # Selected cell, order and values.
 
@@ -178,19 +188,21 @@ class MatrixScreen(ActionScreen):
     def action_check_worst(self) -> None:
         """Select the worst cell."""
         if self._has_check() and not self._select_worst():
-            self.controller.say("Every cell is quiet.")
+            self.controller.show_message("Every cell is quiet.")
         self.draw()
         self._scroll_to_focus()
 
     def _select_worst(self) -> bool:
         matrix_view = self.controller.state.matrix_view
-        worst = None if matrix_view is None else matrix_view.worst(self.figure is Figure.CHANGE)
+        worst = None if matrix_view is None else matrix_view.worst(self.figure is CellValue.CHANGE)
         self.focus_key = worst or self.focus_key
         return worst is not None
 
     def action_check_figure(self) -> None:
         """Show the next values."""
-        there = [one for one in Figure if one is not Figure.CHANGE or self.controller.state.comparison is not None]
+        there = [
+            one for one in CellValue if one is not CellValue.CHANGE or self.controller.state.comparison is not None
+        ]
         position = there.index(self.figure) if self.figure in there else -1
         self.figure = there[(position + 1) % len(there)]
         self.draw()
@@ -213,11 +225,11 @@ class MatrixScreen(ActionScreen):
 
     def action_check_page_up(self) -> None:
         """Go one page up."""
-        self.move(-self.query_one(Grid).places.rows, 0)
+        self.move(-self.query_one(Grid).grid_layout.rows, 0)
 
     def action_check_page_down(self) -> None:
         """Go one page down."""
-        self.move(self.query_one(Grid).places.rows, 0)
+        self.move(self.query_one(Grid).grid_layout.rows, 0)
 
     def action_check_home(self) -> None:
         """Select the first cell of the row, or of the matrix."""
@@ -243,7 +255,7 @@ class MatrixScreen(ActionScreen):
 
     def _scroll_to_focus(self) -> None:
         grid = self.query_one(Grid)
-        first = grid.places.showing(grid.view)
+        first = grid.grid_layout.first_with_focus(grid.view)
         if grid.view.rows and first != self.first:
             self.first = first
             self.draw()
@@ -261,7 +273,7 @@ class MatrixScreen(ActionScreen):
         grid = self.query_one(Grid)
         if grid.view.rows:
             wanted = (self.first[0] + message.rows, self.first[1] + message.columns)
-            self.first = grid.places.kept(grid.view, wanted)
+            self.first = grid.grid_layout.clamped(grid.view, wanted)
             self.draw()
 
     def action_check_cell(self) -> None:
@@ -280,7 +292,7 @@ class MatrixScreen(ActionScreen):
     def action_check_run(self) -> None:
         """Ask for the extent, and run a check."""
         if self.controller.state.run is not None:
-            self.controller.say("A check is already running.")
+            self.controller.show_message("A check is already running.")
             return
         title = f"Run a check? Order by seed {SEED}. The monitor's engine stops meanwhile."
         if self.controller.state.unsaved:
@@ -298,7 +310,7 @@ class MatrixScreen(ActionScreen):
 
         def run() -> None:
             self._engine_ended = True
-            self.figure = Figure.JUDGED
+            self.figure = CellValue.JUDGED
             self.controller.run(extent == _QUICK, SEED, live.release_gpu(1 if extent == _QUICK else 2))
 
         self.if_sharing_allowed(run)
@@ -306,7 +318,7 @@ class MatrixScreen(ActionScreen):
     def action_check_stop(self) -> None:
         """Stop the check."""
         if self.controller.state.run is None:
-            self.controller.say("No check is running.")
+            self.controller.show_message("No check is running.")
         else:
             self.controller.stop()
 
@@ -326,18 +338,18 @@ class MatrixScreen(ActionScreen):
         if not self._no_check_runs() or not self._has_check():
             return
         if self.controller.state.comparison is not None:
-            self.controller.alone()
+            self.controller.end_comparison()
         else:
             self._ask_path("Compare with which older check?", "", self.controller.compare)
 
     def _no_check_runs(self) -> bool:
         if self.controller.state.run is not None:
-            self.controller.say("A check is running: stop it, or wait for its end.")
+            self.controller.show_message("A check is running: stop it, or wait for its end.")
         return self.controller.state.run is None
 
     def _has_check(self) -> bool:
         if self.controller.state.matrix_view is None:
-            self.controller.say("There is no check yet: run one, or open a file.")
+            self.controller.show_message("There is no check yet: run one, or open a file.")
         return self.controller.state.matrix_view is not None
 
     def _ask_path(self, question: str, given: str, then: Callable[[str], None]) -> None:
@@ -350,7 +362,7 @@ class MatrixScreen(ActionScreen):
     def action_check_differences(self) -> None:
         """List all differences."""
         if self.controller.state.comparison is None:
-            self.controller.say("Compare with another check first.")
+            self.controller.show_message("Compare with another check first.")
         else:
             self.app.push_screen(Differences(self.controller.state))
 

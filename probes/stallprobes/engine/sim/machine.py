@@ -1,4 +1,4 @@
-"""Resolver of the simulated machine: turns resources into simulated objects, and ops into steps."""
+"""Resolver of the simulated machine: creates simulated objects for resources, and steps for ops."""
 
 from __future__ import annotations
 
