@@ -106,9 +106,8 @@ class Monitor(ActionScreen):
             # A replay compares with the recorded baselines.
             self.analyzer.quiet = dict(source.quiet())
         self.analyzer.feed(observation)
-        if self.last is None or (
-            observation.engine.state == EngineCondition.READY and self.last.engine.state != EngineCondition.READY
-        ):
+        states = (None if self.last is None else self.last.engine.state, observation.engine.state)
+        if states[0] is None or (states[0] != EngineCondition.READY and states[1] == EngineCondition.READY):
             self._ready_at = observation.wall_s
         self.last = observation
         if self.recorder is not None:
