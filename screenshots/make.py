@@ -47,9 +47,9 @@ from stallscope.tui.matrix.services import MatrixServices  # noqa: E402
 from stallscope.tui.matrix.view_model import MatrixView  # noqa: E402
 from stallscope.tui.monitor.screen import Monitor  # noqa: E402
 from stallscope.tui.monitor.verdict_log import worst_first  # noqa: E402
-from stallscope.tui.probe_sets import gpu_words  # noqa: E402
+from stallscope.tui.probe_sets import gpu_label  # noqa: E402
 from stallscope.tui.settings import Settings  # noqa: E402
-from stallscope.tui.sources.replay import Replay  # noqa: E402
+from stallscope.tui.sources.replay import ReplaySource  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -296,7 +296,7 @@ class Stage:
     def __init__(self, recording: Recording) -> None:
         self.now = 0.0
         self.recording = recording
-        self.app = StallscopeApp(lambda: Replay(recording, clock=lambda: self.now), SETTINGS)
+        self.app = StallscopeApp(lambda: ReplaySource(recording, clock=lambda: self.now), SETTINGS)
         self.app.animation_level = "none"
         self._monitor: Monitor | None = None
         self.settle: Callable[[], Awaitable[None]]
@@ -344,7 +344,7 @@ class Stage:
         assert self.monitor.last is not None
         probe_set = self.monitor.last.probe_set
         when = time.strftime("%Y-%m-%d", time.gmtime(self.recording.begun_s))
-        return " · ".join((probe_set.title, gpu_words(probe_set), *probe_set.facts, when))
+        return " · ".join((probe_set.title, gpu_label(probe_set), *probe_set.details, when))
 
 
 async def draw_check(recording: Path, file: Path) -> dict[str, str]:
@@ -356,11 +356,10 @@ async def draw_check(recording: Path, file: Path) -> dict[str, str]:
     title = " · ".join(("an interference matrix", str(print_of["gpu"]), *facts))
     made: dict[str, str] = {}
     async with stage.open():
-        stage.monitor.controller = MatrixController(MatrixServices())
-        stage.monitor.controller.state = MatrixState(
-            matrix_view=MatrixView.of(matrix), origin=file.name.removesuffix(".gz")
-        )
-        stage.monitor.action_matrix()
+        controller = MatrixController(MatrixServices())
+        controller.state = MatrixState(matrix_view=MatrixView.of(matrix), origin=file.name.removesuffix(".gz"))
+        stage.monitor.context.controllers[MatrixController] = controller
+        stage.monitor.action_open("matrix")
         while not isinstance(stage.app.screen, MatrixScreen):
             await stage.settle()
         screen = stage.app.screen

@@ -1,7 +1,7 @@
-"""What stands between this machine and a good measurement: every check as data, none of it drawn here.
+"""Diagnosis of driver, CUDA and host setup as data.
 
-Each finding is ok, warn (figures may mislead, or something is missing that is not needed) or problem (no GPU
-measurement will work), says what was found, and what to do about it. No context is made on any GPU.
+Each finding has a level: ok, warn (results may be misleading, or an optional component is missing) or problem (no GPU
+measurement will work). It says what was found and what to do. No CUDA context is created.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SLOWING_ENVIRONMENT = {
     "CUDA_LAUNCH_BLOCKING": "every launch waits for its kernel",
     "CUDA_DEVICE_MAX_CONNECTIONS": "streams may share hardware queues",
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "MPS limits the share of the GPU",
-    "CUDA_DISABLE_PTX_JIT": "the package's PTX cannot be loaded",
+    "CUDA_DISABLE_PTX_JIT": "the PTX of this package cannot be loaded",
 }
 
 
@@ -29,7 +29,7 @@ DOCTOR_SCHEMA = "stallscope.doctor/1"
 
 
 class Level(StrEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
@@ -38,7 +38,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: what was looked at, what was found, and what to do (empty when all is well)."""
+    """Result of one check: its subject, what was found, and what to do ("" if nothing)."""
 
     level: Level
     subject: str
@@ -47,7 +47,7 @@ class Finding:
 
 
 def examine(survey: gpus.Survey | None = None) -> tuple[Finding, ...]:
-    """All checks, the driver's first. ``survey`` is asked of the machine unless given."""
+    """The findings of all checks, the driver's first. ``survey`` is by default taken now."""
     survey = survey if survey is not None else gpus.survey()
     return (
         *_driver(survey),
@@ -60,7 +60,7 @@ def examine(survey: gpus.Survey | None = None) -> tuple[Finding, ...]:
 
 
 def worst(findings: tuple[Finding, ...]) -> Level:
-    """The level of the worst finding."""
+    """The most severe level of ``findings``."""
     levels = [finding.level for finding in findings]
     return next((level for level in (Level.PROBLEM, Level.WARN) if level in levels), Level.OK)
 
@@ -79,9 +79,9 @@ def _driver(survey: gpus.Survey) -> Iterator[Finding]:
     module = fingerprint.kernel_module_version()
     version = survey.driver_version or module
     if report.problem is not None:
-        yield Finding(Level.PROBLEM, "driver", report.problem, _cure(report))
+        yield Finding(Level.PROBLEM, "driver", report.problem, _remedy(report))
     elif version is None:
-        yield Finding(Level.WARN, "driver", "works, but nothing tells its version", "make NVML available")
+        yield Finding(Level.WARN, "driver", "works, version unknown", "make NVML available")
     else:
         yield Finding(Level.OK, "driver", version)
     if survey.driver_version and module and survey.driver_version != module:
@@ -89,32 +89,32 @@ def _driver(survey: gpus.Survey) -> Iterator[Finding]:
             Level.PROBLEM,
             "driver versions",
             f"libraries {survey.driver_version}, kernel module {module}",
-            "reboot, or reload the kernel module, after a driver upgrade",
+            "reboot, or reload the kernel module",
         )
     if report.cuda_version is None:
-        yield Finding(Level.PROBLEM, "CUDA", "no version: libcuda did not answer", "see the line on the driver")
+        yield Finding(Level.PROBLEM, "CUDA", "version unknown: libcuda did not answer", "see the finding on the driver")
     elif report.cuda_version < OLDEST_CUDA:
         yield Finding(
             Level.PROBLEM, "CUDA", f"{report.cuda_version_text}, too old", "install a driver for CUDA 12.0 or newer"
         )
     else:
-        yield Finding(Level.OK, "CUDA", f"{report.cuda_version_text} (what the driver supports)")
+        yield Finding(Level.OK, "CUDA", f"{report.cuda_version_text} (highest version that the driver supports)")
 
 
-def _cure(report: DriverReport) -> str:
+def _remedy(report: DriverReport) -> str:
     if report.error == "library":
         return "install the NVIDIA driver; in a container, start it with the NVIDIA runtime (--gpus all)"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and report.code in (None, 100):
-        return "unset CUDA_VISIBLE_DEVICES, or name a GPU in it that is there"
+        return "unset CUDA_VISIBLE_DEVICES, or set it to an existing GPU"
     if report.error in ("hang", "crash"):
-        return "look at dmesg for Xid errors; a reset of the GPU or a reboot may be needed"
-    return "look at nvidia-smi and dmesg"
+        return "check dmesg for Xid errors; reset the GPU or reboot"
+    return "check nvidia-smi and dmesg"
 
 
 def _nvml(survey: gpus.Survey) -> Iterator[Finding]:
     if survey.nvml_problem is not None:
-        # Without it there is no telemetry and no look at other processes, but every measurement works.
+        # Without NVML there is no telemetry and no list of other processes; measurements work.
         yield Finding(Level.WARN, "NVML", survey.nvml_problem.reason, survey.nvml_problem.remedy)
     else:
         yield Finding(Level.OK, "NVML", survey.nvml_version or "works")
@@ -123,7 +123,7 @@ def _nvml(survey: gpus.Survey) -> Iterator[Finding]:
         yield Finding(
             Level.WARN,
             "package pynvml",
-            f"pynvml {package.pynvml} is a fork that installs over nvidia-ml-py",
+            f"pynvml {package.pynvml} is a fork that overwrites nvidia-ml-py's module",
             "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py",
         )
 
@@ -141,8 +141,8 @@ def _packages(report: DriverReport) -> Iterator[Finding]:
         yield Finding(
             Level.WARN,
             "cuda-bindings and driver",
-            f"cuda-bindings {bindings} with a driver for CUDA {report.cuda_version_text}: newer calls will be missing",
-            f"pip install 'cuda-bindings<{report.cuda_version // 1000 + 1}', or a newer driver",
+            f"cuda-bindings {bindings} with a driver for CUDA {report.cuda_version_text}: newer functions are missing",
+            f"pip install 'cuda-bindings<{report.cuda_version // 1000 + 1}', or install a newer driver",
         )
 
 
@@ -153,7 +153,7 @@ def _gpu(gpu: gpus.Gpu) -> Iterator[Finding]:
     index = "no NVML index" if gpu.nvml_index is None else f"NVML index {gpu.nvml_index}"
     found = f"{gpu.name}{memory}, {gpu.uuid}, {gpu.pci}, {index}, {cuda}"
     if gpu.cuda_index is None:
-        yield Finding(Level.WARN, subject, found, "look at CUDA_VISIBLE_DEVICES and the line on the driver")
+        yield Finding(Level.WARN, subject, found, "check CUDA_VISIBLE_DEVICES and the finding on the driver")
     else:
         yield Finding(Level.OK, subject, found)
     yield _mig(subject, gpu)
@@ -164,28 +164,30 @@ def _gpu(gpu: gpus.Gpu) -> Iterator[Finding]:
 def _mig(subject: str, gpu: gpus.Gpu) -> Finding:
     subject = f"{subject} MIG"
     if gpu.mig is None:
-        return Finding(Level.OK, subject, "n/a (the GPU has none, or NVML does not tell)")
+        return Finding(Level.OK, subject, "n/a (not supported by the GPU, or NVML unavailable)")
     if not gpu.mig:
         return Finding(Level.OK, subject, "off")
     if not gpu.mig_uuids:
-        return Finding(Level.PROBLEM, subject, "on, without a MIG device", "create one (nvidia-smi mig -cgi … -C)")
+        return Finding(
+            Level.PROBLEM, subject, "on, without a MIG device", "create a MIG device (nvidia-smi mig -cgi … -C)"
+        )
     return Finding(
         Level.WARN,
         subject,
-        f"on, {len(gpu.mig_uuids)} devices: a part of the GPU is measured, and some figures of NVML are n/a",
-        "compare only with results from the same kind of MIG device",
+        f"on, {len(gpu.mig_uuids)} devices: measurements use a part of the GPU, and some values of NVML are n/a",
+        "compare only with results of the same MIG profile",
     )
 
 
 def _compute_mode(subject: str, gpu: gpus.Gpu) -> Finding:
     subject = f"{subject} compute mode"
     if gpu.compute_mode is None:
-        return Finding(Level.OK, subject, "n/a (NVML does not tell)")
+        return Finding(Level.OK, subject, "n/a (NVML unavailable)")
     if gpu.compute_mode == "prohibited":
-        return Finding(Level.PROBLEM, subject, "prohibited: no process may use it", "nvidia-smi -c DEFAULT")
+        return Finding(Level.PROBLEM, subject, "prohibited: no process may use the GPU", "nvidia-smi -c DEFAULT")
     if gpu.compute_mode.startswith("exclusive"):
         return Finding(
-            Level.WARN, subject, f"{gpu.compute_mode}: one process at a time may use it", "nvidia-smi -c DEFAULT"
+            Level.WARN, subject, f"{gpu.compute_mode}: one process at a time may use the GPU", "nvidia-smi -c DEFAULT"
         )
     return Finding(Level.OK, subject, gpu.compute_mode)
 
@@ -193,17 +195,17 @@ def _compute_mode(subject: str, gpu: gpus.Gpu) -> Finding:
 def _processes(subject: str, gpu: gpus.Gpu) -> Finding:
     subject = f"{subject} processes"
     if gpu.processes is None:
-        return Finding(Level.WARN, subject, "n/a: NVML does not tell who else uses it", "make NVML available")
+        return Finding(Level.WARN, subject, "n/a: NVML does not list the processes", "make NVML available")
     found = gpus.others(gpu)
     if not found:
-        return Finding(Level.OK, subject, "none but ours")
+        return Finding(Level.OK, subject, "no other process")
     names = ", ".join(f"{process.name} ({process.pid})" for process in found[:4])
     more = f" and {len(found) - 4} more" if len(found) > 4 else ""
     return Finding(
         Level.WARN,
         subject,
-        f"{len(found)} with a context: {names}{more}",
-        "their work shows up in the figures, and aggressors disturb them: measure on a GPU of its own",
+        f"{len(found)} with a CUDA context: {names}{more}",
+        "they distort results, and aggressors disturb them: measure on an idle GPU",
     )
 
 
@@ -211,7 +213,7 @@ def _settings(report: DriverReport, environment: Mapping[str, str]) -> Iterator[
     if report.cuda_version is not None:
         mode = report.loading_mode
         if mode == "lazy":
-            found = "lazy: a kernel's first launch loads it and is slow; first calls are kept apart"
+            found = "lazy: the first launch of a kernel loads it; first calls are recorded separately"
             yield Finding(Level.OK, "module loading", found)
         else:
             yield Finding(Level.OK, "module loading", mode or "n/a (a driver before CUDA 11.7)")
@@ -220,13 +222,13 @@ def _settings(report: DriverReport, environment: Mapping[str, str]) -> Iterator[
             Level.WARN,
             "MPS",
             "a daemon runs: processes share one context on the GPU",
-            "figures across processes differ from those without MPS; stop it (echo quit | nvidia-cuda-mps-control)",
+            "results differ from those without MPS: stop it (echo quit | nvidia-cuda-mps-control)",
         )
     else:
         yield Finding(Level.OK, "MPS", "off")
     for name, effect in SLOWING_ENVIRONMENT.items():
         if environment.get(name, "0") != "0":
-            yield Finding(Level.WARN, name, f"{environment[name]}: {effect}", f"unset {name}, unless it is meant")
+            yield Finding(Level.WARN, name, f"{environment[name]}: {effect}", f"unset {name}, unless it is intended")
 
 
 def _host() -> Iterator[Finding]:
@@ -236,12 +238,12 @@ def _host() -> Iterator[Finding]:
             Level.PROBLEM,
             "platform",
             f"{platform.system()} on {machine}",
-            "run it on Linux on x86-64 or AArch64: calls are made by their calling conventions",
+            "use Linux on x86-64 or AArch64; other calling conventions are not supported",
         )
     cpus = len(os.sched_getaffinity(0))
     if cpus < 4:
         found = f"{cpus} usable: probes wait for each other, and that looks like a stall"
-        yield Finding(Level.WARN, "CPUs", found, "give it 4 or more; look at the host control's figures")
+        yield Finding(Level.WARN, "CPUs", found, "use 4 or more CPUs; check the host control's latencies")
     else:
         yield Finding(Level.OK, "CPUs", f"{cpus} usable ({fingerprint.cpu_model() or 'model unknown'})")
     governor = fingerprint.scaling_governors()
@@ -251,14 +253,14 @@ def _host() -> Iterator[Finding]:
         yield Finding(
             Level.WARN,
             "CPU governor",
-            f"{governor}: calls get slower while the CPU is idle",
-            "cpupower frequency-set -g performance (needs root), or compare only with results under the same",
+            f"{governor}: calls are slower after idle times",
+            "cpupower frequency-set -g performance (needs root), or compare only with results under the same governor",
         )
     else:
         yield Finding(Level.OK, "CPU governor", governor)
     source = fingerprint.clock_source()
     if source is not None and machine == "x86_64" and source not in ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page"):
-        found = f"{source}: reading the clock is a system call, about 1 µs on top of every figure"
-        yield Finding(Level.WARN, "clock", found, "boot with clocksource=tsc where the CPU's TSC is steady")
+        found = f"{source}: reading the clock is a system call, which adds about 1 µs to every latency"
+        yield Finding(Level.WARN, "clock", found, "boot with clocksource=tsc if the CPU has an invariant TSC")
     else:
         yield Finding(Level.OK, "clock", source or "n/a")

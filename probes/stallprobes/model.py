@@ -1,10 +1,10 @@
-"""Ops, programs, probes and patterns as frozen data: no CUDA and no threads in here.
+"""Operations, programs, probes and patterns as frozen data, without CUDA and without threads.
 
-A program names what it needs (contexts, streams, buffers, words) by value. Whoever executes it, the CUDA side or
-the simulated GPU, walks the program, makes each distinct resource once and turns every op into a call.
+A program names its resources (contexts, streams, buffers, words) by value. A backend walks the program, creates each
+distinct resource once, and makes a call of every op.
 
-Resources with ``shared=False`` belong to the probe that names them; with ``shared=True`` the same value named by
-two probes of a session is one and the same thing (two threads on one stream, a gate that another thread opens).
+A resource with ``shared=False`` belongs to the probe that names it; with ``shared=True``, equal values in two probes of
+a session are the same resource (two threads on one stream, a gate that another thread opens).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MS = 1_000_000
 
 
 class Phase(StrEnum):
-    """What a latency is the latency of. The values are those of the JSON documents, version 1.
+    """The part of an operation that a latency measures. The values are those of the JSON documents, version 1.
 
     ``CALL``: time inside the driver call. ``WAIT``: from its return until the host sees the work complete. ``START``:
     from its return until the GPU starts the work. ``GPU``: time on the GPU. ``DUE``: from when the call was scheduled
@@ -35,17 +35,17 @@ class Phase(StrEnum):
 
     @property
     def traits(self) -> PhaseTraits:
-        """How the phase is measured, and where it is judged and shown."""
+        """How the phase is measured, judged and shown."""
         return PHASE_TRAITS[self]
 
 
 @dataclass(frozen=True)
 class PhaseTraits:
-    """What may be done with a phase.
+    """How a phase is measured, judged and shown.
 
-    ``word`` in sentences and tables. ``judged``: the rules give verdicts on it. ``host``: the loop times it on the host.
-    ``matrix``: each cell of a check compares it with the cell's baseline. ``of_call``: an op has it, so it may carry
-    the op's label; the due time belongs to the whole iteration.
+    ``word``: its name in sentences and tables. ``judged``: the rules give verdicts on it. ``host``: the loop measures
+    it on the host. ``matrix``: a check compares it with the baseline in each cell. ``of_call``: it belongs to one op,
+    so it can have the op's label; the due time belongs to the whole iteration.
     """
 
     word: str
@@ -67,7 +67,7 @@ MATRIX_PHASES = tuple(phase for phase in Phase if phase.traits.matrix)
 
 
 class Role(StrEnum):
-    """A probe's part: measured at a steady pace, run to disturb, or the machine's own noise."""
+    """A probe's role: measured at a steady rate, run to disturb, or a measure of the host's noise."""
 
     VICTIM = "victim"
     AGGRESSOR = "aggressor"
@@ -75,7 +75,7 @@ class Role(StrEnum):
 
 
 class Space(StrEnum):
-    """Where a buffer lies."""
+    """Kind of memory of a buffer."""
 
     DEVICE = "device"
     PINNED = "pinned"
@@ -83,7 +83,7 @@ class Space(StrEnum):
 
 
 class StreamKind(StrEnum):
-    """How a stream stands to the legacy default stream of its context."""
+    """How a stream synchronizes with the legacy default stream of its context."""
 
     NON_BLOCKING = "non-blocking"
     BLOCKING = "blocking"
@@ -92,9 +92,9 @@ class StreamKind(StrEnum):
 
 @dataclass(frozen=True)
 class Context:
-    """A CUDA context. ``primary``, ``secondary``, ``third`` or ``green`` on GPU ``device`` (0 or 1) of the session.
+    """A CUDA context: ``primary``, ``secondary``, ``third`` or ``green`` on GPU ``device`` (0 or 1) of the session.
 
-    ``device`` counts the GPUs that the session was given, not CUDA's ordinals.
+    ``device`` is an index into the session's GPUs, not a CUDA ordinal.
     """
 
     name: str = "primary"
@@ -110,7 +110,7 @@ PEER = Context("primary", 1)
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream of one context; ``kind`` NULL is the legacy default stream, one for each context."""
+    """A stream of a context; ``kind`` NULL is the legacy default stream, one for each context."""
 
     name: str = "own"
     context: Context = PRIMARY
@@ -119,15 +119,15 @@ class Stream:
 
 
 def null_stream(context: Context = PRIMARY) -> Stream:
-    """The legacy default stream of ``context``: the same one for every probe."""
+    """The legacy default stream of ``context``, shared by all probes."""
     return Stream("null", context, StreamKind.NULL, shared=True)
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """``nbytes`` of memory in ``space``, allocated while ``context`` is current, before anything runs.
+    """``nbytes`` bytes of memory in ``space``, allocated while ``context`` is current, before any probe runs.
 
-    A pageable buffer is written once when it is made, so it is "warm".
+    A pageable buffer is written once when it is allocated, so that its pages exist ("warm").
     """
 
     name: str
@@ -139,7 +139,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class BufferPart:
-    """``buffer`` from byte ``offset`` on, as an argument."""
+    """An argument: the address of ``buffer`` plus ``offset`` bytes."""
 
     buffer: Buffer
     offset: int
@@ -147,10 +147,10 @@ class BufferPart:
 
 @dataclass(frozen=True)
 class Word:
-    """A 64-bit word of host memory, 0 at first.
+    """A 64-bit word of host memory, initially 0.
 
-    As an op's argument it stands for its address; ``Load(word)`` stands for its value at the time of the call.
-    ``mapped`` words lie in pinned memory that kernels can write.
+    As an op's argument it means its address; ``Load(word)`` means its value at the time of the call. ``mapped`` words
+    are in pinned memory that kernels can write.
     """
 
     name: str
@@ -160,14 +160,14 @@ class Word:
 
 @dataclass(frozen=True)
 class Load:
-    """The value that ``word`` holds when the op is called (so that allocate-then-free works)."""
+    """An argument: the value of ``word`` when the op is called (for example, to free what another op allocated)."""
 
     word: Word
 
 
 @dataclass(frozen=True)
 class Event:
-    """A CUDA event; only with ``timing`` may it serve cuEventElapsedTime."""
+    """A CUDA event; cuEventElapsedTime requires ``timing``."""
 
     name: str
     context: Context = PRIMARY
@@ -179,8 +179,8 @@ class Event:
 class Kernel:
     """A kernel of the package's module, loaded in ``context``.
 
-    ``empty`` returns at once. ``spin`` holds its SMs for a given time and counts its start in a word. ``first`` is
-    the kernel of the module image that aggressors load anew.
+    ``empty`` returns at once. ``spin`` occupies its SMs for a given time and counts its starts in a word. ``first`` is
+    the kernel of the module image that aggressors load repeatedly.
     """
 
     name: str
@@ -189,8 +189,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelArgs:
-    """What a kernel is called with: the time it shall run (ns, 0 for ``empty``) and the word in which it counts
-    its starts."""
+    """Arguments of a kernel: its duration (ns, 0 for ``empty``) and the word in which it counts its starts."""
 
     duration_ns: int = 0
     started: Word | None = None
@@ -198,7 +197,7 @@ class KernelArgs:
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph of ``nodes`` empty kernels in a row. ``instantiated`` names the executable one."""
+    """A graph of ``nodes`` empty kernels in sequence; with ``instantiated``, the executable graph."""
 
     name: str
     context: Context = PRIMARY
@@ -222,8 +221,10 @@ class Text:
 
 @dataclass(frozen=True)
 class HostFunction:
-    """A native host function that CUDA calls. ``gate`` waits until ``word`` is not 0, at most ``timeout_ns``, then
-    counts in ``forced`` if it had to open by itself."""
+    """A native host function that CUDA calls.
+
+    ``gate`` waits until ``word`` is not 0, at most ``timeout_ns``; after a timeout it increments ``forced``.
+    """
 
     name: str
     word: Word
@@ -233,7 +234,7 @@ class HostFunction:
 
 @dataclass(frozen=True)
 class Device:
-    """The CUdevice of the session's GPU number ``index``; for NVML calls, its nvmlDevice_t (``nvml``)."""
+    """The CUdevice of the session's GPU number ``index``; with ``nvml``, its nvmlDevice_t."""
 
     index: int = 0
     nvml: bool = False
@@ -241,7 +242,7 @@ class Device:
 
 @dataclass(frozen=True)
 class CopyAttributes:
-    """Attributes of a cuMemcpyBatchAsync with one copy; ``prefer_overlap`` asks for overlap with compute."""
+    """Attributes of a cuMemcpyBatchAsync of one copy; ``prefer_overlap`` requests overlap with compute."""
 
     prefer_overlap: bool = True
 
@@ -259,16 +260,16 @@ class Op:
     ``fn`` is a driver function by its plain name (``cuMemcpyDtoDAsync``), ``libc:NAME``, ``nvml:NAME``, or
     ``native:NAME`` for the package's own compiled helpers. ``args`` follow the C signature, with these exceptions:
 
-    - ``cuLaunchKernel``: (kernel or Load of a function handle, blocks, threads, stream, KernelArgs); 0 blocks are as
+    - ``cuLaunchKernel``: (kernel or Load of a function handle, blocks, threads, stream, KernelArgs); 0 blocks means as
       many as fill the GPU
     - ``cuMemcpyBatchAsync``: (dst, src, nbytes, CopyAttributes, stream), one copy
     - ``cuLaunchHostFunc``: (stream, HostFunction)
     - ``cuCtxCreate``: (Word for the context, flags, Device)
 
-    ``phase`` None: called, its result checked, but not measured. ``label`` gives the op a histogram of its own
-    beside the one of its phase. ``ok`` are return codes that are fine besides 0. ``into`` takes the return value,
-    which then is no status (mmap). ``value`` is a word whose float of milliseconds is the sample, in place of the
-    time of the call (cuEventElapsedTime). ``repeat`` calls it that many times, each one measured.
+    ``phase`` None: the call is checked but not measured. ``label``: the op has a histogram of its own in addition to
+    that of its phase. ``ok``: accepted return codes besides 0. ``into``: the word that stores the return value, which
+    is then not a status (mmap). ``value``: a word that holds a float of milliseconds, which is the sample in place of
+    the call's time (cuEventElapsedTime). ``repeat``: number of calls, each of them measured.
     """
 
     fn: str
@@ -282,13 +283,13 @@ class Op:
 
 
 def op_name(op: Op) -> str:
-    """How an op is called in a message: its function, with the label that tells it from its like."""
+    """The name of an op in messages: its function, with its label if it has one."""
     return f"{op.fn} ({op.label})" if op.label else op.fn
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A turn is taken only while ``turns - value of word < ahead``: at most ``ahead`` turns that have not started."""
+    """Limit of iterations in advance of the GPU: the next one waits while ``iterations - word >= ahead``."""
 
     word: Word
     ahead: int = 1
@@ -296,10 +297,10 @@ class Guard:
 
 @dataclass(frozen=True)
 class Program:
-    """The ops one thread repeats with ``context`` current (None: no CUDA at all).
+    """The ops that one thread repeats with ``context`` current (None: without CUDA).
 
-    ``setup`` runs once in the thread before its first turn, ``teardown`` once after its last; neither is measured.
-    ``proof`` counts from the GPU that the work really ran; without it the probe's own turns are its proof.
+    ``setup`` runs once in the thread before the first iteration, ``teardown`` once after the last; neither is measured.
+    ``proof``: the word in which the GPU counts the work that ran; without it, the iterations are the proof.
     """
 
     ops: tuple[Op, ...]
@@ -310,7 +311,7 @@ class Program:
     proof: Word | None = None
 
     def resources(self) -> Iterator[Resource]:
-        """Every resource named anywhere in the program, in order of first use, contexts first for their users."""
+        """All resources of the program in order of first use, each context before the resources in it."""
         seen: dict[Resource, None] = {}
         if self.context is not None:
             seen[self.context] = None
@@ -328,7 +329,7 @@ class Program:
         return iter(seen)
 
     def channels(self) -> tuple[Channel, ...]:
-        """The histograms the program fills: one for each phase it has, the intended-time one, one for each label."""
+        """The channels of the program: one for each of its phases, the due time, and one for each label."""
         measured = [op for op in self.ops if op.phase is not None]
         phases = [p for p in Phase if p.traits.of_call and any(op.phase is p for op in measured)]
         labelled: dict[Channel, None] = {}
@@ -363,7 +364,7 @@ def _resources_of(arg: Arg) -> Iterator[Resource]:
 
 @dataclass(frozen=True)
 class Channel:
-    """One histogram of a probe: a phase, or with ``label`` one op's share of it."""
+    """A histogram of a probe: of a phase, or with ``label`` of one op in the phase."""
 
     phase: Phase
     label: str = ""
@@ -371,10 +372,10 @@ class Channel:
 
 @dataclass(frozen=True)
 class Probe:
-    """A program with a name, a part, a place and a pace; one thread, one set of histograms.
+    """A program with a name, a role, a context, a stream and a period: one thread, one set of histograms.
 
-    ``period_ns`` is the time between intended starts, 0 for back to back. ``context`` and ``stream`` say in words
-    where it runs. ``entry`` is its name in the catalogue.
+    ``period_ns`` is the time between due times, 0 for back to back. ``context`` and ``stream`` are names for display.
+    ``entry`` is its name in the catalog.
     """
 
     name: str
@@ -386,9 +387,17 @@ class Probe:
     context: str = "primary"
     stream: str = "own"
 
+    @property
+    def short_title(self) -> str:
+        """The title without the stream where the probe has its own, which is the usual case."""
+        stream = f" · {self.stream} stream"
+        if not self.title.endswith(stream):
+            return self.title
+        return self.title.removesuffix(stream) if self.stream == "own" else self.title.removesuffix(" stream")
+
 
 class Kind(StrEnum):
-    """What a variant is there to show."""
+    """Purpose of a variant: to show the stall, its absence (control), or a remedy."""
 
     STALL = "stall"
     CONTROL = "control"
@@ -397,7 +406,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Needs:
-    """What a variant cannot run without. ``peer_access``: None does not matter, True on, False off."""
+    """Requirements of a variant. ``peer_access``: True on, False off, None either."""
 
     gpus: int = 1
     peer_access: bool | None = None
@@ -407,7 +416,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Variant:
-    """One setting of a pattern: its probes, what they show, why, and what helps."""
+    """One configuration of a pattern: its probes, the expected result, its cause, and what helps."""
 
     name: str
     kind: Kind
@@ -421,7 +430,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A named story told by probes: what you will see, why, what helps, where it was reported."""
+    """A reported stall as probes: what is visible, why, what helps, and where it was reported."""
 
     name: str
     title: str
@@ -432,7 +441,7 @@ class Pattern:
     variants: tuple[Variant, ...]
 
     def variant(self, name: str) -> Variant:
-        """The variant called ``name``. Raises KeyError when there is none."""
+        """The variant called ``name``. Raises KeyError if there is none."""
         for variant in self.variants:
             if variant.name == name:
                 return variant

@@ -1,18 +1,18 @@
-"""Figures in words, as every table and sentence has them: three digits and a unit."""
+"""Formatting of numbers, durations and ratios for tables and sentences: three significant digits and a unit."""
 
 from __future__ import annotations
 
 
 def three(value: float) -> str:
     """``value`` with three significant digits and without an exponent."""
-    # 99.96 would round to a fourth figure.
+    # With one decimal, 99.96 would round to four digits.
     if abs(value) >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 
 def duration(us: float | None) -> str:
-    """A time of ``us`` microseconds: ``5.60 µs``, ``2.38 ms``, ``1.25 s``; ``–`` for None."""
+    """``us`` microseconds as ``5.60 µs``, ``2.38 ms`` or ``1.25 s``; ``–`` for None."""
     if us is None:
         return "–"
     if abs(us) < 999.5:
@@ -23,5 +23,5 @@ def duration(us: float | None) -> str:
 
 
 def times(ratio: float) -> str:
-    """``×427`` or ``×1.3``."""
+    """``ratio`` as ``×427`` or ``×1.3``."""
     return f"×{ratio:.0f}" if ratio >= 9.95 else f"×{ratio:.1f}"

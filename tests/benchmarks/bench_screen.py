@@ -158,7 +158,7 @@ def board_of(engine: int) -> Board:
     for entry in Path(f"/proc/{engine}/fd").iterdir():
         with contextlib.suppress(OSError):
             if os.readlink(entry) == "/memfd:stallscope (deleted)":
-                return Board.attach(os.open(entry, os.O_RDWR | os.O_CLOEXEC), Layout.of(probe_sets.first()))
+                return Board.attach(os.open(entry, os.O_RDWR | os.O_CLOEXEC), Layout.of(probe_sets.default_probes()))
     raise SystemExit("the engine has no board")
 
 

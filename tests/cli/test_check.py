@@ -1,4 +1,4 @@
-"""check, compare, merge and show: what they write where, their exit codes, and what they refuse before measuring."""
+"""Commands check, compare, merge and show: output, files, exit codes, and arguments rejected before measuring."""
 
 from __future__ import annotations
 
@@ -47,15 +47,24 @@ def valid(text: str, schema: str) -> dict[str, Any]:
 def test_a_check_is_a_table_with_findings_in_words(stallscope_command: Command) -> None:
     done = stallscope_command("check", mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "1 STALLED, 15 quiet" in done.stdout
+    title, stalls, changes, measured = done.stdout.splitlines()[:4]
+    assert title.startswith("NVIDIA H200")
+    assert stalls.startswith("Stalls    1 STALLED of 16 cells. Worst: d2d beside host-alloc-free (call p50 ")
+    assert changes.startswith("Changes   not compared")
+    assert measured.startswith("Measured  16 of 16 cells; baselines vary by ×1.")
     assert "427/" in done.stdout
-    assert "What helps: Make it up otherwise." in done.stdout
-    assert "machine: hostname node-a" in done.stdout
+    assert "Make it up otherwise." in done.stdout
+    assert "machine:" not in done.stdout
+    full = stallscope_command("check", "--full", mode="fine").stdout
+    assert full.splitlines()[:4] == [title, stalls, changes, measured]
+    assert "1 STALLED, 15 quiet" in full
+    assert "What helps: Make it up otherwise." in full
+    assert "machine: hostname node-a" in full
 
 
 @pytest.mark.parametrize("width", ["40", "80", "120"])
 def test_every_kind_of_result_is_shown_at_every_width(stallscope_command: Command, width: str) -> None:
-    done = stallscope_command("check", mode="all-kinds", env={"COLUMNS": width})
+    done = stallscope_command("check", "--full", mode="all-kinds", env={"COLUMNS": width})
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) <= int(width)
     text = " ".join(done.stdout.split())
@@ -68,16 +77,16 @@ def test_a_locale_without_utf8_gets_ascii(stallscope_command: Command) -> None:
     assert done.stdout.isascii()
 
 
-def test_a_host_can_be_given_a_name(stallscope_command: Command, tmp_path: Path) -> None:
+def test_the_hostname_option_sets_the_host_name(stallscope_command: Command, tmp_path: Path) -> None:
     path = tmp_path / "check.json.gz"
-    done = stallscope_command("check", "--hostname", " rack 3 ", "--save", str(path), mode="fine")
+    done = stallscope_command("check", "--full", "--hostname", " rack 3 ", "--save", str(path), mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
     assert "machine: hostname rack 3" in done.stdout
     assert check_document.load(path).fingerprint["hostname"] == "rack 3"
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\x1bb"])
-def test_a_name_that_cannot_be_shown_is_wrong_use(stallscope_command: Command, name: str) -> None:
+def test_an_unprintable_hostname_is_a_usage_error(stallscope_command: Command, name: str) -> None:
     done = stallscope_command("check", "--hostname", name, mode="never")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert "--hostname" in done.stderr
@@ -90,7 +99,7 @@ def test_json_is_the_check_by_its_schema_and_nothing_else(stallscope_command: Co
     assert len(document["cells"]) == 20
 
 
-def test_files_are_written_and_shown_again(stallscope_command: Command, tmp_path: Path) -> None:
+def test_files_are_written_and_show_reads_them(stallscope_command: Command, tmp_path: Path) -> None:
     names = [str(tmp_path / name) for name in ("check.json", "check.html", "check.prom")]
     done = stallscope_command("check", "--save", names[0], "--html", names[1], "--prometheus", names[2], mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
@@ -104,7 +113,7 @@ def test_files_are_written_and_shown_again(stallscope_command: Command, tmp_path
     assert (tmp_path / "again.html").read_bytes() == Path(names[1]).read_bytes()
 
 
-def test_what_became_slower_is_named_and_exits_1(stallscope_command: Command, tmp_path: Path) -> None:
+def test_a_slower_cell_is_named_and_exits_1(stallscope_command: Command, tmp_path: Path) -> None:
     old = saved(tmp_path / "old.json")
     done = stallscope_command("check", "--compare", old, mode="slower")
     assert (done.returncode, done.stderr) == (1, "")
@@ -115,7 +124,7 @@ def test_what_became_slower_is_named_and_exits_1(stallscope_command: Command, tm
     assert done.stdout.index("NEW  ") < done.stdout.index("driver  580.1") < done.stdout.index("SLOWER ·")
 
 
-def test_what_stayed_the_same_exits_0(stallscope_command: Command, tmp_path: Path) -> None:
+def test_an_unchanged_check_exits_0(stallscope_command: Command, tmp_path: Path) -> None:
     done = stallscope_command("check", "--compare", saved(tmp_path / "old.json"), mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
     assert "No difference in GPU, driver, settings and host" in done.stdout
@@ -125,13 +134,15 @@ def test_what_stayed_the_same_exits_0(stallscope_command: Command, tmp_path: Pat
 @pytest.mark.parametrize(
     ("fail_on", "code"), [("none", 0), ("faster", 0), ("starved,faster", 0), ("slower", 1), (" Slower , unsure", 1)]
 )
-def test_what_fails_can_be_chosen(stallscope_command: Command, tmp_path: Path, fail_on: str, code: int) -> None:
+def test_fail_on_selects_the_changes_that_exit_1(
+    stallscope_command: Command, tmp_path: Path, fail_on: str, code: int
+) -> None:
     old = saved(tmp_path / "old.json")
     assert stallscope_command("check", "--compare", old, "--fail-on", fail_on, mode="slower").returncode == code
 
 
 @pytest.mark.parametrize("fail_on", ["", ",", "slow", "none,slower", "slower none"])
-def test_what_cannot_fail_is_wrong_use(stallscope_command: Command, tmp_path: Path, fail_on: str) -> None:
+def test_an_invalid_fail_on_is_a_usage_error(stallscope_command: Command, tmp_path: Path, fail_on: str) -> None:
     old = saved(tmp_path / "old.json")
     done = stallscope_command("check", "--compare", old, "--fail-on", fail_on, mode="never")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
@@ -208,7 +219,7 @@ def test_a_real_gpu_is_not_compared_with_a_simulated_one(stallscope_command: Com
         (("extra",), "extra"),
     ],
 )
-def test_what_is_wrong_is_refused_in_a_sentence_before_anything_is_measured(
+def test_invalid_arguments_are_rejected_in_one_sentence_before_the_measurement(
     stallscope_command: Command, tmp_path: Path, arguments: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -230,14 +241,16 @@ def test_with_force_files_are_replaced_and_the_old_one_is_read_first(
     assert check_document.load(file).fingerprint["driver"] == "590.2"
 
 
-def test_the_collector_s_file_is_replaced_by_the_next_one(stallscope_command: Command, tmp_path: Path) -> None:
+def test_a_prometheus_file_replaces_the_previous_one(stallscope_command: Command, tmp_path: Path) -> None:
     file = str(tmp_path / "check.prom")
     for _ in range(2):
         done = stallscope_command("check", "--prometheus", file, mode="fine")
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_file_that_cannot_be_written_any_more_loses_nothing_else(stallscope_command: Command, tmp_path: Path) -> None:
+def test_a_file_that_fails_to_be_written_does_not_affect_the_others(
+    stallscope_command: Command, tmp_path: Path
+) -> None:
     file, page = tmp_path / "check.json", tmp_path / "check.html"
     done = stallscope_command(
         "check", "--save", str(file), "--html", str(page), mode="spoilt", env={"SPOILT": str(file)}
@@ -251,33 +264,35 @@ def test_a_file_that_cannot_be_written_any_more_loses_nothing_else(stallscope_co
     assert page.exists()
 
 
-def test_when_nothing_could_be_measured_it_exits_4_and_says_why(stallscope_command: Command) -> None:
+def test_a_check_without_a_valid_cell_exits_4_with_the_reason(stallscope_command: Command) -> None:
     done = stallscope_command("check", mode="nothing")
     assert done.returncode == 4
     assert done.stderr == "stallscope: nothing could be measured: the spin did not run\n"
-    assert "Measured, and does not count" in done.stdout
+    assert "invalid: see --full for the reasons." in done.stdout
+    full = stallscope_command("check", "--full", mode="nothing").stdout
+    assert "Measured, but not counted" in full
 
 
-def test_an_engine_that_dies_is_one_sentence_and_exit_4(stallscope_command: Command) -> None:
+def test_an_engine_failure_is_one_sentence_and_exits_4(stallscope_command: Command) -> None:
     done = stallscope_command("check", mode="failing")
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == "stallscope: the engine ended (killed by signal 9)\n"
 
 
-def test_without_a_gpu_it_says_so_and_exits_3(stallscope_command: Command, tmp_path: Path) -> None:
+def test_a_check_without_a_gpu_exits_3(stallscope_command: Command, tmp_path: Path) -> None:
     done = stallscope_command("check", "--save", str(tmp_path / "c.json"), env={"CUDA_VISIBLE_DEVICES": ""})
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1)
     assert not list(tmp_path.iterdir())
 
 
-def test_beside_other_processes_it_refuses_unless_told(stallscope_command: Command) -> None:
+def test_a_shared_gpu_needs_allow_shared(stallscope_command: Command) -> None:
     refused = stallscope_command("check", mode="shared")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "1 other process (pid 1: train)" in refused.stderr
     assert stallscope_command("check", "--allow-shared", mode="shared").returncode == 0
 
 
-def test_hosts_are_merged_and_the_one_that_stands_out_is_named(stallscope_command: Command, tmp_path: Path) -> None:
+def test_hosts_are_merged_and_the_outlier_is_named(stallscope_command: Command, tmp_path: Path) -> None:
     files = [
         saved(
             tmp_path / f"{n}.json",
@@ -290,7 +305,7 @@ def test_hosts_are_merged_and_the_one_that_stands_out_is_named(stallscope_comman
     done = stallscope_command("merge", *files, "--save", whole, "--html", str(tmp_path / "whole.html"))
     assert (done.returncode, done.stderr) == (0, "")
     assert "5 machines merged" in done.stdout
-    about = done.stdout[done.stdout.index("About the hosts") : done.stdout.index("Times quiet")]
+    about = done.stdout[done.stdout.index("About the hosts") : done.stdout.index("Latency relative to baseline")]
     assert "node-3 " in about
     assert "node-1" not in about
     assert "About the hosts" in (tmp_path / "whole.html").read_text(encoding="utf-8")
@@ -302,7 +317,7 @@ def test_hosts_are_merged_and_the_one_that_stands_out_is_named(stallscope_comman
     assert (again.returncode, again.stdout) == (2, "")
 
 
-def test_what_does_not_belong_together_is_not_merged(stallscope_command: Command, tmp_path: Path) -> None:
+def test_checks_of_different_gpus_are_merged_with_force_only(stallscope_command: Command, tmp_path: Path) -> None:
     one = saved(tmp_path / "one.json")
     other = saved(tmp_path / "other.json", fingerprint={**ON_H200, "gpu": "Tesla V100"})
     done = stallscope_command("merge", one, other)
@@ -312,7 +327,7 @@ def test_what_does_not_belong_together_is_not_merged(stallscope_command: Command
 
 
 @pytest.mark.parametrize("name", ["show", "merge", "compare"])
-def test_a_file_that_is_no_check_is_one_sentence(stallscope_command: Command, tmp_path: Path, name: str) -> None:
+def test_a_file_without_a_check_is_one_sentence(stallscope_command: Command, tmp_path: Path, name: str) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text('{"schema": "stallscope.check/2"}', encoding="utf-8")
     files = (str(bad), str(bad)) if name == "compare" else (str(bad),)
@@ -322,12 +337,12 @@ def test_a_file_that_is_no_check_is_one_sentence(stallscope_command: Command, tm
 
 
 @pytest.mark.parametrize("arguments", [("show",), ("merge",), ("compare",), ("compare", "one"), ("show", "a", "b")])
-def test_too_few_or_too_many_files_are_wrong_use(stallscope_command: Command, arguments: tuple[str, ...]) -> None:
+def test_too_few_or_too_many_files_are_usage_errors(stallscope_command: Command, arguments: tuple[str, ...]) -> None:
     done = stallscope_command(*arguments)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
 
 
-def test_a_hostile_file_moves_no_cursor(stallscope_command: Command, tmp_path: Path) -> None:
+def test_control_characters_of_a_file_are_not_printed(stallscope_command: Command, tmp_path: Path) -> None:
     file = tmp_path / "evil.json"
     document = check_document.document(matrices.made_up(1, times={("launch", "spin"): 30.0}))
     text = json.dumps(document).replace("spin kernel", "\\u001b[2J\\u0007spin").replace("It was made", "\\u001b[31mIt")
@@ -364,18 +379,18 @@ def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_interrupted_it_keeps_what_it_has_and_exits_130(number: signal.Signals, tmp_path: Path) -> None:
+def test_an_interrupted_check_keeps_its_results_and_exits_130(number: signal.Signals, tmp_path: Path) -> None:
     process = started("until-stopped", "--save", str(tmp_path / "c.json"), "--html", str(tmp_path / "c.html"))
     process.send_signal(number)
     out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
-    assert "1 STALLED, 14 quiet, 1 not reached (interrupted)" in out
+    assert "15 of 16 cells (1 not reached), interrupted; " in out
     assert err == "stallscope: interrupted; the results so far are shown\n"
     assert check_document.load(tmp_path / "c.json").interrupted
     assert "Interrupted" in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 
-def test_interrupted_it_is_compared_all_the_same(tmp_path: Path) -> None:
+def test_an_interrupted_check_is_compared(tmp_path: Path) -> None:
     process = started("until-stopped", "--compare", saved(tmp_path / "old.json"), "--json")
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=LIMIT_S)
@@ -385,7 +400,7 @@ def test_interrupted_it_is_compared_all_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_check_that_does_not_listen_is_interrupted_all_the_same(signals: int, tmp_path: Path) -> None:
+def test_a_check_that_ignores_the_stop_request_is_interrupted(signals: int, tmp_path: Path) -> None:
     process = started("deaf", "--save", str(tmp_path / "c.json"))
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
@@ -395,7 +410,7 @@ def test_a_check_that_does_not_listen_is_interrupted_all_the_same(signals: int, 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_said_and_the_files_are_there(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_files_are_written(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             command("fine", "check", "--save", str(tmp_path / "c.json")),
@@ -426,25 +441,25 @@ def in_a_terminal(mode: str, **changed: str) -> str:
     return seen.decode()
 
 
-def test_on_a_terminal_a_line_says_how_long_it_takes_and_goes_again() -> None:
+def test_the_progress_bar_shows_the_remaining_time_on_a_terminal() -> None:
     seen = in_a_terminal("all-kinds", TERM="xterm")
     assert "[######------------------] 11/44, 12 s left  repeat 1 of 4" in seen
     assert seen.endswith("\r\x1b[K")
 
 
-def test_elsewhere_a_line_now_and_then_says_it(stallscope_command: Command) -> None:
+def test_progress_lines_are_printed_without_a_terminal(stallscope_command: Command) -> None:
     words = "stallscope: 25%: 11/44, 12 s left  repeat 1 of 4 · spin kernel"
     assert stallscope_command("check", mode="all-kinds").stderr.splitlines() == [words]
     assert "\x1b" not in in_a_terminal("all-kinds", TERM="dumb")
 
 
-def test_a_simulated_check_measures_and_says_what_it_is(stallscope_command: Command, tmp_path: Path) -> None:
+def test_a_simulated_check_is_marked_as_simulated(stallscope_command: Command, tmp_path: Path) -> None:
     chosen = ("--victims", "launch", "--victims", "d2d@secondary", "--aggressors", "spin,alloc-async", "--quick")
     first = str(tmp_path / "first.json")
     done = stallscope_command("check", "--sim", *chosen, "--save", first)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("SIMULATED GPU, profile h200, seed 1 · 3 victims × 2 aggressors")
-    assert "STALLED: " in done.stdout
+    assert "STALLED  d2d@secondary beside spin: wait p50 " in done.stdout
     again = stallscope_command("check", "--sim", "--sim-seed", "2", *chosen, "--compare", first, "--json")
     assert again.returncode == 0, again.stderr
     document = valid(again.stdout, "stallscope.compare/1")

@@ -1,4 +1,4 @@
-"""What each command says and with which exit code it ends."""
+"""Output and exit codes of each command."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_help_loads_click_and_nothing_else_that_is_installed() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("list",), ("explain", "spin"), ("run", "--help")])
-def test_commands_that_only_tell_load_no_screen_no_compiler_and_no_cuda(arguments: tuple[str, ...]) -> None:
+def test_commands_of_information_load_no_screen_compiler_or_cuda(arguments: tuple[str, ...]) -> None:
     script = (
         "import sys\nfrom stallscope.cli.main import main\n"
         f"try:\n    main({list(arguments)!r})\n"
@@ -59,7 +59,7 @@ def test_commands_that_only_tell_load_no_screen_no_compiler_and_no_cuda(argument
     assert not loaded & {"textual", "rich", "numba", "llvmlite", "numpy", "cuda", "simpy", "pynvml"}
 
 
-def test_without_a_terminal_the_screen_says_where_the_figures_are_to_be_had(stallscope_command: Command) -> None:
+def test_without_a_terminal_the_screen_refers_to_the_help(stallscope_command: Command) -> None:
     done = stallscope_command()
     assert (done.returncode, done.stdout) == (2, "")
     assert "terminal" in done.stderr
@@ -67,13 +67,13 @@ def test_without_a_terminal_the_screen_says_where_the_figures_are_to_be_had(stal
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_on_a_dumb_terminal_the_screen_says_what_is_missing(stallscope_command: Command) -> None:
+def test_on_a_dumb_terminal_the_screen_names_the_terminal(stallscope_command: Command) -> None:
     done = stallscope_command(env={"TERM": "dumb"})
     assert (done.returncode, done.stdout) == (2, "")
     assert "TERM=dumb" in done.stderr
 
 
-def test_options_of_the_screen_before_a_command_are_refused_not_lost(stallscope_command: Command) -> None:
+def test_options_of_the_screen_before_a_command_are_rejected(stallscope_command: Command) -> None:
     done = stallscope_command("--gpu", "0", "list")
     assert done.returncode == 2
     assert "--gpu" in done.stderr
@@ -117,7 +117,7 @@ def test_the_readme_names_every_command_and_no_option_that_is_not_there() -> Non
     }  # fmt: skip
 
 
-def test_the_settings_file_that_is_printed_is_one_that_can_be_read(stallscope_command: Command, tmp_path: Path) -> None:
+def test_the_printed_settings_file_can_be_loaded(stallscope_command: Command, tmp_path: Path) -> None:
     from stallscope.tui.settings import Settings, load
 
     file = tmp_path / "settings.toml"
@@ -141,7 +141,7 @@ def test_list_names_every_pattern_variant_and_probe(stallscope_command: Command)
 
 
 @pytest.mark.parametrize("name", [*patterns(), *entries()])
-def test_everything_that_is_listed_can_be_explained(name: str) -> None:
+def test_every_listed_name_can_be_explained(name: str) -> None:
     from click.testing import CliRunner
 
     from stallscope.cli.main import cli
@@ -189,7 +189,7 @@ def test_lines_keep_within_the_width(stallscope_command: Command, width: str) ->
         (("docter",), "doctor"),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_nearest(
+def test_an_unknown_name_proposes_the_nearest(
     stallscope_command: Command, arguments: tuple[str, ...], nearest: str
 ) -> None:
     done = stallscope_command(*arguments, env=NO_GPU)
@@ -200,7 +200,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "-inf", "1e9", "0.01", "two", ""])
-def test_a_time_that_makes_no_sense_is_wrong_use(stallscope_command: Command, seconds: str) -> None:
+def test_an_invalid_time_is_a_usage_error(stallscope_command: Command, seconds: str) -> None:
     done = stallscope_command("run", "secondary-context-d2d", "--seconds", seconds, env=NO_GPU)
     assert done.returncode == 2
     assert "--seconds" in done.stderr
@@ -210,7 +210,7 @@ def test_a_time_that_makes_no_sense_is_wrong_use(stallscope_command: Command, se
 @pytest.mark.parametrize(
     "arguments", [("run",), ("explain",), ("list", "extra"), ("run", "--nonsense", "x"), ("--nope",)]
 )
-def test_wrong_use_is_one_sentence_and_exit_2(stallscope_command: Command, arguments: tuple[str, ...]) -> None:
+def test_a_usage_error_is_one_sentence_and_exits_2(stallscope_command: Command, arguments: tuple[str, ...]) -> None:
     done = stallscope_command(*arguments)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
@@ -218,14 +218,14 @@ def test_wrong_use_is_one_sentence_and_exit_2(stallscope_command: Command, argum
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",), ("--gpu", "0"), ("--gpu", "GPU-nothing")])
-def test_run_without_a_gpu_says_so_and_exits_3(stallscope_command: Command, arguments: tuple[str, ...]) -> None:
+def test_run_without_a_gpu_exits_3(stallscope_command: Command, arguments: tuple[str, ...]) -> None:
     done = stallscope_command("run", "secondary-context-d2d", *arguments, env=NO_GPU)
     assert done.returncode == 3
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
 
 
-def test_an_unknown_gpu_says_which_and_exits_3(stallscope_command: Command) -> None:
+def test_an_unknown_gpu_is_named_and_exits_3(stallscope_command: Command) -> None:
     done = stallscope_command("run", "secondary-context-d2d", "--gpu", "7", mode="fine")
     assert done.returncode == 3
     assert "there is no GPU 7" in done.stderr
@@ -278,19 +278,19 @@ def test_a_locale_without_utf8_gets_ascii(stallscope_command: Command) -> None:
     assert "2.38 ms (x427)" in done.stdout
 
 
-def test_an_engine_that_dies_is_one_sentence_and_exit_4(stallscope_command: Command) -> None:
+def test_an_engine_failure_is_one_sentence_and_exits_4(stallscope_command: Command) -> None:
     done = stallscope_command("run", "secondary-context-d2d", mode="failing")
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == "stallscope: the engine ended (killed by signal 9)\n"
 
 
-def test_a_mistake_in_the_program_is_no_regression(stallscope_command: Command) -> None:
+def test_an_unexpected_exception_exits_4_not_1(stallscope_command: Command) -> None:
     done = stallscope_command("run", "secondary-context-d2d", mode="broken")
     assert done.returncode == 4
     assert "a mistake in the program" in done.stderr
 
 
-def test_beside_other_processes_run_refuses_unless_told(stallscope_command: Command) -> None:
+def test_run_on_a_shared_gpu_needs_allow_shared(stallscope_command: Command) -> None:
     refused = stallscope_command("run", "secondary-context-d2d", mode="shared")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "1 other process (pid 1: train)" in refused.stderr
@@ -307,11 +307,11 @@ def test_a_missing_package_is_one_sentence_with_its_name(
     path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
     done = stallscope_command("run", "launch", "--sim", "--seconds", "0.5", env={"PYTHONPATH": path})
     assert done.returncode == 4
-    assert f"the Python package {package} is missing: install stallscope again" in done.stderr
+    assert f"the Python package {package} is missing; reinstall stallscope" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_interrupt_while_modules_load_is_an_interrupt(tmp_path: Path) -> None:
+def test_an_interrupt_during_the_imports_exits_130(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
     path = os.pathsep.join([str(tmp_path), *sys.path])
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The ready files for many machines, run as they are printed: simulated checks on made-up nodes, one merged matrix."""
+"""Job files for many machines, run as printed: simulated checks on invented nodes, merged into one."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def merged(folder: Path, hosts: tuple[str, ...] = NODES) -> Matrix:
 
 
 @pytest.mark.parametrize("kind", fleet.FILES)
-def test_a_ready_file_is_printed_as_it_is_and_says_how_to_use_it(stallscope_command: Command, kind: str) -> None:
+def test_a_job_file_is_printed_unchanged_and_explains_its_use(stallscope_command: Command, kind: str) -> None:
     done = stallscope_command("fleet", kind, env={"COLUMNS": "40", "LC_ALL": "C"})
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == fleet.text(kind)
@@ -134,12 +134,12 @@ def test_a_ready_file_is_printed_as_it_is_and_says_how_to_use_it(stallscope_comm
     assert "stallscope's check on every" in done.stdout[:100]
 
 
-def test_an_unknown_kind_is_wrong_use(stallscope_command: Command) -> None:
+def test_an_unknown_kind_is_a_usage_error(stallscope_command: Command) -> None:
     done = stallscope_command("fleet", "nomad")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
 
 
-def test_what_lies_beside_the_modules_is_installed_with_them() -> None:
+def test_data_files_are_installed_with_the_packages() -> None:
     told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     data = told["tool"]["setuptools"]["package-data"]
     installed = []
@@ -200,7 +200,7 @@ def test_the_scripts_are_clean_for_shellcheck() -> None:
         assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_kubernetes_job_is_one_and_has_its_volume_its_node_and_its_gpu() -> None:
+def test_the_kubernetes_job_is_valid_with_volume_node_and_gpu() -> None:
     job = yaml.safe_load(fleet.text("kubernetes"))
     jsonschema.Draft202012Validator(JOB).validate(job)
     pod = job["spec"]["template"]["spec"]
@@ -238,7 +238,7 @@ def test_the_kubernetes_file_makes_a_job_for_each_node(
 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="there is no flock here")
-def test_the_kubernetes_jobs_check_and_merge_whichever_is_last(tools: Path, tmp_path: Path) -> None:
+def test_every_kubernetes_job_checks_and_merges(tools: Path, tmp_path: Path) -> None:
     (container,) = yaml.safe_load(fleet.text("kubernetes"))["spec"]["template"]["spec"]["containers"]
     results = tmp_path / "results"
     results.mkdir()
@@ -262,7 +262,7 @@ def test_the_kubernetes_jobs_check_and_merge_whichever_is_last(tools: Path, tmp_
     merged(results)
 
 
-def test_the_ansible_playbook_has_a_name_for_all_it_does() -> None:
+def test_every_ansible_play_and_task_has_a_name() -> None:
     plays = yaml.safe_load(fleet.text("ansible"))
     assert [play["hosts"] for play in plays] == ["gpus", "localhost"]
     for one in (*plays, *(task for play in plays for task in play["tasks"])):

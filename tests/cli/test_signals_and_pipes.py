@@ -1,4 +1,4 @@
-"""Interrupted, cut off, without room on the disk: the command ends in order, and says so with its exit code."""
+"""Interrupts, closed pipes and full disks: output and exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUN = ("run", "secondary-context-d2d")
 
 
 def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
-    """The command, in its measurement."""
+    """The process of the command, while it measures."""
     process = subprocess.Popen(
         command(mode, *RUN, *arguments),
         env=environment(),
@@ -33,7 +33,7 @@ def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_run_shows_what_it_has_and_exits_130(number: signal.Signals) -> None:
+def test_an_interrupted_run_shows_its_results_and_exits_130(number: signal.Signals) -> None:
     process = started("until-stopped")
     process.send_signal(number)
     out, err = process.communicate(timeout=LIMIT_S)
@@ -65,7 +65,7 @@ def test_interrupted_json_is_still_json() -> None:
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_run_that_does_not_listen_is_interrupted_all_the_same(signals: int) -> None:
+def test_a_run_that_ignores_the_stop_request_is_interrupted(signals: int) -> None:
     process = started("deaf")
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
@@ -75,7 +75,7 @@ def test_a_run_that_does_not_listen_is_interrupted_all_the_same(signals: int) ->
     assert err == "stallscope: interrupted\n"
 
 
-def test_a_reader_that_goes_away_is_no_error_to_talk_about() -> None:
+def test_a_closed_pipe_ends_the_process_by_sigpipe_without_a_message() -> None:
     process = subprocess.Popen(
         command("large", *RUN), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -87,7 +87,7 @@ def test_a_reader_that_goes_away_is_no_error_to_talk_about() -> None:
     assert process.wait(timeout=LIMIT_S) == -signal.SIGPIPE
 
 
-def test_a_reader_that_was_never_there_is_none_either() -> None:
+def test_a_pipe_closed_before_the_start_ends_the_process_by_sigpipe() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
@@ -98,7 +98,7 @@ def test_a_reader_that_was_never_there_is_none_either() -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
-def test_a_full_disk_is_said(arguments: tuple[str, ...]) -> None:
+def test_a_full_disk_is_reported(arguments: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             command("fine", *RUN, *arguments), env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=LIMIT_S
@@ -107,7 +107,7 @@ def test_a_full_disk_is_said(arguments: tuple[str, ...]) -> None:
     assert done.stderr == b"stallscope: the result could not be written: No space left on device\n"
 
 
-def test_without_stderr_the_result_comes_all_the_same() -> None:
+def test_without_stderr_the_result_is_printed() -> None:
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" 2>&-', "sh", *command("all-kinds", *RUN)],
         env=environment(),
@@ -140,7 +140,7 @@ def in_a_terminal(mode: str, answer: str, **changed: str) -> tuple[int, str, str
     return process.wait(timeout=LIMIT_S), out, seen.decode()
 
 
-def test_in_a_terminal_it_asks_before_it_disturbs_others() -> None:
+def test_on_a_terminal_a_shared_gpu_needs_consent() -> None:
     code, out, seen = in_a_terminal("shared", "y\n")
     assert "Disturb them? [y/N]" in seen
     assert (code, "STALLED" in out) == (0, True)
@@ -148,7 +148,7 @@ def test_in_a_terminal_it_asks_before_it_disturbs_others() -> None:
     assert (code, out) == (2, "")
 
 
-def test_the_progress_bar_is_for_terminals_and_leaves_nothing_behind() -> None:
+def test_the_progress_bar_is_drawn_on_a_terminal_and_removed() -> None:
     _, out, seen = in_a_terminal("all-kinds", "", TERM="xterm")
     assert "[######------------------] 0/2 s  kernel-other-context" in seen
     assert seen.split("\r\x1b[K")[-1].startswith("stallscope: ")
@@ -158,8 +158,8 @@ def test_the_progress_bar_is_for_terminals_and_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 2>&-", "0<&- 1>&- 2>&-"])
-def test_a_run_without_standard_files_reaches_its_engine(closed: str) -> None:
-    """A closed 0, 1 or 2 is the next file that is opened: the board, or the engine's socket."""
+def test_a_run_works_with_closed_standard_streams(closed: str) -> None:
+    """The next opened file (the board, the engine's socket) gets a closed descriptor 0, 1 or 2."""
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", *command(None, "run", "launch", "--sim", "--seconds", "0.5")],
         env=environment(),

@@ -162,7 +162,7 @@ def test_a_wrong_return_code_in_the_setup_is_told_too() -> None:
         session.set_running(["bad", "good"])
         wait_for_iterations(session, "good")
         wait_until(session.probe_failures, "the error is reported")
-        assert [t.sentence for t in session.probe_failures()] == ["bad: native:wait returned 1 (the time was over)"]
+        assert [t.sentence for t in session.probe_failures()] == ["bad: native:wait returned 1 (timed out)"]
         assert session.snapshot().probes["bad"].iterations == 0
         assert session.snapshot().probes["good"].iterations > 0
 
@@ -239,7 +239,7 @@ def test_a_machine_that_cannot_do_it_says_why() -> None:
     with pytest.raises(Unsupported, match="gpu-probe needs a GPU: it runs in the primary context"):
         Session([Probe("gpu-probe", "", Role.VICTIM, program, MS, "")], "host").start()
     huge = Buffer("huge", Space.PAGEABLE, 1 << 60)
-    with pytest.raises(Unsupported, match="bytes of memory for huge"):
+    with pytest.raises(Unsupported, match="bytes of memory for huge cannot be allocated"):
         Session([host_probe("a", Op("native:work", (huge,)))], "host").start()
 
 
@@ -270,7 +270,8 @@ def test_the_session_loads_no_compiler_no_cuda_and_no_screen() -> None:
 FAKE = """
     import os, sys, time
     import stallprobes.engine.main as engine
-    from stallprobes.engine.backend import BackendError, Trouble
+    from stallprobes.engine.backend import ProbeFailure
+    from stallprobes.errors import BackendError
     from stallprobes.engine.board import CLOCK_NS
 
     class Backend:
@@ -282,7 +283,7 @@ FAKE = """
             self.board.header[CLOCK_NS] = 1
         def poll(self):
             if self.seed == 7 and self.steps > 3:
-                return [Trouble("a", "cuLaunchKernel", 700, "an illegal address", fatal=True)]
+                return [ProbeFailure("a", "cuLaunchKernel", 700, "an illegal address", fatal=True)]
             return []
         def advance(self, ns):
             self.steps += 1
@@ -337,9 +338,9 @@ def test_paced_virtual_time_follows_the_clock() -> None:
 @pytest.mark.parametrize(
     ("seed", "sentence"),
     [
-        (7, r"a: cuLaunchKernel returned 700 \(an illegal address\); this error spoils"),
+        (7, r"a: cuLaunchKernel returned 700 \(an illegal address\); after this error"),
         (8, "the model is at its end"),
-        (9, "error of its own: RuntimeError: a slip"),
+        (9, "internal error of the engine: RuntimeError: a slip"),
     ],
 )
 def test_what_spoils_everything_ends_the_session_with_the_same_words(seed: int, sentence: str) -> None:

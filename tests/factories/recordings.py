@@ -17,7 +17,7 @@ STALL = Path(__file__).parents[1] / "screen" / "data" / "stall.rec"
 def probe_set_of(pattern: str, variant: str) -> ProbeSet:
     """The probe set of a pattern's variant on the simulated GPU."""
     what = patterns()[pattern].variant(variant)
-    return ProbeSet(f"{pattern} · {variant}", what.probes, SIM, pattern=pattern, variant=variant, watch=what.expect)
+    return ProbeSet(f"{pattern} · {variant}", what.probes, SIM, pattern=pattern, variant=variant, expect=what.expect)
 
 
 def record_stall(path: Path) -> None:

@@ -15,7 +15,7 @@ from factories.waiting import LIMIT_S
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import Live, Wish
+from stallscope.tui.sources.live import EngineRequest, LiveSource
 
 SNAPSHOTS = Path(__file__).parents[1] / "screen" / "snapshots"
 QUICK = Settings(quiet_seconds=0.5)
@@ -52,7 +52,7 @@ def running(pilot: Pilot[None]) -> set[str]:
 @asynccontextmanager
 async def live_monitor(settings: Settings = QUICK, wait: bool = True) -> AsyncIterator[Pilot[None]]:
     """The monitor over a simulated GPU; with ``wait`` once the baseline is measured."""
-    source = Live(Wish(sim="h200"))
+    source = LiveSource(EngineRequest(sim="h200"))
     app = StallscopeApp(lambda: source, settings)
     try:
         async with app.run_test(size=(160, 48)) as pilot:

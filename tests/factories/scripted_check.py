@@ -16,7 +16,7 @@ from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.plan import Plan
 from stallprobes.matrix.runner import CheckProgress
 from stallscope.tui.matrix.services import MatrixServices
-from stallscope.tui.sources.live import Ground
+from stallscope.tui.sources.live import EngineTarget
 
 
 class ScriptedServices(MatrixServices):
@@ -34,7 +34,7 @@ class ScriptedServices(MatrixServices):
             self.hears.set()
         self.running = threading.Event()
         self.go = threading.Event()
-        self.grounds: list[Ground] = []
+        self.grounds: list[EngineTarget] = []
         self.seeds: list[int] = []
         self.engine_was_there = True
         self.engine_pid: Callable[[], int | None] = lambda: None
@@ -46,7 +46,12 @@ class ScriptedServices(MatrixServices):
         return plan.plan(victims, aggressors, quick=quick)
 
     def run(
-        self, plan: Plan, ground: Ground, seed: int, progress: Callable[[CheckProgress], None], stop: Callable[[], bool]
+        self,
+        plan: Plan,
+        ground: EngineTarget,
+        seed: int,
+        progress: Callable[[CheckProgress], None],
+        stop: Callable[[], bool],
     ) -> Matrix:
         """Let the cells of a made-up matrix come."""
         self.grounds.append(ground)

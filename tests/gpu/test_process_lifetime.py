@@ -354,7 +354,7 @@ def test_an_error_that_spoils_the_context_ends_the_engine_with_its_words(card: C
             session.run_for(10)
         assert failed.value.exit_code == EXIT_ENGINE
         assert "CUDA_ERROR_ILLEGAL_ADDRESS" in failed.value.sentence
-        assert "spoils the context" in failed.value.sentence
+        assert "contexts of all probes are unusable" in failed.value.sentence
         assert session.probe_failures()[0].fatal
         nothing_left(card, before, engine)
 

@@ -14,12 +14,12 @@ from factories.screen import QUICK, live_monitor, monitor, running, until
 from factories.waiting import LIMIT_S
 from stallprobes.engine.backend import Options
 from stallprobes.live.capture import capture
-from stallprobes.live.observation import READY, STARTING
+from stallprobes.live.observation import EngineCondition
 from stallprobes.live.recording import Recording
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import ACTIONS, known
+from stallscope.tui.actions import MONITOR_ACTIONS, SCREENS, available
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.ask import Ask
 from stallscope.tui.common.choose import Choose
@@ -29,13 +29,13 @@ from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.picker import Picker
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import Live, Wish
-from stallscope.tui.sources.replay import Replay
+from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.replay import ReplaySource
 
 
 def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
-    for action in ACTIONS:
-        assert callable(getattr(Monitor, f"action_{action.name}"))
+    for action in MONITOR_ACTIONS:
+        assert action.name in SCREENS if action.opens_screen else callable(getattr(Monitor, f"action_{action.name}"))
 
 
 async def test_keys_of_aggressors_switch_them_and_one_key_switches_all_off() -> None:
@@ -81,9 +81,9 @@ async def test_the_worst_victim_is_found() -> None:
 
 async def test_an_aggressor_waits_until_quiet_is_measured() -> None:
     async with live_monitor(Settings(quiet_seconds=2.0), wait=False) as pilot:
-        await until(pilot, lambda: monitor(pilot).last and monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last and monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
         await pilot.press("1")
-        await until(pilot, lambda: monitor(pilot).last.held == {"spin"})  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last.waiting == {"spin"})  # type: ignore[union-attr]
         assert "spin" not in running(pilot)
         await until(pilot, lambda: "spin" in running(pilot))
 
@@ -112,7 +112,7 @@ async def test_the_picker_sets_the_probes_and_remedies_follow_one_after_the_othe
         last = monitor(pilot).last
         assert last is not None
         assert last.probe_set.variant == "kernel-other-context"
-        assert "2 ms" in last.probe_set.watch
+        assert "2 ms" in last.probe_set.expect
         await pilot.press("v")
         await until(pilot, lambda: monitor(pilot).last.probe_set.variant == "kernel-same-context")  # type: ignore[union-attr]
 
@@ -141,7 +141,7 @@ async def test_explain_tells_why_and_what_helps_and_where_it_is_known_from() -> 
         await pilot.press("b", "e")
         assert isinstance(pilot.app.screen, Explain)
         text = str(pilot.app.screen.text())
-        for words in ("What it does", "time-slice", "What helps", "Source", "secondary-context-d2d"):
+        for words in ("What it does", "time-slice", "Remedy", "Source", "secondary-context-d2d"):
             assert words in text
 
 
@@ -150,8 +150,8 @@ async def test_help_has_every_action() -> None:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
         text = str(pilot.app.screen.text())
-        for action in known(False):
-            assert action.what in text
+        for action in available(False, MONITOR_ACTIONS):
+            assert action.description in text
 
 
 async def test_the_view_stands_still_and_the_probes_go_on() -> None:
@@ -229,7 +229,7 @@ async def test_the_size_of_a_copy_changes() -> None:
 async def test_restart_makes_another_engine() -> None:
     async with live_monitor() as pilot:
         source = monitor(pilot).source
-        assert isinstance(source, Live)
+        assert isinstance(source, LiveSource)
         engine = source.engine_pid
         await pilot.press("r")
         await until(pilot, lambda: source.engine_pid not in (None, engine))
@@ -264,7 +264,7 @@ async def test_there_is_no_gpu_to_choose_on_a_simulated_one() -> None:
 
 
 async def test_a_gpu_is_chosen_from_a_list() -> None:
-    app = StallscopeApp(lambda: Live(Wish(sim="h200")), QUICK)
+    app = StallscopeApp(lambda: LiveSource(EngineRequest(sim="h200")), QUICK)
     answers: list[str | None] = []
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
@@ -277,7 +277,7 @@ async def test_a_gpu_is_chosen_from_a_list() -> None:
 
 @pytest.mark.parametrize(("key", "answer"), [("y", True), ("n", False), ("enter", False), ("escape", None)])
 async def test_only_yes_is_yes_to_disturbing_others(key: str, answer: bool | None) -> None:
-    app = StallscopeApp(lambda: Live(Wish(sim="h200")), QUICK)
+    app = StallscopeApp(lambda: LiveSource(EngineRequest(sim="h200")), QUICK)
     answers: list[bool | None] = []
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
@@ -290,7 +290,10 @@ async def test_only_yes_is_yes_to_disturbing_others(key: str, answer: bool | Non
 
 async def test_an_aggressor_asks_first_where_others_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     async with live_monitor() as pilot:
-        monkeypatch.setattr(monitor(pilot), "shared_with", lambda: ("python (pid 77)",))
+        source = monitor(pilot).source
+        assert isinstance(source, LiveSource)
+        others = ("python (pid 77)",)
+        monkeypatch.setattr(source, "disturbed_processes", lambda: () if source.sharing_allowed else others)
         await pilot.press("1")
         assert isinstance(pilot.app.screen, Ask)
         await pilot.press("n")
@@ -298,9 +301,7 @@ async def test_an_aggressor_asks_first_where_others_compute(monkeypatch: pytest.
         assert "spin" not in running(pilot)
         await pilot.press("1", "y")
         await until(pilot, lambda: "spin" in running(pilot))
-        source = monitor(pilot).source
-        assert isinstance(source, Live)
-        assert source.allowed
+        assert source.sharing_allowed
 
 
 async def test_a_click_focuses_and_on_the_box_switches() -> None:
@@ -314,9 +315,9 @@ async def test_a_click_focuses_and_on_the_box_switches() -> None:
 async def test_a_click_on_the_last_line_does_what_its_key_does() -> None:
     async with live_monitor(wait=False) as pilot:
         line = monitor(pilot).query_one(KeyBar)
-        await until(pilot, lambda: line._places)
-        for words, screen in (("patterns", Picker), ("help", Help), ("explain", Explain)):
-            (begin,) = (begin for begin, _, known_words in line._places if known_words == words)
+        await until(pilot, lambda: line._spans)
+        for words, screen in (("pick", Picker), ("help", Help), ("explain", Explain)):
+            (begin,) = (begin for begin, _, action in line._spans if action == words)
             await pilot.click("#keys", offset=(begin, 0))
             assert isinstance(pilot.app.screen, screen)
             # Beside the box.
@@ -342,7 +343,7 @@ async def test_every_answer_can_be_clicked() -> None:
         await pilot.press("e")
         words = pilot.app.screen.query_one("#text")
         lines = [strip.text for strip in words.render_lines(words.size.region)]
-        (row,) = (number for number, line in enumerate(lines) if "switches to the next remedy" in line)
+        (row,) = (number for number, line in enumerate(lines) if "loads the next remedy" in line)
         words.scroll_visible(animate=False)
         pilot.app.screen.query_one("#scroll").scroll_to(y=max(0, row - 3), animate=False)
         await pilot.pause(0.2)
@@ -353,7 +354,7 @@ async def test_every_answer_can_be_clicked() -> None:
 async def test_the_palette_offers_the_actions_by_name() -> None:
     async with live_monitor(wait=False) as pilot:
         titles = [command.title for command in pilot.app.get_system_commands(monitor(pilot))]
-        for action in known(False):
+        for action in available(False, MONITOR_ACTIONS):
             assert any(title.startswith(action.title) for title in titles)
 
 
@@ -373,7 +374,7 @@ async def test_leaving() -> None:
 
 
 async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_nothing(stall: Recording) -> None:
-    source = Replay(stall)
+    source = ReplaySource(stall, clock=lambda: 0.0)
     app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(120, 36)) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).monitor_view is not None)
@@ -400,14 +401,14 @@ async def test_while_the_driver_does_not_answer_the_screen_says_so_and_keys_work
         hung.wait(LIMIT_S)
         return Survey((), DriverReport(problem="made up"))
 
-    source = Live(Wish(), survey=survey)
+    source = LiveSource(EngineRequest(), survey=survey)
     app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).last is not None)
         await until(pilot, lambda: monitor(pilot).last.engine.age_s > 0.3)  # type: ignore[union-attr]
         last = monitor(pilot).last
         assert last is not None
-        assert last.engine.state == STARTING
+        assert last.engine.state == EngineCondition.STARTING
         assert "driver" in last.engine.sentence
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)

@@ -69,7 +69,7 @@ def test_it_follows_the_terminals_size(terminal: OpenTerminal) -> None:
     for columns, rows in ((200, 60), (60, 18), (250, 70), (80, 24)):
         since = len(screen.raw)
         screen.resize(columns, rows)
-        screen.wait_for("MEASURE", since=since)
+        screen.wait_for("VICTIMS", since=since)
     since = len(screen.raw)
     screen.resize(40, 10)
     screen.wait_for("too small", since=since)

@@ -8,7 +8,7 @@ from stallprobes.machine.gpus import Gpu, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.patterns import patterns
 from stallscope.tui import probe_sets
-from stallscope.tui.sources.live import Live, Wish
+from stallscope.tui.sources.live import EngineRequest, LiveSource
 
 TWO = Survey(
     tuple(Gpu(uuid=f"GPU-{i}", pci=f"0000:0{i}:00.0", name="NVIDIA H200", nvml_index=i, cuda_index=i) for i in (0, 1)),
@@ -18,19 +18,19 @@ TWO = Survey(
 
 
 def test_a_probe_set_on_two_gpus_names_both_and_the_next_one_only_its_own() -> None:
-    source = Live(Wish(gpu="1"), survey=lambda: TWO)
+    source = LiveSource(EngineRequest(gpu="1"), survey=lambda: TWO)
     source.start()
-    wait_until(lambda: source.observation().probe_set.gpu != "", "the GPU is known")
+    wait_until(lambda: source.observation().probe_set.gpus != (), "the GPU is known")
     probe_set = source.observation().probe_set
-    assert (probe_set.backend, probe_sets.gpu_words(probe_set)) == (CUDA, "NVIDIA H200 (GPU 1)")
-    assert probe_set.facts == ("driver 580.159.04", "CUDA 13.0")
+    assert (probe_set.backend, probe_sets.gpu_label(probe_set)) == (CUDA, "NVIDIA H200 (GPU 1)")
+    assert probe_set.details == ("driver 580.159.04", "CUDA 13.0")
     for pattern, variant, words in (
         ("peer-copy-behind-kernel", "staged", "2 × NVIDIA H200 (GPU 1, GPU 0)"),
         ("scalar-readback", "pageable", "NVIDIA H200 (GPU 1)"),
     ):
         story = patterns()[pattern]
-        source.open(probe_sets.of_variant(probe_set, story, story.variant(variant)), {})
+        source.load(probe_sets.for_variant(probe_set, story, story.variant(variant)), {})
         opened = f"{pattern} · {variant} is open"
         wait_until(lambda variant=variant: source.observation().probe_set.variant == variant, opened)  # type: ignore[misc]
-        wait_until(lambda words=words: probe_sets.gpu_words(source.observation().probe_set) == words, words)  # type: ignore[misc]
+        wait_until(lambda words=words: probe_sets.gpu_label(source.observation().probe_set) == words, words)  # type: ignore[misc]
     source.close()

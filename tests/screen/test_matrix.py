@@ -22,7 +22,7 @@ from factories.recordings import STALL
 from factories.screen import QUICK, assert_snapshot, monitor, quiet_is_known, text_of, until
 from factories.scripted_check import ScriptedServices
 from stallprobes.engine.backend import Options
-from stallprobes.live.observation import CUDA, READY
+from stallprobes.live.observation import CUDA, EngineCondition
 from stallprobes.live.recording import Recording
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -31,7 +31,7 @@ from stallprobes.matrix import plan
 from stallprobes.matrix.compare import compare
 from stallprobes.matrix.matrix import QUIET, Status
 from stallprobes.matrix.plan import Plan
-from stallscope.tui.actions import CHECK_ACTIONS, known
+from stallscope.tui.actions import MATRIX_ACTIONS, available
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.ask import Ask
 from stallscope.tui.common.choose import Choose
@@ -41,15 +41,15 @@ from stallscope.tui.common.prompt import Prompt
 from stallscope.tui.matrix.cell_screen import CellScreen
 from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.differences import Differences
-from stallscope.tui.matrix.grid import Grid, GridView, cell_at, grid_lines, head_lines, passage_lines, places
-from stallscope.tui.matrix.header import headline
+from stallscope.tui.matrix.grid import Grid, GridView, cell_at, grid_layout, grid_lines, head_lines, paragraph_lines
+from stallscope.tui.matrix.header import head_view
 from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.matrix.services import MatrixServices
-from stallscope.tui.matrix.view_model import Figure, MatrixView
+from stallscope.tui.matrix.view_model import CellValue, MatrixView
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import Live, Wish
-from stallscope.tui.sources.replay import Replay
+from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.replay import ReplaySource
 
 
 def screen(pilot: Pilot[None]) -> MatrixScreen:
@@ -78,12 +78,12 @@ async def looking(
     services: MatrixServices | None = None,
 ) -> AsyncIterator[Pilot[None]]:
     """The matrix screen over a recording: no engine, so that nothing is measured."""
-    app = StallscopeApp(lambda: Replay(Recording(STALL), clock=lambda: 0.0), settings or Settings())
+    app = StallscopeApp(lambda: ReplaySource(Recording(STALL), clock=lambda: 0.0), settings or Settings())
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
         controller = MatrixController(services or MatrixServices())
         controller.state = given or MatrixState()
-        monitor(pilot).controller = controller
+        monitor(pilot).context.controllers[MatrixController] = controller
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
         await pilot.pause(0.1)
@@ -93,7 +93,7 @@ async def looking(
 @asynccontextmanager
 async def live(services: MatrixServices, size: tuple[int, int] = (140, 44)) -> AsyncIterator[Pilot[None]]:
     """The matrix screen over a simulated GPU."""
-    source = Live(Wish(sim="h200"))
+    source = LiveSource(EngineRequest(sim="h200"))
     app = StallscopeApp(lambda: source, QUICK)
     try:
         async with app.run_test(size=size, notifications=True) as pilot:
@@ -101,7 +101,7 @@ async def live(services: MatrixServices, size: tuple[int, int] = (140, 44)) -> A
             await until(pilot, lambda: quiet_is_known(monitor(pilot)))
             if isinstance(services, ScriptedServices):
                 services.engine_pid = lambda: source.engine_pid
-            monitor(pilot).controller = MatrixController(services)
+            monitor(pilot).context.controllers[MatrixController] = MatrixController(services)
             await pilot.press("m")
             await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
             yield pilot
@@ -191,7 +191,7 @@ async def test_sizes_up_to_very_large_have_no_line_too_long_or_short() -> None:
 
 async def test_an_empty_table_says_what_can_be_done() -> None:
     async with looking() as pilot:
-        assert "o opens a saved one" in shown(pilot)
+        assert "o opens a saved check" in shown(pilot)
         for key in ("enter", "w", "b", "f", "d", "up", "right", "pagedown", "home", "end", "x", "r"):
             await pilot.press(key)
             assert isinstance(pilot.app.screen, MatrixScreen)
@@ -201,7 +201,7 @@ async def test_an_empty_table_says_what_can_be_done() -> None:
 
 
 def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
-    for action in CHECK_ACTIONS:
+    for action in MATRIX_ACTIONS:
         assert callable(getattr(MatrixScreen, f"action_{action.name}"))
 
 
@@ -212,9 +212,9 @@ async def test_palette_help_and_last_line_have_the_actions() -> None:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
         text = str(pilot.app.screen.text())
-        for action in known(True, CHECK_ACTIONS):
+        for action in available(True, MATRIX_ACTIONS):
             assert any(title.startswith(action.title) for title in titles)
-            assert action.what in text
+            assert action.description in text
             assert not action.rank or action.title in line
 
 
@@ -247,7 +247,7 @@ async def test_the_chosen_cell_moves_and_what_is_seen_follows_it() -> None:
 async def test_a_click_chooses_a_cell_and_another_one_enters_it() -> None:
     async with looking(ON_THE_TABLE) as pilot:
         grid = screen(pilot).query_one(Grid)
-        at = grid.places
+        at = grid.grid_layout
         where = (at.label + 2 * at.cell + 3, 1 + at.head + 2 * at.each)
         await pilot.click("#grid", offset=where)
         assert screen(pilot).focus_key == ("d2d@secondary", "host-alloc-free")
@@ -270,9 +270,9 @@ async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
         before = seen.focus_key
         grid = seen.query_one(Grid)
         for rows, columns in ((0, 1), (0, 1), (0, -1), (9, 9)):
-            seen.on_grid_rolled(Grid.Rolled(rows, columns))
+            seen.on_grid_scrolled(Grid.Scrolled(rows, columns))
         assert seen.focus_key == before
-        assert seen.first == grid.places.kept(grid.view, (99, 99))
+        assert seen.first == grid.grid_layout.clamped(grid.view, (99, 99))
 
 
 async def test_the_worst_come_first_on_demand_and_the_worst_cell_is_found() -> None:
@@ -294,7 +294,7 @@ async def test_the_figures_go_from_judged_to_percentiles_and_back() -> None:
         for _ in range(4):
             found.append(screen(pilot).figure)
             await pilot.press("f")
-        assert found == [Figure.JUDGED, Figure.P50, Figure.P99, Figure.JUDGED]
+        assert found == [CellValue.JUDGED, CellValue.P50, CellValue.P99, CellValue.JUDGED]
 
 
 async def test_a_cell_shows_its_histograms_its_sentence_and_what_helps() -> None:
@@ -302,7 +302,7 @@ async def test_a_cell_shows_its_histograms_its_sentence_and_what_helps() -> None
         await pilot.press("b", "enter")
         await until_shown(pilot, "What helps")
         text = shown(pilot)
-        for words in ("call", "wait", "░ quiet", "█ beside it", "STARVED", "Pinning pages is slow", "◆"):
+        for words in ("call", "wait", "░ baseline", "█ with aggressor", "STARVED", "Pinning pages is slow", "◆"):
             assert words in text
         await pilot.press("left")
         await until_shown(pilot, "spin kernel")
@@ -327,7 +327,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
     services = ScriptedServices(pauses_after=4)
     async with live(services) as pilot:
         await pilot.press("r")
-        assert "Seed 1" in shown(pilot)
+        await until_shown(pilot, "Order by seed 1")
         await pilot.press("escape")
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 2)  # type: ignore[union-attr]
@@ -344,8 +344,8 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
         await until_shown(pilot, "not saved")
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
-        await until_shown(pilot, "A new engine starts")
-        await until(pilot, lambda: monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
+        await until_shown(pilot, "The engine restarts")
+        await until(pilot, lambda: monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
         await until(pilot, lambda: quiet_is_known(monitor(pilot)))
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
@@ -355,7 +355,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
 async def test_without_a_check_the_monitors_engine_stays() -> None:
     async with live(ScriptedServices()) as pilot:
         source = monitor(pilot).source
-        assert isinstance(source, Live)
+        assert isinstance(source, LiveSource)
         engine = source.engine_pid
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
@@ -365,7 +365,7 @@ async def test_without_a_check_the_monitors_engine_stays() -> None:
 
 async def test_stopped_it_keeps_what_was_measured() -> None:
     async with live(ScriptedServices(pauses_after=5)) as pilot:
-        await begin(pilot, "whole")
+        await begin(pilot, "full")
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 3)  # type: ignore[union-attr]
         await pilot.press("r", "o", "s", "c")
         assert isinstance(pilot.app.screen, MatrixScreen)
@@ -385,7 +385,7 @@ async def test_an_engine_that_is_lost_is_told_and_measured_cells_stay() -> None:
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is None and state(pilot).note)
         await until_shown(pilot, "killed by SIGKILL")
-        assert "cells were measured before, and stay" in shown(pilot)
+        assert "measured cells are kept" in shown(pilot)
         matrix_view = state(pilot).matrix_view
         assert matrix_view is not None
         assert matrix_view.matrix.interrupted
@@ -396,7 +396,7 @@ async def test_a_check_that_fails_at_once_leaves_what_was_there() -> None:
     async with live(ScriptedServices(fails_after=0)) as pilot:
         screen(pilot).controller.state = ON_THE_TABLE
         await begin(pilot)
-        await until(pilot, lambda: state(pilot).run is None and state(pilot).bad)
+        await until(pilot, lambda: state(pilot).run is None and state(pilot).failed)
         assert state(pilot).matrix_view is ON_THE_TABLE.matrix_view
         assert state(pilot).origin == "new.json"
 
@@ -415,7 +415,7 @@ async def test_a_mistake_in_the_program_is_told_and_nothing_waits_for_ever() -> 
 async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
     services = ScriptedServices(pauses_after=2)
     async with live(services) as pilot:
-        await begin(pilot, "whole")
+        await begin(pilot, "full")
         await until(pilot, lambda: services.running.is_set())
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, Ask)
@@ -423,17 +423,17 @@ async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
         assert state(pilot).run is not None
         await pilot.press("m", "y")
         await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
-        controller = monitor(pilot).controller
-        assert controller is not None
+        controller = monitor(pilot).context.controllers[MatrixController]
+        assert isinstance(controller, MatrixController)
         assert controller.state.run is None
         assert controller.state.matrix_view is not None
-        await until(pilot, lambda: monitor(pilot).last.engine.state == READY)  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
 
 
 async def test_on_a_shared_gpu_it_asks_before_it_disturbs(monkeypatch: pytest.MonkeyPatch) -> None:
     services = ScriptedServices()
     async with live(services) as pilot:
-        monkeypatch.setattr(monitor(pilot), "shared_with", lambda: ("python (pid 77)",))
+        monkeypatch.setattr(monitor(pilot).source, "disturbed_processes", lambda: ("python (pid 77)",))
         await begin(pilot)
         assert isinstance(pilot.app.screen, Ask)
         await pilot.press("n")
@@ -485,8 +485,11 @@ async def test_saved_and_opened_it_is_the_same(tmp_path: Path) -> None:
         matrix_view = state(pilot).matrix_view
         assert matrix_view is not None
         assert matrix_view is not ON_THE_TABLE.matrix_view
-        assert matrix_view.figures.keys() == ON_THE_TABLE.matrix_view.figures.keys()  # type: ignore[union-attr]
-        assert matrix_view.counts() == ON_THE_TABLE.matrix_view.counts()  # type: ignore[union-attr]
+        before = ON_THE_TABLE.matrix_view
+        assert before is not None
+        assert {key: known.kind for key, known in matrix_view.figures.items()} == {
+            key: known.kind for key, known in before.figures.items()
+        }
 
 
 @pytest.mark.parametrize(("key", "changed"), [("n", False), ("y", True)])
@@ -530,7 +533,7 @@ async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes
     async with looking(ON_THE_TABLE, (200, 40)) as pilot:
         await answered(pilot, key, str(file))
         assert words in state(pilot).note
-        assert state(pilot).bad
+        assert state(pilot).failed
         await until_shown(pilot, words)
         assert state(pilot).matrix_view is ON_THE_TABLE.matrix_view
 
@@ -538,7 +541,7 @@ async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes
 async def test_a_folder_that_is_not_there_is_told_when_saving(tmp_path: Path) -> None:
     async with looking(ON_THE_TABLE) as pilot:
         await answered(pilot, "s", str(tmp_path / "none" / "a.json"))
-        assert state(pilot).bad
+        assert state(pilot).failed
         assert "none" in state(pilot).note
 
 
@@ -549,7 +552,7 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
         await answered(pilot, "c", str(tmp_path / "old.json"))
         assert state(pilot).comparison is not None
         await until_shown(pilot, "SLOWER")
-        for words in ("SAME", "what changed", "driver: 570.9 → 580.1"):
+        for words in ("SAME", "change", "driver 570.9 → 580.1"):
             assert words in shown(pilot)
         await pilot.press("w")
         assert screen(pilot).focus_key == ("launch", "alloc-async")
@@ -558,10 +561,10 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
         await pilot.press("escape", "d")
         assert isinstance(pilot.app.screen, Differences)
         text = str(pilot.app.screen.text())
-        for words in ("driver: 570.9 → 580.1", "SLOWER", "1%", "old.json"):
+        for words in ("driver 570.9 → 580.1", "SLOWER", "1%", "old.json"):
             assert words in text
         await pilot.press("escape", "f")
-        assert screen(pilot).figure is Figure.JUDGED
+        assert screen(pilot).figure is CellValue.JUDGED
         await pilot.press("c")
         assert state(pilot).comparison is None
         await until(pilot, lambda: "SLOWER" not in shown(pilot))
@@ -593,7 +596,7 @@ async def test_a_real_check_of_the_simulated_gpu_finds_its_stall() -> None:
         await until(pilot, lambda: state(pilot).run is None and state(pilot).matrix_view is not None)
         matrix_view = state(pilot).matrix_view
         assert matrix_view is not None
-        assert not state(pilot).bad
+        assert not state(pilot).failed
         assert matrix_view.matrix.simulated
         assert matrix_view.worst(changed=False) == ("d2d@secondary", "spin")
         await until_shown(pilot, "SIMULATED")
@@ -613,21 +616,21 @@ def test_the_grid_fits_and_what_is_drawn_at_a_place_is_found_there(width: int, h
     found = {
         cell for y in range(height) for x in range(width) if (cell := cell_at(VIEW, width, height, x, y)) is not None
     }
-    at = places(VIEW, width, height)
+    at = grid_layout(VIEW, width, height)
     assert len(found) == min(at.rows, 3) * (1 + min(at.columns, 9))
 
 
 @pytest.mark.parametrize("focus", [(0, 0), (2, 9), (1, 5)])
 def test_the_chosen_cell_can_always_be_seen(focus: tuple[int, int]) -> None:
     view = replace(VIEW, focus=focus)
-    view = replace(view, first=places(view, 44, 6).showing(view))
+    view = replace(view, first=grid_layout(view, 44, 6).first_with_focus(view))
     (line,) = (line for line in grid_lines(view, 44, 6) if line[0][0] == "▸")
     assert [text for text, _ in line].count("▸") == 2
     assert focus in {cell_at(view, 44, 6, x, y) for x in range(44) for y in range(6)}
 
 
 def test_words_that_do_not_fit_end_with_an_ellipsis() -> None:
-    lines = passage_lines((("STALLED", "bad", "word " * 60),), 40, 3)
+    lines = paragraph_lines((("STALLED", "bad", "word " * 60),), 40, 3)
     assert len(lines) == 3
     assert "".join(part for part, _ in lines[-1]).endswith("…")
     assert all(length(line) <= 40 for line in lines)
@@ -638,7 +641,7 @@ def test_the_lines_above_say_how_far_it_is(width: int) -> None:
     run = CheckRun(
         quick=True, seed=1, began_s=100.0, done=30, total=60, left_s=12.4, text="repeat 1 of 4 · spin kernel"
     )
-    view = headline(replace(ON_THE_TABLE, run=run), 165.5)
+    view = head_view(replace(ON_THE_TABLE, run=run), 165.5)
     text = "\n".join("".join(part for part, _ in line) for line in head_lines(view, width))
     for words in ("measuring 1:05", "50%", "12 s left", "30 of 60"):
         assert words in text
@@ -646,10 +649,10 @@ def test_the_lines_above_say_how_far_it_is(width: int) -> None:
 
 
 def test_a_gpu_that_is_lent_is_free_and_comes_with_what_is_known_of_it() -> None:
-    source = Live(Wish(sim="h200", seed=7))
+    source = LiveSource(EngineRequest(sim="h200", seed=7))
     source.start()
     try:
-        ground = source.lend().result(20)
+        ground = source.release_gpu().result(20)
         assert source.engine_pid is None
         assert ground.backend != CUDA
         assert ground.gpu is None
@@ -671,10 +674,10 @@ def test_a_second_gpu_comes_along_only_when_it_is_wanted_and_nobody_computes_the
             (("GPU-aaaa", "0000:01:00.0", (GpuProcess(8, "other", None),)), ("GPU-bbbb", "0000:02:00.0", processes))
         )
     )
-    source = Live(Wish(), survey=lambda: Survey(gpus, DriverReport(cuda_version=13000)))
+    source = LiveSource(EngineRequest(), survey=lambda: Survey(gpus, DriverReport(cuda_version=13000)))
     source.start()
     try:
-        ground = source.lend(count).result(40)
+        ground = source.release_gpu(count).result(40)
         assert ground.backend == CUDA
         assert ground.gpu == lent
         assert ground.survey is not None

@@ -8,17 +8,17 @@ import pytest
 
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.engine.process import SpareEngine
-from stallprobes.live.observation import READY, SIM
+from stallprobes.live.observation import SIM, EngineCondition
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallscope.tui import prewarm
-from stallscope.tui.sources.live import Live, Wish
+from stallscope.tui.sources.live import EngineRequest, LiveSource
 
 
-def ready(source: Live) -> None:
+def ready(source: LiveSource) -> None:
     source.start()
     source.start()
-    wait_until(lambda: source.observation().engine.state == READY, "the engine is ready")
+    wait_until(lambda: source.observation().engine.state == EngineCondition.READY, "the engine is ready")
 
 
 def test_the_first_answer_was_begun_at_once_and_later_ones_are_asked_for_anew() -> None:
@@ -30,7 +30,7 @@ def test_the_first_answer_was_begun_at_once_and_later_ones_are_asked_for_anew() 
         done.set()
         return len(asked)
 
-    begun = prewarm.Begun(question)
+    begun = prewarm.Prefetched(question)
     assert done.wait(LIMIT_S)
     assert [begun(), begun(), begun()] == [1, 2, 3]
 
@@ -39,7 +39,7 @@ def test_what_went_wrong_ahead_is_raised_where_it_is_asked_for() -> None:
     def question() -> int:
         raise ValueError("no")
 
-    begun = prewarm.Begun(question)
+    begun = prewarm.Prefetched(question)
     with pytest.raises(ValueError, match="no"):
         begun()
 
@@ -50,8 +50,8 @@ def test_what_went_wrong_ahead_is_raised_where_it_is_asked_for() -> None:
 def test_the_engine_is_of_the_kind_that_will_be_wanted(
     monkeypatch: pytest.MonkeyPatch, simulated: bool, signs: tuple[str, ...], backend: str
 ) -> None:
-    monkeypatch.setattr(prewarm, "_SIGNS", signs)
-    spare = prewarm.engine(simulated)
+    monkeypatch.setattr(prewarm, "_DRIVER_FILES", signs)
+    spare = prewarm.start_engine(simulated)
     assert spare is not None
     assert spare.backend == backend
     spare.close()
@@ -61,7 +61,7 @@ def test_the_live_source_takes_it_over() -> None:
     spare = SpareEngine("sim")
     assert spare._held is not None
     pid = spare._held[0].process.pid
-    source = Live(Wish(sim="h200"), spare=spare)
+    source = LiveSource(EngineRequest(sim="h200"), spare=spare)
     ready(source)
     assert source.engine_pid == pid
     observation = source.observation()
@@ -79,7 +79,7 @@ def test_where_it_turns_out_to_be_of_the_wrong_kind_it_is_ended() -> None:
     spare = SpareEngine("cuda")
     assert spare._held is not None
     process = spare._held[0].process
-    source = Live(Wish(), survey=lambda: Survey((), DriverReport(problem="made up")), spare=spare)
+    source = LiveSource(EngineRequest(), survey=lambda: Survey((), DriverReport(problem="made up")), spare=spare)
     ready(source)
     assert source.observation().probe_set.backend == SIM
     process.wait(LIMIT_S)

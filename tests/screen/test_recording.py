@@ -12,9 +12,10 @@ from factories.recordings import WALL_S
 from stallprobes.errors import RecordingError
 from stallprobes.live import recording
 from stallprobes.live.analyzer import Analyzer
+from stallprobes.live.observation import GpuName
 from stallprobes.live.recording import VERSION, Recording
 from stallprobes.model import Channel, Phase
-from stallscope.tui.sources.replay import Replay
+from stallscope.tui.sources.replay import ReplaySource
 
 WAIT = Channel(Phase.WAIT)
 
@@ -50,14 +51,14 @@ def test_all_gpus_come_back_and_what_a_later_version_tells_beside_them_does_no_h
     stall: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = next(stall.play())
-    probe_set = replace(first.probe_set, gpu="A (GPU 0)", more_gpus=("A (GPU 1)",))
+    probe_set = replace(first.probe_set, gpus=(GpuName("A", 0), GpuName("A", 1)))
     usual = recording._probe_set_out
     monkeypatch.setattr(recording, "_probe_set_out", lambda probe_set: {**usual(probe_set), "mood": "good"})
     recorder = recording.Recorder(tmp_path / "a.rec")
-    recorder.put_patiently(replace(first, probe_set=probe_set), {})
+    recorder.put_blocking(replace(first, probe_set=probe_set), {})
     recorder.close()
     again = next(Recording(tmp_path / "a.rec").play()).probe_set
-    assert (again.gpu, again.more_gpus, again.facts) == (probe_set.gpu, probe_set.more_gpus, probe_set.facts)
+    assert (again.gpus, again.details) == (probe_set.gpus, probe_set.details)
 
 
 def test_figures_between_two_frames_do_not_depend_on_where_reading_began(stall: Recording) -> None:
@@ -102,7 +103,7 @@ def test_a_spoiled_middle_shows_what_came_before(stall_file: Path, tmp_path: Pat
 def test_what_is_no_recording_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "x"
     file.write_bytes(content)
-    with pytest.raises(RecordingError, match="no recording"):
+    with pytest.raises(RecordingError, match="not a recording"):
         Recording(file)
 
 
@@ -117,23 +118,23 @@ def test_a_newer_version_is_not_guessed_at(stall_file: Path, tmp_path: Path) -> 
 def test_a_recording_without_a_frame_is_refused(stall_file: Path, tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_bytes(stall_file.read_bytes().partition(b"\n")[0] + b"\n")
-    with pytest.raises(RecordingError, match="no frame"):
+    with pytest.raises(RecordingError, match="no observation"):
         Recording(file)
 
 
 def test_replay_gives_each_frame_once_and_stands_still_when_paused(stall: Recording) -> None:
     now = [100.0]
-    replay = Replay(stall, clock=lambda: now[0])
+    replay = ReplaySource(stall, clock=lambda: now[0])
     replay.start()
     taken = 0
     while taken < len(stall):
         now[0] += 0.25
-        before, taken = taken, taken + len(replay.take())
+        before, taken = taken, taken + len(replay.observations())
         assert taken - before <= 4
         assert now[0] < 200
-    assert replay.take() == []
+    assert replay.observations() == []
     replay.seek(1.0)
-    assert replay.fresh
+    assert replay.restarted
     replay.pause()
     at = replay.at_s
     now[0] += 50

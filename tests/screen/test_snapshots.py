@@ -15,7 +15,7 @@ from stallprobes.live.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.replay import Replay
+from stallscope.tui.sources.replay import ReplaySource
 
 # In the middle of the stall, and after it.
 STALLED_S, AFTER_S = 5.0, 7.0
@@ -26,7 +26,7 @@ async def drawn(
 ) -> list[Strip]:
     """The screen's lines at ``at_s`` seconds of the recording."""
     now = [0.0]
-    source = Replay(Recording(STALL), clock=lambda: now[0])
+    source = ReplaySource(Recording(STALL), clock=lambda: now[0])
     app = StallscopeApp(lambda: source, settings or Settings())
     async with app.run_test(size=size) as pilot:
         monitor: Monitor | None = None

@@ -15,22 +15,12 @@ from textual.theme import BUILTIN_THEMES
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import BINS
-from stallprobes.live.observation import (
-    CUDA,
-    LOST,
-    READY,
-    REFUSED,
-    SILENT,
-    SIM,
-    STARTING,
-    EngineStatus,
-    Observation,
-    ProbeSet,
-)
+from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.machine.telemetry import FIELDS, NS, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Phase, Role
 from stallprobes.verdicts.rules import Verdict
+from stallscope.tui.common.histograms import axis_labels, histogram_lines
 from stallscope.tui.common.lines import (
     DECENT,
     READABLE,
@@ -46,10 +36,9 @@ from stallscope.tui.common.lines import (
 from stallscope.tui.line_filters import ascii_only
 from stallscope.tui.monitor.header import Header, nvml_line
 from stallscope.tui.monitor.heatmap import heat_lines
-from stallscope.tui.monitor.histograms import axis_letters, histogram_lines
 from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.verdict_log import VerdictLog, entry_lines, worst_first
-from stallscope.tui.probe_sets import gpu_words
+from stallscope.tui.probe_sets import gpu_label
 
 NOW = 100 * NS
 VALUES = {
@@ -110,7 +99,7 @@ def test_without_nvml_the_reason_stands_there() -> None:
 
 def test_others_on_the_gpu_come_first() -> None:
     line = text(nvml_line(telemetry(), ("python (pid 77)", "b (pid 8)"), [], 80))
-    assert line.strip().startswith("also here: python (pid 77) +1")
+    assert line.strip().startswith("also on this GPU: python (pid 77) +1")
 
 
 def lines_of(rows: tuple[ProbeRow, ...], width: int, height: int, focus: str = "d2d") -> list[str]:
@@ -137,7 +126,7 @@ def test_of_a_long_list_the_worst_stays_in_view_and_the_rest_is_counted() -> Non
         "probe 9 ",
         "probe 14",
     ]
-    assert "MEASURE +13 " in shown[0]
+    assert "VICTIMS +13 " in shown[0]
 
 
 def test_a_long_list_shows_the_part_around_the_focus() -> None:
@@ -203,14 +192,14 @@ def test_each_figure_says_whether_it_is_quiets_or_todays(height: int) -> None:
 def test_the_legend_names_quiet_only_where_there_is_one() -> None:
     live, quiet = Histogram.of([2_000] * 50), Histogram.of([5_000] * 50)
     with_quiet, without = ([text(line) for line in histogram_lines(focus(live, q), 100, 12)] for q in (quiet, None))
-    assert any("quiet" in line and "last second" in line for line in with_quiet)
-    assert not any("quiet " in line and "last second" in line for line in without)
+    assert any("baseline" in line and "last second" in line for line in with_quiet)
+    assert not any("baseline " in line and "last second" in line for line in without)
     assert any("last second" in line for line in without)
 
 
 @given(st.integers(20, 300))
 def test_the_axis_has_the_width_it_is_given(columns: int) -> None:
-    assert len(axis_letters(columns)) == columns
+    assert len(axis_labels(columns)) == columns
 
 
 def test_the_heat_map_names_the_switch_and_shows_the_call_in_flight() -> None:
@@ -237,7 +226,7 @@ def test_a_column_that_is_not_over_yet_is_as_dark_as_its_neighbours() -> None:
     view.heat[39, 20] = 30
     looked = np.full(40, 0.5)
     looked[39] = 0.1
-    (dark,) = {text(line)[-10:] for line in heat_lines(replace(view, looked_s=looked, marks=()), 49, 20)[2:]} - {
+    (dark,) = {text(line)[-10:] for line in heat_lines(replace(view, observed_s=looked, marks=()), 49, 20)[2:]} - {
         " " * 10
     }
     assert len(set(dark)) == 1
@@ -255,20 +244,20 @@ def test_the_worst_that_holds_stands_before_what_came_later() -> None:
     log.entries = entries
     log.expect = "something"
     shown = [text(line) for line in log.lines(80, 5)]
-    assert "3 now, 1 over" in shown[0]
+    assert "3 current, 1 past" in shown[0]
     assert [one.number for one in worst_first(entries)] == [3, 2, 5, 4]
     assert "sentence 3" in shown[1]
-    assert "Watch for" in text(log.lines(80, 12)[1])
+    assert "Expected: " in text(log.lines(80, 12)[1])
 
 
 STATES = (
-    (EngineStatus(READY), "", "● live"),
-    (EngineStatus(READY), "PAUSED at 12:00:00, probes go on", "PAUSED at 12:00:00"),
-    (EngineStatus(LOST), "", "ENGINE LOST"),
-    (EngineStatus(LOST), "PAUSED at 12:00:00", "PAUSED at 12:00:00"),
-    (EngineStatus(SILENT, 2.0), "", "ENGINE SILENT 2.0 s"),
-    (EngineStatus(STARTING, 2.0), "", "starting 2.0 s"),
-    (EngineStatus(REFUSED), "", "NOT POSSIBLE HERE"),
+    (EngineStatus(EngineCondition.READY), "", "● live"),
+    (EngineStatus(EngineCondition.READY), "PAUSED at 12:00:00, probes keep running", "PAUSED at 12:00:00"),
+    (EngineStatus(EngineCondition.LOST), "", "ENGINE LOST"),
+    (EngineStatus(EngineCondition.LOST), "PAUSED at 12:00:00", "PAUSED at 12:00:00"),
+    (EngineStatus(EngineCondition.SILENT, 2.0), "", "ENGINE SILENT 2.0 s"),
+    (EngineStatus(EngineCondition.STARTING, 2.0), "", "starting 2.0 s"),
+    (EngineStatus(EngineCondition.REFUSED), "", "NOT POSSIBLE HERE"),
 )
 
 
@@ -279,7 +268,7 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
 ) -> None:
     facts = ("profile h200 with timeslice_us=4000, copy_gb_s=1.5, launch_us=9, and_so_on=1", "seed 12345678")
     header = Header()
-    header.observation = Observation(1e9, ProbeSet("b", (), SIM, gpu="NVIDIA H200", facts=facts), engine)
+    header.observation = Observation(1e9, ProbeSet("b", (), SIM, (GpuName("NVIDIA H200"),), facts), engine)
     header.gpus, header.view = "NVIDIA H200", view
     header.monitor_view = MonitorView((), None, (), 3.0, 0.0, 1.0)
     line = text(header.lines(width, 2)[0])
@@ -293,16 +282,19 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
 
 def test_the_header_says_for_how_long_quiet_will_still_be_measured() -> None:
     header = Header()
-    header.observation = Observation(1e9, ProbeSet("b", (), CUDA, gpu="NVIDIA H200"), EngineStatus(READY))
+    header.observation = Observation(
+        1e9, ProbeSet("b", (), CUDA, (GpuName("NVIDIA H200"),)), EngineStatus(EngineCondition.READY)
+    )
     header.monitor_view = MonitorView((), None, (), None, 1.3, 1.0)
-    assert "measuring quiet, 2 s" in text(header.lines(100, 2)[0])
+    assert "measuring baseline, 2 s" in text(header.lines(100, 2)[0])
     header.monitor_view = MonitorView((), None, (), None, None, 1.0)
-    assert "no quiet base" in text(header.lines(100, 2)[0])
+    assert "no baseline" in text(header.lines(100, 2)[0])
 
 
 def test_both_gpus_are_told() -> None:
     def words(pattern: str, variant: str, gpu: str, *more: str) -> str:
-        return gpu_words(ProbeSet("b", (), CUDA, gpu=gpu, more_gpus=more, pattern=pattern, variant=variant))
+        gpus = tuple(GpuName.of_label(one) for one in (gpu, *more) if one)
+        return gpu_label(ProbeSet("b", (), CUDA, gpus, pattern=pattern, variant=variant))
 
     two, one = ("peer-copy-behind-kernel", "staged"), ("scalar-readback", "pageable")
     assert words(*two, "NVIDIA H200 (GPU 0)", "NVIDIA H200 (GPU 3)") == "2 × NVIDIA H200 (GPU 0, GPU 3)"
@@ -319,7 +311,7 @@ def test_an_entry_says_when_what_why_and_what_helps() -> None:
     )
     entry = LogEntry(1, 3600.0 * 12 + 61, verdict, onset="It began 41 ms after “spin” went on.")
     shown = " ".join(text(line).strip() for line in entry_lines(entry, 60))
-    for words in ("12:01:01", "STALLED", "2.38 ms", "41 ms after", "What helps: pin"):
+    for words in ("12:01:01", "STALLED", "2.38 ms", "41 ms after", "Remedy: pin"):
         assert words in shown
 
 
@@ -342,7 +334,9 @@ def test_all_can_be_read_in_every_theme_light_and_dark(name: str) -> None:
     for use, style in palette(app.get_css_variables()).items():
         assert style.color is not None
         assert style.bgcolor is not None
-        least = DECENT if use == "faint" else VISIBLE if use in ("live", "quiet", "both", "heat", "hot") else READABLE
+        least = (
+            DECENT if use == "faint" else VISIBLE if use in ("live", "baseline", "both", "heat", "hot") else READABLE
+        )
         assert contrast(Color.from_rich_color(style.color), Color.from_rich_color(style.bgcolor)) >= least * 0.98, use
 
 

@@ -110,15 +110,15 @@ def test_an_unknown_profile_is_one_sentence_with_the_nearest() -> None:
     [
         ("base = ", "is damaged: Invalid value"),
         ('base = "nobody"', "its base 'nobody' is not one of"),
-        ("", "does not say its source"),
+        ("", 'the key "source" is missing'),
         ('source = "x"', "it has no section machine"),
-        ('base = "h200"\nmachines = 3', "nobody knows 'machines'"),
-        ('base = "h200"\n[engine]\nslice = 3', "nobody knows engine.slice"),
+        ('base = "h200"\nmachines = 3', "unknown key 'machines'"),
+        ('base = "h200"\n[engine]\nslice = 3', "unknown key engine.slice"),
         ('base = "h200"\n[engine]\ntimeslice_us = "long"', "engine.timeslice_us is 'long', it must be a number"),
         ('base = "h200"\n[calls]\ncuLaunchKernel = 3', "calls.cuLaunchKernel is 3, it must be [median"),
         (
             'base = "h200"\n[calls]\ncuLunchKernel = [1, 2]',
-            "nobody knows calls.cuLunchKernel, did you mean cuLaunchKernel?",
+            "unknown key calls.cuLunchKernel, did you mean cuLaunchKernel?",
         ),
         ('base = "h200"\nsource = "\\u001b[2J"', "source is '\\x1b[2J', it must be a text"),
         ('base = "h200"\n[machine]\nsms = ' + "9" * 5000, "is damaged: Exceeds the limit"),
@@ -166,7 +166,7 @@ def test_a_file_of_ones_own_does_not_pass_for_a_fitted_one(tmp_path: Path) -> No
     file = tmp_path / "h200.toml"
     file.write_text('base = "h200"\n[engine]\ntimeslice_us = 1000\n')
     loaded = profile.load(str(file))
-    assert (loaded.name, loaded.source) == (str(file), "not given; what it does not say is as in h200")
+    assert (loaded.name, loaded.source) == (str(file), "not given; unspecified parameters are those of h200")
 
 
 def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_libraries_and_kernel_module_of_different_versions_are_a_problem(monkeyp
 def test_bindings_newer_than_the_driver_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "version_of", lambda name: "13.3.1")
     old = replace(FINE, driver=DriverReport(cuda_version=12080))
-    assert "newer calls will be missing" in look(old, "cuda-bindings and driver").found
+    assert "newer functions are missing" in look(old, "cuda-bindings and driver").found
 
 
 def test_the_fork_of_pynvml_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from stallprobes.catalog import entries
 from stallprobes.patterns import patterns
 from stallscope.cli.main import cli
-from stallscope.tui.actions import ACTIONS, CHECK_ACTIONS
+from stallscope.tui.actions import all_actions
 from stallscope.tui.settings import document
 
 ROOT = Path(__file__).parents[2]
@@ -106,8 +106,8 @@ def explanations() -> Iterator[Prose]:
 
 def screen() -> Iterator[Prose]:
     yield "stallscope settings", 1, document()
-    for action in (*ACTIONS, *CHECK_ACTIONS):
-        yield f"action {action.name}", 1, f"{action.title}. {action.what}"
+    for action in all_actions():
+        yield f"action {action.name}", 1, f"{action.title}. {action.description}"
 
 
 def schemas() -> Iterator[Prose]:

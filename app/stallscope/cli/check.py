@@ -50,6 +50,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @options.gpu()
 @options.simulation
 @options.allow_shared
+@options.full
 @options.json("stallscope.check/1, or stallscope.compare/1 with --compare")
 @options.save
 @options.html
@@ -69,6 +70,7 @@ def command(
     gpu: str | None,
     simulation: SimulationOptions,
     allow_shared: bool,
+    full: bool,
     as_json: bool,
     save: Path | None,
     html: Path | None,
@@ -81,8 +83,9 @@ def command(
     """Measure every victim with every aggressor, each pair against the victim's baseline.
 
     NAMES are probes of "stallscope list" with a context and stream as in run (d2d@secondary, launch/null); "all"
-    selects every probe of the default check. The table shows the ratio to the baseline for call and wait, largest
-    first; the findings follow in sentences. Pairs run in random order, with their repeats spread over the whole
+    selects every probe of the default check. The report begins with the worst stalls, what changed, and how much of
+    the check was measured; the matrix shows the ratio to the baseline for call and wait, the worst first; then each
+    cause has a line with its worst case and remedy. Pairs run in random order, with their repeats spread over the whole
     check. A pair counts only if its aggressor ran.
 
     If interrupted, the command keeps what it has measured. A stall is a result, not an error: only --compare can
@@ -114,7 +117,7 @@ def command(
                 except CommandError as error:
                     errors.append(error.sentence)
             errors += files.write(matrix, comparison)
-        check_results.print_check(matrix, comparison, fail_on, as_json=as_json)
+        check_results.print_check(matrix, comparison, fail_on, as_json=as_json, full=full)
     if matrix.interrupted:
         diagnostics.print_message("interrupted; the results so far are shown")
     check_results.raise_errors(errors)

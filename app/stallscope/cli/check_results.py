@@ -51,9 +51,9 @@ def host_sentences(matrix: Matrix) -> list[str]:
     if not matrix.hosts:
         return []
     from stallprobes.matrix import outliers
-    from stallscope.report import findings
+    from stallscope.report import wording
 
-    return findings.about_hosts(outliers.find(matrix))
+    return wording.host_sentences(outliers.find(matrix))
 
 
 def print_check(
@@ -62,6 +62,7 @@ def print_check(
     fail_on: Sequence[str] = (),
     *,
     as_json: bool,
+    full: bool = False,
     hosts: Sequence[str] = (),
 ) -> None:
     """Write a check, and the comparison if any, to stdout."""
@@ -72,12 +73,10 @@ def print_check(
         document = check_document.document(matrix)
         out.json(document if comparison is None else comparison_document(comparison, fail_on, document))
     else:
-        from stallscope.report import comparison_text, matrix_text
+        from stallscope.report import matrix_text
 
-        matrix_text.show(out, matrix, hosts)
-        if comparison is not None:
-            out.line()
-            comparison_text.show(out, comparison, comparison.regressions(fail_on))
+        regressions = () if comparison is None else comparison.regressions(fail_on)
+        matrix_text.show(out, matrix, hosts, comparison=comparison, regressions=regressions, full=full)
     out.flush()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
 from enum import IntEnum
 from typing import NoReturn
 
@@ -40,14 +39,6 @@ class CommandError(Exception):
         super().__init__(sentence)
         self.exit_code = exit_code
         self.sentence = sentence
-
-
-def unknown_name(kind: str, name: str, known: Iterable[str], see: str = "stallscope list") -> str:
-    """Sentence for an unknown name, with the nearest known one or the command that lists them."""
-    import difflib
-
-    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f'there is no {kind} "{name}"' + (f'; did you mean "{nearest[0]}"?' if nearest else f"; see: {see}")
 
 
 def print_message(sentence: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from stallscope.cli import diagnostics
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.stdout import Output
 
@@ -34,6 +33,8 @@ def command(name: str) -> None:
         ]
         catalog_text.write_entry(out, entries()[name], entries(), used)
     else:
-        sentence = diagnostics.unknown_name("pattern or probe", name, [*patterns(), *entries()])
+        from stallprobes.patterns.naming import unknown_name_message
+
+        sentence = unknown_name_message("pattern or probe", name, [*patterns(), *entries()])
         raise CommandError(ExitCode.USAGE, sentence)
     out.flush()

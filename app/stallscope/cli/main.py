@@ -85,8 +85,9 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's, but an unknown command raises CommandError with the nearest name."""
         if args and not args[0].startswith("-") and args[0] not in _ENTRIES:
-            sentence = diagnostics.unknown_name("command", args[0], _ENTRIES, "stallscope --help")
-            raise CommandError(ExitCode.USAGE, sentence)
+            from stallprobes.patterns.naming import unknown_name_message
+
+            raise CommandError(ExitCode.USAGE, unknown_name_message("command", args[0], _ENTRIES))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -141,9 +142,9 @@ def cli(
         return
     options.reject_two_gpus(gpu, simulation)
     session = simulation.session_options()
-    from stallscope.tui import launch
+    from stallscope.cli import screen
 
-    diagnostics.exit_process(launch.live(gpu, session, allow_shared, record, ascii_only))
+    diagnostics.exit_process(screen.run_live(gpu, session, allow_shared, record, ascii_only))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

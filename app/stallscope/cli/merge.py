@@ -14,6 +14,7 @@ from stallscope.cli.diagnostics import CommandError, ExitCode
 
 @click.command("merge")
 @click.argument("files", type=options.FILE, nargs=-1, required=True, metavar="FILE...")
+@options.full
 @options.save
 @options.json("stallscope.check/1")
 @options.html
@@ -21,6 +22,7 @@ from stallscope.cli.diagnostics import CommandError, ExitCode
 @options.force("; merge checks of different GPU models")
 def command(
     files: tuple[Path, ...],
+    full: bool,
     save: Path | None,
     as_json: bool,
     html: Path | None,
@@ -47,5 +49,5 @@ def command(
         raise CommandError(ExitCode.USAGE, str(error)) from error
     hosts = [*check_results.host_sentences(merged.matrix), *merged.notes]
     errors = outputs.write(merged.matrix, hosts=hosts)
-    check_results.print_check(merged.matrix, as_json=as_json, hosts=hosts)
+    check_results.print_check(merged.matrix, as_json=as_json, full=full, hosts=hosts)
     check_results.raise_errors(errors)

@@ -130,6 +130,9 @@ def json(schema: str) -> Callable[[_Command], _Command]:
     return click.option("--json", "as_json", is_flag=True, help=f"Write JSON (schema {schema}) instead of text.")
 
 
+full = click.option(
+    "--full", is_flag=True, help="Show every finding, the reasons of unmeasured cells, and the machine's fingerprint."
+)
 save = click.option(
     "--save",
     type=FILE,

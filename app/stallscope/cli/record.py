@@ -57,7 +57,7 @@ class RecordingSetup:
 def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | None) -> RecordingSetup:
     """The setup for these arguments. Raises CommandError for an unknown name or a missing GPU."""
     from stallprobes.engine.backend import Options
-    from stallprobes.live.observation import CUDA, SIM, ProbeSet
+    from stallprobes.live.observation import CUDA, SIM, GpuName, ProbeSet
     from stallprobes.machine import gpus
     from stallprobes.measurement import measure
 
@@ -66,7 +66,7 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
     except (UnknownName, ValueError) as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     title = f"{name} · {variant}"
-    probe_set = ProbeSet(title, selected.probes, CUDA, pattern=name, variant=variant, watch=selected.expect)
+    probe_set = ProbeSet(title, selected.probes, CUDA, pattern=name, variant=variant, expect=selected.expect)
     if sim is not None:
         return RecordingSetup(replace(probe_set, backend=SIM), (), Options(profile=sim))
     survey = gpus.survey()
@@ -74,9 +74,8 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
         found = gpus.choose(gpu, survey, selected.needs.gpus)
     except NoGpu as error:
         raise CommandError(ExitCode.NO_GPU, str(error)) from error
-    facts = (f"driver {survey.driver_version or 'n/a'}", f"CUDA {survey.driver.cuda_version_text}")
-    more = tuple(one.label for one in found[1:])
-    placed = replace(probe_set, gpu=found[0].label, more_gpus=more, facts=facts)
+    details = (f"driver {survey.driver_version or 'n/a'}", f"CUDA {survey.driver.cuda_version_text}")
+    placed = replace(probe_set, gpus=tuple(GpuName.of_label(one.label) for one in found), details=details)
     return RecordingSetup(placed, found, Options(gpu=gpu_choice.uuids(found)))
 
 

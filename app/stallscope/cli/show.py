@@ -11,11 +11,12 @@ from stallscope.cli import check_results, options, output_files
 
 @click.command("show")
 @click.argument("file", type=options.FILE)
+@options.full
 @options.json("stallscope.check/1")
 @options.html
 @options.prometheus
 @options.force()
-def command(file: Path, as_json: bool, html: Path | None, prometheus: Path | None, force: bool) -> None:
+def command(file: Path, full: bool, as_json: bool, html: Path | None, prometheus: Path | None, force: bool) -> None:
     """Show the check in FILE, saved by check --save or merge --save, or convert it to another format. Needs no GPU.
 
     \b
@@ -27,5 +28,5 @@ def command(file: Path, as_json: bool, html: Path | None, prometheus: Path | Non
     matrix = check_results.load_check(file)
     hosts = check_results.host_sentences(matrix)
     errors = outputs.write(matrix, hosts=hosts)
-    check_results.print_check(matrix, as_json=as_json, hosts=hosts)
+    check_results.print_check(matrix, as_json=as_json, full=full, hosts=hosts)
     check_results.raise_errors(errors)

@@ -89,7 +89,7 @@ def write_entry(out: TextWriter, entry: Entry, entries: Mapping[str, Entry], pat
         if cause.uses:
             victims = [one.name for one in entries.values() if one.role is Role.VICTIM and one.uses & cause.uses]
             out.paragraph(f"Victims: {', '.join(victims)}", indent="  ", style="dim")
-    _section(out, "In the default check", ", ".join(place.probe_name(entry.name) for place in entry.check))
+    _section(out, "In the default check", ", ".join(placement.probe_name(entry.name) for placement in entry.check))
     _section(out, "Needs", ", ".join(_needs(entry.needs)))
     _section(out, "Source", entry.source)
     _section(out, "Patterns with this probe", ", ".join(patterns))

@@ -1,48 +1,37 @@
-"""What a matrix says, put in order for readers: the worst first, and findings of one cause told once."""
+"""Findings of a matrix, ordered for readers: the worst first, and those of one cause together."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status, Times
+from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, MatrixColumn, MatrixRow, Status, Times
 from stallprobes.model import Channel, Phase
-from stallprobes.units import duration, times
+from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import Verdict, severity
 
-if TYPE_CHECKING:
-    from stallprobes.matrix.outliers import Outlier
-
-# A cell's kind as a word; capitals are for what makes a program wait.
-WORDS = {
-    "starved": "STARVED",
-    "stalled": "STALLED",
-    "failed": "FAILED",
-    "slower": "slower",
-    "host": "host noise",
-    "unsure": "unsure",
-    "overhead": "overhead",
-    "gpu-time": "GPU time",
-    "quiet": "quiet",
-    "invalid": "invalid",
-    "unsupported": "unsupported",
-    "missing": "not reached",
+# The order in which kinds are counted: the worst first, what was not measured last.
+KIND_ORDER: tuple[CellKind, ...] = (
+    *sorted(VerdictKind, key=lambda kind: kind.severity, reverse=True),
+    Status.INVALID,
+    Status.UNSUPPORTED,
+    Status.MISSING,
+)
+# A percentile, or its origin, by the mark behind the figure; a median has none.
+PERCENTILE_MARKS = {
+    "'": "at p99",
+    '"': "from the due time, at p99",
+    "+": "a call that had not returned",
 }
-# So many cells of a host that stands out are told in a sentence each.
-_CELLS_OF_A_HOST = 5
-# What stands behind a figure that is no median.
-MARKS = {"'": "at p99", '"': "from when the call was due, at p99", "+": "a call that had not returned"}
-# There nearly always is a call in flight when time is over; only one that hangs is worth a word.
-_IN_FLIGHT_US = 100_000
+# Some call nearly always is in flight when a window ends; a report mentions those that are older than this.
+IN_FLIGHT_US = 100_000
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What a cell shows of one phase: how many times quiet, at percentile ``q`` (50 or 99; 100 for a call in flight).
+    """Ratio to the baseline that a cell shows for one phase, at percentile ``q`` (50 or 99; 100: a call in flight).
 
-    ``due``: the call's time counts from when it was due, since calls that came late are what stalled.
+    ``due``: the time counts from when the call was due.
     """
 
     ratio: float
@@ -51,43 +40,53 @@ class Shown:
 
     @property
     def mark(self) -> str:
-        """What stands behind the figure, by MARKS; nothing behind a median."""
+        """Key of ``PERCENTILE_MARKS``, "" for a median."""
         return '"' if self.due else {99: "'", 100: "+"}.get(self.q, "")
 
 
 @dataclass(frozen=True)
-class Group:
-    """The findings of one cause: the cells of each column that have it, the worst first in both."""
+class CauseGroup:
+    """Findings of one cause: the cells that have it by column, the worst first in both."""
 
-    kind: str
+    kind: CellKind
     cause: str
     helps: str
     columns: tuple[tuple[str, tuple[Cell, ...]], ...]
 
+    @property
+    def worst(self) -> Cell:
+        """The worst cell of the group."""
+        return self.columns[0][1][0]
 
-def kind(cell: Cell) -> str:
-    """The cell's kind; a starved one is starved whatever else is known of it."""
-    return "starved" if cell.status is Status.STARVED else cell.kind
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return sum(len(cells) for _, cells in self.columns)
+
+
+def cell_kind(cell: Cell) -> CellKind:
+    """Kind of ``cell``: starved where its status says so, whatever its verdicts."""
+    return VerdictKind.STARVED if cell.status is Status.STARVED else cell.kind
 
 
 def victims(matrix: Matrix) -> tuple[MatrixRow, ...]:
-    """The rows, the worst first; equal ones as they were asked for."""
-    return tuple(sorted(matrix.rows, key=lambda row: _worst(of_row(matrix, row.name)), reverse=True))
+    """Rows, the worst first; equal ones in the matrix's order."""
+    return tuple(sorted(matrix.rows, key=lambda row: _worst(row_cells(matrix, row.name)), reverse=True))
 
 
 def aggressors(matrix: Matrix) -> tuple[MatrixColumn, ...]:
-    """The columns but the quiet one, the worst first; equal ones as they were asked for."""
+    """Columns without the column ``quiet``, the worst first; equal ones in the matrix's order."""
     columns = [column for column in matrix.columns if column.name != QUIET]
-    return tuple(sorted(columns, key=lambda column: _worst(of_column(matrix, column.name)), reverse=True))
+    return tuple(sorted(columns, key=lambda column: _worst(column_cells(matrix, column.name)), reverse=True))
 
 
 def has_quiet(matrix: Matrix) -> bool:
-    """Whether there is a column in which the victims ran beside nothing."""
+    """Whether the matrix has a column in which the victims ran alone."""
     return any(column.name == QUIET for column in matrix.columns)
 
 
 def verdicts(cell: Cell) -> tuple[Verdict, ...]:
-    """The cell's verdicts that say more than quiet, of each phase the worst, the worst first."""
+    """The worst verdict of each phase that is more than quiet, the worst first."""
     found: dict[Phase | None, Verdict] = {}
     for verdict in sorted(cell.verdicts, key=_weight, reverse=True):
         if severity(verdict) > 0:
@@ -96,18 +95,18 @@ def verdicts(cell: Cell) -> tuple[Verdict, ...]:
 
 
 def shown(cell: Cell, phase: Phase) -> Shown | None:
-    """What to show of ``phase``: what the verdict names, else the medians against each other. None without figures."""
+    """Ratio to show for ``phase``: that of its verdict, else that of the medians. None without figures."""
     for wanted in (phase, Phase.DUE) if phase is Phase.CALL else (phase,):
-        for one in verdicts(cell):
-            if one.phase is wanted and one.ratio is not None and one.probe == cell.row:
-                q = {"p50": 50, "p99": 99}.get(one.quantile, 100)
-                return Shown(one.ratio, q, wanted is Phase.DUE)
+        for verdict in verdicts(cell):
+            if verdict.phase is wanted and verdict.ratio is not None and verdict.probe == cell.row:
+                q = {"p50": 50, "p99": 99}.get(verdict.quantile, 100)
+                return Shown(verdict.ratio, q, wanted is Phase.DUE)
     found = cell.times(phase, 50)
     return None if found is None else Shown(found.ratio, 50)
 
 
 def channels(cell: Cell) -> tuple[Channel, ...]:
-    """The channels worth showing: call and wait, each op's own where it has several, and what a verdict names."""
+    """Channels to show: call and wait, by op where an iteration has several, and every phase that a verdict names."""
     found: list[Channel] = []
     named = {verdict.phase for verdict in verdicts(cell)}
     for phase in (Phase.CALL, Phase.WAIT, *(phase for phase in (Phase.START, Phase.DUE) if phase in named)):
@@ -117,172 +116,88 @@ def channels(cell: Cell) -> tuple[Channel, ...]:
     return tuple(found)
 
 
-def against_quiet(cell: Cell, channel: Channel, q: int) -> Times | None:
-    """One channel of a cell at percentile ``q`` against its quiet; None where either has no calls."""
-    now, quiet = cell.channels.get(channel), cell.quiet.get(channel)
-    at, before = (None if one is None else one.percentile(q) for one in (now, quiet))
+def against_baseline(cell: Cell, channel: Channel, q: int) -> Times | None:
+    """Percentile ``q`` of one channel against its baseline; None where either has no calls."""
+    now, baseline = cell.channels.get(channel), cell.quiet.get(channel)
+    at, before = (None if one is None else one.percentile(q) for one in (now, baseline))
     return None if at is None or before is None else Times(channel, q, before / 1000, at / 1000)
 
 
-def figures(cell: Cell) -> str:
-    """The cell's findings in figures: ``call p50 2.70 µs → 2.26 ms (×837), wait …``."""
-    return ", ".join(_figure(cell, verdict) for verdict in verdicts(cell)) or WORDS.get(kind(cell), kind(cell))
-
-
-def phase_word(phase: Phase | None) -> str:
-    """A phase as a reader would call it."""
-    return "" if phase is None else "call from when it was due" if phase is Phase.DUE else str(phase)
-
-
-def brief(cell: Cell) -> str:
-    """The worst of it in a word: ``×837``, ``STARVED``."""
-    worst = verdicts(cell)[0] if verdicts(cell) else None
-    if worst is None or worst.ratio is None or worst.quantile == "in-flight":
-        return WORDS.get(kind(cell), kind(cell))
-    return times(worst.ratio)
-
-
-def in_flight(cell: Cell) -> str:
-    """``cuMemcpyDtoHAsync in flight for 1.20 s`` where a call hung, else nothing."""
-    if cell.in_flight_us is None or cell.in_flight_us < _IN_FLIGHT_US:
-        return ""
-    return f"{cell.in_flight_op or 'a call'} in flight for {duration(cell.in_flight_us)}"
-
-
-def groups(matrix: Matrix) -> tuple[Group, ...]:
-    """All findings by cause and remedy, the worst first."""
+def groups(matrix: Matrix) -> tuple[CauseGroup, ...]:
+    """Findings by cause and remedy, the worst first."""
     found: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
     for cell in sorted(matrix.findings(), key=_cell_weight, reverse=True):
-        if cell.status not in (Status.OK, Status.STARVED):
+        if not cell.status.measured:
             continue
         worst = verdicts(cell)[0]
-        # An unsure or noisy cell is of another kind than a stall, also where a cause is the same.
-        key = (_class(worst.kind), worst.cause, worst.helps)
-        found.setdefault(key, {}).setdefault(cell.column, []).append(cell)
+        # Drift and host noise are no stall, also where the cause is the same.
+        found.setdefault((_class(VerdictKind(worst.kind)), worst.cause, worst.helps), {}).setdefault(
+            cell.column, []
+        ).append(cell)
     return tuple(
-        Group(kind(next(iter(columns.values()))[0]), cause, helps, tuple((c, tuple(cs)) for c, cs in columns.items()))
+        CauseGroup(
+            kind=cell_kind(next(iter(columns.values()))[0]),
+            cause=cause,
+            helps=helps,
+            columns=tuple((name, tuple(cells)) for name, cells in columns.items()),
+        )
         for (_, cause, helps), columns in found.items()
     )
 
 
-def counts(matrix: Matrix) -> Mapping[str, int]:
-    """How many cells are of which kind, the worst first; those of the quiet column left out."""
-    found: dict[str, int] = dict.fromkeys(WORDS, 0)
+def worst_cells(matrix: Matrix, most: int) -> tuple[Cell, ...]:
+    """At most ``most`` stalled, slower, starved or failed cells: the worst of each cause first, then the next worst."""
+    found = [cell for cell in matrix.findings() if cell.status.measured and _is_stall(cell_kind(cell))]
+    first = [group.worst for group in groups(matrix) if _is_stall(group.kind)]
+    if len(first) < most:
+        first += sorted((cell for cell in found if cell not in first), key=_cell_weight, reverse=True)
+    return tuple(first[:most])
+
+
+def counts(matrix: Matrix) -> Mapping[CellKind, int]:
+    """Number of cells by kind in ``KIND_ORDER``, without the column ``quiet``; kinds without a cell are left out."""
+    found: dict[CellKind, int] = dict.fromkeys(KIND_ORDER, 0)
     for cell in matrix.cells.values():
         if cell.column != QUIET:
-            found[kind(cell)] = found.get(kind(cell), 0) + 1
-    return {word: number for word, number in found.items() if number}
+            found[cell_kind(cell)] += 1
+    return {kind: number for kind, number in found.items() if number}
 
 
-def nothing_there(cells: Iterable[Cell]) -> bool:
-    """Whether none of ``cells`` could be measured on this machine."""
+def all_unsupported(cells: Iterable[Cell]) -> bool:
+    """Whether this machine supports none of ``cells``."""
     return all(cell.status is Status.UNSUPPORTED for cell in cells)
 
 
-def most(cells: Iterable[Cell]) -> float | None:
-    """The largest figure shown for cells that are all quiet; None when one says more, or has nothing to show."""
+def largest_quiet_ratio(cells: Iterable[Cell]) -> float | None:
+    """Largest ratio shown for cells that are all quiet; None when one is not, or has no ratio."""
     largest = 0.0
     for cell in cells:
         if cell.status is Status.UNSUPPORTED:
             continue
-        found = [one.ratio for phase in PHASES if (one := shown(cell, phase)) is not None]
-        if kind(cell) != "quiet" or not found:
+        ratios = [one.ratio for phase in PHASES if (one := shown(cell, phase)) is not None]
+        if cell_kind(cell) is not VerdictKind.QUIET or not ratios:
             return None
-        largest = max(largest, *found)
+        largest = max(largest, *ratios)
     return largest or None
 
 
-def of_row(matrix: Matrix, name: str) -> list[Cell]:
-    """The cells of the victim ``name`` but its quiet one."""
+def row_cells(matrix: Matrix, name: str) -> list[Cell]:
+    """Cells of the victim ``name`` without the column ``quiet``."""
     return [cell for cell in matrix.cells.values() if cell.row == name and cell.column != QUIET]
 
 
-def of_column(matrix: Matrix, name: str) -> list[Cell]:
-    """The cells beside the aggressor ``name``."""
+def column_cells(matrix: Matrix, name: str) -> list[Cell]:
+    """Cells of the column ``name``."""
     return [cell for cell in matrix.cells.values() if cell.column == name]
 
 
-def about_hosts(outliers: Iterable[Outlier]) -> list[str]:
-    """Sentences on the hosts of a merged matrix: of each the cells that differ most, each cell once."""
-    worst: dict[str, dict[tuple[str, str], Outlier]] = {}
-    for one in sorted(outliers, key=lambda one: abs(math.log(max(one.ratio, 1e-9))), reverse=True):
-        worst.setdefault(one.host, {}).setdefault((one.row, one.column), one)
-    told: list[str] = []
-    for host, cells in worst.items():
-        told += [one.sentence for one in list(cells.values())[:_CELLS_OF_A_HOST]]
-        more = len(cells) - _CELLS_OF_A_HOST
-        if more > 0:
-            told.append(f"{host}: {more} more cell{'s are' if more > 1 else ' is'} not as on the other hosts.")
-    return told
-
-
-def without(matrix: Matrix, status: Status) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Each reason of a ``status`` (unsupported, invalid) with where it holds, whole rows and columns in one word."""
+def reasons(matrix: Matrix, status: Status) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Each reason of a ``status`` (unsupported, invalid) with its cells; whole rows and columns are one entry."""
     by_reason: dict[str, list[Cell]] = {}
     for cell in matrix.cells.values():
         if cell.status is status:
             by_reason.setdefault(cell.reason or "no reason is known", []).append(cell)
     return tuple((reason, _places(matrix, cells)) for reason, cells in by_reason.items())
-
-
-def told(fingerprint: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """A fingerprint's keys and values as text; what is not known is left out."""
-    return tuple(
-        (key.replace("_", " "), plain(value))
-        for key, value in fingerprint.items()
-        if key != "unknown" and value is not None and value != {} and value != []
-    )
-
-
-def plain(value: object) -> str:
-    """A value of a fingerprint as text."""
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {plain(item)}" for key, item in value.items()) or "none"
-    if isinstance(value, list | tuple):
-        return ", ".join(plain(item) for item in value) or "none"
-    return str(value)
-
-
-def headline(matrix: Matrix) -> str:
-    """What was measured, on one line: the machine, how much of it, how long and when."""
-    of = matrix.fingerprint
-    if matrix.simulated:
-        machine = f"SIMULATED GPU, profile {matrix.profile}, seed {matrix.sim_seed}"
-    elif matrix.hosts:
-        machine = f"{len(matrix.hosts)} machines merged · {of.get('gpu') or 'no GPU'}"
-    else:
-        known = [of.get("gpu") or "no GPU", f"driver {of.get('driver') or 'n/a'}", f"CUDA {of.get('cuda') or 'n/a'}"]
-        machine = " · ".join(str(one) for one in known)
-    beside = sum(column.name != QUIET for column in matrix.columns)
-    size = f"{_number(len(matrix.rows), 'victim')} × {_number(beside, 'aggressor')}"
-    quick = "quick, " if matrix.quick else ""
-    repeats = f"{quick}{_number(matrix.repeats, 'repeat')} in {matrix.seconds:.0f} s"
-    return f"{machine} · {size} · {repeats} · {matrix.started_at}"
-
-
-def summary(matrix: Matrix) -> str:
-    """How many cells are of which kind: ``3 STALLED, 1 unsure, 290 quiet``."""
-    return (
-        ", ".join(f"{number} {WORDS.get(word, word)}" for word, number in counts(matrix).items()) or "nothing measured"
-    )
-
-
-def _figure(cell: Cell, verdict: Verdict) -> str:
-    if verdict.kind == "failed":
-        return verdict.sentence
-    if verdict.quantile == "in-flight":
-        calls, seconds = sum(r.calls for r in cell.repeats), sum(r.window_s for r in cell.repeats)
-        returned = f"{calls} call{'' if calls == 1 else 's'} returned in {seconds:.1f} s"
-        # The catalogue's verdict knows the age in its own window; the cell the longest of all.
-        return ", ".join(part for part in (f"{WORDS[verdict.kind]}: {returned}", in_flight(cell)) if part)
-    if verdict.ratio is None:
-        return verdict.sentence
-    change = f"{duration(verdict.quiet_us)} → {duration(verdict.now_us)} ({times(verdict.ratio)})"
-    return f"{phase_word(verdict.phase)} {verdict.quantile} {change}".strip()
 
 
 def _places(matrix: Matrix, cells: Iterable[Cell]) -> tuple[str, ...]:
@@ -295,7 +210,7 @@ def _places(matrix: Matrix, cells: Iterable[Cell]) -> tuple[str, ...]:
             left -= whole
     for row in matrix.rows:
         whole = {key for key in matrix.cells if key[0] == row.name and key[1] != QUIET}
-        # What went with a whole column need not be left for a row to be one.
+        # Cells already named with their whole column still make a row whole.
         if len(whole & left) > 1 and all(key in left or f"all beside {key[1]}" in found for key in whole):
             found.append(f"{row.name} beside all")
             left -= {key for key in left if key[0] == row.name}
@@ -303,7 +218,7 @@ def _places(matrix: Matrix, cells: Iterable[Cell]) -> tuple[str, ...]:
 
 
 def _worst(cells: Iterable[Cell]) -> tuple[int, int, float]:
-    """How bad the worst is, how many are as bad, and by how much; what could not be measured comes last."""
+    """Sort key of a row or column: its worst severity, the number of such cells, the largest ratio among them."""
     weights = [_cell_weight(cell) for cell in cells]
     worst = max((weight[0] for weight in weights), default=-1)
     alike = [weight for weight in weights if weight[0] == worst]
@@ -311,7 +226,7 @@ def _worst(cells: Iterable[Cell]) -> tuple[int, int, float]:
 
 
 def _cell_weight(cell: Cell) -> tuple[int, float]:
-    if cell.status not in (Status.OK, Status.STARVED):
+    if not cell.status.measured:
         return (-1, 0.0)
     found = verdicts(cell)
     return _weight(found[0]) if found else (0, 0.0)
@@ -321,9 +236,9 @@ def _weight(verdict: Verdict) -> tuple[int, float]:
     return (severity(verdict), verdict.ratio or 0.0)
 
 
-def _class(kind: str) -> str:
-    return "stall" if kind in ("starved", "stalled", "slower") else kind
+def _class(kind: VerdictKind) -> str:
+    return "stall" if kind.is_stall else kind
 
 
-def _number(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _is_stall(kind: CellKind) -> bool:
+    return isinstance(kind, VerdictKind) and (kind.is_stall or kind is VerdictKind.FAILED)

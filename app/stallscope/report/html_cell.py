@@ -1,4 +1,4 @@
-"""The part of the page on one cell: its histograms against quiet, its figures, what was found and what helps."""
+"""Section of the HTML page on one cell: verdicts, remedies, figures, and histograms beside the baseline."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stallprobes.matrix.compare import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET
 from stallprobes.units import duration, times
-from stallscope.report import comparison_text, findings, svg
+from stallscope.report import findings, svg, wording
 from stallscope.report.text import without_control
 
 if TYPE_CHECKING:
@@ -17,27 +18,31 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Cell, Matrix
     from stallprobes.model import Channel
 
-Places = Mapping[tuple[str, str], str]
+# Classes of style by outcome, where they are not called as the outcome.
+_OUTCOME_CLASSES = {CellOutcome.SLOWER: "starved", CellOutcome.FED: "faster"}
 
 
 @dataclass(frozen=True, eq=False)
-class Book:
-    """What every part of a page draws from: the matrix, each cell's place in the page, the axis, what changed."""
+class PageData:
+    """What all parts of a page share: the matrix, each cell's element id, the histograms' axis, and the changes.
+
+    ``before`` is the older matrix of a comparison.
+    """
 
     matrix: Matrix
-    places: Places
+    ids: Mapping[tuple[str, str], str]
     axis: svg.Axis
     changes: Mapping[tuple[str, str], CellChange]
     before: Matrix | None
 
     @classmethod
-    def of(cls, matrix: Matrix, comparison: Comparison | None) -> Book:
-        """Everything for ``matrix`` and the comparison that it is the newer side of."""
+    def of(cls, matrix: Matrix, comparison: Comparison | None) -> PageData:
+        """The data of ``matrix`` and of the comparison whose newer side it is."""
         rows = {row.name: number for number, row in enumerate(matrix.rows)}
         columns = {column.name: number for number, column in enumerate(matrix.columns)}
         changes = {(one.row, one.column): one for one in comparison.cells} if comparison is not None else {}
         before = comparison.old if comparison is not None else None
-        older = [before.cells[key] for key, one in changes.items() if before and comparison_text.group(one) != "same"]
+        older = [before.cells[key] for key, one in changes.items() if before and one.outcome is not CellOutcome.SAME]
         shown = (
             histogram
             for cell in (*matrix.cells.values(), *older)
@@ -47,78 +52,81 @@ class Book:
         )
         return cls(
             matrix=matrix,
-            places={(row, column): f"c{rows[row]}-{columns[column]}" for row, column in matrix.cells},
+            ids={(row, column): f"c{rows[row]}-{columns[column]}" for row, column in matrix.cells},
             axis=svg.Axis.over(shown),
             changes=changes,
             before=before,
         )
 
+    def outcome(self, cell: Cell) -> CellOutcome:
+        """CellOutcome of ``cell`` in the comparison; SAME without one."""
+        change = self.changes.get((cell.row, cell.column))
+        return CellOutcome.SAME if change is None else change.outcome
+
 
 def text(value: object) -> str:
-    """``value`` so that HTML takes it for text, in an attribute too."""
+    """``value`` escaped as HTML text, in attributes too."""
     return html.escape(without_control(str(value)), quote=True)
 
 
-def word(cell: Cell) -> str:
-    """The cell's kind as a marked word."""
-    kind = findings.kind(cell)
-    return f'<span class="word {kind}">{text(findings.WORDS.get(kind, kind))}</span>'
+def kind_badge(cell: Cell) -> str:
+    """The kind of ``cell`` as a marked word."""
+    kind = findings.cell_kind(cell)
+    return f'<span class="word {kind}">{text(kind.look.word)}</span>'
 
 
-def section(book: Book, cell: Cell) -> str:
-    """The whole section of ``cell``."""
-    row, column = book.matrix.row(cell.row), book.matrix.column(cell.column)
+def section(data: PageData, cell: Cell) -> str:
+    """The section of ``cell``."""
+    row, column = data.matrix.row(cell.row), data.matrix.column(cell.column)
     where = "alone" if cell.column == QUIET else f"beside {text(column.name)} <small>{text(column.title)}</small>"
     parts = [
-        f'<section id="{book.places[cell.row, cell.column]}"><h3>{text(row.name)} <small>{text(row.title)}</small> ',
-        f"{where} {word(cell)}</h3>",
-        *_said(cell),
-        *_changed(book, cell),
+        f'<section id="{data.ids[cell.row, cell.column]}"><h3>{text(row.name)} <small>{text(row.title)}</small> ',
+        f"{where} {kind_badge(cell)}</h3>",
+        *_verdicts(cell),
+        *_change(data, cell),
         '<div class="pair">',
         _table(cell),
-        *_charts(book, cell),
+        *_histograms(data, cell),
         '</div><p class="back"><a href="#matrix">Back to the matrix</a></p></section>',
     ]
     return "".join(parts)
 
 
-def _said(cell: Cell) -> Iterator[str]:
+def _verdicts(cell: Cell) -> Iterator[str]:
     if cell.reason:
         yield f"<p>{text(cell.status)}: {text(cell.reason)}</p>"
-    hung = findings.in_flight(cell)
-    if hung and not any(verdict.quantile == "in-flight" for verdict in cell.verdicts):
-        yield f"<p>{text(hung)}</p>"
+    in_flight = wording.in_flight(cell)
+    if in_flight and not any(verdict.quantile == "in-flight" for verdict in cell.verdicts):
+        yield f"<p>{text(in_flight)}</p>"
     for verdict in findings.verdicts(cell):
         yield f"<p>{text(verdict.sentence)}</p>"
     for helps in dict.fromkeys(verdict.helps for verdict in findings.verdicts(cell) if verdict.helps):
         yield f'<p class="soft">What helps: {text(helps)}</p>'
 
 
-def _changed(book: Book, cell: Cell) -> Iterator[str]:
-    change = book.changes.get((cell.row, cell.column))
+def _change(data: PageData, cell: Cell) -> Iterator[str]:
+    change = data.changes.get((cell.row, cell.column))
     if change is None:
         return
-    group = comparison_text.group(change)
-    if group == "same":
-        yield f'<p class="soft">Against the old check: SAME. {text(change.note)}</p>'
+    if change.outcome is CellOutcome.SAME:
+        yield f'<p class="soft">Compared with the old check: SAME. {text(change.note)}</p>'
         return
-    yield f'<p><span class="word {group_class(group)}">{_title(group)}</span> {text(comparison_text.figures(change))}</p>'
+    yield f"<p>{_badge(change.outcome, 'span')} {text(wording.change_figures(change))}</p>"
 
 
-def _title(group: str) -> str:
-    return next((text(title.partition(":")[0]) for key, title, _ in comparison_text.TITLES if key == group), "SAME")
+def outcome_class(outcome: CellOutcome) -> str:
+    """Style class of an outcome."""
+    return _OUTCOME_CLASSES.get(outcome, str(outcome))
 
 
-def group_class(group: str) -> str:
-    """The class that a group of changes is coloured by."""
-    return {"slower": "starved", "fed": "faster"}.get(group, group)
+def outcome_badge(data: PageData, cell: Cell) -> str:
+    """CellOutcome of ``cell`` as a marked word for the matrix; empty for SAME."""
+    outcome = data.outcome(cell)
+    return "" if outcome is CellOutcome.SAME else _badge(outcome, "em")
 
 
-def badge(book: Book, cell: Cell) -> str:
-    """A cell's change in a word for the matrix; empty for the same."""
-    change = book.changes.get((cell.row, cell.column))
-    group = "same" if change is None else comparison_text.group(change)
-    return "" if group == "same" else f'<em class="word {group_class(group)}">{_title(group)}</em>'
+def _badge(outcome: CellOutcome, tag: str) -> str:
+    return f'<{tag} class="word {outcome_class(outcome)}">{text(outcome.look.word)}</{tag}>'
 
 
 def _table(cell: Cell) -> str:
@@ -128,10 +136,10 @@ def _table(cell: Cell) -> str:
         head += "<th scope=col>× p50<th scope=col>× p99"
     lines = []
     for channel in findings.channels(cell):
-        name = _channel(channel)
+        name = text(wording.channel_name(channel))
         if not alone:
-            quiet = "".join(f"<td>{figure}" for figure in svg.figures(cell.quiet.get(channel)))
-            lines.append(f"<tr><th scope=row>{name}, quiet{quiet}<td><td>")
+            baseline = "".join(f"<td>{figure}" for figure in svg.figures(cell.quiet.get(channel)))
+            lines.append(f"<tr><th scope=row>{name}, baseline{baseline}<td><td>")
         now = "".join(f"<td>{figure}" for figure in svg.figures(cell.channels.get(channel)))
         ratios = "" if alone else "".join(f"<td>{_ratio(cell, channel, q)}" for q in (50, 99))
         lines.append(f"<tr><th scope=row>{name}{'' if alone else ', beside'}{now}{ratios}")
@@ -140,30 +148,24 @@ def _table(cell: Cell) -> str:
     return f"<div><table class=figures><thead><tr><th scope=col>{head}<tbody>{''.join(lines)}</table></div>"
 
 
-def _charts(book: Book, cell: Cell) -> Iterator[str]:
-    change = book.changes.get((cell.row, cell.column))
-    changed = change is not None and comparison_text.group(change) != "same"
-    before = book.before.cells.get((cell.row, cell.column)) if book.before is not None and changed else None
+def _histograms(data: PageData, cell: Cell) -> Iterator[str]:
+    changed = data.outcome(cell) is not CellOutcome.SAME
+    before = data.before.cells.get((cell.row, cell.column)) if data.before is not None and changed else None
     for channel in findings.channels(cell):
         layers = [("h-quiet", cell.quiet.get(channel)), ("h-now", cell.channels.get(channel))]
         if before is not None:
             layers.append(("h-old", before.channels.get(channel)))
-        name = _channel(channel)
-        yield f"<figure><figcaption>{name}</figcaption>{book.axis.svg(layers, f'histogram of {name}')}</figure>"
+        name = text(wording.channel_name(channel))
+        yield f"<figure><figcaption>{name}</figcaption>{data.axis.svg(layers, f'histogram of {name}')}</figure>"
 
 
 def _ratio(cell: Cell, channel: Channel, q: int) -> str:
-    found = findings.against_quiet(cell, channel, q)
+    found = findings.against_baseline(cell, channel, q)
     return "–" if found is None else times(found.ratio)
 
 
-def _channel(channel: Channel) -> str:
-    phase = findings.phase_word(channel.phase)
-    return text(f"{phase} of {channel.label}" if channel.label else phase)
-
-
-def quiet_figures(cell: Cell) -> str:
-    """The medians of call and wait where nothing else ran."""
+def baseline_figures(cell: Cell) -> str:
+    """Medians of call and wait with no aggressor running."""
     medians = []
     for phase in PHASES:
         channel = next((channel for channel in cell.channels if channel.phase is phase and not channel.label), None)

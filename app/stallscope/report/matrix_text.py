@@ -1,4 +1,7 @@
-"""An interference matrix as text: aggressors as lines, victims as columns, the worst first, then what was found."""
+"""Text report of an interference matrix: headline, matrix, and one line per cause; with ``full`` every finding.
+
+Aggressors are lines and victims columns, the worst first.
+"""
 
 from __future__ import annotations
 
@@ -6,80 +9,71 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stallprobes.matrix.matrix import PHASES, QUIET, Status
+from stallprobes.matrix.matrix import PHASES, QUIET, CellKind, Status
 from stallprobes.units import three
-from stallscope.report import findings
+from stallprobes.verdicts.kinds import VerdictKind
+from stallscope.report import comparison_text, findings, wording
 from stallscope.report.text import TableCell, TableColumn, TextWriter
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.matrix import Cell as Measured
-    from stallprobes.matrix.matrix import Matrix, MatrixRow
+    from stallprobes.matrix.compare import CellChange, Comparison
+    from stallprobes.matrix.matrix import Cell, Matrix, MatrixRow
     from stallprobes.model import Phase
 
-_LETTERS = {
-    "stalled": "S",
-    "slower": "s",
-    "host": "h",
-    "unsure": "?",
-    "overhead": "o",
-    "gpu-time": "g",
-    "failed": "F",
-}
-_IN_FULL = {"starved": "STARVED", "invalid": "invalid", "unsupported": "n/a", "missing": "–"}
-_MEANINGS = {
-    "stalled": "S STALLED",
-    "starved": "STARVED hardly a call returned",
-    "slower": "s slower",
-    "host": "h the host's own noise",
-    "unsure": "? unsure",
-    "overhead": "o host time that no GPU work explains",
-    "gpu-time": "g GPU time",
-    "failed": "F failed",
-    "unsupported": "n/a unsupported here",
-    "missing": "– not reached",
-}
-_MARKS = {
-    "starved": "bad",
-    "stalled": "bad",
-    "failed": "bad",
-    "slower": "warn",
-    "host": "warn",
-    "unsure": "warn",
-    "overhead": "warn",
-    "gpu-time": "warn",
-    "invalid": "warn",
-    "unsupported": "dim",
-    "missing": "dim",
-}
-# So many victims of one aggressor with all their figures; the matrix has the others'.
-_IN_FULL_FIRST = 2
+# Number of victims of one aggressor whose figures are all in the findings; the matrix has those of the others.
+_VICTIMS_IN_FULL = 2
 _NAME_WIDTH = 22
 _HEAD_WIDTH = 10
 _GAP = 2
+# Causes are a table where so many columns are left for the remedy.
+_REMEDY_WIDTH = 50
+_BASELINE = "baseline, µs"
 
 
-def show(out: TextWriter, matrix: Matrix, hosts: Sequence[str] = ()) -> None:
-    """The whole of a check: matrix, findings, what could not be measured, fingerprint. ``hosts`` are sentences on
-    the hosts of a merged one."""
-    out.paragraph(findings.headline(matrix), style="strong")
-    out.paragraph(findings.summary(matrix) + (" (interrupted)" if matrix.interrupted else ""))
+def show(
+    out: TextWriter,
+    matrix: Matrix,
+    hosts: Sequence[str] = (),
+    *,
+    comparison: Comparison | None = None,
+    regressions: Sequence[CellChange] = (),
+    full: bool = False,
+) -> None:
+    """The report of a check.
+
+    ``hosts`` are sentences on the hosts of a merged matrix. ``comparison`` is one whose newer side is ``matrix``.
+    ``full`` adds every finding, the reasons of cells that were not measured, and the fingerprint.
+    """
+    out.paragraph(wording.check_title(matrix), style="strong")
+    comparison_text.headline(out, wording.headline(matrix, comparison))
+    if full:
+        out.paragraph(wording.kind_counts(matrix))
     if hosts:
         out.line()
         out.line("About the hosts", "strong")
         for sentence in hosts:
             out.paragraph(sentence, indent="    ", first="  ")
+    if comparison is not None:
+        out.line()
+        comparison_text.machines(out, comparison)
+        out.line()
+        comparison_text.differences(out, comparison)
+        comparison_text.changes(out, comparison, regressions)
     out.line()
     _matrix(out, matrix)
-    _findings(out, matrix)
-    _unmeasured(out, matrix)
-    out.line()
-    machine(out, matrix)
+    if full:
+        _findings(out, matrix)
+        _unmeasured(out, matrix)
+        out.line()
+        machine(out, matrix)
+    else:
+        _causes(out, matrix)
 
 
 def machine(out: TextWriter, matrix: Matrix) -> None:
-    """What the figures depend on, and the machines of a merged matrix."""
-    told = " · ".join(f"{key} {value}" for key, value in findings.told(matrix.fingerprint))
-    out.paragraph(told or "nothing is known of the machine", indent="  ", first="machine: ", style="dim")
+    """The fingerprint, and the hosts of a merged matrix."""
+    items = " · ".join(f"{key} {value}" for key, value in wording.fingerprint_items(matrix.fingerprint))
+    out.paragraph(items or "nothing is known of the machine", indent="  ", first="machine: ", style="dim")
     for name, one in matrix.hosts.items():
         known = [str(one[key]) for key in ("gpu", "driver", "uuid") if one.get(key)]
         out.paragraph(" · ".join([name, *known]), indent="    ", first="  ", style="dim")
@@ -87,21 +81,19 @@ def machine(out: TextWriter, matrix: Matrix) -> None:
 
 def _matrix(out: TextWriter, matrix: Matrix) -> None:
     simulated = f", SIMULATED {matrix.profile}" if matrix.simulated else ""
-    out.line(f"Times quiet, call/wait{simulated}", "strong")
-    # What this machine cannot do is said below, in a line.
-    rows = [row for row in findings.victims(matrix) if not findings.nothing_there(findings.of_row(matrix, row.name))]
-    columns = [
-        column
-        for column in findings.aggressors(matrix)
-        if not findings.nothing_there(findings.of_column(matrix, column.name))
-    ]
+    out.paragraph(f"{wording.MATRIX_TITLE}{simulated}", style="strong")
+    # What this machine does not support is counted below.
+    rows = [row for row in findings.victims(matrix) if _supported(findings.row_cells(matrix, row.name))]
+    columns = [one for one in findings.aggressors(matrix) if _supported(findings.column_cells(matrix, one.name))]
     names = max((len(part) for column in columns for part in folded(column.name, _NAME_WIDTH)), default=0)
-    names = max(names, len("quiet, µs"))
+    names = max(names, len(_BASELINE))
     blocks = _blocks(matrix, rows, out.width - names)
     quiet: dict[str, float] = {}
     if len(blocks) > 1:
-        most = {column.name: findings.most(findings.of_column(matrix, column.name)) for column in columns}
-        quiet = {name: ratio for name, ratio in most.items() if ratio is not None}
+        for column in columns:
+            ratio = findings.largest_quiet_ratio(findings.column_cells(matrix, column.name))
+            if ratio is not None:
+                quiet[column.name] = ratio
     for number, block in enumerate(blocks):
         if number:
             out.line()
@@ -109,18 +101,22 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     if quiet:
         out.line()
         bound = short(max(quiet.values()))
-        out.paragraph(f"Every victim quiet, medians at most ×{bound}, beside: {', '.join(quiet)}", "  ", "")
+        out.paragraph(f"Quiet for every victim, medians at most ×{bound}: {', '.join(quiet)}", "  ", "")
     legend = _legend(matrix)
     if legend:
         out.line()
         out.paragraph(" · ".join(legend), style="dim")
 
 
+def _supported(cells: Sequence[Cell]) -> bool:
+    return not findings.all_unsupported(cells)
+
+
 def _block(out: TextWriter, matrix: Matrix, block: Sequence[MatrixRow], columns: Sequence[str], names: int) -> None:
     lines = _heads(block)
     if findings.has_quiet(matrix):
-        quiet = [TableCell(_quiet(matrix.cells.get((row.name, QUIET))), "dim") for row in block]
-        lines.append([TableCell("quiet, µs", "dim"), *quiet])
+        quiet = [TableCell(_baseline(matrix.cells.get((row.name, QUIET))), "dim") for row in block]
+        lines.append([TableCell(_BASELINE, "dim"), *quiet])
     for name in columns:
         first, *rest = folded(name, _NAME_WIDTH)
         lines.append([f"{first:<{names}}", *(_cell(matrix.cells.get((row.name, name))) for row in block)])
@@ -130,20 +126,23 @@ def _block(out: TextWriter, matrix: Matrix, block: Sequence[MatrixRow], columns:
 
 def _legend(matrix: Matrix) -> list[str]:
     present = findings.counts(matrix)
-    legend = [meaning for kind, meaning in _MEANINGS.items() if kind in present]
+    legend = []
+    for kind in findings.KIND_ORDER:
+        if kind in present and kind is not VerdictKind.QUIET and kind is not Status.INVALID:
+            letter, meaning = kind.look.letter or kind.look.word, kind.look.meaning or kind.look.word
+            legend.append(f"{letter} {meaning}")
     texts = "".join(_cell(cell).text for cell in matrix.cells.values())
-    found = [f"{mark} {meaning}" for mark, meaning in findings.MARKS.items() if mark in texts]
-    legend += ["figures are medians, but for these", *found] if found else []
-    return legend
+    marks = [f"{mark} {meaning}" for mark, meaning in findings.PERCENTILE_MARKS.items() if mark in texts]
+    return [*legend, *([f"figures are medians except {', '.join(marks)}"] if marks else [])]
 
 
 def _blocks(matrix: Matrix, rows: Sequence[MatrixRow], room: int) -> list[list[MatrixRow]]:
-    """The victims by as many as fit beside each other."""
+    """The victims in blocks that fit into ``room`` columns."""
     blocks: list[list[MatrixRow]] = []
     left = 0
     for row in rows:
         texts = [_cell(cell).text for cell in matrix.cells.values() if cell.row == row.name and cell.column != QUIET]
-        texts += [_quiet(matrix.cells.get((row.name, QUIET))), *folded(row.name, _HEAD_WIDTH)]
+        texts += [_baseline(matrix.cells.get((row.name, QUIET))), *folded(row.name, _HEAD_WIDTH)]
         width = max(len(text) for text in texts) + _GAP
         if not blocks or width > left:
             blocks.append([])
@@ -158,36 +157,46 @@ def _heads(block: Sequence[MatrixRow]) -> list[list[TableCell | str]]:
     height = max((len(head) for head in heads), default=0)
     lines: list[list[TableCell | str]] = []
     for number in range(height):
-        # Set down to the figures, so that short names stand right above theirs.
+        # Aligned to the bottom, so that short names are right above their figures.
         parts = [head[number - height + len(head)] if number >= height - len(head) else "" for head in heads]
         lines.append(["beside" if number == height - 1 else "", *(TableCell(part, "strong") for part in parts)])
     return lines
 
 
-def _cell(cell: Measured | None) -> TableCell:
+def _cell(cell: Cell | None) -> TableCell:
     if cell is None:
         return TableCell("")
-    kind = findings.kind(cell)
-    mark = _MARKS.get(kind, "")
-    if kind in _IN_FULL:
-        return TableCell(_IN_FULL[kind] + "  ", mark)
-    letter = _LETTERS.get(kind, "")
+    kind = findings.cell_kind(cell)
+    style = _style(kind)
+    if not _has_figures(kind):
+        return TableCell(f"{kind.look.letter or kind.look.word}  ", style)
+    letter = kind.look.letter
     if cell.column == QUIET:
-        return TableCell(letter, mark)
-    return TableCell("/".join(_ratio(cell, phase) for phase in PHASES) + (f" {letter}" if letter else "  "), mark)
+        return TableCell(letter, style)
+    return TableCell("/".join(_ratio(cell, phase) for phase in PHASES) + (f" {letter}" if letter else "  "), style)
 
 
-def _ratio(cell: Measured, phase: Phase) -> str:
+def _has_figures(kind: CellKind) -> bool:
+    """Whether cells of ``kind`` show figures; the others show a word."""
+    return isinstance(kind, VerdictKind) and kind is not VerdictKind.STARVED
+
+
+def _style(kind: CellKind) -> str:
+    return "" if kind is VerdictKind.QUIET else kind.look.style
+
+
+def _ratio(cell: Cell, phase: Phase) -> str:
     shown = findings.shown(cell, phase)
     return "–" if shown is None else short(shown.ratio) + shown.mark
 
 
-def _quiet(cell: Measured | None) -> str:
-    """The medians of call and wait in µs beside nothing."""
+def _baseline(cell: Cell | None) -> str:
+    """Medians of call and wait in µs with no aggressor running."""
     if cell is None:
         return ""
-    if findings.kind(cell) in _IN_FULL:
-        return _IN_FULL[findings.kind(cell)] + "  "
+    kind = findings.cell_kind(cell)
+    if not _has_figures(kind):
+        return f"{kind.look.letter or kind.look.word}  "
     medians = []
     for phase in PHASES:
         channel = next((channel for channel in cell.channels if channel.phase is phase and not channel.label), None)
@@ -196,31 +205,59 @@ def _quiet(cell: Measured | None) -> str:
     return "/".join(medians) + "  "
 
 
+def _causes(out: TextWriter, matrix: Matrix) -> None:
+    """One line per cause: its kind, its worst case, and its remedy."""
+    groups = findings.groups(matrix)
+    unmeasured = wording.unmeasured_count(matrix)
+    rows: list[tuple[TableCell | str, ...]] = []
+    for group in groups:
+        case = wording.worst_case(group)
+        rows.append((TableCell(group.kind.look.word, _style(group.kind)), case, group.helps or wording.NO_CAUSE))
+    if rows:
+        out.line()
+        out.line(wording.CAUSES_TITLE, "strong")
+    columns = [TableColumn("")] * 3
+    if rows and out.natural_width(columns[:2], [row[:2] for row in rows]) + _REMEDY_WIDTH <= out.width:
+        out.table(columns, rows)
+    else:
+        for group in groups:
+            sentence = f"{wording.worst_case(group)}. {group.helps or wording.NO_CAUSE}"
+            out.paragraph(sentence, indent="  ", first=f"{group.kind.look.word}  ", style=_style(group.kind))
+    if rows or unmeasured:
+        out.line()
+    if unmeasured:
+        out.paragraph(f"{unmeasured}: see --full for the reasons.", style="dim")
+    if rows:
+        out.paragraph("--full explains each cause and lists every victim.", style="dim")
+
+
 def _findings(out: TextWriter, matrix: Matrix) -> None:
-    found = findings.groups(matrix)
-    if not found:
+    groups = findings.groups(matrix)
+    if not groups:
         return
     out.line()
-    out.line("What was found", "strong")
-    for group in found:
-        word = findings.WORDS.get(group.kind, group.kind)
+    out.line("Findings", "strong")
+    for group in groups:
         out.line()
         out.paragraph(
-            group.cause or "No cause is known.", indent="  ", first=f"{word}: ", style=_MARKS.get(group.kind, "")
+            group.cause or wording.NO_CAUSE,
+            indent="  ",
+            first=f"{group.kind.look.word}: ",
+            style=_style(group.kind),
         )
         for name, cells in group.columns:
-            where = "beside nothing" if name == QUIET else f"beside {name}"
-            told = "; ".join(f"{cell.row} {findings.figures(cell)}" for cell in cells[:_IN_FULL_FIRST])
-            rest = ", ".join(f"{cell.row} {findings.brief(cell)}" for cell in cells[_IN_FULL_FIRST:])
-            told += f"; also {rest}" if rest else ""
-            out.paragraph(f"{where}: {told}", indent="    ", first="  ")
+            where = "alone" if name == QUIET else f"beside {name}"
+            text = "; ".join(f"{cell.row} {wording.figures(cell)}" for cell in cells[:_VICTIMS_IN_FULL])
+            rest = ", ".join(f"{cell.row} {wording.short_figure(cell)}" for cell in cells[_VICTIMS_IN_FULL:])
+            text += f"; also {rest}" if rest else ""
+            out.paragraph(f"{where}: {text}", indent="    ", first="  ")
         if group.helps:
             out.paragraph(f"What helps: {group.helps}", indent="  ", first="  ", style="dim")
 
 
 def _unmeasured(out: TextWriter, matrix: Matrix) -> None:
-    for status, title in ((Status.INVALID, "Measured, and does not count"), (Status.UNSUPPORTED, "Not possible here")):
-        reasons = findings.without(matrix, status)
+    for status, title in wording.UNMEASURED_TITLES.items():
+        reasons = findings.reasons(matrix, status)
         if reasons:
             out.line()
             out.line(title, "strong")
@@ -229,7 +266,7 @@ def _unmeasured(out: TextWriter, matrix: Matrix) -> None:
 
 
 def short(value: float) -> str:
-    """At most four letters: ``1.0``, ``427``, ``2.3k``, ``14k``."""
+    """``value`` in at most four characters: ``1.0``, ``427``, ``2.3k``, ``14k``."""
     for size, unit in ((1, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")):
         if value < 999.5 * size:
             scaled = value / size
@@ -238,7 +275,7 @@ def short(value: float) -> str:
 
 
 def folded(name: str, width: int) -> list[str]:
-    """``name`` on lines of at most ``width`` letters, broken after - and +, before @ and /, elsewhere only by need."""
+    """``name`` in lines of at most ``width`` characters, broken after - and +, before @ and /, else where it must."""
     lines = [""]
     for part in re.findall(r"[@/]?[^-+@/]*[-+]?", name):
         while part:

@@ -1,10 +1,10 @@
-// Without this the page works too: a cell is a link to its section.
+// Without scripts a cell is a link to its section.
 (() => {
   "use strict";
   const body = document.body;
-  const sheet = document.querySelector(".cells");
+  const panel = document.querySelector(".cells");
   const table = document.querySelector(".matrix");
-  if (!sheet || !table) return;
+  if (!panel || !table) return;
   body.classList.add("js");
   const links = [...table.querySelectorAll("td a")];
   let open = null;
@@ -15,29 +15,29 @@
     const section = id ? document.getElementById(id) : null;
     if (open) open.classList.remove("open");
     for (const link of links) link.removeAttribute("aria-current");
-    open = section && sheet.contains(section) ? section : null;
-    sheet.classList.toggle("shown", open !== null);
-    body.classList.toggle("sheet", open !== null);
+    open = section && panel.contains(section) ? section : null;
+    panel.classList.toggle("shown", open !== null);
+    body.classList.toggle("panel-open", open !== null);
     if (!open) return;
     open.classList.add("open");
-    sheet.scrollTop = 0;
+    panel.scrollTop = 0;
     const link = linkTo(id);
     if (link) {
       link.setAttribute("aria-current", "true");
-      rove(link);
+      setTabStop(link);
     }
   }
 
-  // One stop for the tab key; arrows go from cell to cell.
-  function rove(to) {
-    for (const link of links) link.tabIndex = link === to ? 0 : -1;
+  // Roving tabindex: Tab stops once at the table, the arrow keys move between cells.
+  function setTabStop(target) {
+    for (const link of links) link.tabIndex = link === target ? 0 : -1;
   }
 
-  function keep(id) {
+  function storeHash(id) {
     try {
       history.replaceState(null, "", id ? "#" + id : location.pathname);
     } catch {
-      // Some browsers keep a local file's address as it is.
+      // Some browsers refuse to change the address of a local file.
     }
   }
 
@@ -61,7 +61,7 @@
       event.preventDefault();
       const id = link.hash.slice(1);
       show(id);
-      keep(id);
+      storeHash(id);
       const cell = linkTo(id);
       if (cell) cell.focus({ preventScroll: true });
       reveal(cell);
@@ -73,14 +73,14 @@
   function reveal(link) {
     if (!link) return;
     const box = link.getBoundingClientRect();
-    const edge = open ? sheet.getBoundingClientRect().top : window.innerHeight;
+    const edge = open ? panel.getBoundingClientRect().top : window.innerHeight;
     if (box.bottom > edge || box.top < 0) link.scrollIntoView({ block: "start", inline: "nearest" });
   }
 
   function close() {
     const link = open && linkTo(open.id);
     show(null);
-    keep("");
+    storeHash("");
     if (link) link.focus();
   }
 
@@ -88,7 +88,7 @@
     const link = event.target.closest("td a");
     if (link && open && link.hash !== "#" + open.id) {
       show(link.hash.slice(1));
-      keep(open.id);
+      storeHash(open.id);
     }
   });
 
@@ -102,13 +102,17 @@
     const next = neighbour(link, ...move);
     if (!next) return;
     show(next.hash.slice(1));
-    keep(open.id);
+    storeHash(open.id);
     next.focus({ preventScroll: true });
     reveal(next);
   });
 
+  // A printed page has every cause with its cells.
+  window.addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll("details")) details.open = true;
+  });
   window.addEventListener("hashchange", () => show(location.hash.slice(1)));
-  if (links.length) rove(links[0]);
+  if (links.length) setTabStop(links[0]);
   if (location.hash.startsWith("#c")) {
     show(location.hash.slice(1));
     reveal(open && linkTo(open.id));

@@ -1,4 +1,4 @@
-"""What the headless commands show to people: results in, lines out. Nothing here measures or decides."""
+"""Text report of a run, and of the doctor's findings."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _MARKS = {
 }
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
-# There nearly always is a call in flight when time is over; only one that hangs is worth a word.
+# Some call nearly always is in flight when a window ends; only old ones are worth a mention.
 _IN_FLIGHT_US = 100_000
 
 
 def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
-    """The doctor's lines, each with what to do."""
+    """The doctor's findings, each with what to do."""
     rows = []
     for finding in findings:
         text = f"{finding.found} → {finding.do}" if finding.do else finding.found
@@ -41,14 +41,14 @@ def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
 
 
 def show_run(out: TextWriter, result: RunResult) -> None:
-    """A run: for each pattern a table, each variant's verdicts, and host beside device time where both are known."""
+    """A run: for each pattern a table, each variant's verdicts, and host and GPU times where both are known."""
     out.paragraph(_headline(result), style="strong")
     for pattern, group in groupby(result.variants, key=lambda variant: variant.pattern):
         variants = list(group)
         out.line()
         out.line(f"{pattern} · SIMULATED {result.profile}" if result.backend == "simulated" else pattern, "strong")
         rows = [row for variant in variants for row in _rows(variant)]
-        # In a line of its own for each phase where the table is too wide for the terminal.
+        # One line per phase where the table is too wide for the terminal.
         if out.natural_width(_COLUMNS, rows) <= out.width:
             out.table(_COLUMNS, rows)
         else:
@@ -134,7 +134,7 @@ def _stacked(out: TextWriter, variant: VariantResult) -> None:
 
 
 def _host_and_device(out: TextWriter, variant: VariantResult) -> None:
-    """For a probe whose ops are timed on the GPU as well: both times of each op, the first call apart."""
+    """Host and GPU time of each op that is timed on both, with the first call apart."""
     columns = (
         TableColumn("op"),
         TableColumn("host first", right=True),
@@ -192,7 +192,7 @@ def _state(probe: ProbeResult) -> TableCell:
 
 
 def _worst(variant: VariantResult, probe: ProbeResult) -> TableCell:
-    """The largest ratio that the verdicts name for ``probe``, else that of the medians; empty for aggressors."""
+    """Largest ratio of the verdicts on ``probe``, else of its medians; empty for aggressors."""
     if probe.role is Role.AGGRESSOR:
         return TableCell("")
     named = [v.ratio for v in variant.verdicts if v.probe == probe.name and v.ratio is not None]
@@ -205,7 +205,7 @@ def _worst(variant: VariantResult, probe: ProbeResult) -> TableCell:
 
 
 def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:
-    """p50, p99 and the maximum in microseconds; None where nothing was measured."""
+    """p50, p99 and maximum in microseconds; None without calls."""
     if histogram is None or histogram.count == 0:
         return (None, None, None)
     p50, p99 = histogram.percentile(50), histogram.percentile(99)

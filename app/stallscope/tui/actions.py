@@ -1,9 +1,10 @@
-"""The one table of what the screens can do: keys, last line, command palette and help all come from it."""
+"""Actions of all screens. Key bindings, key bar, command palette, help and the settings file come from this table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 AGGRESSOR_KEYS = "1234567890"
 VICTIM_KEYS = "abcdfgijk"
@@ -12,88 +13,107 @@ HOST_KEY = "h"
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do. ``name`` is that of the screen's method ``action_NAME`` and of the key in the settings.
+    """One action of a screen.
 
-    ``keys`` are Textual's names of keys, by commas. ``title`` is short, for the last line; ``what`` a sentence.
-    ``rank`` is its place in the last line, 0 for not there. ``live`` actions make no sense in a replay, ``replay``
-    ones only there.
+    ``name`` is the key of the action in the settings; the screen has a method ``action_NAME``, or with
+    ``opens_screen`` there is a screen of that name. ``keys`` are Textual's names of keys, separated by commas.
+    ``title`` is for the key bar, ``description`` is a sentence. ``rank`` is the position in the key bar, 0 for not
+    there. ``live_only`` actions are not available in a replay, ``replay_only`` actions only there.
     """
 
     name: str
     keys: str
     title: str
-    what: str
+    description: str
     rank: int = 0
-    live: bool = False
-    replay: bool = False
+    live_only: bool = False
+    replay_only: bool = False
+    opens_screen: bool = False
+
+    @property
+    def call(self) -> str:
+        """The action as Textual calls it."""
+        return f"open('{self.name}')" if self.opens_screen else self.name
+
+    def available(self, replayed: bool) -> bool:
+        """Whether the action makes sense live, or in a replay."""
+        return not (self.live_only if replayed else self.replay_only)
 
 
-ACTIONS = (
-    Action("pick", "o,enter", "patterns", "Pick a pattern and variant, or one more probe of the catalogue.", 2, True),
-    Action("pause", "p", "pause", "Stop and go on with the view; the probes go on all the while.", 3),
-    Action("back", "left", "5 s back", "Go 5 seconds back in the recording.", 4, replay=True),
-    Action("forward", "right", "5 s on", "Go 5 seconds forward in the recording.", 5, replay=True),
-    Action("all_off", "x", "all off", "Switch everything off that disturbs.", 4, True),
+_EVERYWHERE = (
+    Action("theme", "T", "theme", "Switch to the next color theme.", 18),
+    Action("help", "question_mark", "help", "Show all keys and explain the screen.", 1),
+    Action("quit", "q", "quit", "Quit. The engine ends and releases everything on the GPU.", 1),
+)
+MONITOR_ACTIONS = (
+    Action("pick", "o,enter", "patterns", "Select a pattern and variant, or add a probe from the catalog.", 2, True),
+    Action("pause", "p", "pause", "Pause or resume the view. The probes keep running.", 3),
+    Action("back", "left", "-5 s", "Go 5 seconds back in the recording.", 4, replay_only=True),
+    Action("forward", "right", "+5 s", "Go 5 seconds forward in the recording.", 5, replay_only=True),
+    Action("all_off", "x", "all off", "Switch all aggressors off.", 4, True),
     Action(
         "matrix",
         "m",
         "matrix",
-        "The check: which call stalls beside what, of this machine or from a file, and what changed.",
+        "Open the check matrix: run, open, save and compare checks of victims and aggressors.",
         9,
+        opens_screen=True,
     ),
-    Action("explain", "e", "explain", "What happens to the focused probe, why, what helps, and the source.", 5),
-    Action("remedy", "v", "remedy", "Switch to the next remedy of the pattern that is on.", 6, True),
+    Action("explain", "e", "explain", "Explain the focused probe: what it does, causes, remedies, source.", 5),
+    Action("remedy", "v", "remedy", "Switch to the next remedy of the current pattern.", 6, True),
     Action("focus_up", "up", "up", "Move the focus up."),
     Action("focus_down", "down", "down", "Move the focus down."),
-    Action("focus_worst", "w", "worst", "Move the focus to the victim that suffers most.", 11),
+    Action("focus_worst", "w", "worst", "Move the focus to the victim with the worst verdict.", 11),
     Action("switch", "space", "switch", "Switch the focused probe on or off.", 10, True),
-    Action("quiet", "n", "new quiet", "Measure quiet again; what disturbs is off meanwhile.", 7, True),
-    Action("clear", "l", "clear", "Begin window, history and log anew; quiet stays.", 13),
+    Action("quiet", "n", "new baseline", "Measure the baseline again. Aggressors pause meanwhile.", 7, True),
+    Action("clear", "l", "clear", "Clear window, history and log. The baseline stays.", 13),
     Action(
         "trap",
         "t",
         "freeze on stall",
-        "Freeze the view when a call takes longer than the threshold of the settings.",
+        "Freeze the view when a call takes longer than the setting freeze_above_ms.",
         12,
     ),
-    Action("faster", "plus,equals_sign", "faster", "Double the pace of the focused victim.", 0, True),
-    Action("slower", "minus", "slower", "Halve the pace of the focused victim.", 0, True),
-    Action("bigger", "right_square_bracket", "bigger", "Make the focused probe's copy four times as large.", 0, True),
-    Action("smaller", "left_square_bracket", "smaller", "Make the focused probe's copy a quarter as large.", 0, True),
-    Action("gpu", "u", "GPU", "Choose the GPU.", 15, True),
-    Action("restart", "r", "restart", "Start the engine anew, also after it died.", 14, True),
-    Action("copy", "y", "copy report", "Copy what is seen as text to the clipboard.", 16),
-    Action("screenshot", "s", "SVG", "Save the screen as SVG in the working directory.", 17),
-    Action("theme", "T", "theme", "Go to the next theme, light or dark.", 18),
-    Action("help", "question_mark", "help", "All keys, and how to read the screen.", 1),
-    Action("quit", "q", "quit", "Leave. The engine and all it made on the GPU go with it.", 1),
+    Action("faster", "plus,equals_sign", "faster", "Double the call rate of the focused victim.", 0, True),
+    Action("slower", "minus", "slower", "Halve the call rate of the focused victim.", 0, True),
+    Action("bigger", "right_square_bracket", "bigger", "Multiply the focused probe's copy size by four.", 0, True),
+    Action("smaller", "left_square_bracket", "smaller", "Divide the focused probe's copy size by four.", 0, True),
+    Action("gpu", "u", "GPU", "Select the GPU.", 15, True),
+    Action("restart", "r", "restart", "Restart the engine.", 14, True),
+    Action("copy", "y", "copy report", "Copy a text report of the view to the clipboard.", 16),
+    Action("screenshot", "s", "SVG", "Save the screen as an SVG file in the working directory.", 17),
+    *_EVERYWHERE,
 )
-
-# What the matrix of a check can do; the last ones are the monitor's own.
-CHECK_ACTIONS = (
-    Action("check_run", "r", "run", "Run the check, quick or whole; the monitor's engine rests meanwhile.", 2, True),
+MATRIX_ACTIONS = (
+    Action("check_run", "r", "run", "Run a quick or full check. The monitor's engine stops meanwhile.", 2, True),
     Action("check_stop", "x", "stop", "Stop the check and keep what was measured.", 3, True),
-    Action("check_cell", "enter", "cell", "The chosen cell: its histograms, and what is to be said about it.", 4),
+    Action("check_cell", "enter", "cell", "Open the selected cell: histograms, verdicts, percentiles.", 4),
     Action("check_open", "o", "open", "Open a saved check.", 5),
     Action("check_save", "s", "save", "Save the check to a file.", 6),
-    Action("check_compare", "c", "compare", "Compare with a saved check, or no longer.", 7),
-    Action("check_differences", "d", "differences", "All that differs between the two checks.", 11),
-    Action("check_order", "w", "worst first", "Rows and columns with the worst first, or as they were measured.", 8),
-    Action("check_worst", "b", "worst cell", "Go to the cell that is worst.", 13),
-    Action("check_figure", "f", "figures", "Next figures: as judged, p50, p99, and what changed.", 10),
-    Action("check_up", "up", "up", "The row above."),
-    Action("check_down", "down", "down", "The row below."),
-    Action("check_left", "left", "left", "The column to the left."),
-    Action("check_right", "right", "right", "The column to the right."),
-    Action("check_page_up", "pageup", "page up", "A page up."),
-    Action("check_page_down", "pagedown", "page down", "A page down."),
-    Action("check_home", "home", "first", "The first cell of the row; once more, of the matrix."),
-    Action("check_end", "end", "last", "The last cell of the row; once more, of the matrix."),
-    Action("check_back", "m,escape", "monitor", "Back to the monitor; a check that runs is stopped first.", 9),
-    *(action for action in ACTIONS if action.name in ("theme", "help", "quit")),
+    Action("check_compare", "c", "compare", "Compare with a saved check, or end the comparison.", 7),
+    Action("check_differences", "d", "differences", "List all differences between the two checks.", 11),
+    Action("check_order", "w", "worst first", "Sort rows and columns by severity, or in the order of the check.", 8),
+    Action("check_worst", "b", "worst cell", "Go to the worst cell.", 13),
+    Action("check_figure", "f", "values", "Show the next values: judged, p50, p99, change.", 10),
+    Action("check_up", "up", "up", "Go to the row above."),
+    Action("check_down", "down", "down", "Go to the row below."),
+    Action("check_left", "left", "left", "Go to the column on the left."),
+    Action("check_right", "right", "right", "Go to the column on the right."),
+    Action("check_page_up", "pageup", "page up", "Go one page up."),
+    Action("check_page_down", "pagedown", "page down", "Go one page down."),
+    Action("check_home", "home", "first", "Go to the first cell of the row; again: to the first of the matrix."),
+    Action("check_end", "end", "last", "Go to the last cell of the row; again: to the last of the matrix."),
+    Action("check_back", "m,escape", "monitor", "Return to the monitor. A running check is stopped first.", 9),
+    *_EVERYWHERE,
 )
 
-_SHOWN = {
+# One line for each screen: its name, which is also its folder and its style sheet, and its actions.
+SCREENS: Mapping[str, tuple[Action, ...]] = {
+    "monitor": MONITOR_ACTIONS,
+    "matrix": MATRIX_ACTIONS,
+}
+
+_KEY_LABELS = {
     "question_mark": "?",
     "plus": "+",
     "equals_sign": "=",
@@ -109,23 +129,30 @@ _SHOWN = {
 }
 
 
-def known(replayed: bool, table: Sequence[Action] = ACTIONS) -> tuple[Action, ...]:
-    """The actions of ``table`` that make sense, live or in a replay."""
-    return tuple(action for action in table if not (action.live if replayed else action.replay))
+def all_actions() -> tuple[Action, ...]:
+    """The actions of all screens, each once."""
+    return tuple(dict.fromkeys(chain.from_iterable(SCREENS.values())))
+
+
+def available(replayed: bool, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """Those of ``actions`` that are available live, or in a replay."""
+    return tuple(action for action in actions if action.available(replayed))
 
 
 def keys_of(action: Action, changed: Mapping[str, str]) -> str:
-    """The action's keys, by commas, after the settings had their say."""
+    """The keys of ``action``, separated by commas; ``changed`` are the settings' keys by action name."""
     return changed.get(action.name, action.keys)
 
 
-def shown(keys: str) -> str:
-    """The first of ``keys`` as one would write it."""
+def key_label(keys: str) -> str:
+    """The first of ``keys`` as a person writes it."""
     first = keys.split(",")[0].strip()
-    return _SHOWN.get(first, first)
+    return _KEY_LABELS.get(first, first)
 
 
-def hints(replayed: bool, changed: Mapping[str, str], table: Sequence[Action] = ACTIONS) -> tuple[tuple[str, str], ...]:
-    """What the last line shows, the most important first."""
-    ranked = sorted((action for action in known(replayed, table) if action.rank), key=lambda action: action.rank)
-    return tuple((shown(keys_of(action, changed)), action.title) for action in ranked)
+def key_hints(
+    replayed: bool, changed: Mapping[str, str], actions: tuple[Action, ...]
+) -> tuple[tuple[str, str, str], ...]:
+    """The key bar's entries (key, title, Textual's call) by rank."""
+    ranked = sorted((one for one in available(replayed, actions) if one.rank), key=lambda action: action.rank)
+    return tuple((key_label(keys_of(action, changed)), action.title, action.call) for action in ranked)

@@ -1,4 +1,4 @@
-"""The screen program: the monitor on a live engine or a recording."""
+"""The screen program: one Textual app over a live engine or a recording."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Static
 
+from stallscope.tui.actions import SCREENS
 from stallscope.tui.line_filters import AsciiOnly, Colourless
 from stallscope.tui.settings import Settings
 
@@ -22,15 +23,17 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
 
     from stallprobes.live.recording import Recorder
+    from stallscope.tui.common.screen import ScreenContext
     from stallscope.tui.monitor.screen import Monitor
-    from stallscope.tui.sources.live import Live
-    from stallscope.tui.sources.replay import Replay
+    from stallscope.tui.sources.live import LiveSource
+    from stallscope.tui.sources.replay import ReplaySource
 
-LEAVE_S = 0.9
+THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "monokai")
+_EXIT_S = 0.9
 
 
-class Opening(Screen[None]):
-    """What stands there until the monitor's modules are loaded: the first frame comes before they do."""
+class LoadingScreen(Screen[None]):
+    """The first frame, shown while the monitor's modules are loaded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "app.quit", "quit")]
 
@@ -40,34 +43,39 @@ class Opening(Screen[None]):
 
 
 class StallscopeApp(App[None]):
-    """One screen over one source of frames, which ``make`` makes, in a thread, once the first frame is drawn."""
+    """The app over the source that ``create_source`` returns; it is called in a thread after the first frame."""
 
     TITLE = "stallscope"
-    # A notice lies over the verdicts.
+    # A notification covers the verdict log.
     NOTIFICATION_TIMEOUT = 3
-    # The styles of all screens: those of a default screen are not looked for.
-    CSS_PATH: ClassVar[list[str | PurePath]] = ["monitor/monitor.tcss", "common/dialog.tcss", "matrix/matrix.tcss"]
+    # All style sheets together: Textual does not look for those of the default screen.
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["common/dialog.tcss", *(f"{name}/{name}.tcss" for name in SCREENS)]
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c,ctrl+q", "quit", "quit", show=False, priority=True)]
 
-    def __init__(self, make: Callable[[], Live | Replay], settings: Settings, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        create_source: Callable[[], LiveSource | ReplaySource],
+        settings: Settings,
+        recorder: Recorder | None = None,
+    ) -> None:
         super().__init__()
-        self.source: Live | Replay | None = None
+        self.source: LiveSource | ReplaySource | None = None
+        self.context: ScreenContext | None = None
         self.settings = settings
-        self._make = make
+        self._create_source = create_source
         self._recorder = recorder
-        self._monitor: Monitor | None = None
-        self._plain: list[LineFilter] = []
+        self._filters: list[LineFilter] = []
         if self.no_color:
-            self._plain.append(Colourless())
+            self._filters.append(Colourless())
         if settings.ascii:
-            self._plain.append(AsciiOnly())
+            self._filters.append(AsciiOnly())
 
     def get_default_screen(self) -> Screen[None]:
-        """A line, at once."""
-        return Opening()
+        """The first frame."""
+        return LoadingScreen()
 
     def on_mount(self) -> None:
-        """Settings, and signals that end the program as ``q`` does."""
+        """Apply the settings, let signals end the program as ``q`` does, and load the monitor."""
         if self.settings.theme in self.available_themes:
             self.theme = self.settings.theme
         if self.settings.keys:
@@ -75,53 +83,58 @@ class StallscopeApp(App[None]):
         if threading.current_thread() is threading.main_thread() and not self.is_headless:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-                loop.add_signal_handler(number, self._signalled, number)
+                loop.add_signal_handler(number, self._end_by_signal, number)
 
-        self.call_after_refresh(lambda: self.run_worker(self._open()))
+        self.call_after_refresh(lambda: self.run_worker(self._open_monitor()))
 
     def close(self) -> None:
-        """End what was begun."""
-        if self._monitor is not None and self._monitor.controller is not None:
-            self._monitor.controller.close()
-        if self.source is not None:
+        """End everything that was started."""
+        if self.context is not None:
+            self.context.close()
+        elif self.source is not None:
             self.source.close()
 
     @property
-    def last_words(self) -> str | None:
-        """Why it ended by itself, None where it did not."""
+    def failure(self) -> str | None:
+        """The reason why the program ended by itself, None where it did not."""
         fatal = getattr(self.source, "fatal", None)
         return fatal[1] if fatal is not None else None
 
-    async def _open(self) -> None:
-        """Load the monitor beside the running screen, and go there."""
-        # The source first: while the monitor is loaded, the engine gets ready.
-        self.source = await asyncio.to_thread(self._make)
-        kind = await asyncio.to_thread(_load)
-        self._monitor = kind(self.source, self.settings, self._recorder)
-        await self.push_screen(self._monitor)
+    async def _open_monitor(self) -> None:
+        # The source first: the engine starts while the monitor's modules are loaded.
+        self.source = await asyncio.to_thread(self._create_source)
+        context_class, monitor_class = await asyncio.to_thread(_load_monitor)
+        self.context = context_class(self.source, self.settings)
+        await self.push_screen(monitor_class(self.context, self._recorder))
 
     def get_line_filters(self) -> list[LineFilter]:
-        """Textual's own filters, but for greys in place of colours, and ours."""
+        """Textual's filters except the one that converts colors to greys, then the app's own."""
         usual = [known for known in super().get_line_filters() if type(known).__name__ != "Monochrome"]
-        return [*usual, *self._plain]
+        return [*usual, *self._filters]
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The table of actions, and Textual's choice of a theme."""
+        """The actions of the screen, and Textual's choice of a theme."""
         commands = getattr(screen, "commands", None)
         if commands is not None:
             yield from commands()
-        yield SystemCommand("choose a theme", "One of all themes, light or dark.", self.action_change_theme)
+        yield SystemCommand("select a theme", "Select one of all themes, light or dark.", self.action_change_theme)
 
-    def _signalled(self, number: int) -> None:
+    def action_next_theme(self) -> None:
+        """Switch to the next theme."""
+        position = THEMES.index(self.theme) if self.theme in THEMES else -1
+        self.theme = THEMES[(position + 1) % len(THEMES)]
+
+    def _end_by_signal(self, number: int) -> None:
         if number == signal.SIGHUP:
-            # The terminal is gone: what is still to be written to it can hang.
-            timer = threading.Timer(LEAVE_S, os._exit, (128 + number,))
+            # The terminal is gone, so the final writes to it can hang.
+            timer = threading.Timer(_EXIT_S, os._exit, (128 + number,))
             timer.daemon = True
             timer.start()
         self.exit(return_code=130 if number == signal.SIGINT else 128 + number)
 
 
-def _load() -> type[Monitor]:
+def _load_monitor() -> tuple[type[ScreenContext], type[Monitor]]:
+    from stallscope.tui.common.screen import ScreenContext
     from stallscope.tui.monitor.screen import Monitor
 
-    return Monitor
+    return ScreenContext, Monitor

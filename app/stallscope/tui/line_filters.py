@@ -1,4 +1,4 @@
-"""What a terminal cannot show: colours under NO_COLOR, and letters beyond ASCII. Done once, for all that is drawn."""
+"""Line filters for all output: no colors (NO_COLOR), and ASCII characters only."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _ASCII = str.maketrans(
 
 
 def ascii_only(text: str) -> str:
-    """``text`` letter by letter in ASCII, with the same number of letters."""
+    """``text`` in ASCII, with the same number of characters."""
     if text.isascii():
         return text
     return text.translate(_ASCII).encode("ascii", errors="replace").decode("ascii")
 
 
 class AsciiOnly(LineFilter):
-    """Every letter as one of ASCII."""
+    """Replaces every character by one of ASCII."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """The same segments in ASCII."""
@@ -40,21 +40,21 @@ class AsciiOnly(LineFilter):
 
 
 class Colourless(LineFilter):
-    """No colours at all, not even greys. What stood on another ground is reversed, so that it can still be seen."""
+    """Removes all colors, greys too. Text on a contrasting background is reversed, so that it stays distinct."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same segments without colours."""
-        ground = background.rich_color
+        """The same segments without colors."""
+        back = background.rich_color
         return [
-            Segment(text, None if style is None else _bare(style, ground.triplet), control)
+            Segment(text, None if style is None else _without_color(style, back.triplet), control)
             for text, style, control in segments
         ]
 
 
 @lru_cache(512)
-def _bare(style: Style, ground: ColorTriplet | None) -> Style:
+def _without_color(style: Style, usual: ColorTriplet | None) -> Style:
     back = style.bgcolor.triplet if style.bgcolor is not None else None
-    apart = back is not None and ground is not None and _distance(back, ground) > 150
+    apart = back is not None and usual is not None and _distance(back, usual) > 150
     return Style(bold=style.bold, italic=style.italic, underline=style.underline, reverse=bool(style.reverse) or apart)
 
 

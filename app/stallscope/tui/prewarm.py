@@ -1,6 +1,6 @@
-"""What is begun before the screen's own modules are loaded, since it takes as long and needs none of them.
+"""Work that starts before the screen's modules are loaded: the engine's process, and the survey of the GPUs.
 
-An engine's process loads its backend, and the driver is asked which GPUs there are; both happen in other processes.
+Both run in other processes and take about as long as loading the modules.
 """
 
 from __future__ import annotations
@@ -18,51 +18,50 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-# What a driver shows of itself: on a usual machine, and under WSL.
-_SIGNS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
+# Files of an installed driver: on Linux, and under WSL.
+_DRIVER_FILES = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 
 
-class Begun(Generic[Answer]):
-    """A question whose answer is being made. Called the first time it waits for that; after it, the question is asked
-    anew."""
+class Prefetched(Generic[Answer]):
+    """A function whose first result is computed in a thread from the start; later calls call it again."""
 
-    def __init__(self, question: Callable[[], Answer]) -> None:
-        self._question = question
-        self._answers: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
-        self._waiting = True
-        threading.Thread(target=self._ask, name="ahead", daemon=True).start()
+    def __init__(self, function: Callable[[], Answer]) -> None:
+        self._function = function
+        self._results: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
+        self._first = True
+        threading.Thread(target=self._run, name="prewarm", daemon=True).start()
 
     def __call__(self) -> Answer:
-        """The answer. Raises what the question raised."""
-        if not self._waiting:
-            return self._question()
-        self._waiting = False
-        answer = self._answers.get()
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+        """The result. Raises what the function raised."""
+        if not self._first:
+            return self._function()
+        self._first = False
+        result = self._results.get()
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
-    def _ask(self) -> None:
+    def _run(self) -> None:
         try:
-            self._answers.put(self._question())
+            self._results.put(self._function())
         except BaseException as error:
-            self._answers.put(error)
+            self._results.put(error)
 
 
-def engine(simulated: bool) -> SpareEngine | None:
-    """An engine's process for the GPU, or a simulated one where there is none; None where no process can be made."""
+def start_engine(simulated: bool) -> SpareEngine | None:
+    """An engine process for CUDA, or for the simulated GPU without a driver; None where no process can be started."""
     try:
-        return SpareEngine("sim" if simulated or not any(map(os.path.exists, _SIGNS)) else "cuda")
+        return SpareEngine("sim" if simulated or not any(map(os.path.exists, _DRIVER_FILES)) else "cuda")
     except OSError:
         return None
 
 
-def survey() -> Begun[Survey]:
-    """The GPUs of this machine."""
+def start_survey() -> Prefetched[Survey]:
+    """The survey of this machine's GPUs, in progress."""
 
-    def ask() -> Survey:
+    def survey() -> Survey:
         from stallprobes.machine import gpus
 
         return gpus.survey()
 
-    return Begun(ask)
+    return Prefetched(survey)

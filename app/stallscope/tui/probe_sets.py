@@ -1,20 +1,36 @@
-"""Which probes stand ready together: the first bench, a pattern's variant, one probe more, another size."""
+"""Probe sets: the initial one, a pattern's variant, one with another probe or another copy size."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from stallprobes.catalog import Placement, entries
-from stallprobes.live.observation import ProbeSet
-from stallprobes.model import PRIMARY, SECONDARY, Buffer, Context, Pattern, Probe, Role, Stream, Variant
+from stallprobes.live.observation import GpuName, ProbeSet
+from stallprobes.model import (
+    KIB,
+    MIB,
+    MS,
+    PRIMARY,
+    SECONDARY,
+    Buffer,
+    Context,
+    Kind,
+    Pattern,
+    Probe,
+    Role,
+    Stream,
+    Variant,
+)
 from stallprobes.patterns import patterns
 
-_NAMES_OF_CONTEXTS = {PRIMARY: "", SECONDARY: "-secondary"}
+_CONTEXT_SUFFIXES = {PRIMARY: "", SECONDARY: "-secondary"}
 MOST_PROBES = 16
+SMALLEST_SIZE, LARGEST_SIZE = 4 * KIB, 256 * MIB
+SHORTEST_PERIOD_NS, LONGEST_PERIOD_NS = 50_000, 1_000 * MS
 
 
-def first() -> tuple[Probe, ...]:
-    """What the screen opens with: three victims, the host control, and three things that may disturb them."""
+def default_probes() -> tuple[Probe, ...]:
+    """The probes at startup: three victims, the host control, and three aggressors."""
     known = entries()
     return (
         known["launch"].probe(),
@@ -27,31 +43,42 @@ def first() -> tuple[Probe, ...]:
     )
 
 
-def of_variant(base: ProbeSet, pattern: Pattern, variant: Variant) -> ProbeSet:
-    """The bench of a pattern's variant, on what ``base`` is on."""
+def for_variant(base: ProbeSet, pattern: Pattern, variant: Variant) -> ProbeSet:
+    """The probe set of a pattern's variant, on the GPUs of ``base``."""
     return replace(
         base,
         title=f"{pattern.name} · {variant.name}",
         probes=variant.probes,
         pattern=pattern.name,
         variant=variant.name,
-        watch=variant.expect,
+        expect=variant.expect,
     )
 
 
+def next_remedy(probe_set: ProbeSet) -> str | None:
+    """The variant after the current one among the remedies of its pattern and the stall; None without a pattern."""
+    if not probe_set.pattern:
+        return None
+    variants = patterns()[probe_set.pattern].variants
+    cycle = [one.name for one in variants if one.kind is Kind.REMEDY]
+    cycle += [one.name for one in variants if one.kind is Kind.STALL][:1]
+    position = cycle.index(probe_set.variant) if probe_set.variant in cycle else -1
+    return cycle[(position + 1) % len(cycle)]
+
+
 def with_probe(base: ProbeSet, entry: str, context: Context = PRIMARY) -> ProbeSet:
-    """``base`` and one more probe of the catalogue. Raises ValueError when the bench is full."""
+    """``base`` and one more probe of the catalog. Raises ValueError where ``base`` has the maximum number."""
     if len(base.probes) >= MOST_PROBES:
-        raise ValueError(f"{MOST_PROBES} probes are enough: pick a pattern, or restart the screen")
+        raise ValueError(f"At most {MOST_PROBES} probes: select a pattern, or start again.")
     taken = {probe.name for probe in base.probes}
-    stem = entry + _NAMES_OF_CONTEXTS.get(context, f"-{context.name}")
+    stem = entry + _CONTEXT_SUFFIXES.get(context, f"-{context.name}")
     name = next(n for n in (stem, *(f"{stem}-{i}" for i in range(2, 99))) if n not in taken)
     probe = entries()[entry].probe(Placement(context), name=name)
-    return replace(base, title="probes of your own", probes=(*base.probes, probe), pattern="", variant="", watch="")
+    return replace(base, title="selected probes", probes=(*base.probes, probe), pattern="", variant="", expect="")
 
 
 def size_of(probe: Probe) -> int | None:
-    """How many bytes a probe copies, None for one whose size means nothing."""
+    """The number of bytes that a probe copies, None for a probe without a size."""
     if not entries()[probe.entry].size:
         return None
     sizes = [resource.nbytes for resource in probe.program.resources() if isinstance(resource, Buffer)]
@@ -61,7 +88,7 @@ def size_of(probe: Probe) -> int | None:
 
 
 def with_size(base: ProbeSet, name: str, size: int) -> ProbeSet | None:
-    """``base`` with another size of copy in the probe called ``name``; None for a probe that cannot be made anew."""
+    """``base`` with the copy size ``size`` in the probe ``name``; None where its size cannot be changed."""
     probe = base.probe(name)
     old = None if probe is None else size_of(probe)
     if probe is None or old is None or probe.program.context is None:
@@ -69,15 +96,38 @@ def with_size(base: ProbeSet, name: str, size: int) -> ProbeSet | None:
     stream = next((r for r in probe.program.resources() if isinstance(r, Stream)), None)
     for place in (Placement(probe.program.context), Placement(probe.program.context, stream)):
         entry = entries()[probe.entry]
-        # Only where the catalogue's own recipe gives the very same program is its size what was found.
+        # A variant may have changed the program: then the catalog cannot make it with another size.
         if entry.probe(place, size=old, name=name).program == probe.program:
             other = entry.probe(place, size=size, name=name, period_ns=probe.period_ns)
             return replace(base, probes=tuple(other if p.name == name else p for p in base.probes))
     return None
 
 
+def with_scaled_size(base: ProbeSet, name: str, factor: float) -> tuple[ProbeSet, int]:
+    """``base`` with the copy size of the probe ``name`` multiplied by ``factor``, and the new size in bytes.
+
+    Raises ValueError, with a sentence for the user, where that is not possible.
+    """
+    probe = base.probe(name)
+    old = None if probe is None else size_of(probe)
+    if old is None:
+        raise ValueError("This probe has no copy size.")
+    size = int(min(max(old * factor, SMALLEST_SIZE), LARGEST_SIZE))
+    new = with_size(base, name, size)
+    if new is None:
+        raise ValueError("The copy size of this probe is fixed.")
+    if size == old:
+        raise ValueError(f"The copy size can be {SMALLEST_SIZE // KIB} KiB to {LARGEST_SIZE // MIB} MiB.")
+    return new, size
+
+
+def scaled_period_ns(period_ns: int, factor: float) -> int:
+    """A victim's period multiplied by ``factor``, within the limits of the screen."""
+    return round(min(max(period_ns * factor, SHORTEST_PERIOD_NS), LONGEST_PERIOD_NS))
+
+
 def gpus_needed(probe_set: ProbeSet) -> int:
-    """How many GPUs the probes name, or the variant that is on: recorded probes have no resources."""
+    """The number of GPUs that the probes or the variant need. Recorded probes have no resources."""
     devices = [getattr(r, "device", 0) for probe in probe_set.probes for r in probe.program.resources()]
     named = max((device for device in devices if isinstance(device, int)), default=0) + 1
     known = patterns().get(probe_set.pattern)
@@ -85,19 +135,29 @@ def gpus_needed(probe_set: ProbeSet) -> int:
     return max(named, 1 if variant is None else variant.needs.gpus)
 
 
-def gpu_words(probe_set: ProbeSet) -> str:
-    """All GPUs that the bench takes: ``2 × NVIDIA H200 (GPU 0, GPU 1)``; a count where not all names are known."""
-    names = (probe_set.gpu, *probe_set.more_gpus)
-    missing = gpus_needed(probe_set) - len(names) if probe_set.gpu else 0
+def gpu_label(probe_set: ProbeSet) -> str:
+    """All GPUs of the probe set: ``2 × NVIDIA H200 (GPU 0, GPU 1)``, with the number of those not known."""
+    known = probe_set.gpus
+    missing = gpus_needed(probe_set) - len(known) if known else 0
     if missing > 0:
-        return f"{' + '.join(names)} + {missing} more GPU{'s' if missing > 1 else ''}"
-    kinds, _, numbers = zip(*(name.partition(" (") for name in names), strict=True)
-    if len(names) > 1 and len(set(kinds)) == 1:
-        told = ", ".join(number.removesuffix(")") for number in numbers if number)
-        return f"{len(names)} × {kinds[0]}" + (f" ({told})" if told else "")
-    return " + ".join(names)
+        return f"{' + '.join(gpu.label for gpu in known)} + {missing} more GPU{'s' if missing > 1 else ''}"
+    if len(known) > 1 and len({gpu.model for gpu in known}) == 1:
+        indices = ", ".join(f"GPU {gpu.index}" for gpu in known if gpu.index is not None)
+        return f"{len(known)} × {known[0].model}" + (f" ({indices})" if indices else "")
+    return " + ".join(gpu.label for gpu in known)
+
+
+def simulated_gpus(model: str, count: int) -> tuple[GpuName, ...]:
+    """``count`` simulated GPUs."""
+    return (GpuName(model),) * count
 
 
 def aggressors(probe_set: ProbeSet) -> tuple[str, ...]:
-    """The names of those that disturb."""
+    """The names of the aggressors."""
     return tuple(probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR)
+
+
+def first_victim(probe_set: ProbeSet) -> str | None:
+    """The name of the first victim; of the first probe in patterns without one, which are about the aggressor."""
+    victims = [probe.name for probe in probe_set.probes if probe.role is Role.VICTIM]
+    return next(iter(victims or [probe.name for probe in probe_set.probes]), None)

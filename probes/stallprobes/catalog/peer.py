@@ -227,6 +227,6 @@ ENTRIES = (
         uses=Hardware.GRAPHICS_ENGINE,
         what="A kernel of 96 ms on a stream, in a loop, with no work behind it.",
         source="the report of peer-copy-behind-kernel: copies only to streams with no pending work avoid the stall",
-        causes=(_PEER_ORDER, TIME_SLICE, INLINE),
+        causes=(TIME_SLICE, INLINE),
     ),
 )

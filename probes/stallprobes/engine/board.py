@@ -1,8 +1,8 @@
-"""The shared memory between the engine, whose loops write it, and the session, which reads it.
+"""The board: shared memory that the engine's loops write and the session reads.
 
-One block from ``memfd_create``: it has no name, so nothing is left behind when both processes are gone. A header, then
-a slice for each probe. Every word has one writer. Readers take what is there, and nothing waits for them. Times are
-nanoseconds of CLOCK_MONOTONIC, or of the simulated clock where the header has one.
+It is one anonymous block (``memfd_create``), so nothing remains when both processes have ended. It holds a header and
+a section for each probe. Every word has one writer; readers never block writers. Times are ns of CLOCK_MONOTONIC, or
+of the simulated clock if the header has one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ENGINE_STATE = 16
 ENGINE_HEARTBEAT_NS = 17
 CLOCK_NS = 18
 
-# Words of a probe, in groups of a cache line's eight by writer: session, loop (three lines), engine.
+# Words of a probe. Each writer (session, loop, engine) has cache lines of eight words of its own.
 RUN = 0
 PERIOD_NS = 1
 STATE = 8
@@ -59,10 +59,10 @@ GUARD_AHEAD = 41
 DUE_CHANNEL = 42
 LEAD_NS = 43
 
-# A probe sleeps until this long before a turn and is awake from then on: a call right after a wake-up measures the
-# wake-up too (a core's sleep state, cold caches), and by how much changes from minute to minute. On an H200 machine
-# the p50 of a launch each millisecond wandered between 2.9 and 9.5 us with a lead of 60 us, and between 3.0 and 3.4 us
-# with this, over eight windows of 0.6 s each. It is steadier, not steady: later runs saw slow spells with it too.
+# A probe sleeps until this long before the due time, then polls the clock: a call right after a wake-up also measures
+# the wake-up (sleep state of the core, cold caches), by an amount that changes from minute to minute. On an H200
+# machine the p50 of a launch every millisecond was 2.9 to 9.5 us with a lead of 60 us, and 3.0 to 3.4 us with this
+# lead, over eight windows of 0.6 s each. Slow phases of the machine remain.
 LEAD_DEFAULT_NS = 150_000
 
 COUNT, SUM_NS, MAX_NS, FIRST_NS = 0, 1, 2, 3
@@ -72,11 +72,11 @@ Uint64s = NDArray[np.uint64]
 
 
 class BoardError(Exception):
-    """The shared memory is not a board of this layout."""
+    """The shared memory is not a board of the expected layout."""
 
 
 class ProbeState(IntEnum):
-    """What a probe's loop does."""
+    """State of a probe's loop."""
 
     NEW = 0
     PARKED = 1
@@ -86,7 +86,7 @@ class ProbeState(IntEnum):
 
 
 class EngineState(IntEnum):
-    """What the engine does."""
+    """State of the engine."""
 
     STARTING = 0
     READY = 1
@@ -103,7 +103,7 @@ def _aligned(size: int) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything lies. ``probes``: name and channels; ``offsets``: byte offset of each slice; ``size``: bytes."""
+    """Layout of a board: names, channels and periods (ns) of the probes, offsets of their sections, size (bytes)."""
 
     names: tuple[str, ...]
     channels: tuple[tuple[Channel, ...], ...]
@@ -113,7 +113,7 @@ class Layout:
 
     @classmethod
     def of(cls, probes: Sequence[Probe]) -> Layout:
-        """The layout for ``probes``. Raises ValueError when two have the same name."""
+        """The layout for ``probes``. Raises ValueError if two have the same name."""
         names = tuple(probe.name for probe in probes)
         if len(set(names)) != len(names):
             raise ValueError("two probes have the same name")
@@ -123,30 +123,30 @@ class Layout:
         for own in channels:
             end = _aligned(end)
             offsets.append(end)
-            end += sum(_slice_sizes(len(own)))
+            end += sum(_section_sizes(len(own)))
         periods = tuple(probe.period_ns for probe in probes)
         return cls(names, channels, periods, tuple(offsets), _aligned(end))
 
     def digest(self) -> int:
-        """A checksum of names and channels, so that both sides agree on what each number means."""
+        """Checksum of names and channels; it detects processes that disagree about the layout."""
         return zlib.crc32(repr((self.names, self.channels, RING, BUCKETS)).encode())
 
 
-def _slice_sizes(channels: int) -> tuple[int, int, int, int]:
+def _section_sizes(channels: int) -> tuple[int, int, int, int]:
     return (PROBE_WORDS * 8, _aligned(channels * BUCKETS * 8), _aligned(channels * 4 * 8), RING * 3 * 8)
 
 
 class ProbeSection:
-    """A probe's part of the board as numpy views.
+    """A probe's section of the board as numpy views.
 
-    ``words`` int64[64], ``hist`` uint64[channels][BUCKETS], ``stats`` int64[channels][4], ``ring`` int64[RING][3] with
-    end (ns), channel, value (ns).
+    ``words`` int64[64], ``hist`` uint64[channels][BUCKETS], ``stats`` int64[channels][4] (COUNT, SUM_NS, MAX_NS,
+    FIRST_NS), ``ring`` int64[RING][3] (end in ns, channel, value in ns).
     """
 
     def __init__(self, name: str, channels: tuple[Channel, ...], memory: memoryview, offset: int) -> None:
         self.name = name
         self.channels = channels
-        words, hist, stats, ring = _slice_sizes(len(channels))
+        words, hist, stats, ring = _section_sizes(len(channels))
         starts = np.cumsum([offset, words, hist, stats, ring]).tolist()
 
         def view(part: int, dtype: type[Any], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -159,40 +159,42 @@ class ProbeSection:
         self.ring: Int64s = view(3, np.int64, (RING, 3))
 
     def channel(self, channel: Channel) -> int:
-        """The row of ``channel``. Raises ValueError when the probe has no such channel."""
+        """The row of ``channel``. Raises ValueError if the probe has no such channel."""
         return self.channels.index(channel)
 
 
 class Board:
-    """The shared memory, mapped. ``fd`` can be handed to another process; ``header`` is int64[64]."""
+    """The mapped shared memory. ``fd`` can be passed to another process; ``header`` is int64[64]."""
 
     def __init__(self, fd: int, layout: Layout) -> None:
         self.fd = fd
         self.layout = layout
-        # Populated, so that a loop's first count in a bucket does not fault.
+        # Populated, so that the first count in a bucket causes no page fault.
         self.mm: mmap.mmap | None = mmap.mmap(fd, layout.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         memory = memoryview(self.mm)
         self.header: Int64s = np.frombuffer(memory, np.int64, HEADER_WORDS)
-        self._slices = [
+        self._sections = [
             ProbeSection(name, channels, memory, offset)
             for name, channels, offset in zip(layout.names, layout.channels, layout.offsets, strict=True)
         ]
-        self._by_name = {part.name: part for part in self._slices}
+        self._by_name = {part.name: part for part in self._sections}
 
     @classmethod
     def create(cls, layout: Layout, fd: int | None = None) -> Board:
-        """A new board of zeros, all probes off; in the empty block ``fd`` where there is one already, which is closed
-        with it. Raises OSError when there is no memory for it."""
+        """A new board of zeros with all probes off.
+
+        ``fd``, if given, is the empty shared memory to use; the board closes it. Raises OSError without memory.
+        """
         fd = create_shared_memory() if fd is None else fd
         try:
             os.ftruncate(fd, layout.size)
-            # A reader of a block that shrinks under it would die of SIGBUS.
+            # If the block shrank, its readers would get SIGBUS.
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
             board = cls(fd, layout)
         except BaseException:
             os.close(fd)
             raise
-        for part, period_ns in zip(board._slices, layout.periods_ns, strict=True):
+        for part, period_ns in zip(board._sections, layout.periods_ns, strict=True):
             part.words[PERIOD_NS] = period_ns
             part.words[LEAD_NS] = LEAD_DEFAULT_NS
             part.words[DUE_CHANNEL] = part.channel(Channel(Phase.DUE))
@@ -203,34 +205,36 @@ class Board:
 
     @classmethod
     def attach(cls, fd: int, layout: Layout) -> Board:
-        """The board that another process made; ``fd`` is closed with it. Raises BoardError when it is another one."""
+        """The board that another process created; it closes ``fd``. Raises BoardError for another layout."""
         size = os.fstat(fd).st_size
         if size != layout.size:
             raise BoardError(f"the board has {size} bytes, not {layout.size}")
         board = cls(fd, layout)
         found = board.header[[MAGIC_WORD, VERSION_WORD, SIZE_WORD, DIGEST_WORD]].tolist()
         wanted = [MAGIC, LAYOUT_VERSION, layout.size, layout.digest()]
-        for what, is_, should in zip(("magic", "version", "size", "digest of lanes"), found, wanted, strict=True):
-            if is_ != should:
+        for what, value, expected in zip(
+            ("magic", "version", "size", "digest of channels"), found, wanted, strict=True
+        ):
+            if value != expected:
                 board.fd = -1
                 board.close()
-                raise BoardError(f"the board's {what} is {is_}, not {should}")
+                raise BoardError(f"the board's {what} is {value}, not {expected}")
         return board
 
     def __getitem__(self, probe: str | int) -> ProbeSection:
-        """The slice of a probe by name or number. Raises KeyError or IndexError."""
-        return self._by_name[probe] if isinstance(probe, str) else self._slices[probe]
+        """The section of a probe by name or number. Raises KeyError or IndexError."""
+        return self._by_name[probe] if isinstance(probe, str) else self._sections[probe]
 
     def __len__(self) -> int:
-        return len(self._slices)
+        return len(self._sections)
 
     def now(self) -> int:
-        """The board's time in ns: the simulated clock's, or CLOCK_MONOTONIC."""
+        """The time in ns: of the simulated clock, or CLOCK_MONOTONIC."""
         return int(self.header[CLOCK_NS]) or time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
     def close(self) -> None:
-        """Closes the descriptor and gives the memory back, at once or, if views of it are still held, with them."""
-        self._slices.clear()
+        """Close the descriptor and unmap the memory, or leave the mapping to the views that still exist."""
+        self._sections.clear()
         self._by_name.clear()
         self.header = np.zeros(HEADER_WORDS, dtype=np.int64)
         if self.fd >= 0:
@@ -239,21 +243,20 @@ class Board:
         if self.mm is not None:
             with contextlib.suppress(BufferError):
                 self.mm.close()
-            # With views still held it lives as long as they do; it has a descriptor of its own.
+            # With views left, the mapping lives as long as they do; it has a descriptor of its own.
             self.mm = None
 
     def probe_snapshot(self, name: str, with_channels: bool = True) -> ProbeSnapshot:
-        """What the board says of one probe now, its ring of recent calls left out, and its histograms unless
-        ``with_channels``.
+        """The statistics of one probe now, without recent calls, and without histograms unless ``with_channels``.
 
-        Raises KeyError for a name that is no probe's.
+        Raises KeyError for an unknown name.
         """
         probe = _read(self._by_name[name], with_ring=False, with_channels=with_channels)
         return probe._at(self.now())
 
     def snapshot(self, now_ns: int | None = None) -> Snapshot:
-        """What the board says now. ``now_ns`` puts the snapshot at another time than ``now()``."""
-        probes = {part.name: _read(part) for part in self._slices}
+        """The statistics of all probes. ``now_ns`` is the time of the snapshot, by default ``now()``."""
+        probes = {part.name: _read(part) for part in self._sections}
         # Read after the probes, so that no call in flight began after it.
         at_ns = self.now() if now_ns is None else now_ns
         return Snapshot(
@@ -266,8 +269,10 @@ class Board:
 
 @dataclass(frozen=True)
 class InFlight:
-    """A call that has not returned: index of its op in the program, since when, for how long, and when its turn was
-    meant to start (ns)."""
+    """A call that has not returned: index of its op in the program, its start and age, and its iteration's due time.
+
+    All times are in ns.
+    """
 
     op: int
     since_ns: int
@@ -277,7 +282,7 @@ class InFlight:
 
 @dataclass(frozen=True)
 class ProbeErrorCode:
-    """A wrong return code, the op's place (from 1; setup and teardown ops negative), and when (ns)."""
+    """An unexpected return code, the op's number (from 1; setup and teardown ops negative), and the time in ns."""
 
     code: int
     op: int
@@ -286,10 +291,11 @@ class ProbeErrorCode:
 
 @dataclass(frozen=True, eq=False)
 class ProbeSnapshot:
-    """A probe's figures: since the start, or, after ``minus``, of the window of ``window_ns``.
+    """A probe's statistics: since the start, or, after ``minus``, of a window of ``window_ns``.
 
-    ``first_ns`` is each channel's value in the very first turn, which the histograms leave out. ``ring`` is
-    int64[n][3] (end ns, channel, value ns) in the order of the calls; ``ring_head`` counts all calls ever put there.
+    ``first_ns`` is each channel's value in the first iteration, which the histograms leave out. ``ring`` is
+    int64[n][3] (end in ns, channel, value in ns) in the order of the calls; ``ring_head`` counts all calls since the
+    start.
     """
 
     name: str
@@ -311,15 +317,14 @@ class ProbeSnapshot:
     ring_head: int
 
     def minus(self, earlier: ProbeSnapshot) -> ProbeSnapshot:
-        """What happened between ``earlier`` and this.
+        """The window between ``earlier`` and this snapshot.
 
-        A call that is in flight for longer than the period counts in the intended-time histogram for the time it
-        waited within the window, once for each start that was due. Raises ValueError for an earlier state that is
-        not of this probe.
+        A call in flight for longer than the period counts in the due channel: its time within the window, once for
+        each iteration that was due. Raises ValueError if ``earlier`` is not an earlier snapshot of this probe.
         """
         channels = {channel: hist.minus(earlier.channels[channel]) for channel, hist in self.channels.items()}
         flight = self.in_flight
-        # A call of ordinary length that the snapshot happened to catch would count twice, first with a part of it.
+        # A call of normal length that is in flight by chance would count twice, first with a part of its time.
         if flight is not None and 0 < self.period_ns < self.at_ns - flight.due_ns:
             due = Channel(Phase.DUE)
             inside = self.at_ns - max(flight.due_ns, earlier.at_ns)
@@ -344,7 +349,7 @@ class ProbeSnapshot:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The whole board at one time (ns)."""
+    """The statistics of all probes at one time (ns)."""
 
     at_ns: int
     engine_state: EngineState
@@ -352,16 +357,16 @@ class Snapshot:
     probes: Mapping[str, ProbeSnapshot]
 
     def minus(self, earlier: Snapshot) -> Snapshot:
-        """The window between ``earlier`` and this, probe by probe."""
+        """The window between ``earlier`` and this snapshot, for each probe."""
         return replace(self, probes={name: now.minus(earlier.probes[name]) for name, now in self.probes.items()})
 
 
 def _read(part: ProbeSection, with_ring: bool = True, with_channels: bool = True) -> ProbeSnapshot:
     words = part.words
     iterations = int(words[ITERATIONS])
-    # Counts before the maximum: a maximum may be ahead of its count, never behind it.
+    # Counts before maxima: a maximum may be ahead of its count, never behind it.
     counts = part.hist.copy() if with_channels else part.hist[:0]
-    # A histogram copies what could still change.
+    # A histogram copies an array that is writeable.
     counts.flags.writeable = False
     stats = part.stats.copy()
     ring, head = _ring(part) if with_ring else (_NO_RING, 0)
@@ -397,14 +402,14 @@ def _in_flight(words: Int64s) -> InFlight | None:
         if (words[ITERATIONS], words[INFLIGHT_OP], words[INFLIGHT_SINCE_NS]) == seen:
             op, since = int(seen[1]), int(seen[2])
             return InFlight(op - 1, since, 0, due) if op > 0 else None
-    # It changes while we look, so nothing hangs.
+    # The words change, so no call hangs.
     return None
 
 
 def _ring(part: ProbeSection) -> tuple[Int64s, int]:
     head = int(part.words[RING_HEAD])
     entries = part.ring.copy()
-    # What was overwritten during the copy, and the entry that may be half written now, are left out.
+    # Without the entries that were overwritten during the copy, and the one that may be half written.
     first = max(int(part.words[RING_HEAD]) - RING + 1, 0)
     if head <= first:
         return np.zeros((0, 3), dtype=np.int64), head

@@ -1,7 +1,6 @@
-"""Host memory that probes work on: words, C strings, pageable buffers, what host functions look at.
+"""Host memory of probes: words, C strings, pageable buffers, and the data of host functions.
 
-It lives as long as the Memory that made it, and is given back with it. Addresses are plain integers, since that is
-what an op table holds.
+The memory lives as long as its HostMemory. Addresses are integers, as op tables hold them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ CACHE_LINE = 64
 
 
 class HostMemory:
-    """The host memory of one probe; what is shared comes from ``shared``, the memory of the whole session."""
+    """The host memory of one probe; shared resources come from ``shared``, the memory of the session."""
 
     def __init__(self, shared: HostMemory | None = None) -> None:
         self._shared = shared
@@ -29,8 +28,7 @@ class HostMemory:
         self._gates: dict[HostFunction, tuple[int, int]] = {}
 
     def word(self, word: Word) -> int:
-        """The address of ``word``, which begins as 0. Each lies in a cache line of its own, so that two threads'
-        words do not slow each other."""
+        """The address of ``word``, initially 0. Each word has a cache line of its own, against false sharing."""
         if word.shared and self._shared is not None:
             return self._shared.word(word)
         if word not in self._words:
@@ -38,15 +36,15 @@ class HostMemory:
         return self._words[word]
 
     def text(self, text: Text) -> int:
-        """The address of the string as C has it."""
+        """The address of the NUL-terminated string."""
         if text not in self._texts:
             self._texts[text] = ctypes.create_string_buffer(text.value.encode())
         return ctypes.addressof(self._texts[text])
 
     def pageable(self, buffer: Buffer) -> int:
-        """The address of a pageable buffer, written once so that every page of it is there.
+        """The address of a pageable buffer, written once so that all of its pages exist.
 
-        Raises MemoryError or OSError when the machine has not got it.
+        Raises MemoryError or OSError if the memory cannot be allocated.
         """
         if buffer.shared and self._shared is not None:
             return self._shared.pageable(buffer)
@@ -58,7 +56,7 @@ class HostMemory:
         return self._maps[buffer][1]
 
     def gate(self, function: HostFunction, word: int, forced: int, timeout_ns: int) -> int:
-        """The address of what the native ``gate`` looks at: the addresses of its two words and its patience in ns."""
+        """The address of the argument of the native ``gate``: the addresses of its two words and its timeout in ns."""
         if function not in self._gates:
             line = self._line()
             for number, value in enumerate((word, forced, timeout_ns)):
@@ -67,12 +65,12 @@ class HostMemory:
         return self._gates[function][0]
 
     def open_gates(self) -> None:
-        """Let everyone through who waits at one of this memory's gates, now and from now on."""
+        """Open all gates of this memory for good."""
         for _, word in self._gates.values():
             write(word, 1)
 
     def _line(self) -> int:
-        """A cache line of zeros."""
+        """The address of a new cache line of zeros."""
         block = np.zeros(2 * CACHE_LINE // 8, dtype=np.int64)
         self._lines.append(block)
         start = int(block.ctypes.data)
@@ -85,5 +83,5 @@ def read(address: int) -> int:
 
 
 def write(address: int, value: int) -> None:
-    """Put a signed 64-bit word at ``address``."""
+    """Store ``value`` as the signed 64-bit word at ``address``."""
     ctypes.c_int64.from_address(address).value = value

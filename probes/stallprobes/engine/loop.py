@@ -1,7 +1,7 @@
-"""The compiled loop that makes the calls and times them.
+"""The compiled loop that makes the calls of a probe and measures them.
 
-Between the two clocks of a call there is the call, and nothing else: no Python, no lock, no allocation. Such a loop
-equals a C program; clocks read in Python add stalls of their own, of milliseconds when another thread is busy.
+Between the two clock readings of a call there is nothing but the call: no Python, no lock, no allocation. Its overhead
+equals that of a C program; clock readings in Python would add stalls of milliseconds while another thread is busy.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ SAMPLE_IS_FLOAT_MS = 2
 
 PARKED_STEP_NS = 1_000_000
 GUARD_STEP_NS = 100_000
-# A longer wait is cut into slices, so that a slow probe still hears that it shall stop.
+# A longer wait is split into slices, so that a probe with a long period notices a stop.
 WAIT_SLICE_NS = 50_000_000
-# Waking from a sleep is late by some 50 us; a faster pace is kept by looking at the clock.
+# A sleep ends some 50 us late; with a shorter period the loop polls the clock instead.
 SPIN_BELOW_NS = 100_000
 
 _LAST = BUCKETS - 1
@@ -100,7 +100,7 @@ def bucket_of(value: int) -> int:
 @compiled()
 def count_value(hist: Uint64s, stats: Int64s, channel: int, value: int) -> None:
     """Adds ``value`` ns to a channel."""
-    # The maximum first: a reader that sees the count must not miss it.
+    # The maximum first: a reader that gets the count must also get the maximum.
     if value > stats[channel, MAX_NS]:
         stats[channel, MAX_NS] = value
     stats[channel, COUNT] += 1
@@ -125,14 +125,14 @@ def count_passed(hist: Uint64s, stats: Int64s, channel: int, value: int, period:
 
 @compiled()
 def argument(table: Int64s, op: int, mask: int, number: int) -> int:
-    """An argument of an op, through its pointer where the mask says so."""
+    """An argument of an op, loaded through its pointer if its bit is set in ``mask``."""
     value = table[op, COL_A0 + number]
     return load(value) if mask & (1 << number) else value
 
 
 @compiled()
 def call_op(table: Int64s, op: int) -> int:
-    """Calls an op untimed; the 64-bit return."""
+    """Calls an op without timing; returns its 64-bit result."""
     mask = table[op, COL_LOAD_MASK]
     return invoke(
         table[op, COL_FN],
@@ -152,7 +152,7 @@ def call_op(table: Int64s, op: int) -> int:
 
 @compiled()
 def wrong(table: Int64s, op: int, result: int) -> int:
-    """Keeps the return value where it is wanted. The status (low 32 bits, signed) if it is not a fine one, else 0."""
+    """Stores the return value if the op asks for it. Returns the status (low 32 bits, signed), 0 if it is accepted."""
     if table[op, COL_INTO] != 0:
         store(table[op, COL_INTO], result)
         return 0
@@ -167,9 +167,9 @@ def wrong(table: Int64s, op: int, result: int) -> int:
 
 @compiled("void(int64[:,::1], int64[::1], uint64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1])")
 def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s, header: Int64s, libc: Int64s) -> None:
-    """Repeats the ops of ``table`` until told to quit or until a call returns a wrong code.
+    """Repeats the ops of ``table`` until QUIT is set or a call returns an unexpected code.
 
-    ``words``, ``hist``, ``stats`` and ``ring`` are the probe's slice, ``header`` the board's. ``libc`` holds the
+    ``words``, ``hist``, ``stats`` and ``ring`` are the probe's section, ``header`` the board's. ``libc`` holds the
     addresses of clock_gettime and clock_nanosleep.
     """
     clock, nap = libc[0], libc[1]
@@ -198,7 +198,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
             period, due = pace, max(last + pace, now)
         if guard != 0 and words[ITERATIONS] - load(guard) >= ahead:
             sleep_until(nap, now + GUARD_STEP_NS)
-            # Held back by its own guard and not by a call: the schedule moves on.
+            # The guard, not a call, delays the iteration: the schedule is shifted.
             due = max(due, now)
             continue
         if period > 0 and now < due:
@@ -222,7 +222,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
                 a6, a7 = argument(table, op, mask, 6), argument(table, op, mask, 7)
                 a8, a9 = argument(table, op, mask, 8), argument(table, op, mask, 9)
                 a10 = argument(table, op, mask, 10)
-                # Since the clock read before this one, so that no store stands between the two clocks.
+                # The clock reading before this one, so that there is no store between the two readings.
                 words[INFLIGHT_SINCE_NS] = end
                 store(op_at, op + 1)
                 began = clock_ns(clock)
@@ -242,7 +242,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
                 measured_end = end
                 value = end - began
                 if table[op, COL_FLAGS] & SAMPLE_IS_FLOAT_MS:
-                    # A code that is merely fine (not ready) has left no sample there.
+                    # An accepted code other than 0 (not ready) has stored no sample.
                     if result & 0xFFFFFFFF:
                         continue
                     value = load_ms_as_ns(table[op, COL_VALUE])
@@ -280,7 +280,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
 def run_once(table: Int64s, words: Int64s, libc: Int64s) -> int:
     """Calls each op of ``table`` (setup or teardown) ``repeat`` times, unmeasured.
 
-    Returns 0, or at the first wrong code that op's number from 1; the error words then hold it as a negative number.
+    Returns 0, or after an unexpected code the op's number from 1; the error words then hold it as a negative number.
     """
     for op in range(table.shape[0]):
         for _ in range(table[op, COL_REPEAT]):
@@ -295,7 +295,7 @@ def run_once(table: Int64s, words: Int64s, libc: Int64s) -> int:
 
 
 def empty_table(ops: int) -> Int64s:
-    """A table of ``ops`` rows that call nothing yet: no channel, no fine code but 0, called once."""
+    """A table of ``ops`` rows without functions: no channel, no accepted code but 0, one call."""
     table = np.zeros((ops, COLUMNS), dtype=np.int64)
     table[:, [COL_CHANNEL, COL_LABEL_CHANNEL, COL_OK0, COL_OK1, COL_OK2]] = -1
     table[:, COL_REPEAT] = 1
@@ -309,7 +309,7 @@ def clock_addresses() -> Int64s:
 
 @dataclass(frozen=True, eq=False)
 class ProbeLoop:
-    """All that one probe's thread needs; keeps the arrays alive while it runs."""
+    """The compiled program and the board section of one probe; calling it runs the probe."""
 
     ops: Int64s
     setup: Int64s
@@ -318,9 +318,9 @@ class ProbeLoop:
     header: Int64s
 
     def __call__(self) -> None:
-        """Setup, turns until told to quit, teardown, in the calling thread and without the GIL.
+        """Run setup, iterations until QUIT is set, and teardown in the calling thread without the GIL.
 
-        After a wrong return code the rest is left out, and the slice's error words say which one it was.
+        After an unexpected return code it returns, and the section's error words name the op.
         """
         words, libc = self.part.words, clock_addresses()
         if run_once(self.setup, words, libc):

@@ -1,10 +1,10 @@
-"""The process that owns contexts, buffers and threads.
+"""Main program of the engine process, which owns contexts, buffers and probe threads.
 
-Its command is ``python -m stallprobes.engine.main BOARD_FD CONTROL_FD PARENT_PID [BACKEND]``; a BACKEND is
-loaded while it waits for what to run.
+Its command is ``python -m stallprobes.engine.main BOARD_FD CONTROL_FD PARENT_PID [BACKEND]``; BACKEND is imported
+while the process waits for the Start message.
 
-A crash or a hang in the driver is a crash or a hang of this process only. It ends when its parent does, by a signal
-from the kernel and because its control socket closes: either alone would do.
+A crash or hang of the driver is limited to this process. It ends with its parent for two reasons, each sufficient: a
+signal from the kernel (PR_SET_PDEATHSIG), and the end of the control socket.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ _MS = 1_000_000
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Run an engine until it is told to stop, its parent is gone, or an error spoils it."""
+    """Run an engine until a Stop message, the end of the parent, or a fatal error."""
     board_fd, control_fd, parent = (int(argument) for argument in arguments[:3])
     _end_with_parent(parent)
-    # The terminal's Ctrl-C is for the parent, which then tells the engine what to do.
+    # Ctrl-C in the terminal is for the parent, which then stops the engine.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable()
     connection = Connection(control_fd)
-    preload = threading.Thread(target=_preload, args=arguments[3:4], name="load", daemon=True)
+    preload = threading.Thread(target=_preload, args=arguments[3:4], name="preload", daemon=True)
     if arguments[3:]:
         preload.start()
     code = EXIT_ENGINE
@@ -74,13 +74,13 @@ def main(arguments: list[str]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        # Straight out: nothing that still hangs in the driver, at exit or in a thread, can hold the process.
+        # Without exit handlers: a thread or a destructor that hangs in the driver must not block the exit.
         sys.stderr.flush()
         os._exit(code)
 
 
 class EngineServer:
-    """A backend, the board, and the socket to the session. ``preload`` is the thread that loads the backend, if any."""
+    """Runs a backend for a session. ``preload`` is the thread that imports the backend, None if there is none."""
 
     def __init__(
         self, connection: Connection, start: Start, board: Board, preload: threading.Thread | None = None
@@ -93,8 +93,8 @@ class EngineServer:
         self._stopping = threading.Event()
 
     def run(self) -> int:
-        """Live from start to stop; returns the exit code of the process."""
-        # Before the driver is asked anything: if that hangs, the end of the parent must still be noticed.
+        """Run from Start to Stop; returns the exit code of the process."""
+        # Before the first driver call: if that hangs, the end of the parent must still be noticed.
         threading.Thread(target=self._receive, name="control", daemon=True).start()
         backend: Backend | None = None
         try:
@@ -116,14 +116,14 @@ class EngineServer:
             traceback.print_exc()
             running = self._board.header[ENGINE_STATE] == EngineState.READY
             kind = Fatal if running else Failed
-            sentence = f"the engine met an error of its own: {type(error).__name__}: {error}"
+            sentence = f"internal error of the engine: {type(error).__name__}: {error}"
             return self._fail(kind(EXIT_ENGINE, sentence), EXIT_ENGINE)
         self._write_heartbeat(EngineState.STOPPING)
         backend.stop(STOP_S)
         return 0
 
     def _serve(self, backend: Backend) -> None:
-        """Copy, report and let time pass until told to stop. Raises BackendError when all is spoiled."""
+        """Poll the backend and advance virtual time until Stop. Raises BackendError for a fatal error."""
         paced = backend.virtual and self._start.options.paced
         last = time.monotonic_ns()
         while True:
@@ -138,7 +138,7 @@ class EngineServer:
                 self._advance(backend, message)
             elif paced:
                 now = time.monotonic_ns()
-                # After a pause of the whole process the simulation goes on from where it is, it does not catch up.
+                # After a suspension of the whole process the simulation continues without catching up.
                 backend.advance(min(now - last, 100 * _MS))
                 last = now
 
@@ -156,7 +156,9 @@ class EngineServer:
         for failure in backend.poll():
             self._send(ProbeStopped(failure))
             if failure.fatal:
-                raise BackendError(EXIT_ENGINE, f"{failure.sentence}; this error spoils the context of all probes")
+                raise BackendError(
+                    EXIT_ENGINE, f"{failure.sentence}; after this error the contexts of all probes are unusable"
+                )
 
     def _write_heartbeat(self, state: EngineState | None) -> None:
         if state is not None:
@@ -186,7 +188,7 @@ class EngineServer:
 
 
 def _preload(name: str) -> None:
-    """Do what takes long and is the same for all probes. What fails here fails again when it is needed, and is told."""
+    """Do the slow part of the start that does not depend on the probes. Errors are ignored: they occur again later."""
     with contextlib.suppress(Exception):
         preload = getattr(importlib.import_module(BACKENDS[name]), "preload", None)
         if preload is not None:
@@ -195,7 +197,7 @@ def _preload(name: str) -> None:
 
 def _backend(name: str) -> Backend:
     if name not in BACKENDS:
-        raise BackendError(EXIT_USAGE, f"there is no backend {name!r}, only {', '.join(BACKENDS)}")
+        raise BackendError(EXIT_USAGE, f"there is no backend {name!r}: choose {', '.join(BACKENDS)}")
     try:
         backend: Backend = importlib.import_module(BACKENDS[name]).create()
     except ModuleNotFoundError as error:
@@ -205,11 +207,11 @@ def _backend(name: str) -> Backend:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that spawned it ends (prctl(2), PR_SET_PDEATHSIG)."""
+    """Ask the kernel to kill this process when the thread that spawned it ends (prctl(2), PR_SET_PDEATHSIG)."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    # The parent may have ended before the kernel was asked.
+    # The parent may have ended before the prctl call.
     if os.getppid() != parent:
         os._exit(EXIT_ENGINE)
 

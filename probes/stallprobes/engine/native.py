@@ -1,15 +1,15 @@
-"""Machine code without Python in it: calls through addresses, atomic words, and the helpers that programs call.
+"""Compiled primitives: calls through addresses, atomic words, clocks, and the helpers that programs call.
 
-Whatever a loop calls by address is called as ``int64 f(int64 x 11)``; on x86-64 and AArch64 Linux a function of fewer
-integers or pointers takes that well. ``native:NAME`` in a program is one of these helpers:
+A loop calls every address as ``int64 f(int64 x 11)``; by the calling conventions of Linux on x86-64 and AArch64 a
+function of fewer integers or pointers ignores the rest. ``native:NAME`` in a program is one of these helpers:
 
 - ``store(address, value)`` and ``add(address, value)`` change a word; they return 0
-- ``wait(address, value, timeout_ns)`` returns 0 once the word is at least ``value``, 1 when the time is over
+- ``wait(address, value, timeout_ns)`` returns 0 once the word is at least ``value``, 1 after the timeout
 - ``sleep(ns)``, ``work(iterations)`` (arithmetic of a fixed length) and ``nothing()`` return 0
 - ``gate``, for cuLaunchHostFunc, takes the address of int64[3]: address of a word, address of a counter, timeout in
   ns. It returns once the word is not 0; after the timeout it counts and sets the word itself.
 
-Only this module and ``loop`` load numba.
+Only this module and ``loop`` import numba.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _timespec = ir.ArrayType(_word, 2)
 
 
 def _cached(compile_with: Callable[..., Any]) -> Any:
-    # Without a place to write to (a read-only home on a server) numba raises; then each start compiles afresh.
+    # Without a writable cache folder (a read-only home directory) numba raises; then every start compiles again.
     try:
         return compile_with(cache=True)
     except RuntimeError as error:
@@ -48,8 +48,10 @@ def _cached(compile_with: Callable[..., Any]) -> Any:
 
 
 def compiled(signature: str | None = None) -> Callable[[F], F]:
-    """Compiles a function that takes no GIL and raises nothing: for ``signature`` and to the cache, or, without one,
-    into whatever calls it."""
+    """Compiles a function without the GIL and without exceptions.
+
+    With ``signature`` it is compiled at once and cached; without, it is inlined into its callers.
+    """
 
     def decorate(function: F) -> F:
         if signature is None:
@@ -87,7 +89,7 @@ def invoke(
 
 @intrinsic
 def load(typing: Any, address: Any) -> Any:
-    """The word at ``address``, read anew each time it is asked for."""
+    """The word at ``address``, by an atomic load with acquire order."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.load_atomic(_pointer(builder, values[0], _word), "acquire", 8)
@@ -97,7 +99,7 @@ def load(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def store(typing: Any, address: Any, value: Any) -> Any:
-    """Writes the word at ``address``; what was written before it is seen before it. Returns 0."""
+    """Writes the word at ``address``, by an atomic store with release order. Returns 0."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         builder.store_atomic(values[1], _pointer(builder, values[0], _word), "release", 8)
@@ -108,7 +110,7 @@ def store(typing: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def add(typing: Any, address: Any, value: Any) -> Any:
-    """Adds to the word at ``address`` in one step, whoever else does. Returns what it was."""
+    """Adds to the word at ``address`` atomically. Returns the old value."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.atomic_rmw("add", _pointer(builder, values[0], _word), values[1], "seq_cst")
@@ -132,7 +134,7 @@ def load_ms_as_ns(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def bit_length(typing: Any, value: Any) -> Any:
-    """How many bits ``value`` (taken as unsigned) needs."""
+    """Number of bits of ``value``, taken as unsigned."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.sub(_word(64), builder.ctlz(values[0], ir.IntType(1)(0)))
@@ -142,7 +144,7 @@ def bit_length(typing: Any, value: Any) -> Any:
 
 @intrinsic
 def clock_ns(typing: Any, clock_gettime: Any) -> Any:
-    """CLOCK_MONOTONIC in ns by the function at that address."""
+    """CLOCK_MONOTONIC in ns, read with the clock_gettime at this address."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         time = cgutils.alloca_once(builder, _timespec)
@@ -156,7 +158,7 @@ def clock_ns(typing: Any, clock_gettime: Any) -> Any:
 
 @intrinsic
 def sleep_until(typing: Any, clock_nanosleep: Any, time_ns: Any) -> Any:
-    """Sleeps until CLOCK_MONOTONIC is ``time_ns``, by the function at that address; a signal may end it early."""
+    """Sleeps until CLOCK_MONOTONIC is ``time_ns`` with the clock_nanosleep at this address; a signal may end it."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         time = cgutils.alloca_once(builder, _timespec)
@@ -183,13 +185,13 @@ def _symbol(name: str) -> Callable[[], int]:
     return symbol
 
 
-# By name and not as a number: a number would be wrong in the process that next reads the cache.
+# By symbol name: an address would be wrong in another process that loads the cached code.
 _clock_gettime = _symbol("clock_gettime")
 _clock_nanosleep = _symbol("clock_nanosleep")
 
 
 def _poll(address: int, value: int, timeout_ns: int, step_ns: int) -> int:
-    # Polls in steps and not on a tight loop: a waiting thread must not take a core from a measured one.
+    # Polls with sleeps: a waiting thread must not occupy a core that a measured thread needs.
     limit = clock_ns(_clock_gettime()) + timeout_ns
     while load(address) < value:
         now = clock_ns(_clock_gettime())
@@ -224,7 +226,7 @@ def _sleep(ns: int) -> int:
 
 
 def _work(iterations: int) -> int:
-    # A generator of full period: it is back at its seed only after 2**64 steps, which the compiler cannot know.
+    # A generator of full period returns to its seed only after 2**64 steps, so the compiler cannot remove the loop.
     seed = 88_172_645_463_325_252
     x = seed
     for _ in range(iterations):
@@ -267,13 +269,13 @@ def _helper(name: str) -> Any:
 
 
 def address(name: str) -> int:
-    """The address of a helper. Raises KeyError when there is none of that name."""
+    """The address of a helper. Raises KeyError for an unknown name."""
     return int(_helper(name).address)
 
 
 @cache
 def libc_address(name: str) -> int:
-    """The address of a function of the C library. Raises KeyError when it has none of that name."""
+    """The address of a function of the C library. Raises KeyError for an unknown name."""
     try:
         function = getattr(ctypes.CDLL(None), name)
     except AttributeError:

@@ -1,8 +1,8 @@
-"""A program becomes op tables: rows of integers that the compiled loop calls without knowing what they mean.
+"""Compiler from programs to op tables: rows of integers that the compiled loop executes.
 
-What is the same for every backend happens here: which histogram an op fills, which arguments are read through a
-pointer at call time, which codes are fine. What a function's address is and what a stream or a buffer stands for is
-asked of a Resolver.
+This module does what is the same for every backend: the histogram that an op fills, the arguments that are read
+through a pointer at call time, the accepted return codes. A Resolver gives the addresses of functions and the handles
+of streams and buffers.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MAX_OK = 3
 
 
 class Resolver(Protocol):
-    """Knows what a program's names stand for, for one probe."""
+    """Maps the functions and resources of one probe's program to addresses and handles."""
 
     def function(self, fn: str) -> int:
-        """The address of an op's function. Raises Unsupported when there is none here."""
+        """The address of an op's function. Raises Unsupported if this machine does not have it."""
         ...
 
     def value(self, resource: Resource | KernelArgs) -> int:
@@ -37,16 +37,20 @@ class Resolver(Protocol):
         ...
 
     def lower(self, op: Op) -> Sequence[Arg] | None:
-        """The arguments of the C function for an op whose own are spelled otherwise (cuLaunchKernel and the like).
+        """The arguments of the C function, for an op whose arguments differ from it (such as cuLaunchKernel).
 
-        None: the op's arguments are the function's. What is returned may still hold resources and Loads.
+        None: the op's arguments are the function's. The result may contain resources and Loads.
         """
         ...
 
 
 @dataclass(frozen=True)
 class OpTable:
-    """A compiled program: int64 arrays of one row for each op, and the guard's word (0: none) with its limit."""
+    """A compiled program: int64[ops][COLUMNS] for ``ops``, ``setup`` and ``teardown``, and the addresses of two words.
+
+    ``guard_address`` is the guard's word (0: none) and ``guard_ahead`` its limit; ``proof_address`` is the proof word
+    (0: none).
+    """
 
     ops: NDArray[np.int64]
     setup: NDArray[np.int64]
@@ -57,9 +61,9 @@ class OpTable:
 
 
 def compile_program(program: Program, resolver: Resolver) -> OpTable:
-    """The tables of ``program``.
+    """The op tables of ``program``.
 
-    Raises Unsupported when the resolver cannot provide something, ValueError when an op cannot be put in a row.
+    Raises Unsupported if the resolver cannot provide a resource, ValueError if an op does not fit into a row.
     """
     channels = {channel: number for number, channel in enumerate(program.channels())}
     guard = program.guard
@@ -86,9 +90,9 @@ def _fill(row: NDArray[np.int64], op: Op, resolver: Resolver, channels: Mapping[
     if len(args) > MAX_ARGS:
         raise ValueError(f"{op_name(op)} has {len(args)} arguments, the loop passes at most {MAX_ARGS}")
     if len(op.ok) > MAX_OK:
-        raise ValueError(f"{op_name(op)} has {len(op.ok)} fine codes, a row holds {MAX_OK}")
+        raise ValueError(f"{op_name(op)} has {len(op.ok)} accepted codes, a row holds {MAX_OK}")
     if op.repeat < 1:
-        raise ValueError(f"{op_name(op)} is to be repeated {op.repeat} times")
+        raise ValueError(f"{op_name(op)} has repeat {op.repeat}, which must be at least 1")
     row[loop.COL_FN] = resolver.function(op.fn)
     mask = 0
     for number, arg in enumerate(args):
@@ -126,7 +130,7 @@ def _value(arg: int | BufferPart | KernelArgs | Resource, resolver: Resolver) ->
 
 
 def _signed(value: int) -> int:
-    """``value`` as the signed 64-bit integer of the same bits. Raises ValueError when it has more bits."""
+    """The signed 64-bit integer with the bits of ``value``. Raises ValueError if ``value`` does not fit."""
     if not -(1 << 63) <= value < 1 << 64:
         raise ValueError(f"{value} does not fit into 64 bits")
     return value - (1 << 64) if value >= 1 << 63 else value

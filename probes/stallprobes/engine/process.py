@@ -1,8 +1,8 @@
-"""The wire to one engine process: spawn it, hear it, kill it.
+"""An engine process seen from the session: spawn it, exchange messages, kill it.
 
 The kernel kills the engine when the thread that spawned it ends (prctl(2), PR_SET_PDEATHSIG: "the parent is
-considered to be the thread that created this process"). So all engines are spawned by one thread that never ends
-before the process does, whichever thread asks for them.
+considered to be the thread that created this process"). Therefore one thread, which lasts as long as the process,
+spawns all engines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIRST_FREE_FD = 3
 
 
 class _Spawner:
-    """A thread that starts processes for others and lasts as long as this process."""
+    """The thread that spawns engine processes. It lasts as long as this process."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], EngineProcess], Future[EngineProcess]]] = queue.SimpleQueue()
@@ -37,7 +37,7 @@ class _Spawner:
         self._thread: threading.Thread | None = None
 
     def spawn(self, job: Callable[[], EngineProcess]) -> EngineProcess:
-        """Run ``job`` in the thread. If the caller is interrupted meanwhile, the link is closed once it is there."""
+        """Run ``job`` in the thread and return its result. If the caller is interrupted, the result is closed."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="engine-spawner", daemon=True)
@@ -78,11 +78,7 @@ os.register_at_fork(after_in_child=_reset_spawner)
 
 
 class EngineProcess:
-    """One engine process and the socket to it. Made by ``spawn``.
-
-    ``on_message`` is called from the link's own thread with every message of the engine, and with None when it has
-    closed its end, which it does by ending.
-    """
+    """One engine process and the socket to it. Created by ``spawn``. ``ended`` is set when the engine has ended."""
 
     def __init__(self, board_fd: int, backend: str = "") -> None:
         self._owner = os.getpid()
@@ -95,7 +91,7 @@ class EngineProcess:
         ours, theirs = socket.socketpair()
         passed: list[int] = []
         try:
-            # In a process without stdin, stdout or stderr these could be 0, 1 or 2, which are the engine's own.
+            # In a process without stdin, stdout or stderr these could be 0, 1 or 2, which the engine uses itself.
             for fd in (board_fd, theirs.fileno()):
                 passed.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD))
             self.process = subprocess.Popen(
@@ -119,21 +115,24 @@ class EngineProcess:
 
     @staticmethod
     def spawn(board_fd: int, backend: str = "") -> EngineProcess:
-        """Start an engine on the board behind ``board_fd``; it loads ``backend`` while it waits for what to do.
+        """Spawn an engine process with the shared memory ``board_fd``; it imports ``backend``, if given, at once.
 
-        Raises OSError when no process can be made.
+        Raises OSError if no process can be created.
         """
         return _spawner.spawn(lambda: EngineProcess(board_fd, backend))
 
     def connect(self, start: Start, on_message: Callable[[FromEngine | None], None]) -> None:
-        """Send ``start`` and hear the engine from now on; both in a thread, since either may wait for the engine."""
+        """Send ``start`` and receive messages, in a thread, because both can block.
+
+        ``on_message`` is called in that thread with each message, and with None when the engine has ended.
+        """
         self._thread = threading.Thread(
-            target=_receive, args=(self._connection, start, on_message, self.ended), name="engine-link", daemon=True
+            target=_receive, args=(self._connection, start, on_message, self.ended), name="engine-receiver", daemon=True
         )
         self._thread.start()
 
     def send(self, message: ToEngine) -> bool:
-        """Send a message; False when the engine is gone."""
+        """Send a message; False if the engine has ended."""
         try:
             self._connection.send(message)
         except OSError:
@@ -141,7 +140,7 @@ class EngineProcess:
         return True
 
     def stderr_tail(self) -> str:
-        """The end of what the engine wrote to stdout and stderr, such as a traceback; "" if nothing."""
+        """The end of the engine's stdout and stderr, such as a traceback; "" if it is empty."""
         with self._closing:
             if self._closed:
                 return self._final_stderr
@@ -153,10 +152,10 @@ class EngineProcess:
             )
 
     def exit_description(self) -> str:
-        """How the process ended, in words."""
+        """The exit code or signal of the process as text."""
         code = self.process.poll()
         if code is None:
-            return "it is still there"
+            return "the process still exists"
         if code >= 0:
             return f"exit code {code}"
         try:
@@ -165,7 +164,7 @@ class EngineProcess:
             return f"killed by signal {-code}"
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the process to end and take it off the process table; False when it has not ended in time."""
+        """Wait at most ``seconds`` for the process to end, and reap it; False if it has not ended."""
         until = time.monotonic() + seconds
         self.ended.wait(seconds)
         try:
@@ -175,9 +174,9 @@ class EngineProcess:
         return True
 
     def close(self) -> None:
-        """Kill the engine if it lives, reap it, and give back all that the link held. Does nothing the second time.
+        """Kill the process if it runs, reap it, and close all descriptors. A second call does nothing.
 
-        In a forked child of the owner it does nothing at all: the engine is not the child's to kill.
+        In a forked child of the owner it does nothing: the engine belongs to the owner.
         """
         if os.getpid() != self._owner:
             return
@@ -188,7 +187,7 @@ class EngineProcess:
             self.wait(_REAP_S)
             if self._thread is not None:
                 self._thread.join(_REAP_S)
-            # If the process cannot be killed the thread still reads, and nothing is closed under it.
+            # If the process cannot be killed the thread still reads, and its connection must stay open.
             if self._thread is None or not self._thread.is_alive():
                 self._connection.close()
             self._final_stderr = self.stderr_tail()
@@ -211,9 +210,9 @@ def _receive(
 
 
 class SpareEngine:
-    """An engine's process that is started ahead: it loads ``backend`` while nobody knows yet what it is to run.
+    """An engine process that is spawned before a session needs it, and imports ``backend`` meanwhile.
 
-    A session that gets it takes it over; ``close`` ends it where none did. Raises OSError when no process can be made.
+    A session that is given it takes it over; otherwise ``close`` ends it. Raises OSError if no process can be created.
     """
 
     def __init__(self, backend: str) -> None:
@@ -227,8 +226,10 @@ class SpareEngine:
             raise
 
     def take(self, backend: str) -> tuple[EngineProcess, int] | None:
-        """The process and its empty block, to be owned by the caller, the first time ``backend`` is the right one and
-        it lives; else None."""
+        """The process and the descriptor of its shared memory, which the caller then owns.
+
+        None if they were taken already, the process has ended, or it is of another backend than ``backend``.
+        """
         with self._lock:
             if self._held is None or backend != self.backend or self._held[0].process.poll() is not None:
                 return None
@@ -236,7 +237,7 @@ class SpareEngine:
             return held
 
     def close(self) -> None:
-        """End it, unless somebody took it. Again does nothing."""
+        """End the process unless it was taken. A second call does nothing."""
         with self._lock:
             held, self._held = self._held, None
         if held is not None:
@@ -245,19 +246,19 @@ class SpareEngine:
 
 
 def _command(board_fd: int, control_fd: int) -> Sequence[str]:
-    # -P: the working directory's files must not stand in for the standard library's.
+    # -P: files in the working directory must not shadow modules of the standard library.
     return [
         sys.executable, "-P", "-m", "stallprobes.engine.main", str(board_fd), str(control_fd), str(os.getpid())
     ]  # fmt: skip
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, in which the engine finds the package where this process found it."""
+    """This process's environment, with PYTHONPATH set so that the engine imports the same package."""
     environment = dict(os.environ)
-    # Without compiled code there is no loop.
+    # The loop exists only as compiled code.
     environment.pop("NUMBA_DISABLE_JIT", None)
     root = Path(__file__).resolve().parents[2]
-    # An installed package is found anyway, and site-packages must not come before the standard library.
+    # An installed package is found without it, and site-packages must not come before the standard library.
     if root.name not in ("site-packages", "dist-packages"):
         known = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = str(root) if not known else f"{root}{os.pathsep}{known}"

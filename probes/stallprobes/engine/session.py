@@ -1,6 +1,6 @@
-"""The only way in: start an engine, say which probes run, look at them, stop.
+"""Session: starts an engine process for a set of probes, switches them on and off, and reads their statistics.
 
-This module loads neither CUDA nor the compiler: all of that lives in the engine, a process of its own.
+This module imports neither CUDA nor numba; the engine process does.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _SILENCE_S = 30.0
 
 
 class Session:
-    """A set of probes in an engine of their own. A context manager: entering starts it, leaving stops it.
+    """A set of probes in an engine process of its own. A context manager: entering starts it, leaving stops it.
 
-    Only ``start``, ``stop`` and ``run_for`` wait. The engine ends with this process, however this process ends; a
-    process that handles signals has nothing to do for that. Any thread may call.
+    Only ``start``, ``stop`` and ``run_for`` block. The kernel ends the engine when this process ends, however that
+    happens. All methods are thread-safe.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class Session:
         options: Options | None = None,
         spare: SpareEngine | None = None,
     ) -> None:
-        """Nothing is started yet. ``gpu``, if given, goes before the one in ``options``. ``spare`` is a process that
-        was started ahead; where it is not fit, a new one is started.
+        """Create a session; ``start`` starts it.
 
-        Raises ValueError when two probes have the same name.
+        ``backend`` is "cuda", "sim" or "host". ``gpu`` overrides the one in ``options``. ``spare`` is an engine
+        process to take over if it is of the same backend. Raises ValueError if two probes have the same name.
         """
         self.probes = tuple(probes)
         self.backend = backend
@@ -82,13 +82,13 @@ class Session:
         self.stop()
 
     def start(self, timeout: float = _START_S) -> Mapping[str, object]:
-        """Start the engine; on return all probes stand parked. Returns what the backend tells about itself.
+        """Start the engine; on return all probes are parked. Returns the backend's description of its devices.
 
-        Raises Unsupported when this machine cannot do it and EngineFailed when the engine could not start, did not
-        within ``timeout`` seconds, or died; nothing is left then. Raises RuntimeError when it was started before.
+        Raises Unsupported if this machine lacks something, EngineFailed if the engine could not start, was not ready
+        within ``timeout`` seconds or died; everything is released then. Raises RuntimeError if it was started before.
         """
         if self._started:
-            raise RuntimeError("a session starts once")
+            raise RuntimeError("the session was started before: create a new one")
         self._started = True
         try:
             taken = None if self._spare is None else self._spare.take(self.backend)
@@ -100,11 +100,11 @@ class Session:
                 self._process = EngineProcess.spawn(self._board.fd)
         except OSError as error:
             self.stop()
-            raise EngineFailed(EXIT_ENGINE, f"the engine's process could not be made: {error}") from error
+            raise EngineFailed(EXIT_ENGINE, f"the engine process could not be created: {error}") from error
         except BaseException:
             self.stop()
             raise
-        # Also when nobody stops it: at garbage collection and at the end of the process.
+        # For a session that is never stopped: at garbage collection and at the end of the process.
         self._finalizer = weakref.finalize(self, _release, self._process, self._board)
         try:
             self._process.connect(Start(self.probes, self.backend, self.options), self._inbox.put)
@@ -115,9 +115,10 @@ class Session:
         return self.info
 
     def set_running(self, which: Iterable[str] | Mapping[str, bool]) -> None:
-        """Switch probes: a mapping changes those it names; any other iterable of names is all that shall run.
+        """Switch probes on and off.
 
-        It takes effect at once, and nothing happens after ``stop``. Raises KeyError for a name that is no probe's.
+        A mapping changes only the probes it names; any other iterable names all probes that are to run. It takes
+        effect at once; after ``stop`` it does nothing. Raises KeyError for an unknown name.
         """
         wanted = dict(which) if isinstance(which, Mapping) else dict.fromkeys(which, True)
         for name in wanted:
@@ -130,21 +131,21 @@ class Session:
                     self._board[name].words[RUN] = int(on)
 
     def set_period(self, name: str, period_ns: int) -> None:
-        """Change a probe's pace: ``period_ns`` between intended starts, 0 for back to back.
+        """Set the time in ns between the due times of a probe's iterations; 0 for back to back.
 
-        Raises KeyError for a name that is no probe's and ValueError for a negative time.
+        Raises KeyError for an unknown name and ValueError for a negative period.
         """
         self._known(name)
         if period_ns < 0:
-            raise ValueError(f"a period of {period_ns} ns")
+            raise ValueError(f"the period is {period_ns} ns: it must not be negative")
         with self._lock:
             if self._board is not None:
                 self._board[name].words[PERIOD_NS] = period_ns
 
     def snapshot(self) -> Snapshot:
-        """What the board says now; after ``stop``, or when the engine died, what it said last.
+        """The statistics of all probes now; after ``stop``, the last ones.
 
-        Raises RuntimeError when the session was never started.
+        Raises RuntimeError if the session was never started.
         """
         with self._lock:
             if self._board is not None:
@@ -154,10 +155,9 @@ class Session:
             return self._last
 
     def probe_snapshots(self, names: Iterable[str], with_channels: bool = True) -> dict[str, ProbeSnapshot]:
-        """What the board says now of the probes ``names`` alone, which takes less time than ``snapshot``, and less
-        still without their histograms.
+        """The statistics of the probes ``names`` now; faster than ``snapshot``, more so without histograms.
 
-        Raises KeyError for a name that is no probe's and RuntimeError after ``stop``.
+        Raises KeyError for an unknown name and RuntimeError after ``stop``.
         """
         with self._lock:
             if self._board is None:
@@ -165,9 +165,9 @@ class Session:
             return {name: self._board.probe_snapshot(name, with_channels) for name in names}
 
     def run_for(self, seconds: float) -> None:
-        """Let ``seconds`` pass: on the clock of the wall or, on a simulated GPU that is not paced, in virtual time.
+        """Let ``seconds`` of time pass: wall-clock time, or virtual time on a simulated GPU that is not paced.
 
-        Raises EngineLost or EngineFailed as soon as the engine is gone.
+        Raises EngineLost or EngineFailed as soon as the engine has ended.
         """
         self._raise_if_gone()
         if self._virtual:
@@ -182,24 +182,24 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether the engine is there and has nothing fatal to report."""
+        """Whether the engine runs and has reported no fatal error."""
         return self._process is not None and not self._inbox.ended and self._inbox.fatal is None
 
     @property
     def engine_pid(self) -> int | None:
-        """The engine's process id while there is one, to tell it from other users of the GPU."""
+        """The engine's process id, None if it does not run. Distinguishes it from other users of the GPU."""
         return None if self._process is None or self._inbox.ended else self._process.process.pid
 
     def probe_failures(self) -> tuple[ProbeFailure, ...]:
-        """The probes that stopped by an error, in the order in which they did."""
+        """The probes that stopped with an error, in the order of their failures."""
         return tuple(self._inbox.probe_failures)
 
     def stderr_tail(self) -> str:
-        """The end of what the engine wrote to stderr; "" if nothing."""
+        """The end of the engine's stderr; "" if it is empty."""
         return "" if self._process is None else self._process.stderr_tail()
 
     def failure(self) -> EngineFailed | None:
-        """Why the engine is gone, None while it lives or when it was stopped."""
+        """Why the engine ended; None while it runs or if it was stopped."""
         if self._inbox.stopping:
             return None
         if self._inbox.fatal is not None:
@@ -209,10 +209,10 @@ class Session:
         return None
 
     def stop(self) -> None:
-        """End the engine, by force if it has not ended in a second, and give everything back. Again does nothing.
+        """Stop the engine, kill it if it has not ended after 1 s, and release everything.
 
-        Takes at most 2 s, also while a call hangs in the driver or the engine is stopped by a signal. In a forked
-        child it does nothing: the engine is its parent's.
+        It takes at most 2 s, even if a call hangs in the driver or a signal has stopped the engine. A second call
+        does nothing, nor does a call in a forked child: the engine belongs to the parent.
         """
         if os.getpid() != self._owner:
             return
@@ -226,7 +226,7 @@ class Session:
                 if process.send(Stop()):
                     process.wait(_STOP_S)
             finally:
-                # Also when a second Ctrl-C interrupts the wait.
+                # A second Ctrl-C can interrupt the wait.
                 self._kill()
         self._kill()
 
@@ -271,11 +271,11 @@ class Session:
                 raise EngineFailed(
                     EXIT_ENGINE,
                     f"the engine was not ready after {timeout:g} s, so it was killed: "
-                    "the driver may be hung, or the machine very busy",
+                    "the driver may hang, or the machine is overloaded",
                 )
 
     def _await_answer(self, wanted: Callable[[], bool]) -> None:
-        """Wait for an answer that takes as long as it takes, while the engine shows that it works on it."""
+        """Wait until ``wanted()`` holds, as long as the engine's heartbeat changes."""
         beat, silent_s = -1, 0.0
         while not wanted() and self.alive:
             before = time.monotonic()
@@ -284,7 +284,9 @@ class Session:
             silent_s = silent_s + time.monotonic() - before if now == beat else 0.0
             beat = now
             if silent_s > _SILENCE_S:
-                raise EngineFailed(EXIT_ENGINE, f"the engine has not answered for {_SILENCE_S:g} s")
+                raise EngineFailed(
+                    EXIT_ENGINE, f"the engine has not answered for {_SILENCE_S:g} s: the driver may hang, see dmesg"
+                )
 
     def _raise_if_gone(self) -> None:
         if not self._started:
@@ -295,7 +297,7 @@ class Session:
 
 
 class _Inbox:
-    """What the engine said so far. Written by the link's thread; it must not keep the session alive."""
+    """The messages received from the engine. The receiver thread writes it; it must not reference the session."""
 
     def __init__(self) -> None:
         self.answer: Ready | Refused | Failed | None = None
@@ -307,6 +309,7 @@ class _Inbox:
         self._changed = threading.Condition()
 
     def put(self, message: FromEngine | None) -> None:
+        """Store a message; None says that the engine has ended."""
         with self._changed:
             match message:
                 case None:
@@ -322,7 +325,7 @@ class _Inbox:
             self._changed.notify_all()
 
     def wait(self, wanted: Callable[[], bool], seconds: float) -> None:
-        """Wait until ``wanted()`` holds, the engine is gone or failed, or ``seconds`` are over."""
+        """Wait at most ``seconds`` until ``wanted()`` holds or the engine has ended or failed."""
         until = time.monotonic() + seconds
         with self._changed:
             while not wanted() and not self.ended and self.fatal is None:
@@ -337,7 +340,7 @@ def _engine_lost(process: EngineProcess, what: str) -> EngineLost:
     words = process.stderr_tail()
     sentence = f"{what} ({process.exit_description()})"
     if words:
-        sentence += f"; its last words: {words.splitlines()[-1]}"
+        sentence += f"; its last output: {words.splitlines()[-1]}"
     return EngineLost(sentence, words)
 
 

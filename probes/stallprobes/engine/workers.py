@@ -1,4 +1,4 @@
-"""The threads of an engine: one for each probe, from its setup ops to its teardown ops."""
+"""The probe threads of an engine: each runs one probe's setup ops, its loop, and its teardown ops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _SETTLE_STEP_S = 0.001
 
 
 class ProbeThread:
-    """Runs one probe's tables. ``init`` is called in the thread first of all, to make a context current."""
+    """The thread of one probe. ``init`` is called first in the thread, to make a context current.
+
+    ``error`` is the exception that ended the thread, None if there was none.
+    """
 
     def __init__(self, probe: Probe, table: OpTable, board: Board, init: Callable[[], None] | None = None) -> None:
         self.probe = probe
@@ -44,16 +47,16 @@ class ProbeThread:
 
     @property
     def settled(self) -> bool:
-        """Whether its setup is over, well or badly."""
+        """Whether the setup ops are done or have failed."""
         return bool(self._part.words[STATE] != ProbeState.NEW) or not self._thread.is_alive()
 
     def copy_proof(self) -> None:
-        """Copy the word in which the GPU counts, if the program has one, to the board."""
+        """Copy the program's proof word, if it has one, to the board."""
         if self._table.proof_address:
             self._part.words[PROOF] = read(self._table.proof_address)
 
     def failure(self, explain: Explain) -> ProbeFailure | None:
-        """The wrong return code that stopped the probe; told once."""
+        """The unexpected return code that stopped the probe; None if there is none or it was returned before."""
         if self._reported or self._part.words[STATE] != ProbeState.ERROR:
             return None
         self._reported = True
@@ -63,13 +66,13 @@ class ProbeThread:
         return ProbeFailure(self.probe.name, op_name(op), code, text, fatal)
 
     def join(self, seconds: float) -> bool:
-        """Wait for the thread's end; False when it has not ended in time."""
+        """Wait at most ``seconds`` for the end of the thread; False if it has not ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         libc = ctypes.CDLL(None)
-        # The default slack of 50 us would be in every sleep.
+        # The default timer slack of 50 us would be part of every sleep.
         libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
         libc.prctl(_PR_SET_NAME, self.probe.name.encode()[:15], 0, 0, 0)
         try:
@@ -88,13 +91,13 @@ class ProbeThreads:
         self._threads: list[ProbeThread] = []
 
     def add(self, probe: Probe, table: OpTable, board: Board, init: Callable[[], None] | None = None) -> None:
-        """One more probe; to be added before ``start``."""
+        """Add the thread of a probe; to be called before ``start``."""
         self._threads.append(ProbeThread(probe, table, board, init))
 
     def start(self) -> None:
-        """Start all, one setup after the other, and return when each stands parked or has failed.
+        """Start all threads, one setup at a time; returns when each is parked or has failed.
 
-        Raises BackendError when a thread could not even begin.
+        Raises BackendError if a thread ended with an exception.
         """
         for thread in self._threads:
             thread.start()
@@ -103,9 +106,10 @@ class ProbeThreads:
         self._raise_error()
 
     def poll(self, explain: Explain) -> list[ProbeFailure]:
-        """Copy proofs and report new troubles; ``explain`` gives a code's text and whether it is fatal to all.
+        """Copy proof words to the board; returns the probes that failed since the last call.
 
-        Raises BackendError when a thread met an error that is not a return code.
+        ``explain`` gives the text of a return code and whether it is fatal for all probes. Raises BackendError if a
+        thread ended with an exception.
         """
         self._raise_error()
         for thread in self._threads:
@@ -114,7 +118,7 @@ class ProbeThreads:
         return [failure for failure in found if failure is not None]
 
     def stop(self, deadline_s: float) -> bool:
-        """Wait until all ended, which the board's QUIT word tells them to; False when one has not in time."""
+        """Wait at most ``deadline_s`` for all threads to end after QUIT was set; False if one has not ended."""
         until = time.monotonic() + deadline_s
         ended = [thread.join(max(until - time.monotonic(), 0)) for thread in self._threads]
         return all(ended)
@@ -125,4 +129,4 @@ class ProbeThreads:
                 raise thread.error
             if thread.error is not None:
                 what = f"{type(thread.error).__name__}: {thread.error}"
-                raise BackendError(EXIT_ENGINE, f"{thread.probe.name}: its thread ended with {what}")
+                raise BackendError(EXIT_ENGINE, f"{thread.probe.name}: the probe thread ended with {what}")

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written beside their place, forced to the disk, then put into it."""
+"""Atomic file writer: writes a temporary file in the same folder, syncs it to disk, then links or renames it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stallprobes.errors import FileNotWritten
 
-# File systems without hard links answer with one of these.
+# Errors of file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -29,17 +29,17 @@ def ready(path: Path, *, force: bool) -> None:
         raise FileNotWritten(f"{path} is a folder: name a file in it")
     # Replacing /dev/null, say, would break the machine.
     if not stat.S_ISREG(found.st_mode):
-        raise FileNotWritten(f"{path} is no ordinary file: name one, or a new one")
+        raise FileNotWritten(f"{path} is not a regular file: name a regular file or a new one")
     if not force:
-        raise FileNotWritten(f"{path} is there already: name another file, or overwrite it with --force")
+        raise FileNotWritten(f"{path} already exists: name another file, or overwrite it with --force")
     _folder(path)
 
 
 def write(path: Path, chunks: Iterable[bytes], *, force: bool, mode: int | None = None) -> None:
-    """Write ``chunks`` one after another as the file ``path``, which other programs see whole or not at all.
+    """Write ``chunks`` to the file ``path``, atomically: other programs see all of it or nothing.
 
-    With ``force`` a file that is there is replaced (through a symbolic link, the file it names). The permissions are
-    ``mode``, or what the user's umask leaves. Raises FileNotWritten. No other file is left behind, however it ends.
+    With ``force`` an existing file is replaced (for a symbolic link, its target). The permissions are ``mode``, or
+    those of the user's umask. Raises FileNotWritten; no temporary file remains.
     """
     ready(path, force=force)
     target = Path(os.path.realpath(path)) if force else path
@@ -69,7 +69,7 @@ def _fill(beside: Path, chunks: Iterable[bytes], mode: int | None) -> None:
 
 def _put(beside: Path, target: Path, force: bool) -> None:
     if not force:
-        # A link, unlike a rename, never replaces a file that came to be in the meantime.
+        # A link, unlike a rename, never replaces a file that was created in the meantime.
         try:
             os.link(beside, target)
         except OSError as error:
@@ -83,7 +83,7 @@ def _put(beside: Path, target: Path, force: bool) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    # Some file systems cannot sync a folder; the file itself is on the disk by now.
+    # Some file systems cannot sync a folder; the file itself is already on disk.
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -95,13 +95,13 @@ def _sync_folder(folder: Path) -> None:
 def _folder(path: Path) -> None:
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
-        raise FileNotWritten(f"{path} cannot be written: there is no folder {folder}")
+        raise FileNotWritten(f"{path} cannot be written: the folder {folder} does not exist")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise FileNotWritten(f"{path} cannot be written: no new file may be made in {folder}")
+        raise FileNotWritten(f"{path} cannot be written: no permission to create a file in {folder}")
 
 
 def _sentence(path: Path, error: Exception) -> FileNotWritten:
     if isinstance(error, FileExistsError):
-        return FileNotWritten(f"{path} is there already: name another file, or overwrite it with --force")
+        return FileNotWritten(f"{path} already exists: name another file, or overwrite it with --force")
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return FileNotWritten(f"{path} cannot be written: {why}")

@@ -1,6 +1,6 @@
 """JSON reader with validation: a value of the expected types, or MalformedJson with the place and what is wrong there.
 
-Python's reader takes NaN, doubled keys, lone surrogates and true for 1; none of them passes here.
+Python's reader accepts NaN, duplicate keys, lone surrogates, and true in place of 1; this one rejects them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 def parse(text: str, made: Callable[[dict[str, Any]], Any]) -> Any:
-    """The value of the JSON ``text``. ``made`` may put something else in an object's place, innermost first.
+    """The value of the JSON ``text``. ``made`` converts each object, innermost first.
 
-    Raises MalformedJson for invalid JSON, NaN, infinities and doubled keys, TruncatedJson if only the end is missing.
+    Raises MalformedJson for invalid JSON, NaN, infinities and duplicate keys, TruncatedJson if only the end is missing.
     """
 
     def built(pairs: list[tuple[str, Any]]) -> Any:
@@ -30,7 +30,7 @@ def parse(text: str, made: Callable[[dict[str, Any]], Any]) -> Any:
         if len(found) != len(pairs):
             keys = [key for key, _ in pairs]
             raise MalformedJson(
-                f"the key {_shown(next(key for key in keys if keys.count(key) > 1))} comes twice in one object"
+                f"the key {_shown(next(key for key in keys if keys.count(key) > 1))} occurs twice in one object"
             )
         return made(found)
 
@@ -39,23 +39,20 @@ def parse(text: str, made: Callable[[dict[str, Any]], Any]) -> Any:
     except json.JSONDecodeError as error:
         if text[:1] in "{[" and (error.pos >= len(text) or text[-1] not in "}]"):
             raise TruncatedJson("its end is missing") from error
-        raise MalformedJson(f"line {error.lineno} is no JSON") from error
+        raise MalformedJson(f"line {error.lineno} is not valid JSON") from error
     except RecursionError:
-        raise MalformedJson("it is nested without end") from None
+        raise MalformedJson("it is nested too deeply") from None
     except ValueError:
         raise MalformedJson("it has a number of thousands of digits") from None
 
 
 def clean(text: str) -> str:
-    """``text`` with a replacement character for whatever would not pass: lone surrogates and control characters.
-
-    Newlines and tabs stay.
-    """
+    """``text`` with U+FFFD in place of lone surrogates and control characters other than newline and tab."""
     return _ODD.sub("\ufffd", text)
 
 
 def plain(value: object) -> Any:
-    """``value`` as JSON types that pass: a number that is not finite becomes null, what JSON does not know its text."""
+    """``value`` as JSON types; a number that is not finite becomes None, an object of another type its text."""
     match value:
         case None | bool():
             return value
@@ -73,7 +70,7 @@ def plain(value: object) -> Any:
 
 
 class Node:
-    """A value and where in the document it stands. Every method raises Malformed for a value of another kind."""
+    """A JSON value and ``where`` it is in the document. Methods raise MalformedJson for a value of another type."""
 
     __slots__ = ("value", "where")
 
@@ -82,7 +79,7 @@ class Node:
         self.where = where
 
     def wrong(self, what: str) -> MalformedJson:
-        """The exception that says that this is ``what``."""
+        """The exception with the message that this value ``what``, a clause such as "is not a list"."""
         return MalformedJson(f"{self.where or 'the document'} {what}")
 
     def fields(self, *keys: str) -> dict[str, Node]:
@@ -92,7 +89,7 @@ class Node:
             if key not in found:
                 raise self.wrong(f"has no {_shown(key)}")
         if len(found) > len(keys):
-            raise self.wrong(f"has {_shown(next(key for key in found if key not in keys))}, which means nothing here")
+            raise self.wrong(f"has {_shown(next(key for key in found if key not in keys))}, which is not expected here")
         return {key: Node(found[key], f"{self.where}.{key}" if self.where else key) for key in keys}
 
     def members(self) -> dict[str, Node]:
@@ -106,25 +103,25 @@ class Node:
     def items(self) -> list[Node]:
         """The items of a list."""
         if type(self.value) is not list:
-            raise self.wrong("is no list")
+            raise self.wrong("is not a list")
         return [Node(value, f"{self.where}[{i}]") for i, value in enumerate(self.value)]
 
     def text(self) -> str:
-        """A text without control characters but newlines and tabs."""
+        """A string without control characters other than newline and tab."""
         if type(self.value) is not str:
-            raise self.wrong("is no text")
+            raise self.wrong("is not a string")
         if _ODD.search(self.value):
             raise self.wrong("has control characters")
         return self.value
 
     def name(self) -> str:
-        """A text that is not empty."""
+        """A string that is not empty."""
         if not self.text():
             raise self.wrong("is empty")
         return self.text()
 
     def text_or_none(self) -> str | None:
-        """A text or null."""
+        """A string or null."""
         return None if self.value is None else self.text()
 
     def flag(self) -> bool:
@@ -134,15 +131,15 @@ class Node:
         return self.value
 
     def whole(self, low: int, high: int) -> int:
-        """A whole number from ``low`` to ``high``."""
+        """An integer from ``low`` to ``high``."""
         if type(self.value) is not int or not low <= self.value <= high:
-            raise self.wrong(f"is no whole number from {_number(low)} to {_number(high)}")
+            raise self.wrong(f"is not an integer from {_number(low)} to {_number(high)}")
         return self.value
 
     def number(self, high: float) -> float:
         """A number from 0 to ``high``."""
         if type(self.value) not in (int, float) or not 0 <= self.value <= high:
-            raise self.wrong(f"is no number from 0 to {high:g}")
+            raise self.wrong(f"is not a number from 0 to {high:g}")
         return float(self.value)
 
     def number_or_none(self, high: float) -> float | None:
@@ -150,17 +147,17 @@ class Node:
         return None if self.value is None else self.number(high)
 
     def choice(self, kind: type[_Choice]) -> _Choice:
-        """One of the words of ``kind``."""
+        """A member of the enum ``kind``."""
         return kind(self.one_of([str(word) for word in kind]))
 
     def one_of(self, words: Iterable[str]) -> str:
         """One of ``words``."""
         if type(self.value) is not str or self.value not in (known := list(words)):
-            raise self.wrong(f"is none of {', '.join(words)}")
+            raise self.wrong(f"is not one of {', '.join(words)}")
         return known[known.index(self.value)]
 
     def free(self) -> dict[str, Any]:
-        """An object of any shape, at most 32 deep, whose texts pass."""
+        """An object of any structure, at most DEEPEST levels deep, without control characters in its strings."""
         self._check(self._object(), DEEPEST)
         found: dict[str, Any] = self.value
         return found
@@ -182,11 +179,11 @@ class Node:
             case None | bool() | int() | float():
                 pass
             case _:
-                raise self.wrong("holds what it cannot hold")
+                raise self.wrong("has a value of an unexpected type")
 
     def _object(self) -> dict[str, Any]:
         if type(self.value) is not dict:
-            raise self.wrong("is no object")
+            raise self.wrong("is not an object")
         return self.value
 
 

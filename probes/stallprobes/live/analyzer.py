@@ -19,7 +19,7 @@ import numpy as np
 from stallprobes.engine.board import ProbeSnapshot, ProbeState, Snapshot
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import SLOT_NS, History
-from stallprobes.live.observation import READY, Observation, ProbeSet
+from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.model import MS, Channel, Phase, Probe, Role, op_name
 from stallprobes.verdicts import rules
@@ -108,10 +108,10 @@ class Analyzer:
     def feed(self, observation: Observation) -> None:
         """Take in the next frame. Frames of an engine that does not answer are passed over: what its calls waited for
         then was not the GPU."""
-        self._held = observation.held
+        self._held = observation.waiting
         self._errors = {failure.probe: failure.sentence for failure in observation.probe_failures}
         now = observation.snapshot
-        if now is None or observation.engine.state != READY:
+        if now is None or observation.engine.state != EngineCondition.READY:
             self._recent.clear()
             self._gathering.clear()
             self._last = None
@@ -358,7 +358,16 @@ class Analyzer:
         )
 
     def _row(self, probe: Probe) -> ProbeRow:
-        row = ProbeRow(probe.name, probe.title, probe.role, False, "off", "dim", period_ns=probe.period_ns)
+        row = ProbeRow(
+            probe.name,
+            probe.title,
+            probe.role,
+            False,
+            "off",
+            "dim",
+            period_ns=probe.period_ns,
+            short_title=probe.short_title,
+        )
         if self._last is None and self._window is None:
             return row
         part = (self._window or self._last).probes[probe.name]  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ from pathlib import Path
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import READY, SIM, EngineStatus, Observation, ProbeSet
+from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.live.recording import Recorder
 from stallprobes.machine.telemetry import Telemetry
 from stallprobes.model import Role
@@ -44,7 +44,8 @@ def capture(
         info = session.start()
         if probe_set.backend == SIM:
             facts = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
-            probe_set = replace(probe_set, gpu=str(info.get("gpu")).removesuffix(" (SIMULATED)"), facts=facts)
+            gpu = GpuName(str(info.get("gpu")).removesuffix(" (SIMULATED)"))
+            probe_set = replace(probe_set, gpus=(gpu,), details=facts)
         if uuid is not None:
             telemetry = Telemetry(uuid)
             telemetry.start()
@@ -97,12 +98,12 @@ class _Taker:
             observation = Observation(
                 wall_s=snapshot.at_ns / 1e9 + self._shift_s,
                 probe_set=self._probe_set,
-                engine=EngineStatus(READY),
+                engine=EngineStatus(EngineCondition.READY),
                 snapshot=snapshot,
                 telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
                 probe_failures=self._session.probe_failures(),
             )
             self.analyzer.feed(observation)
-            self._recorder.put_patiently(observation, self.analyzer.quiet)
+            self._recorder.put_blocking(observation, self.analyzer.quiet)
             if until():
                 return

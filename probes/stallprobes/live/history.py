@@ -1,8 +1,7 @@
-"""The last minutes in coarse bins: how many calls took how long in each tenth of a second, probe by probe.
+"""Latency counts of the last minutes: one coarse histogram for each probe and tenth of a second.
 
-The axis is fixed and shared by all that is drawn over latency: 100 ns to 10 s, so pictures can be compared at a glance.
-Beside the counts stands for how long each tenth of a second was looked at, so that rates can be drawn: a look that
-comes late must not make calls look rarer or more frequent than they were.
+The logarithmic axis is fixed, 100 ns to 10 s, and the same in all plots. Each tenth of a second also has its observed
+time, so that rates can be drawn: an observation that comes late must not change the apparent rate of calls.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ PER_DECADE = 8
 BINS = DECADES * PER_DECADE
 SLOT_NS = 100_000_000
 
-# A look this late or less fills the slots that it passed over; after a longer gap nobody knows where the calls were.
-MOST_LATE = 10
+# Slots that one observation may fill. After a longer gap the calls cannot be assigned to slots.
+MOST_SLOTS = 10
 
 Bins = NDArray[np.uint32]
 Nanoseconds = NDArray[np.int64]
@@ -30,7 +29,7 @@ _NO_AGE = -1
 
 @lru_cache(maxsize=32)
 def edges(columns: int) -> NDArray[np.intp]:
-    """The first bucket of each of ``columns`` equal steps of the log axis; the first step takes all below it too."""
+    """The first bucket of each of ``columns`` equal steps of the axis; the first step includes everything below."""
     steps = LOW_NS * 10.0 ** (np.arange(columns) * DECADES / columns)
     first = np.searchsorted(LOWER, steps, side="left").astype(np.intp)
     first[0] = 0
@@ -41,44 +40,48 @@ def binned(counts: NDArray[np.uint64], columns: int) -> NDArray[np.uint64]:
     """``counts`` of histogram buckets summed into ``columns`` steps of the axis."""
     first = edges(columns)
     out = np.add.reduceat(counts, first)
-    # Where two steps begin in one bucket (a narrow bucket, a wide screen) the earlier one is empty, not doubled.
+    # Where two steps begin in one bucket the earlier one is empty, so that no call counts twice.
     out[:-1][first[:-1] == first[1:]] = 0
     return out
 
 
 def position(ns: float, columns: int) -> int:
-    """The step of the axis on which ``ns`` lies, kept within it."""
+    """The step of the axis that contains ``ns``, clamped to the axis."""
     if ns <= LOW_NS:
         return 0
     return min(int(np.log10(ns / LOW_NS) * columns / DECADES), columns - 1)
 
 
 class History:
-    """Coarse counts of ``probes`` probes for the last ``slots`` tenths of a second, in memory that never grows."""
+    """Coarse counts of ``probes`` probes for the last ``slots`` tenths of a second, in memory of constant size."""
 
     def __init__(self, probes: int, slots: int) -> None:
         self.slots = slots
         self.last = -1
         self._counts: Bins = np.zeros((probes, slots, BINS), dtype=np.uint32)
         self._ages: NDArray[np.int16] = np.full((probes, slots), _NO_AGE, dtype=np.int16)
-        self._looked_ns: Nanoseconds = np.zeros(slots, dtype=np.int64)
+        self._observed_ns: Nanoseconds = np.zeros(slots, dtype=np.int64)
         self._first = -1
         self._at_ns = 0
         self._span = 1
 
     def copy(self) -> History:
-        """The same, to be kept while this one goes on."""
+        """An independent copy."""
         other = History(0, self.slots)
         other.last, other._first = self.last, self._first
         other._at_ns, other._span = self._at_ns, self._span
-        other._counts, other._ages, other._looked_ns = self._counts.copy(), self._ages.copy(), self._looked_ns.copy()
+        other._counts, other._ages, other._observed_ns = (
+            self._counts.copy(),
+            self._ages.copy(),
+            self._observed_ns.copy(),
+        )
         return other
 
     def move_to(self, at_ns: int, since_ns: int | None = None) -> int:
-        """Make ``at_ns`` (ns) the present and return its slot number.
+        """Make ``at_ns`` (ns) the current time and return its slot number.
 
-        What is added next was counted from ``since_ns`` (ns) on, None for nothing to add. Where that is more than a
-        slot ago it is spread over the slots in between; where it is more than a second ago they stay empty.
+        The counts added next were collected from ``since_ns`` (ns) on, None for nothing to add. They are spread over
+        the slots in between; where that is more than a second, these slots stay empty.
         """
         now = at_ns // SLOT_NS
         passed = now - self.last
@@ -88,19 +91,19 @@ class History:
             new = np.arange(max(self.last + 1, now - self.slots + 1), now + 1) % self.slots
             self._counts[:, new] = 0
             self._ages[:, new] = _NO_AGE
-            self._looked_ns[new] = 0
+            self._observed_ns[new] = 0
         self.last, self._at_ns = max(now, self.last), at_ns
-        self._span = passed if since_ns is not None and 1 <= passed <= min(MOST_LATE, self.slots) else 1
+        self._span = passed if since_ns is not None and 1 <= passed <= min(MOST_SLOTS, self.slots) else 1
         if since_ns is not None:
-            self._looked_ns[self._slots_of_this_look()] += max(at_ns - since_ns, 0) // self._span
+            self._observed_ns[self._current_slots()] += max(at_ns - since_ns, 0) // self._span
         return self.last
 
     def add(self, probe: int, counts: NDArray[np.uint64], age_ns: int | None) -> None:
-        """Put bucket ``counts``, and the age of a call in flight (ns), into the slots of this look of ``probe``."""
+        """Add bucket ``counts`` of ``probe`` and the age of a call in flight (ns) to the slots of this observation."""
         new = binned(counts, BINS).astype(np.uint32)
         whole, rest = np.divmod(new, self._span)
-        slots = self._slots_of_this_look()
-        # No call is drawn twice: what cannot be divided goes to the last slots.
+        slots = self._current_slots()
+        # No call counts twice: the remainder goes to the last slots.
         self._counts[probe, slots] += whole + (np.arange(self._span, 0, -1)[:, None] <= rest)
         if age_ns is None:
             return
@@ -110,15 +113,15 @@ class History:
                 slot = number % self.slots
                 self._ages[probe, slot] = max(int(self._ages[probe, slot]), index(then))
 
-    def _slots_of_this_look(self) -> NDArray[np.int64]:
+    def _current_slots(self) -> NDArray[np.int64]:
         return np.arange(self.last - self._span + 1, self.last + 1) % self.slots
 
     def columns(
         self, probe: int, count: int, slots_each: int
     ) -> tuple[Bins, NDArray[np.int64], NDArray[np.float64], int]:
-        """The last ``count`` columns of ``slots_each`` slots: counts [count][BINS], the highest age in flight of each
-        (ns, 0 for none), for how many seconds each was looked at, and the number of the first column. A slot always
-        falls into the same column."""
+        """The last ``count`` columns of ``slots_each`` slots: counts [count][BINS], the largest age in flight of each
+        (ns, 0 for none), the observed time of each (s), and the number of the first column. A slot always belongs to
+        the same column."""
         last = self.last // slots_each
         first = last - count + 1
         wanted = np.arange(first * slots_each, (last + 1) * slots_each)
@@ -126,16 +129,18 @@ class History:
         counts = np.where(known[:, None], self._counts[probe, wanted % self.slots], 0)
         ages = np.where(known, self._ages[probe, wanted % self.slots], _NO_AGE).reshape(count, slots_each).max(axis=1)
         in_ns = np.where(ages >= 0, LOWER[np.maximum(ages, 0)], 0)
-        looked = np.where(known, self._looked_ns[wanted % self.slots], 0).reshape(count, slots_each).sum(axis=1) / 1e9
-        return counts.reshape(count, slots_each, BINS).sum(axis=1, dtype=np.uint32), in_ns, looked, first
+        observed = (
+            np.where(known, self._observed_ns[wanted % self.slots], 0).reshape(count, slots_each).sum(axis=1) / 1e9
+        )
+        return counts.reshape(count, slots_each, BINS).sum(axis=1, dtype=np.uint32), in_ns, observed, first
 
     def strip(self, probe: int, count: int, slots_each: int) -> tuple[int, ...]:
-        """For each of the last columns the bin (0 to BINS - 1) of its p99 or of the oldest call in flight, -1 for no
-        call."""
+        """The bin (0 to BINS - 1) of each of the last columns: of its p99 or of the oldest call in flight, whichever is
+        larger; -1 for no call."""
         counts, ages, _, _ = self.columns(probe, count, slots_each)
         from_top = np.cumsum(counts[:, ::-1], axis=1)
         total = from_top[:, -1]
-        # The highest bin that is not within the top 1 %.
+        # The number of bins that lie wholly within the slowest 1 %.
         above = (from_top <= total[:, None] // 100).sum(axis=1)
         level = np.where(total > 0, BINS - 1 - above, -1)
         aged = np.array([position(float(age), BINS) if age else -1 for age in ages], dtype=np.int64)

@@ -1,11 +1,13 @@
-"""What a screen is fed, ten times a second: the bench of probes, the board, NVML and the engine's state, all frozen.
+"""Observations: probe set, board snapshot, NVML values and engine status at one moment, frozen.
 
-A live source makes frames, a recording keeps them, and a scope reads them; none of them knows which it is.
+A live source makes them ten times a second, a recording stores them, and the analyzer reads them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass
+from enum import StrEnum
 
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import Snapshot
@@ -16,57 +18,80 @@ CUDA = "cuda"
 SIM = "sim"
 HOST = "host"
 
-STARTING = "starting"
-READY = "ready"
-SILENT = "silent"
-LOST = "lost"
-REFUSED = "refused"
+_LABEL = re.compile(r"(?P<model>.*) \(GPU (?P<index>\d+)\)")
+
+
+class EngineCondition(StrEnum):
+    """The condition of an engine as its owner sees it. The values are those of recordings.
+
+    ``SILENT``: its heartbeat stopped. ``LOST``: its process ended. ``REFUSED``: this machine cannot run the probe set.
+    """
+
+    STARTING = "starting"
+    READY = "ready"
+    SILENT = "silent"
+    LOST = "lost"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class GpuName:
+    """The model of a GPU and its number on this machine, None where it has none (simulated)."""
+
+    model: str
+    index: int | None = None
+
+    @property
+    def label(self) -> str:
+        """``NVIDIA H200 (GPU 0)``."""
+        return self.model if self.index is None else f"{self.model} (GPU {self.index})"
+
+    @classmethod
+    def of_label(cls, label: str) -> GpuName:
+        """The GPU of a recorded ``label``."""
+        found = _LABEL.fullmatch(label)
+        return cls(label) if found is None else cls(found["model"], int(found["index"]))
 
 
 @dataclass(frozen=True)
 class ProbeSet:
-    """The probes that stand ready together, and on what.
+    """The probes of one engine, and the GPUs under them.
 
-    ``pattern`` and ``variant`` are "" for probes chosen one by one. ``gpu`` is the GPU in words, ``more_gpus`` those
-    beside it, ``facts`` what else is known of it (driver, CUDA). ``why_simulated`` is the reason in a sentence where
-    the GPU is a simulated one. ``watch`` says what to look for.
+    ``pattern`` and ``variant`` are "" for probes selected one by one; ``expect`` is the result to expect of the
+    variant. ``gpus`` are empty while they are not known. ``details`` are driver and CUDA version, or profile and seed
+    of the simulated GPU; ``why_simulated`` is the reason why the GPU is simulated, one sentence.
     """
 
     title: str
     probes: tuple[Probe, ...]
     backend: str
-    gpu: str = ""
-    facts: tuple[str, ...] = ()
+    gpus: tuple[GpuName, ...] = ()
+    details: tuple[str, ...] = ()
     pattern: str = ""
     variant: str = ""
-    watch: str = ""
+    expect: str = ""
     why_simulated: str | None = None
-    more_gpus: tuple[str, ...] = ()
 
     def probe(self, name: str) -> Probe | None:
-        """The probe called ``name``, None when it is not on the bench."""
+        """The probe called ``name``, None where there is none."""
         return next((probe for probe in self.probes if probe.name == name), None)
 
 
 @dataclass(frozen=True)
 class EngineStatus:
-    """What the engine does.
+    """Condition of the engine, the seconds since it began, and the reason in a sentence, "" for none."""
 
-    ``state`` is "starting", "ready", "silent" (its heartbeat stopped), "lost" (it ended) or "refused" (this machine
-    cannot run the bench). ``age_s`` is for how long; ``sentence`` says why, "" where there is nothing to say.
-    """
-
-    state: str
+    state: EngineCondition
     age_s: float = 0.0
     sentence: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """All that was known at one moment. ``wall_s`` is seconds since 1970 (UTC).
+    """Everything known at one moment. ``wall_s`` is in seconds since 1970 (UTC).
 
-    ``held`` are aggressors that are switched on but wait until quiet is measured. ``others`` are processes of others
-    that compute on the GPU, in words. ``snapshot`` is None until the engine has been ready once.
+    ``waiting`` are aggressors that are switched on and start when the baseline is complete. ``other_processes`` compute
+    on the GPU, ``NAME (pid N)`` each. ``snapshot`` is None until the engine has been ready once.
     """
 
     wall_s: float
@@ -75,5 +100,5 @@ class Observation:
     snapshot: Snapshot | None = None
     telemetry: TelemetrySnapshot | None = None
     probe_failures: tuple[ProbeFailure, ...] = ()
-    held: frozenset[str] = frozenset()
-    others: tuple[str, ...] = field(default=())
+    waiting: frozenset[str] = frozenset()
+    other_processes: tuple[str, ...] = ()

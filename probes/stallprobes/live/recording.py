@@ -1,14 +1,12 @@
-"""Record and replay: what the board and NVML said, frame by frame, in a file that survives a cut-off tail.
+"""Recordings of observations: writer and reader of the file format.
 
-The file is one line of JSON (format and version), then a zlib stream of lines of JSON that is flushed after each
-line: whatever was written last is lost at most, never what stood before it. Each line begins with its checksum and
-holds a bench, quiet bases, or a frame whose histograms are the differences from the frame before it, so that a reader
-can begin anywhere.
+The file is one line of JSON (format and version), then a zlib stream of lines of JSON. The stream is flushed after each
+line, so that a truncated file loses its last lines only. Each line is a checksum and a probe set, baselines, or an
+observation, whose histograms are differences from the observation before it, so that a reader can start anywhere.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import queue
 import threading
@@ -27,7 +25,7 @@ from stallprobes.engine.board import EngineState, InFlight, ProbeErrorCode, Prob
 from stallprobes.errors import RecordingError
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.live.analyzer import Quiet
-from stallprobes.live.observation import EngineStatus, Observation, ProbeSet
+from stallprobes.live.observation import EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role, Word
@@ -41,9 +39,10 @@ _NO_RING = np.zeros((0, 3), dtype=np.int64)
 
 
 class Recorder:
-    """Writes frames to ``path`` in a thread of its own, so that a slow disk holds nobody up.
+    """Writes observations to ``path`` in its own thread, so that a slow disk delays nothing else.
 
-    Raises RecordingError when the file cannot be made.
+    ``dropped`` counts observations lost to a full queue; ``problem`` is a sentence once writing has failed. Raises
+    RecordingError where the file exists or cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +52,7 @@ class Recorder:
         try:
             self._file: BinaryIO = path.open("xb")
         except FileExistsError:
-            raise RecordingError(f"{path} is there already; a recording never overwrites") from None
+            raise RecordingError(f"{path} exists; a recording never overwrites a file") from None
         except OSError as error:
             raise RecordingError(f"{path} cannot be written: {error.strerror}") from error
         self._queue: queue.Queue[tuple[Observation, Mapping[str, Quiet]] | None] = queue.Queue(_QUEUE)
@@ -61,18 +60,18 @@ class Recorder:
         self._thread.start()
 
     def put(self, observation: Observation, quiet: Mapping[str, Quiet]) -> None:
-        """Record a frame and the quiet bases known with it. Never waits; ``dropped`` counts what did not fit."""
+        """Queue an observation and the current baselines. Never waits."""
         try:
             self._queue.put_nowait((observation, dict(quiet)))
         except queue.Full:
             self.dropped += 1
 
-    def put_patiently(self, observation: Observation, quiet: Mapping[str, Quiet]) -> None:
-        """Record a frame, and wait where the disk is slower."""
+    def put_blocking(self, observation: Observation, quiet: Mapping[str, Quiet]) -> None:
+        """Queue an observation and the current baselines, and wait for space in the queue."""
         self._queue.put((observation, dict(quiet)))
 
     def close(self, seconds: float = 1.0) -> None:
-        """Write what is still queued, for at most ``seconds``."""
+        """Write what is queued, for at most ``seconds``."""
         try:
             self._queue.put(None, timeout=seconds)
         except queue.Full:
@@ -128,7 +127,7 @@ class _Writer:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a frame is among the lines, and the lines with the bench and the quiet bases that hold for it."""
+    """Line numbers of an observation and of the probe set and baselines that belong to it."""
 
     line: int
     wall_s: float
@@ -137,10 +136,10 @@ class _Place:
 
 
 class Recording:
-    """A recording in memory. ``cut_off`` says that its end is missing."""
+    """A recording in memory. ``cut_off`` is True where the end of the file is missing."""
 
     def __init__(self, path: Path) -> None:
-        """Raises RecordingError for a file that cannot be read or is none, and for a newer version."""
+        """Raises RecordingError for an unreadable file, another format, and a newer version."""
         try:
             data = path.read_bytes()
         except OSError as error:
@@ -149,41 +148,41 @@ class Recording:
         self.path = path
         self._check(head)
         decompressor = zlib.decompressobj()
-        text = _all_that_can_be_had(decompressor, body)
+        text = _decompress(decompressor, body)
         self.cut_off = not decompressor.eof
-        # What follows the last newline was being written when it stopped.
-        self._lines = list(_sound(text.split(b"\n")[:-1]))
+        # Without a newline at its end the last line is incomplete.
+        self._lines = list(_checked_lines(text.split(b"\n")[:-1]))
         self.cut_off |= len(self._lines) < text.count(b"\n")
         self._places = list(self._index())
         self._probe_sets: dict[int, ProbeSet] = {}
         self._quiets: dict[int, dict[str, Quiet]] = {}
         if not self._places:
-            raise RecordingError(f"{path} holds no frame")
+            raise RecordingError(f"{path} contains no observation")
 
     def __len__(self) -> int:
         return len(self._places)
 
     @property
     def begun_s(self) -> float:
-        """When the first frame was made, in seconds since 1970."""
+        """Time of the first observation, in seconds since 1970."""
         return self._places[0].wall_s
 
     @property
     def seconds(self) -> float:
-        """From the first frame to the last."""
+        """Time from the first observation to the last."""
         return self._places[-1].wall_s - self.begun_s
 
     def number_at(self, seconds: float) -> int:
-        """The number of the last frame that is at most ``seconds`` after the first one."""
+        """The number of the last observation at most ``seconds`` after the first one."""
         times = [place.wall_s for place in self._places]
         return max(0, int(np.searchsorted(times, self.begun_s + seconds, side="right")) - 1)
 
     def at_s(self, number: int) -> float:
-        """Seconds from the first frame to frame ``number``."""
+        """Time from the first observation to observation ``number``, in seconds."""
         return self._places[number].wall_s - self.begun_s
 
     def quiet(self, number: int) -> dict[str, Quiet]:
-        """The quiet bases that were known at frame ``number``."""
+        """The baselines at observation ``number``, by probe."""
         line = self._places[number].quiet
         if line is None:
             return {}
@@ -198,7 +197,7 @@ class Recording:
         }
 
     def play(self, number: int = 0) -> Iterator[Observation]:
-        """The frames from ``number`` on. Their histograms count from there; only differences mean anything."""
+        """The observations from ``number`` on. Their histograms count from there: use differences only."""
         before: Snapshot | None = None
         probe_set_line = -1
         for place in self._places[number:]:
@@ -219,7 +218,7 @@ class Recording:
         except (ValueError, TypeError, KeyError):
             version = None
         if not isinstance(version, int):
-            raise RecordingError(f"{self.path} is no recording of stallscope")
+            raise RecordingError(f"{self.path} is not a recording of stallscope")
         if version > VERSION:
             raise RecordingError(
                 f"{self.path} has version {version} of the format; this stallscope reads up to {VERSION}: upgrade it"
@@ -237,8 +236,8 @@ class Recording:
                 quiet = number
 
 
-def _all_that_can_be_had(decompressor: Any, body: bytes) -> bytes:
-    """Everything up to where the stream ends or makes no sense any more."""
+def _decompress(decompressor: Any, body: bytes) -> bytes:
+    """Everything up to the end of the stream or to its first error."""
     parts = []
     for start in range(0, len(body), 4096):
         try:
@@ -248,11 +247,11 @@ def _all_that_can_be_had(decompressor: Any, body: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _sound(lines: list[bytes]) -> Iterator[bytes]:
-    """The lines without their checksums, up to the first one that is spoiled: zlib notices that much later."""
+def _checked_lines(lines: list[bytes]) -> Iterator[bytes]:
+    """The lines without their checksums, up to the first damaged one, which zlib detects only later."""
     for line in lines:
-        told, _, text = line.partition(b" ")
-        if told != f"{zlib.crc32(text):08x}".encode():
+        checksum, _, text = line.partition(b" ")
+        if checksum != f"{zlib.crc32(text):08x}".encode():
             return
         yield text
 
@@ -261,12 +260,12 @@ def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
     return {
         "title": probe_set.title,
         "backend": probe_set.backend,
-        "gpu": probe_set.gpu,
-        "more_gpus": probe_set.more_gpus,
-        "facts": probe_set.facts,
+        "gpu": probe_set.gpus[0].label if probe_set.gpus else "",
+        "more_gpus": [gpu.label for gpu in probe_set.gpus[1:]],
+        "facts": probe_set.details,
         "pattern": probe_set.pattern,
         "variant": probe_set.variant,
-        "watch": probe_set.watch,
+        "watch": probe_set.expect,
         "why_simulated": probe_set.why_simulated,
         "probes": [
             {
@@ -285,21 +284,28 @@ def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
     }
 
 
-def _probe_set_in(told: Mapping[str, Any]) -> ProbeSet:
-    # What a later version tells beside that is not for this one.
-    names = {field.name for field in dataclasses.fields(ProbeSet)} - {"probes"}
-    fields: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in told.items() if key in names
-    }
-    return ProbeSet(probes=tuple(_probe_in(probe) for probe in told["probes"]), **fields)
+def _probe_set_in(known: Mapping[str, Any]) -> ProbeSet:
+    # A later version may have more keys. The first recordings lack some of these.
+    labels = [label for label in (known.get("gpu", ""), *known.get("more_gpus", ())) if label]
+    return ProbeSet(
+        title=known["title"],
+        probes=tuple(_probe_in(probe) for probe in known["probes"]),
+        backend=known["backend"],
+        gpus=tuple(GpuName.of_label(label) for label in labels),
+        details=tuple(known.get("facts", ())),
+        pattern=known.get("pattern", ""),
+        variant=known.get("variant", ""),
+        expect=known.get("watch", ""),
+        why_simulated=known.get("why_simulated"),
+    )
 
 
-def _probe_in(told: Mapping[str, Any]) -> Probe:
-    """The probe as far as a view needs it: which calls it makes, but not their arguments."""
-    ops = tuple(Op(fn, phase=None if phase is None else Phase(phase), label=label) for fn, phase, label in told["ops"])
-    program = Program(ops, context=None, proof=Word("proof") if told["proof"] else None)
+def _probe_in(known: Mapping[str, Any]) -> Probe:
+    """The probe without the arguments of its calls, which a view does not need."""
+    ops = tuple(Op(fn, phase=None if phase is None else Phase(phase), label=label) for fn, phase, label in known["ops"])
+    program = Program(ops, context=None, proof=Word("proof") if known["proof"] else None)
     names = ("name", "title", "period_ns", "entry", "context", "stream")
-    return Probe(role=Role(told["role"]), program=program, **{name: told[name] for name in names})
+    return Probe(role=Role(known["role"]), program=program, **{name: known[name] for name in names})
 
 
 def _channels_out(channels: Mapping[Channel, Histogram], before: Mapping[Channel, Histogram] | None) -> list[Any]:
@@ -312,8 +318,8 @@ def _channels_out(channels: Mapping[Channel, Histogram], before: Mapping[Channel
     return out
 
 
-def _channels_in(told: list[Any]) -> Iterator[tuple[Channel, Histogram, int]]:
-    for phase, label, max_ns, pairs in told:
+def _channels_in(known: list[Any]) -> Iterator[tuple[Channel, Histogram, int]]:
+    for phase, label, max_ns, pairs in known:
         counts = np.zeros(BUCKETS, dtype=np.uint64)
         counts[pairs[::2]] = pairs[1::2]
         yield Channel(Phase(phase), label), Histogram(counts, max_ns), max_ns
@@ -324,10 +330,10 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
         "w": round(observation.wall_s, 4),
         "e": [observation.engine.state, round(observation.engine.age_s, 2), observation.engine.sentence],
     }
-    if observation.held:
-        out["held"] = sorted(observation.held)
-    if observation.others:
-        out["others"] = observation.others
+    if observation.waiting:
+        out["held"] = sorted(observation.waiting)
+    if observation.other_processes:
+        out["others"] = observation.other_processes
     if observation.probe_failures:
         out["troubles"] = [[t.probe, t.op, t.code, t.text, t.fatal] for t in observation.probe_failures]
     if observation.telemetry is not None:
@@ -337,16 +343,17 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
     return out
 
 
-def _observation_in(told: Mapping[str, Any], probe_set: ProbeSet, before: Snapshot | None) -> Observation:
+def _observation_in(known: Mapping[str, Any], probe_set: ProbeSet, before: Snapshot | None) -> Observation:
+    state, age_s, sentence = known["e"]
     return Observation(
-        wall_s=told["w"],
+        wall_s=known["w"],
         probe_set=probe_set,
-        engine=EngineStatus(*told["e"]),
-        snapshot=_snapshot_in(told["s"], before) if "s" in told else None,
-        telemetry=_telemetry_in(told["nvml"]) if "nvml" in told else None,
-        probe_failures=tuple(ProbeFailure(*failure) for failure in told.get("troubles", ())),
-        held=frozenset(told.get("held", ())),
-        others=tuple(told.get("others", ())),
+        engine=EngineStatus(EngineCondition(state), age_s, sentence),
+        snapshot=_snapshot_in(known["s"], before) if "s" in known else None,
+        telemetry=_telemetry_in(known["nvml"]) if "nvml" in known else None,
+        probe_failures=tuple(ProbeFailure(*failure) for failure in known.get("troubles", ())),
+        waiting=frozenset(known.get("held", ())),
+        other_processes=tuple(known.get("others", ())),
     )
 
 
@@ -366,15 +373,15 @@ def _telemetry_out(telemetry: TelemetrySnapshot) -> dict[str, Any]:
     }
 
 
-def _telemetry_in(told: Mapping[str, Any]) -> TelemetrySnapshot:
+def _telemetry_in(known: Mapping[str, Any]) -> TelemetrySnapshot:
     readings = {}
-    for name, (value, at_ns, why) in told["r"].items():
+    for name, (value, at_ns, why) in known["r"].items():
         if name == "processes" and value is not None:
             value = tuple(GpuProcess(*process) for process in value)
         elif isinstance(value, list):
             value = tuple(value)
         readings[name] = TelemetryReading(value, at_ns, why)
-    return TelemetrySnapshot(told["uuid"], told["at"], told["state"], told["why"], MappingProxyType(readings))
+    return TelemetrySnapshot(known["uuid"], known["at"], known["state"], known["why"], MappingProxyType(readings))
 
 
 def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]:
@@ -405,9 +412,9 @@ def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]
     }
 
 
-def _snapshot_in(told: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
+def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
     probes = {}
-    for name, (words, period_ns, flight, error, channels, first) in told["p"].items():
+    for name, (words, period_ns, flight, error, channels, first) in known["p"].items():
         state, on, iterations, on_since_ns, heartbeat_ns, missed, proof = words
         seen: dict[Channel, Histogram] = {}
         for channel, hist, max_ns in _channels_in(channels):
@@ -415,7 +422,7 @@ def _snapshot_in(told: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
             seen[channel] = hist if earlier is None else Histogram(hist.counts + earlier, max_ns)
         probes[name] = ProbeSnapshot(
             name=name,
-            at_ns=told["at"],
+            at_ns=known["at"],
             window_ns=None,
             state=ProbeState(state),
             on=bool(on),
@@ -432,4 +439,4 @@ def _snapshot_in(told: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
             ring=_NO_RING,
             ring_head=0,
         )
-    return Snapshot(told["at"], EngineState(told["state"]), told["beat"], probes)
+    return Snapshot(known["at"], EngineState(known["state"]), known["beat"], probes)

@@ -1,4 +1,4 @@
-"""What there is to draw, frozen: rows of figures, the focused probe's histograms and history, the log of verdicts."""
+"""View model of the monitor, frozen: rows of the probe table, the focused probe, the verdict log."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from stallprobes.verdicts.rules import Verdict
 
 @dataclass(frozen=True)
 class ProbeRow:
-    """One probe in the list.
+    """One row of the probe table.
 
-    ``state`` is in words; ``mark`` is how bad that is: "good", "warn", "bad", "dim" or "". ``phase`` is the one the
-    figures are of: the worst where one is not quiet. ``ratio`` is now against quiet, by the percentile ``quantile``
-    ("p50", or "p99" where only the tail is slow). ``strip`` holds the bin of each column of the last minute, -1 for
-    none. Times are microseconds, None where there is none.
+    ``state`` is a word or two; ``mark`` is its style: "good", "warn", "bad", "dim" or "". ``phase`` is the phase of
+    the percentiles: the one with the worst verdict. ``ratio`` compares the percentile ``quantile`` ("p50", or "p99"
+    where only the tail is slow) with the baseline. ``strip`` holds a bin for each column of the last minute, -1 for no
+    call. Times are microseconds, None where there is none.
     """
 
     name: str
@@ -41,13 +41,15 @@ class ProbeRow:
     in_flight_op: str | None = None
     period_ns: int = 0
     strip: tuple[int, ...] = ()
+    short_title: str = ""
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """A verdict and its time: ``began_s`` and ``ended_s`` are seconds since 1970, ``ended_s`` None while it lasts.
+    """A verdict in the log; ``verdict`` is the worst of its time.
 
-    ``verdict`` is the worst seen meanwhile. ``onset`` says after what it began, "" where that is not known.
+    ``began_s`` and ``ended_s`` are seconds since 1970, ``ended_s`` None while it holds. ``onset`` is a sentence about
+    how long after a switch it began, "" where that is not known.
     """
 
     number: int
@@ -58,28 +60,33 @@ class LogEntry:
 
     @property
     def text(self) -> str:
-        """The verdict's sentence, and after what it began."""
+        """The verdict's sentence and the onset."""
         return f"{self.verdict.sentence} {self.onset}".rstrip()
 
 
 @dataclass(frozen=True)
 class ChannelView:
-    """One histogram of the focused probe, and the same in quiet; ``label`` is one op's share of the phase. ``first_ns``
-    is the value of the very first call, which no histogram holds."""
+    """Live and baseline histogram of one channel of the focused probe; ``label`` is "" for all operations of the phase.
+
+    ``first_ns`` is the first call's latency, which no histogram contains.
+    """
 
     phase: Phase
     label: str
     live: Histogram
-    quiet: Histogram | None
+    baseline: Histogram | None
     first_ns: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class FocusView:
-    """The focused probe. ``heat`` is uint32[columns][BINS] with the oldest column first; ``ages_ns`` the oldest call
-    in flight in each column (0 for none); ``looked_s`` for how many seconds each column was looked at, empty for all
-    of their time; ``marks`` the column and the words of each switch; ``column_s`` the width of a column in seconds,
-    ``first`` the running number of the first one."""
+    """The focused probe.
+
+    ``heat`` is uint32[columns][BINS], the oldest column first, with ``column_s`` seconds per column; ``first`` is the
+    running number of the first column. ``ages_ns`` is the age of the oldest call in flight in each column, 0 for none.
+    ``observed_s`` is the observed time of each column in seconds, empty for all of it. ``marks`` are (column, text) of
+    switches.
+    """
 
     row: ProbeRow
     channels: tuple[ChannelView, ...] = ()
@@ -88,44 +95,58 @@ class FocusView:
     marks: tuple[tuple[int, str], ...] = ()
     column_s: float = 0.5
     first: int = 0
-    looked_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    observed_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
 class MonitorView:
-    """Everything the monitor draws besides header and NVML.
+    """Everything that the monitor draws except header and NVML values.
 
-    ``quiet_age_s`` is the age of the oldest quiet base, None while it is not measured; ``quiet_left_s`` for how many
-    seconds it will still be measured, None while something that disturbs keeps it from that. ``window_s`` is what the
-    figures are of.
+    ``rows`` are in the order of the probe set. ``baseline_age_s`` is the age of the oldest baseline, None while one is
+    missing; ``baseline_left_s`` is the time that measuring still takes, None while an aggressor prevents it.
+    ``window_s`` is the length of the window.
     """
 
     rows: tuple[ProbeRow, ...]
     focus: FocusView | None
     log: tuple[LogEntry, ...]
-    quiet_age_s: float | None
-    quiet_left_s: float | None
+    baseline_age_s: float | None
+    baseline_left_s: float | None
     window_s: float
 
     def row(self, name: str) -> ProbeRow | None:
-        """The row of a probe, None when it has none."""
+        """The row of a probe, None where there is none."""
         return next((row for row in self.rows if row.name == name), None)
 
+    @property
+    def aggressors(self) -> tuple[ProbeRow, ...]:
+        """The rows of the upper table."""
+        return tuple(row for row in self.rows if row.role is Role.AGGRESSOR)
 
-def stale(monitor_view: MonitorView, state: str) -> MonitorView:
-    """The picture with every probe that was on said to be ``state``: its figures are the last ones seen."""
-    rows = tuple(replace(row, state=state, mark="dim") if row.on else row for row in monitor_view.rows)
-    focus = monitor_view.focus
-    if focus is not None:
-        focus = replace(focus, row=next((row for row in rows if row.name == focus.row.name), focus.row))
-    return replace(monitor_view, rows=rows, focus=focus)
+    @property
+    def victims(self) -> tuple[ProbeRow, ...]:
+        """The rows of the lower table: victims and the host control."""
+        return tuple(row for row in self.rows if row.role is not Role.AGGRESSOR)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all rows from top to bottom."""
+        return tuple(row.name for row in (*self.aggressors, *self.victims))
+
+    def with_state(self, state: str) -> MonitorView:
+        """The same view with ``state`` in the row of every running probe; all values are the last known ones."""
+        rows = tuple(replace(row, state=state, mark="dim") if row.on else row for row in self.rows)
+        focus = self.focus
+        if focus is not None:
+            focus = replace(focus, row=next((row for row in rows if row.name == focus.row.name), focus.row))
+        return replace(self, rows=rows, focus=focus)
 
 
-def report_text(monitor_view: MonitorView, head: Sequence[str]) -> str:
-    """The picture as plain text to paste somewhere: ``head`` lines, a table, the log."""
+def report_text(view: MonitorView, head: Sequence[str]) -> str:
+    """The view as plain text for the clipboard: ``head`` lines, a table, the log."""
     lines = [*head, ""]
-    table = [("probe", "state", "calls/s", "phase", "p50", "p99", "x quiet")]
-    for row in monitor_view.rows:
+    table = [("probe", "state", "calls/s", "phase", "p50", "p99", "x baseline")]
+    for row in view.rows:
         table.append(
             (
                 row.title,
@@ -140,5 +161,5 @@ def report_text(monitor_view: MonitorView, head: Sequence[str]) -> str:
     widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
     lines.append("")
-    lines += [entry.text for entry in monitor_view.log] or ["No verdict: every measured probe is quiet."]
+    lines += [entry.text for entry in view.log] or ["No verdict: every probe is as fast as its baseline."]
     return "\n".join(lines) + "\n"

@@ -1,1 +1,3 @@
-"""."""
+"""What this machine is: libcuda survey, NVML, GPUs, telemetry, fingerprint. No CUDA context is created here.
+
+It may import files, model, units and errors."""

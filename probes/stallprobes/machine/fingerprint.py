@@ -1,6 +1,6 @@
-"""What a result depends on besides the program: GPU, driver, settings, host. Two of them tell what differs.
+"""Fingerprint of a machine: GPU, driver, settings and host, on which results depend.
 
-What cannot be learnt is None, and ``unknown`` says why, by the same key.
+A value that cannot be determined is None; ``unknown`` has the reason under the same key.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ ENVIRONMENT = (
 def fingerprint(
     gpu_uuid: str | None, engine_info: Mapping[str, object], survey: gpus.Survey | None = None
 ) -> dict[str, object]:
-    """The fingerprint of this machine with the GPU ``gpu_uuid``; None for a run without a GPU.
+    """The fingerprint of this machine with the GPU ``gpu_uuid``, None for a run without a GPU.
 
-    ``engine_info`` is what the engine told when it was ready; its values go before those found here. ``survey`` saves
-    asking the driver once more. Nothing is raised.
+    ``engine_info`` is the engine's description of itself; its values override those found here. ``survey`` is by
+    default taken now. It raises nothing.
     """
     unknown: dict[str, str] = {}
     found: dict[str, object] = {**_host(unknown), **_gpu(gpu_uuid, survey, unknown)}
     found.update({key: value for key, value in engine_info.items() if key in found and value is not None})
     for key, value in found.items():
         if value is None:
-            unknown.setdefault(key, "not to be had")
+            unknown.setdefault(key, "not available")
     known = {key: why for key, why in unknown.items() if found.get(key) is None}
     return {**found, "date": datetime.date.today().isoformat(), "unknown": known}
 
 
 def first_gpu(engine_info: Mapping[str, object]) -> str | None:
-    """The UUID of the first GPU an engine says it uses; None when it uses none or does not say."""
+    """The UUID of the first GPU in an engine's description; None if there is none."""
     devices = engine_info.get("devices")
     if not isinstance(devices, list) or not devices or not isinstance(devices[0], Mapping):
         return None
@@ -78,7 +78,7 @@ def _gpu(uuid: str | None, survey: gpus.Survey | None, unknown: dict[str, str]) 
         "gpu", "uuid", "pci", "memory_bytes", "driver", "cuda", "module_loading", "mig", "mps", "compute_mode",
     )  # fmt: skip
     if uuid is None:
-        unknown.update(dict.fromkeys(keys, "no GPU took part"))
+        unknown.update(dict.fromkeys(keys, "no GPU was used"))
         return dict.fromkeys(keys)
     survey = survey if survey is not None else gpus.survey()
     if survey.nvml_problem is not None:
@@ -106,7 +106,7 @@ def _gpu(uuid: str | None, survey: gpus.Survey | None, unknown: dict[str, str]) 
 
 
 def cpu_model() -> str | None:
-    """The CPU's name as /proc/cpuinfo has it."""
+    """The CPU's model name from /proc/cpuinfo, None if it has none."""
     for line in _lines("/proc/cpuinfo"):
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Model") and value.strip():
@@ -115,7 +115,7 @@ def cpu_model() -> str | None:
 
 
 def scaling_governors() -> str | None:
-    """The cpufreq governors in use, joined by commas; None where the kernel shows none."""
+    """The cpufreq governors in use, separated with commas; None if the kernel shows none."""
     found: set[str] = set()
     for path in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"):
         found.update(line.strip() for line in _lines(str(path)))
@@ -123,12 +123,12 @@ def scaling_governors() -> str | None:
 
 
 def clock_source() -> str | None:
-    """The kernel's clock source; with another one than ``tsc`` reading the clock costs a system call on x86-64."""
+    """The kernel's clock source. On x86-64, with another one than ``tsc``, reading the clock is a system call."""
     return next(iter(_lines("/sys/devices/system/clocksource/clocksource0/current_clocksource")), None)
 
 
 def kernel_module_version() -> str | None:
-    """The version of the loaded NVIDIA kernel module."""
+    """The version of the loaded NVIDIA kernel module, None if none is loaded."""
     for line in _lines("/proc/driver/nvidia/version"):
         if line.startswith("NVRM"):
             return next((word for word in line.split() if word[:1].isdigit() and "." in word), None)
@@ -136,8 +136,8 @@ def kernel_module_version() -> str | None:
 
 
 def mps_running() -> bool:
-    """Whether an MPS control daemon or server runs in this process's view of the machine."""
-    # The kernel cuts a process's name after 15 letters: "nvidia-cuda-mps-control" and "-server" both come out so.
+    """Whether an MPS control daemon or server is visible to this process."""
+    # The kernel truncates a process's name to 15 characters, so "nvidia-cuda-mps-control" and "-server" are alike.
     return any("nvidia-cuda-mps" in _lines(str(path)) for path in Path("/proc").glob("[0-9]*/comm"))
 
 

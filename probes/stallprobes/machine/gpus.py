@@ -1,7 +1,7 @@
-"""The GPUs of this machine, by NVML and by CUDA, and the choice of one; no context is made.
+"""The GPUs of this machine as NVML and CUDA list them, and the selection of some. No CUDA context is created.
 
-NVML counts all GPUs in PCI order, CUDA the visible ones in an order of its own. They are matched by UUID.
-An index given by the user is NVML's, which is what nvidia-smi shows; without NVML it is CUDA's.
+NVML lists all GPUs in PCI order, CUDA the visible ones in its own order; they are matched by UUID. An index given by
+the user is NVML's, as in nvidia-smi; without NVML it is CUDA's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7])
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process with a compute context on a GPU. ``memory_bytes`` is None where the driver does not tell."""
+    """A process with a compute context on a GPU. ``memory_bytes`` is None if unknown."""
 
     pid: int
     name: str
@@ -32,11 +32,11 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. What could not be learnt is None.
+    """One GPU. Unknown values are None.
 
-    ``nvml_index`` is None without NVML, ``cuda_index`` when CUDA does not see the GPU. ``cuda_uuid`` is the UUID that
-    CUDA has for it, which is a MIG device's where MIG is on. ``mig_uuids`` are the MIG devices that NVML lists.
-    ``processes`` are others' as well as our own; None when not known.
+    ``nvml_index`` is None without NVML, ``cuda_index`` if CUDA does not see the GPU. ``cuda_uuid`` is the UUID in
+    CUDA, with MIG on that of a MIG device. ``mig_uuids`` are the MIG devices that NVML lists. ``processes`` includes
+    this process.
     """
 
     uuid: str
@@ -61,9 +61,9 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Survey:
-    """What NVML and libcuda say about this machine's GPUs, in NVML's order.
+    """The GPUs of this machine in NVML's order, the answer of libcuda, and versions.
 
-    ``nvml_problem`` is why NVML could not be used, with its remedy; None when it could.
+    ``nvml_problem`` is why NVML cannot be used, with a remedy; None if it can.
     """
 
     gpus: tuple[Gpu, ...]
@@ -74,15 +74,15 @@ class Survey:
 
 
 def survey(timeout_s: float = 20.0) -> Survey:
-    """Ask libcuda and NVML, each for at most ``timeout_s``. Nothing is raised: what went wrong is in the answer."""
+    """Query libcuda and NVML, each for at most ``timeout_s`` seconds. Errors are in the result, not raised."""
     report = libcuda_survey.ask(timeout_s)
     answers: queue.SimpleQueue[Survey] = queue.SimpleQueue()
-    # A thread of its own, left behind if NVML hangs: nothing can interrupt a call into the driver.
+    # A separate thread, abandoned if NVML hangs, because a call into the driver cannot be interrupted.
     threading.Thread(target=lambda: answers.put(_survey(report)), name="nvml-survey", daemon=True).start()
     try:
         return answers.get(timeout=timeout_s)
     except queue.Empty:
-        silent = NvmlUnavailable(f"NVML did not answer within {timeout_s:g} s", "look at dmesg for Xid errors")
+        silent = NvmlUnavailable(f"NVML did not answer within {timeout_s:g} s", "check dmesg for Xid errors")
         return _without_nvml(report, silent)
 
 
@@ -104,10 +104,10 @@ def _survey(report: libcuda_survey.DriverReport) -> Survey:
 
 
 def choose(spec: str | None, found: Survey, count: int = 1) -> tuple[Gpu, ...]:
-    """The GPUs that ``spec`` names (indexes, UUIDs or PCI addresses, by commas), filled up to ``count`` if there are
-    as many: the first ones that CUDA sees.
+    """The GPUs in ``spec`` (indexes, UUIDs or PCI addresses, separated with commas), then others up to ``count``.
 
-    Raises NoGpu when one is not there, or hidden from CUDA.
+    The others are the first ones in CUDA's order; there may be fewer than ``count``. Raises NoGpu if a named GPU does
+    not exist or is hidden from CUDA, or if there is none.
     """
     if found.driver.problem is not None:
         raise NoGpu(found.driver.problem)
@@ -132,12 +132,12 @@ def uuids(chosen: Iterable[Gpu]) -> str | None:
 
 
 def others(gpu: Gpu) -> tuple[GpuProcess, ...]:
-    """The processes with a context on ``gpu`` besides this one."""
+    """The processes with a context on ``gpu``, without this one."""
     return tuple(process for process in gpu.processes or () if process.pid != os.getpid())
 
 
 def normal_pci(address: str) -> str | None:
-    """``00000000:1B:00.0`` and ``1b:00`` as ``0000:1b:00.0``; None when it is no PCI address."""
+    """``00000000:1B:00.0`` and ``1b:00`` as ``0000:1b:00.0``; None for other text."""
     match = _PCI.fullmatch(address.strip())
     if match is None:
         return None
@@ -146,12 +146,12 @@ def normal_pci(address: str) -> str | None:
 
 
 def same_uuid(one: str, other: str) -> bool:
-    """Whether two UUIDs are equal, whichever of ``GPU-``, ``MIG-`` or nothing stands before them."""
+    """Whether two UUIDs are equal, ignoring the prefixes ``GPU-`` and ``MIG-``."""
     return bare_uuid(one) == bare_uuid(other)
 
 
 def bare_uuid(uuid: str) -> str:
-    """A UUID in small letters without ``GPU-`` or ``MIG-`` before it."""
+    """``uuid`` in lower case without the prefix ``GPU-`` or ``MIG-``."""
     return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 
@@ -161,7 +161,7 @@ def _named(name: str, gpus: Sequence[Gpu]) -> Gpu:
             if (gpu.nvml_index if gpu.nvml_index is not None else gpu.cuda_index) == int(name):
                 return gpu
         there = ", ".join(str(g.nvml_index if g.nvml_index is not None else g.cuda_index) for g in gpus)
-        raise NoGpu(f"there is no GPU {name}; there is {there or 'none'}")
+        raise NoGpu(f"there is no GPU {name}; available: {there or 'none'}")
     pci = normal_pci(name)
     wanted = bare_uuid(name)
     for gpu in gpus:
@@ -190,7 +190,7 @@ def _by_cuda_alone(device: libcuda_survey.DriverDevice) -> Gpu:
 def _by_nvml(module: Any, devices: Sequence[libcuda_survey.DriverDevice]) -> list[Gpu]:
     found = []
     for index in range(_maybe(module, module.nvmlDeviceGetCount) or 0):
-        # One sick GPU must not hide the others.
+        # An error of one GPU must not hide the others.
         gpu = _maybe(module, lambda index=index: _one(module, index, devices))
         if gpu is not None:
             found.append(gpu)
@@ -205,14 +205,14 @@ def _one(module: Any, index: int, devices: Sequence[libcuda_survey.DriverDevice]
     instances = tuple(_mig_uuids(module, handle)) if mig else ()
     address = nvml.text(module.nvmlDeviceGetPciInfo(handle).busId)
     mode = _maybe(module, lambda: module.nvmlDeviceGetComputeMode(handle))
-    seen = next((d for d in devices if any(same_uuid(d.uuid, known) for known in (uuid, *instances))), None)
+    device = next((d for d in devices if any(same_uuid(d.uuid, known) for known in (uuid, *instances))), None)
     return Gpu(
         uuid=uuid,
         pci=normal_pci(address) or address,
         name=nvml.text(module.nvmlDeviceGetName(handle)),
         nvml_index=index,
-        cuda_index=None if seen is None else seen.ordinal,
-        cuda_uuid=None if seen is None else seen.uuid,
+        cuda_index=None if device is None else device.ordinal,
+        cuda_uuid=None if device is None else device.uuid,
         memory_bytes=None if memory is None else int(memory.total),
         memory_used_bytes=None if memory is None else int(memory.used),
         mig=mig,
@@ -234,10 +234,10 @@ def processes_on(module: Any, handle: Any) -> tuple[GpuProcess, ...]:
 def _process_name(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            # Its owner chose it, and a terminal would obey what is not printable.
+            # The process's owner chooses the name, and a terminal would interpret control characters.
             return "".join(letter if letter.isprintable() else "?" for letter in file.read().strip())
     except OSError:
-        return "?"  # of another user's or container's
+        return "?"  # a process of another user or container
 
 
 def _mig_uuids(module: Any, handle: Any) -> list[str]:

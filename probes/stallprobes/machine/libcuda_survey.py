@@ -1,7 +1,7 @@
-"""What libcuda says about itself and its GPUs, without a context and without loading it here.
+"""Survey of libcuda in a child process: versions and devices, without a CUDA context.
 
-libcuda is asked in a child process, so that a hang or a crash in the driver stays there. The child runs this very
-file as a script, so it imports nothing but the standard library.
+A hang or crash of the driver is limited to the child. The child runs this file as a script, so it imports only the
+standard library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOADING_MODES = {1: "eager", 2: "lazy"}
 
 @dataclass(frozen=True)
 class DriverDevice:
-    """One device as CUDA sees it. ``ordinal`` is CUDA's own index, ``memory_bytes`` its whole memory."""
+    """One device as CUDA lists it. ``ordinal`` is CUDA's index, ``memory_bytes`` the total memory."""
 
     ordinal: int
     name: str
@@ -36,10 +36,10 @@ class DriverDevice:
 
 @dataclass(frozen=True)
 class DriverReport:
-    """What libcuda answered.
+    """The answer of libcuda.
 
-    ``cuda_version`` is as cuDriverGetVersion gives it (13000 for 13.0). ``error`` is the name of the code that made
-    it stop (``CUDA_ERROR_NO_DEVICE``), ``problem`` the same in a sentence; both None when all went well.
+    ``cuda_version`` is that of cuDriverGetVersion (13000 for 13.0). ``error`` is the name of the failed call's code
+    (``CUDA_ERROR_NO_DEVICE``), or "library", "hang" or "crash"; ``problem`` is a sentence. Both are None on success.
     """
 
     cuda_version: int | None = None
@@ -58,14 +58,14 @@ class DriverReport:
 
 
 def ask(timeout_s: float = 20.0) -> DriverReport:
-    """Ask libcuda in a child process, for at most ``timeout_s``. What goes wrong is in the report, never raised."""
+    """Query libcuda in a child process for at most ``timeout_s`` seconds. Errors are in the report, not raised."""
     child = subprocess.Popen(
         [sys.executable, "-I", __file__], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     try:
         out, _ = child.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        # No wait after the kill: a process that hangs inside the kernel driver does not die either.
+        # No wait after the kill: a process that hangs in the kernel driver cannot end.
         child.kill()
         return DriverReport(error="hang", problem=f"the NVIDIA driver did not answer cuInit within {timeout_s:g} s")
     except BaseException:
@@ -73,7 +73,7 @@ def ask(timeout_s: float = 20.0) -> DriverReport:
         raise
     if child.returncode != 0:
         how = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
-        return DriverReport(error="crash", problem=f"libcuda ended the process that asked it ({how})")
+        return DriverReport(error="crash", problem=f"libcuda crashed the process that queried it ({how})")
     return _report(json.loads(out))
 
 
@@ -90,12 +90,12 @@ def _problem(report: DriverReport, visible: str | None) -> str | None:
         return f"no NVIDIA driver: {LIBRARY} was not found"
     if report.code in (None, NO_DEVICE):
         if visible is not None and not visible.strip():
-            return "CUDA_VISIBLE_DEVICES is set to nothing, which hides every GPU from CUDA"
+            return "CUDA_VISIBLE_DEVICES is empty, which hides all GPUs from CUDA"
         if visible is not None:
             return f"CUDA sees no GPU with CUDA_VISIBLE_DEVICES={visible}"
         return "CUDA sees no GPU"
     if report.code == VERSION_MISMATCH:
-        return "libcuda and the loaded kernel module are of different driver versions (reboot after a driver upgrade)"
+        return "libcuda and the loaded kernel module have different versions (reboot after a driver upgrade)"
     if report.code == NOT_READY_YET:
         return "the GPUs are not ready yet (on NVSwitch machines the fabric manager must run)"
     return f"cuInit failed with {report.error}"
@@ -107,7 +107,7 @@ def _text(library: ctypes.CDLL, function: str, code: int) -> str:
     return text.value.decode() if text.value else str(code)
 
 
-def _ask_here() -> dict[str, object]:
+def _query() -> dict[str, object]:
     answer: dict[str, object] = {"devices": []}
     try:
         library = ctypes.CDLL(LIBRARY)
@@ -121,7 +121,7 @@ def _ask_here() -> dict[str, object]:
     if status != 0:
         return {**answer, "code": status, "error": _text(library, "cuGetErrorName", status)}
     mode = ctypes.c_int(0)
-    # cuModuleGetLoadingMode came with CUDA 11.7.
+    # cuModuleGetLoadingMode exists since CUDA 11.7.
     if hasattr(library, "cuModuleGetLoadingMode") and library.cuModuleGetLoadingMode(ctypes.byref(mode)) == 0:
         answer["loading_mode"] = _LOADING_MODES.get(mode.value)
     answer["devices"] = [_device(library, ordinal) for ordinal in range(count.value)]
@@ -134,7 +134,7 @@ def _device(library: ctypes.CDLL, ordinal: int) -> dict[str, object]:
     name = ctypes.create_string_buffer(256)
     library.cuDeviceGetName(name, 256, device)
     raw = (ctypes.c_ubyte * 16)()
-    # The _v2 answers with the MIG instance's own UUID where there is one.
+    # With MIG, the _v2 function returns the UUID of the MIG device.
     get_uuid = getattr(library, "cuDeviceGetUuid_v2", None) or library.cuDeviceGetUuid
     get_uuid(raw, device)
     pci = ctypes.create_string_buffer(32)
@@ -151,4 +151,4 @@ def _device(library: ctypes.CDLL, ordinal: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    json.dump(_ask_here(), sys.stdout)
+    json.dump(_query(), sys.stdout)

@@ -1,7 +1,7 @@
-"""The way to NVML: the right Python package, a driver that answers, and errors in words.
+"""Access to NVML: imports the right Python package, initialises it, and describes errors.
 
-NVML's Python module is called ``pynvml`` and comes with the package ``nvidia-ml-py``. Another package on the index,
-named ``pynvml``, was a fork of it for years and installs over it.
+NVML's Python module is called ``pynvml`` and belongs to the package ``nvidia-ml-py``. Another package, named
+``pynvml``, was a fork of it and overwrites its module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from stallprobes.errors import NvmlUnavailable
 
 NEEDED = ("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMigMode")
-# Until this release the package "pynvml" brought a module of its own; since then it only asks for nvidia-ml-py.
+# Before this release the package "pynvml" contained a module; since then it only depends on nvidia-ml-py.
 FORK_ENDS = 12
 
 LIBRARY_NOT_FOUND = 12
@@ -28,20 +28,20 @@ UNKNOWN = 999
 
 @dataclass(frozen=True)
 class Package:
-    """What is installed under the name of NVML's Python module. Versions are None when not installed."""
+    """Installed versions of the packages that provide a module ``pynvml``; None if not installed."""
 
     nvidia_ml_py: str | None
     pynvml: str | None
 
     @property
     def shadowed(self) -> bool:
-        """Whether the fork is installed, whose module may stand in the place of nvidia-ml-py's."""
+        """Whether the fork is installed, whose module may have overwritten nvidia-ml-py's."""
         major = (self.pynvml or str(FORK_ENDS)).split(".")[0]
         return major.isdigit() and int(major) < FORK_ENDS
 
 
 def package() -> Package:
-    """The installed packages that bring a module ``pynvml``."""
+    """The installed packages that provide a module ``pynvml``."""
     return Package(version_of("nvidia-ml-py"), version_of("pynvml"))
 
 
@@ -54,9 +54,9 @@ def version_of(distribution: str) -> str | None:
 
 
 def load() -> Any:
-    """The initialised ``pynvml`` module. It can block for as long as the driver does.
+    """The initialised ``pynvml`` module. It blocks while the driver does.
 
-    Raises NvmlUnavailable when the package is missing or the wrong one, or when NVML does not start.
+    Raises NvmlUnavailable if the package is missing or the wrong one, or if NVML cannot be initialised.
     """
     try:
         module = importlib.import_module("pynvml")
@@ -76,7 +76,7 @@ def load() -> Any:
 
 
 def unavailable(error: Exception) -> NvmlUnavailable:
-    """Why NVML did not start, from the NVMLError it gave."""
+    """The NvmlUnavailable for an NVMLError of the initialisation."""
     code = getattr(error, "value", UNKNOWN)
     if code == LIBRARY_NOT_FOUND:
         return NvmlUnavailable("no NVIDIA driver: libnvidia-ml.so.1 was not found", "install the NVIDIA driver")
@@ -84,16 +84,16 @@ def unavailable(error: Exception) -> NvmlUnavailable:
         return NvmlUnavailable("the NVIDIA kernel module is not loaded", "load it (modprobe nvidia) or reboot")
     if code == VERSION_MISMATCH:
         return NvmlUnavailable(
-            "NVML and the loaded kernel module are of different driver versions",
+            "NVML and the loaded kernel module have different versions",
             "reboot, or reload the kernel module, after a driver upgrade",
         )
     if code == NO_PERMISSION:
-        return NvmlUnavailable("no permission to talk to the NVIDIA driver", "check the rights of /dev/nvidia*")
-    return NvmlUnavailable(f"NVML did not start: {error}", "look at nvidia-smi and dmesg")
+        return NvmlUnavailable("no permission to use the NVIDIA driver", "check the permissions of /dev/nvidia*")
+    return NvmlUnavailable(f"NVML cannot be initialised: {error}", "check nvidia-smi and dmesg")
 
 
 def words(error: Exception) -> str:
-    """An NVMLError as the reason of an n/a."""
+    """An NVMLError as the reason for a missing value."""
     code = getattr(error, "value", None)
     if code == NOT_SUPPORTED:
         return "not supported by this GPU"
@@ -105,5 +105,5 @@ def words(error: Exception) -> str:
 
 
 def text(value: str | bytes) -> str:
-    """A string as some releases of nvidia-ml-py give it and others do not."""
+    """``value`` as a string; some releases of nvidia-ml-py return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value

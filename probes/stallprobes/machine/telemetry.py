@@ -1,8 +1,8 @@
-"""NVML's values of one GPU, read in threads of their own: each value with its age, or n/a with a reason.
+"""Telemetry of one GPU: values of NVML, read in threads, each with its age or the reason why it is missing.
 
-NVML calls cost from 1 us to 20 ms (PCIe throughput blocks for its window) and may hang with a sick driver. So each
-field has a rate of its own, the slow ones have a thread of their own, and nobody who looks at the values waits for
-one: ``Telemetry.snapshot`` only takes what is there and says when a call has not come back.
+NVML calls take 1 us to 20 ms (PCIe throughput blocks for its window) and can hang with a faulty driver. Therefore each
+field has its own rate, the slow fields have a second thread, and ``Telemetry.snapshot`` never blocks: it returns the
+last values and says which call has not returned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stallprobes.machine.gpus import GpuProcess, processes_on
 NS = 1_000_000_000
 HANGING_AFTER_S = 1.0
 RETRY_S = 5.0
-# NVML averages utilisation over a window between these, by the GPU's generation.
+# NVML averages utilisation over a window between these lengths, depending on the GPU's generation.
 UTILISATION_WINDOW_S = (1 / 6, 1.0)
 
 _THROTTLE_REASONS = {
@@ -39,20 +39,26 @@ _THROTTLE_REASONS = {
 
 @dataclass(frozen=True)
 class TelemetryReading:
-    """One value and when it was read (CLOCK_MONOTONIC, ns; 0 for never). ``value`` None is n/a, ``why`` says why."""
+    """A value and the time of its reading in ns (CLOCK_MONOTONIC; 0: never).
+
+    ``value`` is None if it is not available; ``why`` is the reason.
+    """
 
     value: Any = None
     at_ns: int = 0
     why: str | None = "not read yet"
 
     def age_s(self, now_ns: int) -> float | None:
-        """Seconds since it was read, None if it never was."""
+        """Seconds since the reading, None if there was none."""
         return (now_ns - self.at_ns) / NS if self.at_ns else None
 
 
 @dataclass(frozen=True)
 class TelemetryField:
-    """One value: its ``name`` with the unit, how often to read it, and how. ``slow`` ones have the other thread."""
+    """A value to read: its name with the unit, its period in s, and the function that reads it.
+
+    ``slow`` fields are read in the second thread.
+    """
 
     name: str
     period_s: float
@@ -65,7 +71,7 @@ def _clock_reasons(module: Any, handle: Any) -> tuple[str, ...]:
     try:
         bits = (newer or module.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
     except module.NVMLError:
-        # The newer name is missing from older drivers.
+        # Older drivers lack the newer function.
         bits = module.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     return tuple(words for bit, words in _THROTTLE_REASONS.items() if bits & bit)
 
@@ -93,9 +99,9 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class TelemetrySnapshot:
-    """What NVML last said of one GPU.
+    """The last values of one GPU.
 
-    ``state``: "starting", "live", "hanging" (a call has not come back), "lost" (the GPU), or "unavailable" (NVML);
+    ``state``: "starting", "live", "hanging" (a call has not returned), "lost" (the GPU), or "unavailable" (NVML);
     ``why`` is a sentence for all but the first two. ``readings`` has every name of FIELDS.
     """
 
@@ -110,13 +116,13 @@ class TelemetrySnapshot:
 
     @property
     def processes(self) -> tuple[GpuProcess, ...]:
-        """The processes on the GPU as far as they are known."""
+        """The processes on the GPU, empty if unknown."""
         return self.readings["processes"].value or ()
 
 
 @dataclass
 class _Reader:
-    """One thread's own state. The thread writes it, ``snapshot`` reads it; every assignment is of a whole value."""
+    """The state of one reading thread, which alone writes it; every assignment replaces a whole value."""
 
     fields: tuple[TelemetryField, ...]
     readings: dict[str, TelemetryReading] = field(default_factory=dict)
@@ -126,9 +132,9 @@ class _Reader:
 
 
 class Telemetry:
-    """Reads one GPU's values until ``stop``. ``load`` gives the NVML module, by default ``nvml.load``.
+    """Reads the values of the GPU ``uuid`` from ``start`` until ``stop``. ``load`` returns the NVML module.
 
-    Nothing is asked of NVML before ``start``, and no method of this class ever waits for NVML.
+    No method waits for NVML. ``retry_s`` is the pause after an error in seconds.
     """
 
     def __init__(
@@ -156,16 +162,16 @@ class Telemetry:
         ]
 
     def start(self) -> None:
-        """Start to read. Returns at once."""
+        """Start the reading threads. Returns at once."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop to read. Returns at once: a thread that hangs in the driver is left, it ends with the process."""
+        """Stop the reading threads. Returns at once; a thread that hangs in the driver ends with the process."""
         self._quit.set()
 
     def snapshot(self) -> TelemetrySnapshot:
-        """What is known now. Never blocks."""
+        """The last values. Never blocks."""
         now = self._clock()
         readings = {f.name: TelemetryReading() for reader in self._readers for f in reader.fields}
         state, why = "live", None
@@ -204,7 +210,7 @@ class Telemetry:
             self._quit.wait(self._retry_s)
 
     def _read(self, reader: _Reader, module: Any, handle: Any) -> None:
-        """Read the fields as they fall due, until the end or until the GPU is lost."""
+        """Read each field at its period, until ``stop`` or until the GPU is lost."""
         due = dict.fromkeys(reader.fields, self._clock())
         while not self._quit.is_set():
             for one, when in due.items():
@@ -222,7 +228,7 @@ class Telemetry:
                         one.name: TelemetryReading(None, self._clock(), nvml.words(error)),
                     }
                 except Exception as error:
-                    # A driver and a package of different ages can disagree about a structure: one n/a, not an end.
+                    # Driver and package of different versions can disagree about a structure: only this field fails.
                     why = f"{type(error).__name__}: {error}"
                     reader.readings = {**reader.readings, one.name: TelemetryReading(None, self._clock(), why)}
                 else:

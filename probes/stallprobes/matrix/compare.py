@@ -21,6 +21,7 @@ from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.quantile_test import CALLS, QuantileTest, far_off, quantile_tests
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, times
+from stallprobes.verdicts.kinds import Look
 from stallprobes.verdicts.rules import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
 # With nothing changed, at most one comparison in a hundred says slower or faster of any cell by chance. That holds for
@@ -62,7 +63,38 @@ class Change(StrEnum):
     FASTER = "faster"
     UNSURE = "unsure"
 
+    @property
+    def look(self) -> Look:
+        """Word and style of the change."""
+        return OUTCOME_LOOKS[CellOutcome(self)]
 
+
+class CellOutcome(StrEnum):
+    """What became of a cell: its change, or that it starves as it did not before, or no longer. Worst first."""
+
+    SLOWER = "slower"
+    STARVED = "starved"
+    FASTER = "faster"
+    FED = "fed"
+    UNSURE = "unsure"
+    SAME = "same"
+
+    @property
+    def look(self) -> Look:
+        """Word and style of the outcome."""
+        return OUTCOME_LOOKS[self]
+
+
+OUTCOME_LOOKS = {
+    CellOutcome.SLOWER: Look("SLOWER", style="bad"),
+    CellOutcome.STARVED: Look(
+        "newly STARVED", mark="STARVED", style="bad", meaning="fewer than 3 calls returned in 0.5 s"
+    ),
+    CellOutcome.FASTER: Look("FASTER", style="good"),
+    CellOutcome.FED: Look("no longer STARVED", style="good"),
+    CellOutcome.UNSURE: Look("UNSURE", style="warn", meaning="too few calls or too much noise to tell"),
+    CellOutcome.SAME: Look("SAME", style="dim"),
+}
 _WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
 
 
@@ -98,6 +130,13 @@ class CellChange:
     no_longer_starved: bool = False
     parts: tuple[Compared, ...] = ()
     note: str = ""
+
+    @property
+    def outcome(self) -> CellOutcome:
+        """Newly starved or no longer starved, else the change."""
+        if self.newly_starved:
+            return CellOutcome.STARVED
+        return CellOutcome.FED if self.no_longer_starved else CellOutcome(self.change)
 
 
 @dataclass(frozen=True)
@@ -137,8 +176,12 @@ class Comparison:
         return tuple(cell for cell in self.cells if (_failure(cell) in fail_on))
 
     def counts(self) -> Mapping[Change, int]:
-        """How many cells changed how, each kind of change counted."""
+        """Number of cells by change."""
         return {change: sum(cell.change is change for cell in self.cells) for change in Change}
+
+    def outcomes(self) -> Mapping[CellOutcome, int]:
+        """Number of cells by outcome, the worst outcome first."""
+        return {outcome: sum(cell.outcome is outcome for cell in self.cells) for outcome in CellOutcome}
 
 
 def _failure(cell: CellChange) -> str:

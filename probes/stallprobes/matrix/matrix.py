@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.model import Channel, Phase
+from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.rules import Verdict, severity
 
 # The column in which a victim runs beside nothing: what a driver costs by itself.
@@ -35,6 +36,26 @@ class Status(StrEnum):
     UNSUPPORTED = "unsupported"
     INVALID = "invalid"
     MISSING = "missing"
+
+    @property
+    def measured(self) -> bool:
+        """Whether the cell's figures count."""
+        return self in (Status.OK, Status.STARVED)
+
+    @property
+    def look(self) -> Look:
+        """Word, letter, mark and style of the status."""
+        return STATUS_LOOKS[self]
+
+
+STATUS_LOOKS = {
+    Status.OK: VerdictKind.QUIET.look,
+    Status.STARVED: VerdictKind.STARVED.look,
+    Status.UNSUPPORTED: Look("unsupported", "n/a", "–", "faint", "unsupported on this machine"),
+    Status.INVALID: Look("invalid", "invalid", "invalid", "warn", "measured, but the result does not count"),
+    Status.MISSING: Look("not reached", "–", "·", "faint", "not reached"),
+}
+CellKind = VerdictKind | Status
 
 
 @dataclass(frozen=True)
@@ -172,11 +193,11 @@ class Cell:
         return max(self.verdicts, key=lambda one: (severity(one), one.ratio or 0.0), default=None)
 
     @property
-    def kind(self) -> str:
-        """In one word: the worst verdict's kind where the status is ok or starved, else the status."""
-        if self.status not in (Status.OK, Status.STARVED):
-            return str(self.status)
-        return self.worst.kind if self.worst is not None else "quiet"
+    def kind(self) -> CellKind:
+        """Kind of the worst verdict where the status is ok or starved, else the status."""
+        if not self.status.measured:
+            return self.status
+        return VerdictKind(self.worst.kind) if self.worst is not None else VerdictKind.QUIET
 
 
 @dataclass(frozen=True, eq=False)

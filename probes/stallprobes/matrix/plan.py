@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from stallprobes.catalog import CheckPlacement, entries
 from stallprobes.catalog.host import HOST
+from stallprobes.errors import UnknownName
 from stallprobes.matrix.matrix import QUIET, MatrixColumn, MatrixRow
 from stallprobes.model import MIB, Context, Probe, Role
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import ALL, OWN, UnknownName, parse_probe, probe_name, unknown_name_message
+from stallprobes.patterns.naming import ALL, OWN, parse_probe, probe_name, unknown_name_message
 
 # Aggressors of the primary context share one stream, so that a victim can be placed on it.
 AGGRESSORS_STREAM = "shared"

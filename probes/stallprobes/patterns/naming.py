@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from stallprobes.catalog import Placement, entries, on_null_stream, on_shared_stream
+from stallprobes.errors import UnknownName
 from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Probe
 from stallprobes.patterns import patterns
 
@@ -15,10 +16,6 @@ OWN = "own"
 _LONGEST_LIST = 20
 _CONTEXTS = {context.name: context for context in (PRIMARY, SECONDARY, THIRD, GREEN)}
 _STREAMS = {OWN: Placement, "null": on_null_stream, "shared": on_shared_stream}
-
-
-class UnknownName(Exception):
-    """No pattern, probe or variant has this name; the message suggests the nearest one."""
 
 
 def parse_probe(name: str, *, stream: str = OWN, size: int | None = None, as_name: str | None = None) -> Probe:

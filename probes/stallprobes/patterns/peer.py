@@ -42,7 +42,7 @@ PATTERN = Pattern(
             (probe("peer-copy"), probe("long-kernel")),
             expect="The kernel alone does not delay the copy on B.",
             why="A kernel without a copy behind it has no place in the order of staged copies.",
-            helps="Wait for the kernel before submitting the copy.",
+            helps="This is a remedy: wait for the kernel, then submit the copy to the idle stream.",
         ),
         variant(
             "host-relay-naive",

@@ -1,4 +1,4 @@
-"""Signals while files are written: the first waits, the second does not."""
+"""Signals while files are written: the first is deferred, the second is not."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def write(signals: int) -> list[str]:
     return written
 
 
-def test_a_signal_while_files_are_written_comes_when_they_are() -> None:
+def test_a_signal_while_files_are_written_is_deferred() -> None:
     assert write(signals=1) == ["all of it"]
 
 
-def test_a_second_signal_does_not_wait() -> None:
+def test_a_second_signal_is_not_deferred() -> None:
     assert write(signals=2) == []
 
 
-def test_a_signal_before_the_files_does_not_cut_them_off() -> None:
+def test_a_signal_before_the_block_does_not_interrupt_it() -> None:
     with InterruptHandler() as interrupt:
         os.kill(os.getpid(), signal.SIGINT)
         with interrupt.deferred():
@@ -41,7 +41,7 @@ def test_a_signal_before_the_files_does_not_cut_them_off() -> None:
         assert interrupt.stop_requested()
 
 
-def test_afterwards_a_signal_is_what_it_was() -> None:
+def test_signal_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGINT)
     with InterruptHandler():
         assert signal.getsignal(signal.SIGINT) != before

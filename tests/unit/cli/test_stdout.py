@@ -1,4 +1,4 @@
-"""What reaches stdout: figures, folding, letters and colours."""
+"""Text on stdout: tables, wrapping, character set and colours."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def test_a_table_keeps_within_the_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     assert lines[-1] == "three   12 µs  short"
 
 
-def test_into_a_pipe_no_row_is_folded() -> None:
+def test_rows_are_not_folded_in_a_pipe() -> None:
     stream = io.StringIO()
     table(Output(stream))
     assert len(stream.getvalue().splitlines()) == 3
 
 
-def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colour_needs_a_terminal_that_supports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def coloured(stream: io.StringIO) -> bool:
         table(Output(stream))
         return "\x1b[" in stream.getvalue()
@@ -84,7 +84,7 @@ def test_wide_letters_count_as_two_columns() -> None:
     assert Output(Terminal()).natural_width((TableColumn("a"),), [("語語",)]) == 4
 
 
-def test_json_comes_back_as_it_went_in() -> None:
+def test_json_is_written_without_loss() -> None:
     document: dict[str, Any] = {
         "text": 'µ "quoted" [1]',
         "none": None,
@@ -98,11 +98,11 @@ def test_json_comes_back_as_it_went_in() -> None:
     assert "[[64, 3], [128, 1]]" in stream.getvalue()
 
 
-def test_json_has_no_word_for_not_a_number() -> None:
+def test_json_rejects_not_a_number() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         Output(io.StringIO()).json({"p50_us": float("nan")})
 
 
-def test_the_narrowest_terminal_still_gets_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_width_has_a_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "1")
     assert Output(Terminal()).width == NARROWEST

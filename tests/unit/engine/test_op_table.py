@@ -7,8 +7,8 @@ import pytest
 
 from stallprobes.engine import loop
 from stallprobes.engine.backend import failed_op
-from stallprobes.engine.host import HostResolver, error_text
 from stallprobes.engine.host_memory import CACHE_LINE, HostMemory, read, write
+from stallprobes.engine.host_resolver import HostResolver, error_text
 from stallprobes.engine.op_table import OpTable, compile_program
 from stallprobes.errors import Unsupported
 from stallprobes.model import (
@@ -115,9 +115,9 @@ def test_unsigned_64_bit_arguments_keep_their_bits() -> None:
     ("op", "why"),
     [
         (Op("native:nothing", tuple(range(12))), "12 arguments"),
-        (Op("native:nothing", ok=(1, 2, 3, 4)), "4 fine codes"),
+        (Op("native:nothing", ok=(1, 2, 3, 4)), "4 accepted codes"),
         (Op("native:nothing", (1 << 64,)), "64 bits"),
-        (Op("native:nothing", repeat=0), "repeated 0 times"),
+        (Op("native:nothing", repeat=0), "repeat 0"),
     ],
 )
 def test_an_op_that_does_not_fit_a_row_is_refused(op: Op, why: str) -> None:
@@ -208,5 +208,5 @@ def test_error_numbers_find_their_op_and_its_words() -> None:
     assert op_name(failed_op(program, 2)) == "native:work (long)"
     assert op_name(failed_op(program, -1)) == "libc:getpid"
     assert error_text(Op("libc:clock_nanosleep"), 22) == "Invalid argument"
-    assert error_text(Op("native:wait"), 1) == "the time was over"
+    assert error_text(Op("native:wait"), 1) == "timed out"
     assert error_text(Op("libc:poll"), -1) == "0 was expected"

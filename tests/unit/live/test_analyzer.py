@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import SILENT, EngineStatus, Observation
+from stallprobes.live.observation import EngineCondition, EngineStatus, Observation
 from stallprobes.live.recording import Recording
-from stallprobes.live.view_model import report_text, stale
+from stallprobes.live.view_model import report_text
 from stallprobes.model import MS
 
 
@@ -74,7 +74,7 @@ def test_the_focus_shows_quiet_behind_live_and_marks_where_something_was_switche
         analyzer.feed(observation)
     view = analyzer.monitor_view("d2d", columns=100, span_s=20).focus
     assert view is not None
-    assert all(channel.quiet is not None for channel in view.channels)
+    assert all(channel.baseline is not None for channel in view.channels)
     assert [words for _, words in view.marks] == ["spin kernel on", "spin kernel off"]
     on, off = (column for column, _ in view.marks)
     assert 0 <= on < off < 100
@@ -92,7 +92,7 @@ def test_frames_of_an_engine_that_is_silent_make_no_stall(stall: Recording) -> N
     analyzer = Analyzer(frames[0].probe_set)
     for number, observation in enumerate(frames):
         silent = 20 <= number < 25
-        analyzer.feed(replace(observation, engine=EngineStatus(SILENT, 1.0)) if silent else observation)
+        analyzer.feed(replace(observation, engine=EngineStatus(EngineCondition.SILENT, 1.0)) if silent else observation)
     assert analyzer.monitor_view(None).log == ()
 
 
@@ -143,7 +143,7 @@ def test_the_report_says_it_in_text_and_a_lost_engine_is_said_in_every_row(stall
     assert "STALLED" in text
     assert "time-slice" in text
     assert text.startswith("head\n")
-    monitor_view = stale(analyzer.monitor_view("d2d"), "engine lost")
+    monitor_view = analyzer.monitor_view("d2d").with_state("engine lost")
     assert monitor_view.focus is not None
     assert monitor_view.focus.row.state == "engine lost"
     rows = monitor_view.rows

@@ -210,10 +210,10 @@ def test_a_driver_that_hangs_or_crashes_does_so_in_a_process_of_its_own(
 @pytest.mark.parametrize(
     ("code", "visible", "words"),
     [
-        (100, "", "set to nothing"),
+        (100, "", "CUDA_VISIBLE_DEVICES is empty"),
         (100, "9", "CUDA_VISIBLE_DEVICES=9"),
         (100, None, "CUDA sees no GPU"),
-        (803, None, "different driver versions"),
+        (803, None, "different versions"),
         (802, None, "not ready"),
         (999, None, "CUDA_ERROR_UNKNOWN"),
     ],

@@ -224,7 +224,7 @@ def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(12, "no NVIDIA driver"), (9, "not loaded"), (18, "different driver versions"), (4, "permission"), (999, "999")],
+    [(12, "no NVIDIA driver"), (9, "not loaded"), (18, "different versions"), (4, "permission"), (999, "999")],
 )
 def test_each_way_nvml_fails_to_start_has_its_own_words(monkeypatch: pytest.MonkeyPatch, code: int, words: str) -> None:
     fake = FakeNvml()

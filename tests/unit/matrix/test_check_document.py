@@ -137,7 +137,7 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         (b"null", "is no check of stallscope"),
         (b'{"a": 1}', "is no check of stallscope"),
         (b'{"schema": ["stallscope.check/1"]}', "is no check of stallscope"),
-        (b"hello", "is no check: line 1 is no JSON"),
+        (b"hello", "is no check: line 1 is not valid JSON"),
         (b"\x7fELF\x02\xff", "it is not UTF-8"),
         (b"\xef\xbb\xbf{}", "byte order mark"),
         ("{}".encode("utf-16"), "byte order mark"),
@@ -145,7 +145,7 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         (b"\x1f\x8b\x08\x00", "is cut off: it ends within its compressed data"),
         (b"\x1f\x8b" + b"\xff" * 30, "is damaged: what is compressed in it cannot be unpacked"),
         (gzip.compress(b"", mtime=0), "is empty"),
-        (gzip.compress(b"hello", mtime=0), "is no check: line 1 is no JSON"),
+        (gzip.compress(b"hello", mtime=0), "is no check: line 1 is not valid JSON"),
         (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), "it is not UTF-8"),
         (gzip.compress(b"{}", mtime=0) + b"more", "is damaged: what is compressed in it cannot be unpacked"),
         (gzip.compress(b'{"schema": "stallscope.check/2"}', mtime=0), "upgrade"),
@@ -158,10 +158,10 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         (b'{"schema": "stallscope.check/0"}', "is no check"),
         (b'{"schema": "stallscope.check/x"}', "is no check"),
         (b'{"schema": "stallscope.check/1"}', "damaged: the document has no “program”"),
-        (b"[" * 200_000, "is no check: it is nested without end"),
-        (b'{"a":' * 200_000, "nested without end"),
+        (b"[" * 200_000, "is no check: it is nested too deeply"),
+        (b'{"a":' * 200_000, "nested too deeply"),
         (b'{"a": ' + b"1" * 5000 + b"}", "thousands of digits"),
-        (b'{"schema": "stallscope.check/1", "schema": "x"}', "“schema” comes twice"),
+        (b'{"schema": "stallscope.check/1", "schema": "x"}', "“schema” occurs twice"),
     ],
     ids=lambda value: repr(value)[:40],
 )
@@ -178,41 +178,41 @@ TOP = 2**53
     [
         ("seconds", math.nan, "NaN in place of a number"),
         ("seconds", math.inf, "Infinity in place of a number"),
-        ("seconds", -1, "seconds is no number from 0"),
-        ("seconds", True, "seconds is no number"),
-        ("seconds", 10**400, "seconds is no number"),
-        ("seed", 1.0, "seed is no whole number"),
-        ("repeats", False, "repeats is no whole number"),
+        ("seconds", -1, "seconds is not a number from 0"),
+        ("seconds", True, "seconds is not a number"),
+        ("seconds", 10**400, "seconds is not a number"),
+        ("seed", 1.0, "seed is not an integer"),
+        ("repeats", False, "repeats is not an integer"),
         ("quick", 1, "quick is neither true nor false"),
-        ("program", None, "program is no text"),
+        ("program", None, "program is not a string"),
         ("program", "\x1b[2J", "program has control characters"),
         ("program", "\ud800", "program has control characters"),
         ("started_at", "yesterday", "started_at is no time"),
         ("started_at", "2026-11-21T10:00:00", "started_at is no time"),
-        ("backend", "rocm", "backend is none of cuda, simulated, host"),
-        ("fingerprint", [], "fingerprint is no object"),
+        ("backend", "rocm", "backend is not one of cuda, simulated, host"),
+        ("fingerprint", [], "fingerprint is not an object"),
         ("fingerprint", json.loads('{"a":' * 40 + "1" + "}" * 40), "fingerprint is nested deeper than 32"),
-        ("fingerprint", {"max_ns": 1, "histogram": []}, "fingerprint is no object"),
-        ("fingerprint.more", {"max_ns": 1, "histogram": []}, "fingerprint holds what it cannot hold"),
+        ("fingerprint", {"max_ns": 1, "histogram": []}, "fingerprint is not an object"),
+        ("fingerprint.more", {"max_ns": 1, "histogram": []}, "fingerprint has a value of an unexpected type"),
         ("hosts", {"": {}}, "hosts has a host without a name"),
-        ("hosts", {"a": 1}, "hosts[“a”] is no object"),
+        ("hosts", {"a": 1}, "hosts[“a”] is not an object"),
         ("rows.1.name", "launch", "rows has a name twice"),
         ("columns.1.name", "quiet", "columns has a name twice"),
         ("rows.0.name", "", "rows[0].name is empty"),
-        ("columns.1.aggressors", "spin", "columns[1].aggressors is no list"),
-        ("cells", {}, "cells is no list"),
-        ("cells.0", 3, "cells[0] is no object"),
+        ("columns.1.aggressors", "spin", "columns[1].aggressors is not a list"),
+        ("cells", {}, "cells is not a list"),
+        ("cells.0", 3, "cells[0] is not an object"),
         ("cells.0.row", "nobody", "cells[0].row is not among those the check lists"),
-        ("cells.0.column", ["quiet"], "cells[0].column is no text"),
+        ("cells.0.column", ["quiet"], "cells[0].column is not a string"),
         ("cells.0.column", "spin", "cells[1] is a cell that was there already"),
-        ("cells.0.status", "fine", "cells[0].status is none of ok, starved"),
-        ("cells.0.status", None, "cells[0].status is none of"),
-        ("cells.0.more", 1, "cells[0] has “more”, which means nothing here"),
-        ("cells.0.figures", None, "cells[0].figures is no object"),
-        ("cells.0.in_flight_us", -1, "cells[0].in_flight_us is no number"),
+        ("cells.0.status", "fine", "cells[0].status is not one of ok, starved"),
+        ("cells.0.status", None, "cells[0].status is not one of"),
+        ("cells.0.more", 1, "cells[0] has “more”, which is not expected here"),
+        ("cells.0.figures", None, "cells[0].figures is not an object"),
+        ("cells.0.in_flight_us", -1, "cells[0].in_flight_us is not a number"),
         ("cells.0.repeats.0.host", "node-a", "host is not among the hosts"),
-        ("cells.0.repeats.0.calls", -1, "calls is no whole number from 0 to 2**53"),
-        ("cells.0.repeats.0.lanes", {"cal": {}}, "is none of call, wait"),
+        ("cells.0.repeats.0.calls", -1, "calls is not an integer from 0 to 2**53"),
+        ("cells.0.repeats.0.lanes", {"cal": {}}, "is not one of call, wait"),
         ("cells.0.repeats.0.lanes", {"call:": {}}, "has an empty label"),
         (CHANNEL, {}, "[“call”] has no “max_ns”"),
         (f"{CHANNEL}.max_ns", -1, "[“call”] has a max_ns that is no whole number"),
@@ -228,8 +228,8 @@ TOP = 2**53
         (f"{CHANNEL}.histogram.0", [129, 1], "a bound that is no bucket's lower bound"),
         (f"{CHANNEL}.histogram.0", [2**40, 1], "buckets that do not ascend"),
         ("cells.3.verdicts.0.kind", "bad", "kind is no kind of verdict"),
-        ("cells.3.verdicts.0.phase", "pause", "phase is none of"),
-        ("cells.3.verdicts.0.ratio", "1", "ratio is no number"),
+        ("cells.3.verdicts.0.phase", "pause", "phase is not one of"),
+        ("cells.3.verdicts.0.ratio", "1", "ratio is not a number"),
     ],
 )  # fmt: skip
 def test_a_check_that_was_tampered_with_is_refused_with_the_place(
@@ -347,7 +347,7 @@ def test_what_the_file_begins_with_counts_and_not_its_name(tmp_path: Path) -> No
 def test_a_compressed_check_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "a.json.gz"
     path.write_text("mine")
-    with pytest.raises(CheckFileError, match="is there already"):
+    with pytest.raises(CheckFileError, match="already exists"):
         check_document.save(small(), path)
     assert path.read_text() == "mine"
     check_document.save(small(), path, force=True)
@@ -475,9 +475,9 @@ def test_any_histogram_under_any_label_comes_back(tmp_path: Path, values: list[i
 def test_what_is_there_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("mine")
-    with pytest.raises(CheckFileError, match="is there already"):
+    with pytest.raises(CheckFileError, match="already exists"):
         check_document.save(host_checks.every_status(), path)
-    with pytest.raises(CheckFileError, match="is there already"):
+    with pytest.raises(CheckFileError, match="already exists"):
         check_document.ready(path)
     assert path.read_text() == "mine"
     check_document.ready(path, force=True)
@@ -489,7 +489,7 @@ def test_what_is_there_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
 def test_a_file_that_comes_to_be_meanwhile_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     monkeypatch.setattr(atomic, "_fill", lambda beside, *_: (beside.write_text("x"), path.write_text("mine")))
-    with pytest.raises(CheckFileError, match="is there already"):
+    with pytest.raises(CheckFileError, match="already exists"):
         check_document.save(host_checks.every_status(), path)
     assert path.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [path]
@@ -530,10 +530,10 @@ def test_forced_through_a_symbolic_link_the_file_is_replaced_and_the_link_stays(
     ("name", "said"),
     [
         (".", "is a folder"),
-        ("no/such/a.json", "there is no folder"),
+        ("no/such/a.json", "does not exist"),
         ("file/a.json", "Not a directory"),
         ("x" * 300, "File name too long"),
-        ("/dev/null", "is no ordinary file"),
+        ("/dev/null", "is not a regular file"),
         ("a\0b", "null"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A matrix as text: figures, words beside them, the worst first, causes told once, and no width broken."""
+"""Text report of a matrix: headline, order, one line per cause, the full findings, and every width."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 
 from factories import matrices, matrix_examples
+from stallprobes.matrix.compare import compare
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.outliers import Outlier
 from stallscope.cli.stdout import Output
-from stallscope.report import findings, matrix_text
+from stallscope.report import findings, matrix_text, wording
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +35,9 @@ class Pipe(io.StringIO):
     encoding = "utf-8"
 
 
-def shown(matrix: Matrix, stream: io.StringIO | None = None) -> str:
+def shown(matrix: Matrix, stream: io.StringIO | None = None, *, full: bool = True) -> str:
     stream = stream if stream is not None else Pipe()
-    matrix_text.show(Output(stream), matrix)
+    matrix_text.show(Output(stream), matrix, full=full)
     return stream.getvalue()
 
 
@@ -46,7 +47,7 @@ def line_of(text: str, name: str) -> str:
 
 def test_every_kind_of_cell_has_its_figure_and_its_word() -> None:
     text = shown(matrix_examples.every_kind())
-    launch = text.index("launch", text.index("Times quiet"))
+    launch = text.index("launch", text.index(wording.MATRIX_TITLE))
     assert launch > 0
     assert "10/1.0 S" in line_of(text, "stalled")
     assert "427/1.0 S" in line_of(text, "stalled")
@@ -58,14 +59,14 @@ def test_every_kind_of_cell_has_its_figure_and_its_word() -> None:
     assert "2.0/1.0 h" in line_of(text, "host")
     assert "invalid" in line_of(text, "invalid")
     assert "–" in line_of(text, "missing")
-    assert line_of(text, "quiet, µs").split()[-4:] == ["2.7/5.0", "3.8/5.6", "3.4/5.6", "1.2/8.0"]
-    for meaning in ("S STALLED", "s slower", "? unsure", "' at p99", '" from when the call was due'):
-        assert meaning in text
+    assert line_of(text, "baseline, µs").split()[-4:] == ["2.7/5.0", "3.8/5.6", "3.4/5.6", "1.2/8.0"]
+    for meaning in ("S STALLED", "s slower", "? drift", "' at p99", '" from the due time'):
+        assert meaning in " ".join(text.split())
 
 
 def test_the_worst_comes_first_in_lines_and_columns() -> None:
     text = shown(matrix_examples.every_kind())
-    begun = [line.split()[0] for line in text[text.index("quiet, µs") :].splitlines()[1:5]]
+    begun = [line.split()[0] for line in text[text.index("baseline, µs") :].splitlines()[1:5]]
     assert begun == ["starved", "stalled", "late", "tail"]
     head = line_of(text, "beside").split()
     assert head[1:3] == ["launch", "d2d"]
@@ -94,7 +95,7 @@ def test_findings_of_one_cause_are_told_once_with_every_victim_named() -> None:
     text = shown(matrices.made_up(1, times={**spin, ("launch", "host-alloc-free"): 50.0}))
     assert text.count("It was made up so.") == 1
     assert text.count("Make it up otherwise.") == 1
-    told = text[text.index("What was found") :]
+    told = text[text.index("Findings") :]
     assert "beside host-alloc-free: launch call p50 2.70 µs → 135 µs (×50)" in told
     assert all(row.name in told for row in rows)
     assert "d2h-pinned call p50 1.20 µs → 15.6 µs (×13)" in told
@@ -124,7 +125,7 @@ def test_where_it_is_folded_quiet_lines_are_put_together(monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", "40")
     folded = shown(matrix_examples.every_kind(), Terminal())
     assert "\ncalm" not in folded
-    assert "medians at most ×1.0, beside: calm" in " ".join(folded.split())
+    assert "Quiet for every victim, medians at most ×1.0: calm" in " ".join(folded.split())
 
 
 def test_colour_is_for_terminals_and_never_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,14 +145,14 @@ def test_a_locale_without_utf8_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_simulated_check_says_so_beside_its_figures() -> None:
     text = shown(matrix_examples.largest())
     assert text.startswith("SIMULATED GPU, profile h200, seed 7")
-    assert "Times quiet, call/wait, SIMULATED h200" in text
+    assert f"{wording.MATRIX_TITLE}, SIMULATED h200" in text
 
 
 def test_an_interrupted_check_and_one_without_any_cell_are_shown() -> None:
     made = matrix_examples.every_kind()
     missing = {key: replace(cell, status=Status.MISSING, repeats=(), verdicts=()) for key, cell in made.cells.items()}
     text = shown(replace(made, cells=missing, interrupted=True))
-    assert "(interrupted)" in text
+    assert "interrupted" in text.splitlines()[1]
     assert "44 not reached" in text
     assert shown(replace(made, rows=(), columns=(), cells={}))
 
@@ -207,9 +208,53 @@ def test_a_host_that_is_slow_everywhere_does_not_drown_the_others() -> None:
         return Outlier(host, f"row-{row}", "spin", matrices.CALL, q, 1.0, 1.0, ratio, f"{host} row-{row} p{q}")
 
     many = [outlier("node-a", row, q, 2.0 + row + q / 100) for row in range(50) for q in (50, 99)]
-    told = findings.about_hosts([*many, outlier("node-b", 0, 50, 0.1)])
+    told = wording.host_sentences([*many, outlier("node-b", 0, 50, 0.1)])
     assert told == [
         *(f"node-a row-{row} p99" for row in (49, 48, 47, 46, 45)),
-        "node-a: 45 more cells are not as on the other hosts.",
+        "node-a: 45 more cells differ from the other hosts.",
         "node-b row-0 p50",
     ]
+
+
+def test_a_report_begins_with_the_worst_stalls_what_changed_and_how_sure_it_is() -> None:
+    lines = shown(matrix_examples.every_kind(), full=False).splitlines()
+    stalls, changes, measured = lines[2:5]
+    assert stalls.startswith("Stalls ")
+    assert "1 STARVED, 4 STALLED, 1 host noise, 1 slower, 1 drift of 44 cells. Worst: launch beside starved" in stalls
+    assert "(STARVED, 0 calls in 0.1 s); launch beside late (call from due time p99" in stalls
+    assert "not compared" in changes
+    assert measured.startswith(
+        "Measured  38 of 44 cells (1 invalid, 4 unsupported, 1 not reached); baselines vary by ×1."
+    )
+
+
+def test_without_stalls_the_headline_says_so() -> None:
+    assert wording.headline(matrices.made_up(1)).stalls == "no stall found in 16 cells"
+
+
+def test_a_comparison_is_counted_in_the_headline_with_what_differs_in_the_driver() -> None:
+    old = matrices.made_up(1, drift=0.02)
+    new = matrices.made_up(
+        2, drift=0.02, times={("launch", "spin"): 2.0}, fingerprint={**matrices.FINGERPRINT, "driver": "590.2"}
+    )
+    changes = wording.headline(new, compare(old, new)).changes
+    assert changes.startswith("1 SLOWER, 0 FASTER, ")
+    assert "driver 580.1 → 590.2" in changes
+
+
+def test_each_cause_has_a_line_with_its_worst_case_and_its_remedy() -> None:
+    times = {(row.name, "spin"): 10.0 + n for n, row in enumerate(matrices.ROWS)}
+    text = shown(matrices.made_up(1, times=times), full=False)
+    (line,) = (line for line in text.splitlines() if line.startswith("STALLED"))
+    assert line.endswith(
+        "d2h-pinned beside spin: call p50 1.20 µs → 15.6 µs (×13); 3 more cells  Make it up otherwise."
+    )
+    assert "It was made up so." not in text
+    assert "--full explains each cause" in text
+
+
+def test_without_full_cells_that_were_not_measured_are_counted() -> None:
+    text = shown(matrix_examples.every_kind(), full=False)
+    assert "1 cell invalid, 4 cells unsupported: see --full for the reasons." in text
+    assert "it needs two GPUs" not in text
+    assert "machine:" not in text

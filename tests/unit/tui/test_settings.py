@@ -1,4 +1,4 @@
-"""The settings file: what it may say, and what is said when it says something else."""
+"""Settings file: values, defaults and error messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stallscope.tui.actions import ACTIONS, hints, known, shown
+from stallscope.tui.actions import MONITOR_ACTIONS, available, key_hints, key_label
 from stallscope.tui.settings import Settings, SettingsError, document, load, path
 
 
@@ -16,7 +16,7 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+def test_without_a_file_the_defaults_apply(tmp_path: Path) -> None:
     assert load(tmp_path / "none.toml") == Settings()
 
 
@@ -25,11 +25,11 @@ def test_the_documented_file_is_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_documented_file_names_every_action_with_its_keys() -> None:
-    for action in ACTIONS:
+    for action in MONITOR_ACTIONS:
         assert f'# {action.name} = "{action.keys}"' in document()
 
 
-def test_what_it_says_holds(tmp_path: Path) -> None:
+def test_settings_of_the_file_apply(tmp_path: Path) -> None:
     found = load(written(tmp_path, 'theme = "nord"\nframes_per_second = 20\n[keys]\npause = "P"\n'))
     assert (found.theme, found.frames_per_second, found.keys) == ("nord", 20, {"pause": "P"})
 
@@ -47,7 +47,7 @@ def test_what_it_says_holds(tmp_path: Path) -> None:
         ("ascii = 1", "should be like False"),
     ],
 )
-def test_a_mistake_is_told_with_the_file_and_the_place(tmp_path: Path, text: str, words: str) -> None:
+def test_an_error_names_the_file_and_the_setting(tmp_path: Path, text: str, words: str) -> None:
     file = written(tmp_path, text)
     with pytest.raises(SettingsError) as caught:
         load(file)
@@ -55,17 +55,17 @@ def test_a_mistake_is_told_with_the_file_and_the_place(tmp_path: Path, text: str
     assert str(file) in str(caught.value)
 
 
-def test_the_environment_says_where_the_file_is() -> None:
+def test_the_environment_selects_the_file() -> None:
     assert path({"STALLSCOPE_SETTINGS": "/x/y.toml"}) == Path("/x/y.toml")
     assert path({"XDG_CONFIG_HOME": "/c"}) == Path("/c/stallscope/settings.toml")
     assert path({"HOME": "/h"}) == Path("/h/.config/stallscope/settings.toml")
 
 
 def test_names_and_keys_of_actions_are_unique_and_hints_follow_the_settings() -> None:
-    names = [action.name for action in ACTIONS]
-    keys = [key for action in ACTIONS for key in action.keys.split(",")]
+    names = [action.name for action in MONITOR_ACTIONS]
+    keys = [key for action in MONITOR_ACTIONS for key in action.keys.split(",")]
     assert len(set(names)) == len(names)
     assert len(set(keys)) == len(keys)
-    assert ("P", "pause") in hints(False, {"pause": "P"})
-    assert not {action.name for action in known(True)} & {"restart", "pick", "quiet"}
-    assert shown("question_mark") == "?"
+    assert ("P", "pause", "pause") in key_hints(False, {"pause": "P"}, MONITOR_ACTIONS)
+    assert not {action.name for action in available(True, MONITOR_ACTIONS)} & {"restart", "pick", "quiet"}
+    assert key_label("question_mark") == "?"

@@ -1,4 +1,4 @@
-"""A question that is answered by yes or no."""
+"""A yes-no question."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stallscope.tui.common.dialog import Dialog
 
 
 class Ask(Dialog[bool]):
-    """Answers True for y; anything else that closes it is no."""
+    """Returns True for y, False for n and enter, None where it is closed otherwise."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "yes"),
@@ -26,7 +26,7 @@ class Ask(Dialog[bool]):
         self.yes = yes
 
     def compose(self) -> ComposeResult:
-        """The question, and each answer, to be pressed or clicked."""
+        """The question and both answers, which can be clicked."""
         with Vertical(id="box"):
             yield Static(f"{self.question}\n", markup=False)
             with Horizontal(id="answers"):
@@ -34,5 +34,5 @@ class Ask(Dialog[bool]):
                 yield Static("[@click=screen.answer(False)][b]n[/b] no[/]", id="no")
 
     def action_answer(self, yes: bool) -> None:
-        """Close with the answer."""
+        """Return the answer."""
         self.dismiss(yes)

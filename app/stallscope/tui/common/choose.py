@@ -1,4 +1,4 @@
-"""A choice of one among a few."""
+"""A choice from a short list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stallscope.tui.common.dialog import Dialog
 
 
 class Choose(Dialog[str]):
-    """Answers with the name of what was chosen. ``options`` are (name, words)."""
+    """Returns the name of the selected option. ``options`` are (name, text)."""
 
     def __init__(self, title: str, options: Sequence[tuple[str, str]]) -> None:
         super().__init__()
@@ -24,8 +24,8 @@ class Choose(Dialog[str]):
         """The title and the list."""
         with Vertical(id="box"):
             yield Static(self.question, markup=False)
-            yield OptionList(*(Option(words, id=name) for name, words in self.options), markup=False)
+            yield OptionList(*(Option(text, id=name) for name, text in self.options), markup=False)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Close with what was chosen."""
+        """Return the selected option."""
         self.dismiss(event.option.id)

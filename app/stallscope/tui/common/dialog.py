@@ -1,4 +1,4 @@
-"""What all that lies over the monitor has in common: a box in the middle; escape or a click beside it closes it."""
+"""Base classes of dialogs: a box in the middle of the screen, and one with text."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Answer = TypeVar("Answer")
 
 
 class Dialog(ModalScreen[Answer]):
-    """A box over the monitor; closed without an answer by escape, by q, or by a click beside the box."""
+    """A box over a screen. Escape, q or a click outside the box closes it without an answer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "close")]
 
     def on_mount(self) -> None:
-        """Wear the common style."""
+        """Set style and border text."""
         self.add_class("dialog")
-        self.query_one("#box").border_subtitle = "escape, or a click out here, closes"
+        self.query_one("#box").border_subtitle = "escape or a click outside closes"
 
     def on_click(self, event: events.Click) -> None:
-        """Close where the click was not in the box."""
+        """Close at a click outside the box."""
         if event.widget is self:
             self.action_close()
 
@@ -36,15 +36,15 @@ class Dialog(ModalScreen[Answer]):
         self.dismiss(None)
 
 
-class Reading(Dialog[Answer]):
-    """A dialog of text that scrolls."""
+class TextDialog(Dialog[Answer]):
+    """A dialog with scrollable text. Subclasses override ``text``, and ``body`` for another layout."""
 
     def text(self) -> Text:
-        """What is to be read."""
+        """The text."""
         raise NotImplementedError
 
     def body(self) -> RenderableType:
-        """How it is laid out."""
+        """The text as a renderable."""
         return self.text()
 
     def compose(self) -> ComposeResult:
@@ -54,7 +54,7 @@ class Reading(Dialog[Answer]):
 
 
 def section(text: Text, title: str, body: str) -> None:
-    """A heading and a paragraph, unless there is nothing to say."""
+    """Append a heading and a paragraph, unless ``body`` is empty."""
     if body:
         text.append(f"{title}\n", "bold")
         text.append(f"{body}\n\n")

@@ -1,4 +1,4 @@
-"""What happens to one probe, why, what helps, and where that is known from."""
+"""The explanation of one probe: verdict, calls, causes, remedies, source."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from stallprobes.live.observation import ProbeSet
 from stallprobes.live.view_model import LogEntry
 from stallprobes.model import Kind, Probe, Role, op_name
 from stallprobes.patterns import patterns
-from stallscope.tui.common.dialog import Reading, section
+from stallscope.tui.common.dialog import TextDialog, section
 
 
-class Explain(Reading[bool]):
-    """Answers True when the next remedy shall be switched to."""
+class Explain(TextDialog[bool]):
+    """Returns True to load the next remedy of the pattern. With ``live`` there is an engine that can."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("v", "remedy", "remedy"), Binding("e", "close", "close")]
 
@@ -26,42 +26,42 @@ class Explain(Reading[bool]):
         super().__init__()
         self.probe_set = probe_set
         self.probe = probe
-        self.told = log
+        self.entries = log
         self.live = live
 
     def text(self) -> Text:
         """The explanation."""
-        return explanation(self.probe_set, self.probe, self.told, self.live)
+        return explanation(self.probe_set, self.probe, self.entries, self.live)
 
     def action_remedy(self) -> None:
-        """Close, and switch to the next remedy."""
+        """Return True where the probe set is a pattern's."""
         if self.live and self.probe_set.pattern:
             self.dismiss(True)
 
 
 def explanation(probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live: bool) -> Text:
-    """All that is known of ``probe`` on ``probe_set``, the verdicts on it first."""
+    """Everything known about ``probe`` in ``probe_set``, its newest verdict first."""
     text = Text()
     text.append(f"{probe.title}\n\n", "bold reverse")
     own = [entry for entry in log if entry.verdict.probe == probe.name]
     if own:
-        section(text, "What was seen last", own[0].text)
-        section(text, "What helps", own[0].verdict.helps)
+        section(text, "Latest verdict", own[0].text)
+        section(text, "Remedy", own[0].verdict.helps)
     entry = entries().get(probe.entry)
     if entry is not None:
         section(text, "What it does", entry.what)
     calls = ", ".join(f"{op_name(op)} ({op.phase})" for op in probe.program.ops if op.phase is not None)
-    section(text, "Its calls and their phases", calls)
+    section(text, "Calls and their phases", calls)
     for other in probe_set.probes:
         victim, aggressor = (probe, other) if probe.role is not Role.AGGRESSOR else (other, probe)
         if victim.role is Role.AGGRESSOR or aggressor.role is not Role.AGGRESSOR or aggressor.entry not in entries():
             continue
         known = cause(victim, aggressor)
         if known is not None:
-            title = f"What “{aggressor.title}” does to {victim.title}"
-            section(text, title, f"{known.why} What helps: {known.helps}")
+            title = f"Effect of “{aggressor.title}” on {victim.title}"
+            section(text, title, f"{known.why} Remedy: {known.helps}")
     if probe_set.pattern in patterns():
-        _story(text, probe_set, live)
+        _append_pattern(text, probe_set, live)
     else:
         used = [
             p.name for p in patterns().values() if any(q.entry == probe.entry for v in p.variants for q in v.probes)
@@ -72,16 +72,18 @@ def explanation(probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live
     return text
 
 
-def _story(text: Text, probe_set: ProbeSet, live: bool) -> None:
+def _append_pattern(text: Text, probe_set: ProbeSet, live: bool) -> None:
     pattern = patterns()[probe_set.pattern]
-    section(text, f"The pattern that is on: {pattern.name}", pattern.see)
+    section(text, f"Current pattern: {pattern.name}", pattern.see)
     section(text, "Why", pattern.why)
-    section(text, "What helps", pattern.helps)
-    section(text, "Where it was reported", pattern.reported)
+    section(text, "Remedy", pattern.helps)
+    section(text, "Reported by", pattern.reported)
     remedies = [variant for variant in pattern.variants if variant.kind is Kind.REMEDY]
     if remedies and live:
         switch = Style(meta={"@click": "screen.remedy"})
         text.append("v", Style(bold=True, reverse=True) + switch)
-        text.append(" switches to the next remedy", switch)
+        text.append(" loads the next remedy", switch)
         text.append(": ")
-        text.append(", ".join(v.name + (" (on now)" if v.name == probe_set.variant else "") for v in remedies) + "\n\n")
+        text.append(
+            ", ".join(v.name + (" (current)" if v.name == probe_set.variant else "") for v in remedies) + "\n\n"
+        )

@@ -1,43 +1,43 @@
-"""The last line: the keys that matter most, as many as find room. A click on one does what the key does."""
+"""The key bar: the most important keys, as many as fit in the last line. A click on one runs its action."""
 
 from __future__ import annotations
 
 from textual import events
 from textual.message import Message
 
-from stallscope.tui.common.lines import Drawn, Line, length
+from stallscope.tui.common.lines import Line, LineWidget, length
 
 
-class KeyBar(Drawn):
-    """Draws ``hints``: (key, words), the most important first; ``note`` before them where something is to be said."""
+class KeyBar(LineWidget):
+    """Draws ``hints``, (key, title, action) by importance, after ``note`` where there is one."""
 
     class Pressed(Message):
-        """The hint with these ``words`` was clicked."""
+        """The hint of ``action`` was clicked."""
 
-        def __init__(self, words: str) -> None:
+        def __init__(self, action: str) -> None:
             super().__init__()
-            self.words = words
+            self.action = action
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.hints: tuple[tuple[str, str], ...] = ()
+        self.hints: tuple[tuple[str, str, str], ...] = ()
         self.note = ""
-        self._places: list[tuple[int, int, str]] = []
+        self._spans: list[tuple[int, int, str]] = []
 
     def lines(self, width: int, height: int) -> list[Line]:
         """One line."""
         line: Line = [(f" {self.note} ", "notice"), ("  ", "")] if self.note else [(" ", "")]
-        self._places = []
-        for key, words in self.hints:
-            begin = length(line)
-            if begin + len(key) + len(words) + 3 > width:
+        self._spans = []
+        for key, title, action in self.hints:
+            start = length(line)
+            if start + len(key) + len(title) + 3 > width:
                 continue
-            line += [(key, "key"), (f" {words}  ", "dim")]
-            self._places.append((begin, length(line) - 1, words))
+            line += [(key, "key"), (f" {title}  ", "dim")]
+            self._spans.append((start, length(line) - 1, action))
         return [line]
 
     def on_click(self, event: events.Click) -> None:
-        """Press what was clicked."""
-        for begin, end, words in self._places:
-            if begin <= event.x < end:
-                self.post_message(self.Pressed(words))
+        """Post the action of the clicked hint."""
+        for start, end, action in self._spans:
+            if start <= event.x < end:
+                self.post_message(self.Pressed(action))

@@ -1,4 +1,4 @@
-"""How all widgets draw: lines of (text, style name), turned into strips only where they changed."""
+"""Drawing of all panels: lines of (text, style name), converted to strips only where they changed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ Line = list[Run]
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 SHADES = " ░▒▓█"
+# Columns and lines that every screen needs.
+SMALLEST = (60, 18)
 
-
-# How many times lighter one of text and ground must be than the other: WCAG 2.2, 1.4.3 for text, 1.4.11 for pictures.
+# Least contrast ratios: WCAG 2.2, 1.4.3 for text, 1.4.11 for graphics; and for what is only decoration.
 READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
 _STEP = 0.05
 
 
 def palette(variables: Mapping[str, str]) -> dict[str, Style]:
-    """The styles by name, from a theme's variables. Whatever a colour means is said in words or by shape as well.
+    """The styles by name, from a theme's variables. Words or shapes repeat whatever a color means.
 
-    A theme's colour that cannot be read on its ground is made darker or lighter until it can.
+    A theme's color with too little contrast is made darker or lighter.
     """
     ground = Color.parse(variables["background"])
     ink = Color.parse(variables["foreground"])
@@ -54,7 +55,7 @@ def palette(variables: Mapping[str, str]) -> dict[str, Style]:
         "accent": style(of("accent"), bold=True),
         "key": style(of("primary"), bold=True),
         "live": style(of("accent"), least=VISIBLE),
-        "quiet": style(ground.blend(of("primary"), 0.7), least=VISIBLE),
+        "baseline": style(ground.blend(of("primary"), 0.7), least=VISIBLE),
         "both": style(of("accent"), behind, least=VISIBLE),
         "heat": style(of("primary"), least=VISIBLE),
         "hot": style(of("error"), least=VISIBLE),
@@ -69,9 +70,9 @@ def palette(variables: Mapping[str, str]) -> dict[str, Style]:
 
 
 def apart(colour: Color, back: Color, least: float) -> Color:
-    """``colour``, as far towards black or white as a contrast of ``least`` on ``back`` needs."""
+    """``colour``, shifted towards black or white until its contrast with ``back`` is at least ``least``."""
     if colour.ansi is not None or back.ansi is not None:
-        # What the terminal makes of it is the user's own choice.
+        # The user's terminal defines these colors.
         return colour
     end = max(BLACK, WHITE, key=lambda pole: contrast(pole, back))
     share = 0.0
@@ -103,19 +104,19 @@ def short_ratio(ratio: float) -> str:
 
 
 def length(line: Sequence[Run]) -> int:
-    """How many columns a line takes. All letters used are one column wide."""
+    """Width of a line in columns. All characters used are one column wide."""
     return sum(len(text) for text, _ in line)
 
 
 def cut(text: str, width: int) -> str:
-    """``text`` in at most ``width`` columns, with an ellipsis where something is missing."""
+    """``text`` in at most ``width`` columns, with an ellipsis where it was cut."""
     if len(text) <= width:
         return text
     return text[: width - 1] + "…" if width > 0 else ""
 
 
 def fit(line: Line, width: int, style: str = "") -> Line:
-    """``line`` in exactly ``width`` columns: cut, or filled with spaces."""
+    """``line`` in exactly ``width`` columns: cut, or padded with spaces."""
     out: Line = []
     left = width
     for text, name in line:
@@ -131,15 +132,21 @@ def fit(line: Line, width: int, style: str = "") -> Line:
 
 
 def spread(left: Line, right: Line, width: int) -> Line:
-    """``left`` and ``right`` at the two ends; where there is no room for both, the right end is left out."""
+    """``left`` and ``right`` at the two ends of a line; ``right`` is omitted where both do not fit."""
     room = width - length(left) - length(right)
     if room < 1:
         return fit(left, width)
     return [*left, (" " * room, ""), *right]
 
 
+def too_small_lines() -> list[Line]:
+    """The notice that replaces a screen in a terminal that is too small."""
+    columns, rows = SMALLEST
+    return [[(" too small", "warn")], [(f" at least {columns}×{rows}", "")], [(" q quits", "dim")]]
+
+
 def rule(title: str, width: int, note: str = "") -> Line:
-    """A line across, with a title in it."""
+    """A horizontal line with a title, and a note at its end where it fits."""
     head: Line = [("── ", "faint"), (title, "strong"), (" ", "")] if title else []
     tail: Line = [(f" {note} ", "dim")] if note and length(head) + len(note) + 4 < width else []
     bar = width - length(head) - length(tail)
@@ -147,14 +154,14 @@ def rule(title: str, width: int, note: str = "") -> Line:
 
 
 def runs(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Sequence[str]) -> Line:
-    """One run for each stretch of equal style; ``styles`` has for each letter the number of its name."""
+    """One run for each sequence of equal style; ``styles`` has an index into ``names`` for each letter."""
     text = "".join(letters.tolist())
     bounds = [0, *(np.flatnonzero(np.diff(styles)) + 1).tolist(), len(text)]
     return [(text[a:b], names[styles[a]]) for a, b in pairwise(bounds) if a < b]
 
 
-class Drawn(Widget, can_focus=False):
-    """A widget of lines. Subclasses say in ``lines`` what to draw; ``redraw`` sends on only what changed."""
+class LineWidget(Widget, can_focus=False):
+    """A widget of styled lines. Subclasses override ``lines``; ``redraw`` refreshes only what changed."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -163,11 +170,11 @@ class Drawn(Widget, can_focus=False):
         self._styles: dict[str, Style] = {}
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """What to draw in ``width`` columns and at most ``height`` lines."""
+        """The lines for ``width`` columns and at most ``height`` lines."""
         raise NotImplementedError
 
     def redraw(self) -> None:
-        """Draw again, as far as something changed."""
+        """Draw what changed."""
         width, height = self.size
         if width <= 0 or height <= 0 or not self.is_attached:
             return
@@ -189,7 +196,7 @@ class Drawn(Widget, can_focus=False):
             self.refresh(*changed)
 
     def repaint(self) -> None:
-        """Draw everything again: another theme, another size."""
+        """Draw everything, after the theme or the size changed."""
         self._styles, self._strips = {}, []
         self.redraw()
 
@@ -200,7 +207,7 @@ class Drawn(Widget, can_focus=False):
         return Strip.blank(self.size.width, self._styles.get(""))
 
     def on_resize(self) -> None:
-        """Fill the new size."""
+        """Draw for the new size."""
         self.repaint()
 
     def _strip(self, line: Line, width: int) -> Strip:
@@ -209,7 +216,7 @@ class Drawn(Widget, can_focus=False):
 
 
 def _region(before: Line, after: Line, y: int, width: int) -> Region:
-    """What of a line changed: all but the runs that are equal at both ends."""
+    """The changed part of a line: all but the equal runs at both ends."""
     start = end = 0
     for one, other in zip(before, after, strict=False):
         if one != other:

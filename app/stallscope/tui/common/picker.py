@@ -1,4 +1,4 @@
-"""The picker: every pattern with its variants, and every probe of the catalogue."""
+"""The picker: all variants of the patterns, and all probes of the catalog."""
 
 from __future__ import annotations
 
@@ -16,38 +16,37 @@ from stallscope.tui.common.dialog import Dialog, section
 
 NARROW = 110
 _KINDS = {Kind.STALL: "stall", Kind.CONTROL: "control", Kind.REMEDY: "remedy"}
-_ROLES = {Role.VICTIM: "measured", Role.AGGRESSOR: "disturbs", Role.HOST: "the machine's own noise"}
+_ROLES = {Role.VICTIM: "victim", Role.AGGRESSOR: "aggressor"}
 
 
 class Picker(Dialog[tuple[str, str]]):
-    """Answers with (pattern, variant), or ("probe", "ENTRY@CONTEXT")."""
+    """Returns (pattern, variant), or ("probe", "ENTRY@CONTEXT")."""
 
     def compose(self) -> ComposeResult:
-        """The list, and what is known of the chosen line."""
+        """The list, and details of the highlighted line."""
         with Vertical(id="box"), Horizontal(id="columns"):
             yield OptionList(*_options(), id="list", markup=False)
             with VerticalScroll(id="detail", can_focus=False):
-                yield Static(id="words")
+                yield Static(id="details")
 
     def on_mount(self) -> None:
-        """Start at the first variant."""
-        super().on_mount()
+        """Highlight the first variant."""
         self.add_class("wide")
         self.set_class(self.app.size.width < NARROW, "narrow")
         self.query_one(OptionList).highlighted = 1
 
     def on_resize(self, event: events.Resize) -> None:
-        """One above the other where there is no room beside."""
+        """Put the details below the list in a narrow terminal."""
         self.set_class(event.size.width < NARROW, "narrow")
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Say more about the line."""
+        """Show the details of the line."""
         if event.option.id is not None:
             first, _, second = event.option.id.partition("/")
-            self.query_one("#words", Static).update(_words(first, second))
+            self.query_one("#details", Static).update(_details(first, second))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Close with what was chosen."""
+        """Return the selected line."""
         if event.option.id is not None:
             first, _, second = event.option.id.partition("/")
             self.dismiss((first, second))
@@ -61,35 +60,34 @@ def _options() -> list[Option]:
             line = Text(f"  {variant.name}  ")
             line.append(_KINDS[variant.kind], "reverse" if variant.kind is Kind.STALL else "italic")
             found.append(Option(line, id=f"{pattern.name}/{variant.name}"))
-    found.append(Option(Text("One probe more, beside those that are on", "bold"), disabled=True))
+    found.append(Option(Text("Add a probe to the current ones", "bold"), disabled=True))
     for entry in entries().values():
-        places = ["primary", "secondary"]
         if entry.role is Role.HOST:
             continue
-        for place in places:
+        for place in ("primary", "secondary"):
             line = Text(f"  {entry.title} · {place}  ")
             line.append(_ROLES[entry.role], "italic")
             found.append(Option(line, id=f"probe/{entry.name}@{place}"))
     return found
 
 
-def _words(first: str, second: str) -> Text:
+def _details(first: str, second: str) -> Text:
     text = Text()
     if first == "probe":
         entry = entries()[second.partition("@")[0]]
         section(text, entry.title, entry.what)
         section(text, "Note", entry.note)
         for cause in entry.causes:
-            section(text, "What it does to others", f"{cause.why} What helps: {cause.helps}")
+            section(text, "Effect on victims", f"{cause.why} Remedy: {cause.helps}")
         section(text, "Source", entry.source)
         return text
     pattern = patterns()[first]
     variant = pattern.variant(second)
     text.append(f"{pattern.title}\n\n", "bold")
     section(text, f"{variant.name} ({_KINDS[variant.kind]})", variant.title)
-    section(text, "Watch for", variant.expect)
+    section(text, "Expected", variant.expect)
     section(text, "Why", variant.why or pattern.why)
-    section(text, "What helps", variant.helps or pattern.helps)
-    section(text, "Where it was reported", pattern.reported)
-    text.append("enter puts it on: quiet first, then what disturbs goes on by itself.", "italic")
+    section(text, "Remedy", variant.helps or pattern.helps)
+    section(text, "Reported by", pattern.reported)
+    text.append("enter loads it: the baseline is measured, then the aggressors start.", "italic")
     return text

@@ -1,4 +1,4 @@
-"""A question that is answered by the name of a file."""
+"""A question for the path of a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stallscope.tui.common.dialog import Dialog
 
 
 class Prompt(Dialog[str]):
-    """Answers with the path that was typed. ``given`` stands there to begin with."""
+    """Returns the path that was typed; ``given`` is the initial text."""
 
     def __init__(self, question: str, given: str = "") -> None:
         super().__init__()
@@ -18,12 +18,12 @@ class Prompt(Dialog[str]):
         self.given = given
 
     def compose(self) -> ComposeResult:
-        """The question and a line to type."""
+        """The question and an input line."""
         with Vertical(id="box"):
             yield Static(self.question, markup=False)
-            yield Input(self.given, placeholder="path of a file", id="path")
-            yield Static("enter does it, escape does not", id="answers", markup=False)
+            yield Input(self.given, placeholder="path", id="path")
+            yield Static("enter confirms, escape cancels", id="answers", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Close with the path; nothing typed is no answer."""
+        """Return the path; None for an empty line."""
         self.dismiss(event.value.strip() or None)

@@ -1,4 +1,4 @@
-"""One cell of a check: its histograms with quiet behind them, and all that is to be said about it."""
+"""The dialog of one cell: histograms, verdicts, percentiles, how it was measured."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stallprobes.matrix.matrix import PHASES
 from stallprobes.model import Channel
 from stallprobes.units import duration
 from stallscope.tui.common.dialog import Dialog, section
-from stallscope.tui.matrix.cell_text import histograms, passages
+from stallscope.tui.common.histograms import Histograms
+from stallscope.tui.matrix.cell_text import histograms, paragraphs
 from stallscope.tui.matrix.view_model import Key, MatrixView
-from stallscope.tui.monitor.histograms import Histograms
 
 PANEL = 12
 
 
 class CellScreen(Dialog[None]):
-    """Shows the cell ``key`` of the sheet that ``look`` returns, also while it is still measured.
+    """Shows the cell ``key`` of the current matrix, which ``get_view`` returns; a running check changes it.
 
-    Left and right go to the cells beside it: ``step`` takes -1 or 1 and returns the next cell's key.
+    ``step`` selects the next cell on the left (-1) or right (1) and returns its key.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -35,44 +35,43 @@ class CellScreen(Dialog[None]):
         Binding("right", "step(1)", "right"),
     ]
 
-    def __init__(self, look: Callable[[], MatrixView | None], key: Key, step: Callable[[int], Key]) -> None:
+    def __init__(self, get_view: Callable[[], MatrixView | None], key: Key, step: Callable[[int], Key]) -> None:
         super().__init__()
-        self.look = look
+        self.get_view = get_view
         self.key = key
         self.step = step
-        self._shown: tuple[object, Key] | None = None
+        self._drawn: tuple[object, Key] | None = None
 
     def compose(self) -> ComposeResult:
-        """The panel of the monitor, and the text below it."""
+        """The histograms, and the text below."""
         with Vertical(id="box"):
-            yield Histograms(id="shape")
+            yield Histograms(id="histograms")
             with VerticalScroll(id="scroll"):
                 yield Static(id="text")
 
     def on_mount(self) -> None:
-        """Begin to look."""
-        super().on_mount()
+        """Set the style and start the timer."""
         self.add_class("wide")
-        self.query_one(Histograms).now = "beside it"
+        self.query_one(Histograms).now = "with aggressor"
         self.query_one("#scroll").focus()
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.query_one(Histograms).repaint())
         self.set_interval(0.25, self.tick)
         self.call_after_refresh(self.tick)
 
     def action_step(self, by: int) -> None:
-        """Go to the cell beside this one."""
+        """Show the next cell."""
         self.key = self.step(by)
         self.tick()
 
     def tick(self) -> None:
         """Draw what changed."""
-        matrix_view = self.look()
+        matrix_view = self.get_view()
         if matrix_view is None:
             return
         now = (matrix_view.matrix.cells.get(self.key), self.key)
-        if now == self._shown:
+        if now == self._drawn:
             return
-        self._shown = now
+        self._drawn = now
         panel = self.query_one(Histograms)
         panel.view = histograms(matrix_view, self.key)
         panel.display = panel.view is not None
@@ -82,9 +81,9 @@ class CellScreen(Dialog[None]):
 
 
 def explanation(matrix_view: MatrixView, key: Key) -> Text:
-    """All that is known of a cell: verdicts, what helps, figures, how it was measured, what both probes do."""
+    """Everything known about a cell: verdicts, remedy, percentiles, how it was measured, what both probes do."""
     text = Text()
-    first, *others = passages(matrix_view, key)
+    first, *others = paragraphs(matrix_view, key)
     text.append(first[0], "bold reverse")
     text.append(f"  {first[2]}\n\n", "bold")
     for title, _, body in others:
@@ -92,8 +91,8 @@ def explanation(matrix_view: MatrixView, key: Key) -> Text:
             section(text, title, body)
         else:
             text.append(f"{body}\n\n")
-    _figures(text, matrix_view, key)
-    _measured(text, matrix_view, key)
+    _append_percentiles(text, matrix_view, key)
+    _append_measurement(text, matrix_view, key)
     row, column = matrix_view.matrix.row(key[0]), matrix_view.matrix.column(key[1])
     for name in dict.fromkeys((row.entry, *(_entry(name) for name in column.aggressors))):
         entry = entries().get(name)
@@ -102,27 +101,27 @@ def explanation(matrix_view: MatrixView, key: Key) -> Text:
     return text
 
 
-def _figures(text: Text, matrix_view: MatrixView, key: Key) -> None:
+def _append_percentiles(text: Text, matrix_view: MatrixView, key: Key) -> None:
     cell = matrix_view.matrix.cells.get(key)
     if cell is None or not cell.channels:
         return
     lines = []
     for phase in PHASES:
-        for words, channels in (("now", cell.channels), ("quiet", cell.quiet)):
-            seen = channels.get(Channel(phase))
-            if seen is None or not seen.count:
+        for name, channels in (("now", cell.channels), ("base", cell.quiet)):
+            histogram = channels.get(Channel(phase))
+            if histogram is None or not histogram.count:
                 continue
-            p50, p99 = seen.percentile(50), seen.percentile(99)
-            figures = "  ".join(
-                f"{name} {duration(None if ns is None else ns / 1000):>8}"
-                for name, ns in (("p50", p50), ("p99", p99), ("max", seen.max_ns))
+            p50, p99 = histogram.percentile(50), histogram.percentile(99)
+            values = "  ".join(
+                f"{label} {duration(None if ns is None else ns / 1000):>8}"
+                for label, ns in (("p50", p50), ("p99", p99), ("max", histogram.max_ns))
             )
-            lines.append(f"{phase!s:<5}{words:<6} {figures}  {seen.count:>6} calls")
+            lines.append(f"{phase!s:<5}{name:<6} {values}  {histogram.count:>6} calls")
     if lines:
-        section(text, "Figures", "\n".join(lines))
+        section(text, "Percentiles", "\n".join(lines))
 
 
-def _measured(text: Text, matrix_view: MatrixView, key: Key) -> None:
+def _append_measurement(text: Text, matrix_view: MatrixView, key: Key) -> None:
     cell = matrix_view.matrix.cells.get(key)
     if cell is None or not cell.repeats:
         return
@@ -133,12 +132,12 @@ def _measured(text: Text, matrix_view: MatrixView, key: Key) -> None:
     several = "" if len(cell.repeats) == 1 else "s"
     section(
         text,
-        "How it was measured",
-        f"{calls} calls in {len(cell.repeats)} repeat{several}{where}, {duration(seconds * 1e6)} in all; "
-        "quiet just before and after each.",
+        "Measurement",
+        f"{calls} calls in {len(cell.repeats)} repeat{several}{where}, {duration(seconds * 1e6)} in total; "
+        "baseline just before and after each.",
     )
 
 
 def _entry(name: str) -> str:
-    """The catalogue's name in ``ENTRY@CONTEXT/STREAM``."""
+    """The catalog entry in ``ENTRY@CONTEXT/STREAM``."""
     return name.partition("/")[0].partition("@")[0]

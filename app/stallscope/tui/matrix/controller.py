@@ -1,7 +1,7 @@
-"""What the matrix screen works on: the check that runs, the matrix on the table, and the one it is compared with.
+"""Controller of the matrix screen: the running check, the open matrix, and the comparison.
 
-Measuring, reading, writing and comparing take seconds or hang; threads of their own do them. The screen asks for a
-state and gets what there is: nothing that it calls waits.
+Measuring, reading, writing and comparing may take seconds or hang, so each runs in its own thread. No method that the
+screen calls waits, except ``close``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 from stallprobes.errors import EngineFailed, Unsupported
 from stallprobes.live.observation import SIM
 from stallprobes.matrix.matrix import Cell, Matrix, Status
-from stallscope.tui.matrix.services import MatrixServices, Refusal
-from stallscope.tui.matrix.view_model import MatrixView, figures
+from stallscope.tui.matrix.services import MatrixServices, RequestRejected
+from stallscope.tui.matrix.view_model import MatrixView
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import Comparison
     from stallprobes.matrix.plan import Plan
     from stallprobes.matrix.runner import CheckProgress
-    from stallscope.tui.sources.live import Ground
+    from stallscope.tui.sources.live import EngineTarget
 
 _LEAVE_S = 0.2
 _ASK_S = 0.05
@@ -37,8 +37,10 @@ _ASK_S = 0.05
 
 @dataclass(frozen=True)
 class CheckRun:
-    """A check that runs: ``done`` of ``total`` cell measurings, ``left_s`` seconds left (None: not known yet), what it
-    does now, and the column that was measured last. ``began_s`` is on the monotonic clock."""
+    """A running check: ``done`` of ``total`` cell measurements, ``left_s`` seconds left (None: not known yet).
+
+    ``text`` names the current step, ``last`` the column measured last. ``began_s`` is on the monotonic clock.
+    """
 
     quick: bool
     seed: int
@@ -52,21 +54,21 @@ class CheckRun:
 
 
 @dataclass(frozen=True)
-class Question:
-    """Something to be answered by yes or no; ``then`` is done at yes."""
+class Confirmation:
+    """A question for the user; ``action`` runs if the answer is ``confirm_label``."""
 
     sentence: str
-    yes: str
-    then: Callable[[], None]
+    confirm_label: str
+    action: Callable[[], None]
 
 
 @dataclass(frozen=True, eq=False)
 class MatrixState:
-    """All that the screen draws.
+    """State that the screen draws.
 
-    ``origin`` is the file that the matrix came from or went to, "" for none; ``unsaved`` says that it was measured
-    here and is in no file. ``against`` is the file of the older one in ``comparison``. ``busy`` says what is done with
-    a file just now. ``bad`` marks a ``note`` that tells of a failure.
+    ``origin`` is the file that holds the matrix, "" for none; ``unsaved``: it was measured here and is in no file.
+    ``against`` is the file of the older check in ``comparison``. ``busy`` names the file operation that runs.
+    ``failed``: the ``note`` reports a failure.
     """
 
     matrix_view: MatrixView | None = None
@@ -75,14 +77,14 @@ class MatrixState:
     comparison: Comparison | None = None
     against: str = ""
     note: str = ""
-    bad: bool = False
+    failed: bool = False
     busy: str = ""
     run: CheckRun | None = None
-    question: Question | None = None
+    question: Confirmation | None = None
 
 
 class MatrixController:
-    """Does what the matrix screen is told to do, in threads, and keeps the state."""
+    """Runs the requests of the matrix screen in threads, and holds the state."""
 
     def __init__(self, services: MatrixServices) -> None:
         self.services = services
@@ -91,19 +93,19 @@ class MatrixController:
         self._stop = threading.Event()
         self._runner: threading.Thread | None = None
 
-    def run(self, quick: bool, seed: int, lent: Future[Ground]) -> None:
-        """Begin a check as soon as the GPU is ``lent``; only one at a time."""
+    def run(self, quick: bool, seed: int, lent: Future[EngineTarget]) -> None:
+        """Start a check as soon as the GPU is free; only one at a time."""
         if self.state.run is not None:
             return
         self._stop = threading.Event()
-        self._change(run=CheckRun(quick, seed, time.monotonic()), note="", bad=False)
+        self._change(run=CheckRun(quick, seed, time.monotonic()), note="", failed=False)
         self._runner = threading.Thread(
             target=self._run, args=(self.state, quick, seed, lent, self._stop), name="check", daemon=True
         )
         self._runner.start()
 
     def stop(self) -> None:
-        """End the check; what was measured stays."""
+        """Stop the check; measured cells are kept."""
         with self._lock:
             run = self.state.run
             if run is not None:
@@ -111,17 +113,17 @@ class MatrixController:
         self._stop.set()
 
     def open(self, path: str) -> None:
-        """Put the check of a file on the table."""
+        """Open the check in a file."""
 
         def job() -> None:
             file = _file(path)
             matrix_view = MatrixView.of(self.services.load(file))
             self._change(matrix_view=matrix_view, origin=str(file), unsaved=False, comparison=None, against="", note="")
 
-        self._do(f"opening {path}", job)
+        self._start_job(f"opening {path}", job)
 
     def save(self, path: str, force: bool = False) -> None:
-        """Write what is on the table to a file; asks before it overwrites another one."""
+        """Save the open check to a file; asks before it overwrites another file."""
         matrix_view = self.state.matrix_view
         if matrix_view is None:
             return
@@ -129,7 +131,7 @@ class MatrixController:
         def job() -> None:
             file = _file(path)
             if not force and file.exists():
-                raise Refusal(
+                raise RequestRejected(
                     f"{file} is there already. Overwrite it?", "overwrite it", lambda: self.save(path, force=True)
                 )
             self.services.save(matrix_view.matrix, file, force)
@@ -138,10 +140,10 @@ class MatrixController:
                 self._change(origin=str(file), unsaved=False)
             self._change(note=f"Saved to {file}.")
 
-        self._do(f"saving {path}", job)
+        self._start_job(f"saving {path}", job)
 
     def compare(self, path: str, force: bool = False) -> None:
-        """Compare what is on the table with the older check in a file."""
+        """Compare the open check with the older check in a file."""
         matrix_view = self.state.matrix_view
         if matrix_view is None:
             return
@@ -151,16 +153,16 @@ class MatrixController:
             old = self.services.load(file)
             try:
                 found = self.services.compare(old, matrix_view.matrix, force)
-            except Refusal as refused:
-                if refused.yes:
-                    refused.anyway = lambda: self.compare(path, force=True)
+            except RequestRejected as refused:
+                if refused.confirm_label:
+                    refused.force = lambda: self.compare(path, force=True)
                 raise
             self._change(matrix_view=matrix_view.compared(found), comparison=found, against=str(file), note="")
 
-        self._do(f"comparing with {path}", job)
+        self._start_job(f"comparing with {path}", job)
 
-    def alone(self) -> None:
-        """Compare no longer."""
+    def end_comparison(self) -> None:
+        """End the comparison."""
         matrix_view = self.state.matrix_view
         self._change(
             matrix_view=None if matrix_view is None else matrix_view.compared(None),
@@ -169,25 +171,25 @@ class MatrixController:
             note="",
         )
 
-    def asked(self) -> Question | None:
-        """The question that waits for an answer, once."""
+    def take_question(self) -> Confirmation | None:
+        """The pending question, once."""
         question = self.state.question
         if question is not None:
             self._change(question=None)
         return question
 
-    def say(self, sentence: str, bad: bool = False) -> None:
-        """Leave a message."""
-        self._change(note=sentence, bad=bad)
+    def show_message(self, sentence: str, failed: bool = False) -> None:
+        """Show a message in the header."""
+        self._change(note=sentence, failed=failed)
 
     def close(self) -> None:
-        """End the check that runs, and this process's engines with it. Waits less than half a second."""
+        """End the running check and its engines. Waits less than half a second."""
         self._stop.set()
         if self._runner is None:
             return
         self._runner.join(_LEAVE_S)
         if self._runner.is_alive():
-            # The interpreter's end waits for the check's own threads, and those for engines that may be hung.
+            # At exit the interpreter waits for the threads of the check, and those for engines that may hang.
             for pid in _children():
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
@@ -197,59 +199,63 @@ class MatrixController:
         with self._lock:
             self.state = replace(self.state, **what)
 
-    def _do(self, words: str, job: Callable[[], None]) -> None:
-        """Do one thing with a file in a thread of its own; one at a time, and not while a check runs."""
+    def _start_job(self, words: str, job: Callable[[], None]) -> None:
+        """Run a file operation in its own thread; one at a time, and not while a check runs."""
         with self._lock:
             free = not self.state.busy and self.state.run is None
             if free:
-                self.state = replace(self.state, busy=words, note="", bad=False)
+                self.state = replace(self.state, busy=words, note="", failed=False)
         if free:
-            threading.Thread(target=self._guarded, args=(job,), name="controller", daemon=True).start()
+            threading.Thread(target=self._run_job, args=(job,), name="controller", daemon=True).start()
         else:
-            self.say("A check runs: stop it, or wait for its end." if self.state.run else f"Still {self.state.busy}.")
+            self.show_message(
+                "A check runs: stop it, or wait for its end." if self.state.run else f"Still {self.state.busy}."
+            )
 
-    def _guarded(self, job: Callable[[], None]) -> None:
+    def _run_job(self, job: Callable[[], None]) -> None:
         try:
             job()
-        except Refusal as refused:
-            if refused.anyway is not None:
-                self._change(question=Question(str(refused), refused.yes, refused.anyway))
+        except RequestRejected as refused:
+            if refused.force is not None:
+                self._change(question=Confirmation(str(refused), refused.confirm_label, refused.force))
             else:
-                self._change(note=_sentence(str(refused)), bad=True)
+                self._change(note=_sentence(str(refused)), failed=True)
         except OSError as error:
-            self._change(note=_sentence(f"{error.filename}: {error.strerror}"), bad=True)
+            self._change(note=_sentence(f"{error.filename}: {error.strerror}"), failed=True)
         except Exception as error:
-            # A traceback would be written across the screen, and the screen would wait for ever.
-            self._change(note=f"A mistake in the program: {type(error).__name__}: {error}", bad=True)
+            # A traceback would be written across the screen, and ``busy`` would never end.
+            self._change(note=f"Internal error: {type(error).__name__}: {error}", failed=True)
         finally:
             self._change(busy="")
 
-    def _run(self, before: MatrixState, quick: bool, seed: int, lent: Future[Ground], stop: threading.Event) -> None:
-        note, bad = "", False
-        ground: Ground | None = None
+    def _run(
+        self, before: MatrixState, quick: bool, seed: int, lent: Future[EngineTarget], stop: threading.Event
+    ) -> None:
+        note, failed = "", False
+        target: EngineTarget | None = None
         try:
             plan = self.services.plan(quick)
-            ground = self._ground(lent, stop)
-            if ground is not None:
-                blank = MatrixView.of(_blank(plan, ground, seed, quick))
+            target = self._wait_for_gpu(lent, stop)
+            if target is not None:
+                blank = MatrixView.of(_blank(plan, target, seed, quick))
                 self._change(matrix_view=blank, origin="", unsaved=False, comparison=None, against="")
-                matrix = self.services.run(plan, ground, seed, self._progress, stop.is_set)
+                matrix = self.services.run(plan, target, seed, self._progress, stop.is_set)
                 known = self.state.matrix_view
                 self._change(matrix_view=_finished(matrix, known), unsaved=True)
-                note = _lost(matrix)
+                note = _uncounted(matrix)
                 if matrix.interrupted:
                     count = f"{_measured(matrix)} of {len(matrix.cells)} cells"
-                    note = f"Stopped: {count} were measured, and stay. {note}".rstrip()
+                    note = f"Stopped: {count} are kept. {note}".rstrip()
         except (EngineFailed, Unsupported) as error:
-            note, bad = _sentence(str(error)), True
+            note, failed = _sentence(str(error)), True
         except Exception as error:
-            note, bad = f"A mistake in the program: {type(error).__name__}: {error}", True
-        if bad:
-            note += self._kept(before, ground)
-        self._change(run=None, note=note, bad=bad)
+            note, failed = f"Internal error: {type(error).__name__}: {error}", True
+        if failed:
+            note += self._keep_or_restore(before, target)
+        self._change(run=None, note=note, failed=failed)
 
-    def _ground(self, lent: Future[Ground], stop: threading.Event) -> Ground | None:
-        """Wait until the monitor's engine is gone; None when it is not wanted any more."""
+    def _wait_for_gpu(self, lent: Future[EngineTarget], stop: threading.Event) -> EngineTarget | None:
+        """The target, once the monitor's engine has ended; None if the check was stopped meanwhile."""
         self._step(text="the monitor's engine ends")
         while not stop.is_set():
             try:
@@ -272,12 +278,12 @@ class MatrixController:
             self._change(matrix_view=matrix_view.with_cell(cell))
             self._step(last=cell.column)
 
-    def _kept(self, before: MatrixState, ground: Ground | None) -> str:
-        """What is left of a check that failed: its cells, or if there are none what was there before."""
+    def _keep_or_restore(self, before: MatrixState, target: EngineTarget | None) -> str:
+        """After a failure: keep the measured cells, or restore the state from ``before`` if there are none."""
         matrix_view = self.state.matrix_view
         count = 0 if matrix_view is None else _measured(matrix_view.matrix)
         run = self.state.run
-        if matrix_view is None or ground is None or not count or run is None:
+        if matrix_view is None or target is None or not count or run is None:
             self._change(
                 matrix_view=before.matrix_view,
                 origin=before.origin,
@@ -290,14 +296,14 @@ class MatrixController:
             matrix_view.matrix,
             interrupted=True,
             seconds=time.monotonic() - run.began_s,
-            fingerprint=self.services.machine(ground),
+            fingerprint=self.services.machine(target),
         )
         self._change(matrix_view=replace(matrix_view, matrix=matrix), unsaved=True)
-        return f" {count} cells were measured before, and stay."
+        return f" {count} measured cells are kept."
 
 
 def suggestion(state: MatrixState) -> str:
-    """A name for the file of what is on the table."""
+    """Default file name for the open check."""
     if state.origin:
         return state.origin
     matrix_view = state.matrix_view
@@ -314,11 +320,11 @@ def _file(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise Refusal(f"{path}: {error}") from error
+        raise RequestRejected(f"{path}: {error}") from error
 
 
 def _children() -> list[int]:
-    """The processes that this one started."""
+    """Child processes of this process."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -336,12 +342,12 @@ def _measured(matrix: Matrix) -> int:
     return sum(1 for cell in matrix.cells.values() if cell.repeats)
 
 
-def _blank(plan: Plan, ground: Ground, seed: int, quick: bool) -> Matrix:
-    """The matrix before anything is measured."""
-    simulated = ground.backend == SIM
+def _blank(plan: Plan, target: EngineTarget, seed: int, quick: bool) -> Matrix:
+    """The matrix before the first measurement."""
+    simulated = target.backend == SIM
     return Matrix(
-        backend="simulated" if simulated else ground.backend,
-        fingerprint={"gpu": ground.label},
+        backend="simulated" if simulated else target.backend,
+        fingerprint={"gpu": target.label},
         started_at=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
         seconds=0.0,
         rows=plan.rows,
@@ -355,24 +361,24 @@ def _blank(plan: Plan, ground: Ground, seed: int, quick: bool) -> Matrix:
         repeats=0,
         pace_us=0.0,
         quick=quick,
-        profile=ground.options.profile if simulated else None,
-        sim_seed=ground.options.seed if simulated else None,
+        profile=target.options.profile if simulated else None,
+        sim_seed=target.options.seed if simulated else None,
     )
 
 
 def _finished(matrix: Matrix, known: MatrixView | None) -> MatrixView:
-    """The sheet of a whole matrix, with the figures that are known already where a cell is the same."""
+    """The view of a finished check; cells that did not change keep their figures."""
     if known is None:
         return MatrixView.of(matrix)
     same = {key: known.figures[key] for key, cell in matrix.cells.items() if known.matrix.cells.get(key) is cell}
-    return MatrixView(matrix, {key: same.get(key) or figures(cell) for key, cell in matrix.cells.items()})
+    return MatrixView.of(matrix, same)
 
 
-def _lost(matrix: Matrix) -> str:
-    """A sentence on the cells that do not count, "" where all do."""
+def _uncounted(matrix: Matrix) -> str:
+    """A sentence on the cells that were not counted, "" if there are none."""
     reasons = [cell.reason or "" for cell in matrix.cells.values() if cell.status is Status.INVALID]
     if not reasons:
         return ""
     worst = next((reason for reason in reasons if "engine" in reason), reasons[0])
-    several = "cell does" if len(reasons) == 1 else "cells do"
-    return f"{len(reasons)} {several} not count: {worst}"
+    several = "cell was" if len(reasons) == 1 else "cells were"
+    return f"{len(reasons)} {several} not counted: {worst}"

@@ -1,4 +1,4 @@
-"""The matrix: victims in rows, what disturbs them in columns; above it what it is of, below it the chosen cell."""
+"""Panels of the matrix screen: header, grid of victims and aggressors, and the text of the selected cell."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from dataclasses import dataclass, field
 from textual import events
 from textual.message import Message
 
-from stallscope.tui.common.lines import Drawn, Line, cut, length, rule, spread
-from stallscope.tui.matrix.view_model import Square
-from stallscope.tui.monitor.header import SMALLEST
+from stallprobes.matrix.matrix import Status
+from stallscope.tui.common.lines import SMALLEST, Line, LineWidget, cut, length, rule, spread, too_small_lines
+from stallscope.tui.matrix.view_model import CellLabel
 
 CELL, WIDEST_CELL = 9, 12
 LABEL, WIDEST_LABEL = 12, 30
 HEAD_LINES = 4
-# Room for a name at the right end of a label, where call and wait have a line each.
+HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
+# Width of the phase names in the labels, where call and wait have a line each.
 _PHASE = 5
+_NO_CELL = CellLabel(Status.MISSING.look.mark, Status.MISSING.look.style)
 _PIECES = re.compile(r"[^-+@/]*[-+/]?|@[^-+@/]*[-+/]?")
 
 
 @dataclass(frozen=True)
 class GridView:
-    """What the grid draws. ``squares`` has for each (row, column) the cell in one line, its call and its wait.
+    """View of the grid. ``labels`` has for each (row, column) the cell in one line, its call and its wait.
 
-    ``focus`` is the row and the column of the chosen cell, ``first`` those at the upper left corner, all counted from
-    0. ``pinned`` columns at the left stay where they are. ``fresh`` is the column that was measured last. ``parts`` are
-    the names of a row's two lines, where there is room for two. ``legend`` says what marks and words mean; ``empty``
-    stands there where there are no rows.
+    ``focus`` is the row and column of the selected cell, ``first`` those of the upper left cell, both from 0. The first
+    ``pinned`` columns do not scroll. ``fresh`` is the column that was measured last. ``parts`` are the names of a row's
+    two lines, where there is room for two. ``legend`` explains marks and words; ``empty`` replaces missing rows.
     """
 
     title: str
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    squares: Mapping[tuple[str, str], tuple[Square, Square, Square]] = field(default_factory=dict)
+    labels: Mapping[tuple[str, str], tuple[CellLabel, CellLabel, CellLabel]] = field(default_factory=dict)
     focus: tuple[int, int] = (0, 0)
     first: tuple[int, int] = (0, 0)
     pinned: int = 1
@@ -46,10 +47,10 @@ class GridView:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where everything stands: widths and heights in letters, and how many rows and columns find room.
+class GridLayout:
+    """Widths and heights in characters, and the number of visible rows and columns.
 
-    ``columns`` are those beside the pinned ones. ``each`` is the number of lines of a row.
+    ``columns`` does not count the pinned ones. ``each`` is the number of lines of a row.
     """
 
     label: int
@@ -60,25 +61,25 @@ class Places:
     columns: int
     legend: bool
 
-    def kept(self, view: GridView, first: tuple[int, int]) -> tuple[int, int]:
-        """``first`` kept within what there is."""
+    def clamped(self, view: GridView, first: tuple[int, int]) -> tuple[int, int]:
+        """``first`` limited to the existing rows and columns."""
         top = max(0, min(first[0], len(view.rows) - self.rows))
         left = max(0, min(first[1], len(view.columns) - view.pinned - self.columns))
         return top, left
 
-    def showing(self, view: GridView) -> tuple[int, int]:
-        """The corner with which the chosen cell is seen, as near as can be to the corner now."""
+    def first_with_focus(self, view: GridView) -> tuple[int, int]:
+        """The nearest upper left cell with which the selected cell is visible."""
         row, column = view.focus
         top, left = view.first
         top = min(max(top, row - self.rows + 1), row)
         if column >= view.pinned:
             inner = column - view.pinned
             left = min(max(left, inner - self.columns + 1), inner)
-        return self.kept(view, (top, left))
+        return self.clamped(view, (top, left))
 
 
-def places(view: GridView, width: int, height: int) -> Places:
-    """The places of ``view`` in ``width`` columns and ``height`` lines. Call and wait have a line each if that fits."""
+def grid_layout(view: GridView, width: int, height: int) -> GridLayout:
+    """Layout of ``view`` in ``width`` columns and ``height`` lines. Call and wait have a line each if that fits."""
     longest = max((len(name) for name in view.rows), default=0) + 2
     label = max(LABEL, min(longest, WIDEST_LABEL, width // 3))
     several = max(1, len(view.columns))
@@ -92,22 +93,22 @@ def places(view: GridView, width: int, height: int) -> Places:
         label += _PHASE
     pinned = min(view.pinned, len(view.columns))
     columns = max(1, (width - label) // cell - pinned)
-    return Places(label, cell, head, each, max(1, room // each), columns, legend)
+    return GridLayout(label, cell, head, each, max(1, room // each), columns, legend)
 
 
 def grid_lines(view: GridView, width: int, height: int) -> list[Line]:
-    """A title with what part of the matrix is seen, the names of the columns, the rows, a legend."""
+    """Lines of the grid: title with the visible part, column names, rows, legend."""
     if height < 3:
         return []
     if not view.rows:
         return [rule(view.title, width), *([(f" {text}", "")] for text in view.empty)]
-    at = places(view, width, height)
-    top, left = at.kept(view, view.first)
+    at = grid_layout(view, width, height)
+    top, left = at.clamped(view, view.first)
     rows = range(top, min(top + at.rows, len(view.rows)))
     pinned = min(view.pinned, len(view.columns))
     inner = range(pinned + left, min(pinned + left + at.columns, len(view.columns)))
     columns = [*range(pinned), *inner]
-    out: list[Line] = [rule(view.title, width, _part(view, rows, inner, pinned))]
+    out: list[Line] = [rule(view.title, width, _visible_part(view, rows, inner, pinned))]
     heads = [_folded(view.columns[column], at.cell - 1) for column in columns]
     for number in range(at.head):
         line: Line = [(" " * at.label, "")]
@@ -122,7 +123,7 @@ def grid_lines(view: GridView, width: int, height: int) -> list[Line]:
     return out
 
 
-def _row(view: GridView, row: int, columns: Sequence[int], at: Places) -> list[Line]:
+def _row(view: GridView, row: int, columns: Sequence[int], at: GridLayout) -> list[Line]:
     name, out = view.rows[row], []
     focused = row == view.focus[0]
     for number in range(at.each):
@@ -136,12 +137,12 @@ def _row(view: GridView, row: int, columns: Sequence[int], at: Places) -> list[L
         ]
         for column in columns:
             key = (name, view.columns[column])
-            one, call, wait = view.squares.get(key, (Square("·", "faint"),) * 3)
-            square = one if at.each == 1 else (call, wait)[number]
+            one, call, wait = view.labels.get(key, (_NO_CELL,) * 3)
+            label = one if at.each == 1 else (call, wait)[number]
             chosen = focused and column == view.focus[1]
-            style = (f"focus-{square.style}" if square.style in _FOCUSED else "focus") if chosen else square.style
+            style = (f"focus-{label.style}" if label.style in _FOCUSED else "focus") if chosen else label.style
             edge = "▸" if chosen and number == 0 else " "
-            line += [(edge, "accent"), (f"{cut(square.text, at.cell - 1):>{at.cell - 1}}", style)]
+            line += [(edge, "accent"), (f"{cut(label.text, at.cell - 1):>{at.cell - 1}}", style)]
         out.append(line)
     return out
 
@@ -149,8 +150,8 @@ def _row(view: GridView, row: int, columns: Sequence[int], at: Places) -> list[L
 _FOCUSED = ("good", "warn", "bad", "dim")
 
 
-def _part(view: GridView, rows: range, inner: range, pinned: int) -> str:
-    """Which rows and columns are seen, where that is not all."""
+def _visible_part(view: GridView, rows: range, inner: range, pinned: int) -> str:
+    """The visible rows and columns, "" for all."""
     words = []
     if len(rows) < len(view.rows):
         words.append(f"rows {rows.start + 1}–{rows.stop} of {len(view.rows)}")
@@ -160,7 +161,7 @@ def _part(view: GridView, rows: range, inner: range, pinned: int) -> str:
 
 
 def _folded(name: str, width: int) -> list[str]:
-    """A name in lines of ``width``, broken after its hyphens and before its places."""
+    """A name in lines of ``width``, broken after hyphens and before its context and stream."""
     out = [""]
     for piece in (piece for piece in _PIECES.findall(name) if piece):
         if out[-1] and len(out[-1]) + len(piece) > width:
@@ -169,13 +170,13 @@ def _folded(name: str, width: int) -> list[str]:
             piece = cut(piece, width)
         out[-1] += piece
         if len(out[-1]) > width:
-            # Only what separates it from the next piece has no room.
+            # Only the separator of the next piece does not fit.
             out[-1:] = [out[-1][:width], out[-1][width:]]
     return out
 
 
 def _head_line(head: Sequence[str], number: int, lines: int, width: int) -> str:
-    """Line ``number`` of a name that stands at the foot of ``lines`` lines, cut where there are too few."""
+    """Line ``number`` of a name aligned to the bottom of ``lines`` lines, cut where it has more."""
     if len(head) > lines:
         kept = [*head[: lines - 1], "".join(head[lines - 1 :])]
         return cut(kept[number], width)
@@ -190,7 +191,7 @@ def _head_style(view: GridView, column: int) -> str:
 
 
 def _legend(view: GridView, width: int, each: int) -> Line:
-    """What marks and words mean, as many as find room; the letters of call and wait where the lines do not say it."""
+    """As much of the legend as fits; with one line per row also the letters of call and wait."""
     line: Line = [(" ", "")]
     more = () if each == 2 and view.parts[0] else (("c", "call"), ("w", "wait"))
     for mark, words in (*more, *view.legend):
@@ -199,11 +200,11 @@ def _legend(view: GridView, width: int, each: int) -> Line:
     return line
 
 
-class Grid(Drawn):
-    """Draws ``view``. A click chooses a cell, a click on the chosen one enters it, the wheel scrolls."""
+class Grid(LineWidget):
+    """Draws ``view``. A click selects a cell, a second click opens it, the wheel scrolls."""
 
-    class Picked(Message):
-        """A cell was clicked: its row and column, and whether it was chosen before."""
+    class CellSelected(Message):
+        """A cell was clicked; ``again`` where it was already selected."""
 
         def __init__(self, row: int, column: int, again: bool) -> None:
             super().__init__()
@@ -211,8 +212,8 @@ class Grid(Drawn):
             self.column = column
             self.again = again
 
-    class Rolled(Message):
-        """The wheel was turned: by so many rows and columns."""
+    class Scrolled(Message):
+        """The mouse wheel was turned, by ``rows`` and ``columns``."""
 
         def __init__(self, rows: int, columns: int) -> None:
             super().__init__()
@@ -225,56 +226,56 @@ class Grid(Drawn):
         self._drawn: object = None
 
     def redraw(self) -> None:
-        """Draw again when it is another view, or another size."""
+        """Draw again if view or size changed."""
         key = (self.size, self.view)
         if key != self._drawn or not self._strips:
             self._drawn = key
             super().redraw()
 
     @property
-    def places(self) -> Places:
-        """Where everything stands now."""
-        return places(self.view, *self.size)
+    def grid_layout(self) -> GridLayout:
+        """The current layout."""
+        return grid_layout(self.view, *self.size)
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """The matrix."""
+        """Lines of the grid."""
         return grid_lines(self.view, width, height)
 
     def on_click(self, event: events.Click) -> None:
-        """Choose or enter a cell."""
+        """Select or open a cell."""
         cell = cell_at(self.view, self.size.width, self.size.height, event.x, event.y)
         if cell is not None:
-            self.post_message(self.Picked(*cell, again=cell == self.view.focus))
+            self.post_message(self.CellSelected(*cell, again=cell == self.view.focus))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Down, or to the right with shift."""
-        self._rolled(event, 1)
+        """Scroll down, with shift to the right."""
+        self._scroll(event, 1)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Up, or to the left with shift."""
-        self._rolled(event, -1)
+        """Scroll up, with shift to the left."""
+        self._scroll(event, -1)
 
     def on_mouse_scroll_right(self, event: events.MouseScrollRight) -> None:
-        """To the right."""
+        """Scroll to the right."""
         event.stop()
-        self.post_message(self.Rolled(0, 1))
+        self.post_message(self.Scrolled(0, 1))
 
     def on_mouse_scroll_left(self, event: events.MouseScrollLeft) -> None:
-        """To the left."""
+        """Scroll to the left."""
         event.stop()
-        self.post_message(self.Rolled(0, -1))
+        self.post_message(self.Scrolled(0, -1))
 
-    def _rolled(self, event: events.MouseEvent, by: int) -> None:
+    def _scroll(self, event: events.MouseEvent, by: int) -> None:
         event.stop()
-        self.post_message(self.Rolled(0, by) if event.shift else self.Rolled(by, 0))
+        self.post_message(self.Scrolled(0, by) if event.shift else self.Scrolled(by, 0))
 
 
 def cell_at(view: GridView, width: int, height: int, x: int, y: int) -> tuple[int, int] | None:
-    """The row and the column of the cell that is drawn at (``x``, ``y``), None where there is none."""
+    """Row and column of the cell at (``x``, ``y``), None outside of the cells."""
     if not view.rows or height < 3:
         return None
-    at = places(view, width, height)
-    top, left = at.kept(view, view.first)
+    at = grid_layout(view, width, height)
+    top, left = at.clamped(view, view.first)
     line = y - 1 - at.head
     if line < 0 or line // at.each >= at.rows or x < at.label:
         return None
@@ -287,76 +288,97 @@ def cell_at(view: GridView, width: int, height: int, x: int, y: int) -> tuple[in
 
 
 @dataclass(frozen=True)
-class HeadView:
-    """What stands above the matrix: the machine, the check, how far it is (``share`` from 0 to 1), and a message."""
+class MatrixHeadView:
+    """View of the header: machine, check, headline (label and text of each line), progress and note.
 
-    gpu: str = ""
+    ``share`` is the part of a running check that is done, from 0 to 1; None when none runs.
+    """
+
+    machine: str = ""
     simulated: bool = False
     state: str = ""
     state_style: str = ""
     about: str = ""
+    headline: tuple[tuple[str, str], ...] = ()
     share: float | None = None
-    doing: str = ""
+    progress: str = ""
     note: str = ""
     note_style: str = "dim"
 
 
-class CheckHead(Drawn):
-    """Draws ``view`` in three lines."""
+class MatrixHead(LineWidget):
+    """Draws ``view`` in HEAD_HEIGHT lines, or with the whole headline in TALL_HEAD_HEIGHT lines."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.view = HeadView()
+        self.view = MatrixHeadView()
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Machine and state, what the check is, and how far it is or what there is to say."""
-        if height > 3:
-            return [[(" too small", "warn")], [(f" {SMALLEST[0]}×{SMALLEST[1]} at least", "")], [(" q quits", "dim")]]
-        return head_lines(self.view, width)
+        """Lines of the header."""
+        if width < SMALLEST[0] or self.screen.size.height < SMALLEST[1]:
+            return too_small_lines()
+        return head_lines(self.view, width, height)
 
 
-def head_lines(view: HeadView, width: int) -> list[Line]:
-    """The three lines above the matrix."""
+def head_lines(view: MatrixHeadView, width: int, height: int = HEAD_HEIGHT) -> list[Line]:
+    """Machine and state, the check, the headline where it fits, and the progress or note."""
     left: Line = [(" stallscope ", "strong")]
     if view.simulated:
         left += [(" SIMULATED ", "notice"), (" ", "")]
     right: Line = [(f" {view.state} ", view.state_style)] if view.state else []
-    left.append((cut(view.gpu, max(0, width - length(left) - length(right) - 2)), ""))
+    left.append((cut(view.machine, max(0, width - length(left) - length(right) - 2)), ""))
     first, second = spread(left, right, width), [(f" {cut(view.about, width - 2)}", "dim")]
-    if view.share is None:
+    if height >= TALL_HEAD_HEIGHT:
+        headline: list[Line] = [_headline_line(label, text, width) for label, text in view.headline]
+        blank: list[Line] = [[("", "")]] * (TALL_HEAD_HEIGHT - HEAD_HEIGHT - len(headline))
+        last = _progress_line(view, width) if view.share is not None else [(f" {cut(view.note, width - 2)}", "")]
+        if view.share is None:
+            last = [(last[0][0], view.note_style)]
+        return [first, second, *headline, *blank, last]
+    if view.share is not None:
+        return [first, second, _progress_line(view, width)]
+    if view.note or not view.headline:
         if len(view.note) <= width - 2:
             return [first, second, [(f" {view.note}", view.note_style)]]
         # What happened is more urgent than how it was measured.
         folded = textwrap.wrap(view.note, width - 2, max_lines=2, placeholder=" …", break_on_hyphens=False)
         return [first, *([(f" {text}", view.note_style)] for text in folded)]
-    bar = min(30, width // 4)
-    full = round(view.share * bar)
-    third: Line = [
+    return [first, second, _headline_line(*view.headline[0], width)]
+
+
+def _headline_line(label: str, text: str, width: int) -> Line:
+    return [(f" {label:<9}", "dim"), (cut(text, width - 12), "")]
+
+
+def _progress_line(view: MatrixHeadView, width: int) -> Line:
+    share, bar = view.share or 0.0, min(30, width // 4)
+    full = round(share * bar)
+    line: Line = [
         (" ", ""),
         ("█" * full, "heat"),
         ("░" * (bar - full), "faint"),
-        (f" {view.share:4.0%}  ", "strong"),
+        (f" {share:4.0%}  ", "strong"),
     ]
-    third.append((cut(view.doing, max(0, width - length(third) - 1)), ""))
-    return [first, second, third]
+    line.append((cut(view.progress, max(0, width - length(line) - 1)), ""))
+    return line
 
 
-class Passages(Drawn):
-    """Draws ``told``: (title, its style, text), folded to the width, one below the other."""
+class CellTextPanel(LineWidget):
+    """Draws ``paragraphs``: (title, its style, text), folded to the width, one below the other."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.told: Sequence[tuple[str, str, str]] = ()
+        self.paragraphs: Sequence[tuple[str, str, str]] = ()
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """A rule, and as much as there is room for."""
-        return [rule("", width), *passage_lines(self.told, width, height - 1)]
+        """A rule, and as many lines of the paragraphs as fit."""
+        return [rule("", width), *paragraph_lines(self.paragraphs, width, height - 1)]
 
 
-def passage_lines(told: Sequence[tuple[str, str, str]], width: int, height: int) -> list[Line]:
-    """``told`` in at most ``height`` lines; an ellipsis where there is more."""
+def paragraph_lines(paragraphs: Sequence[tuple[str, str, str]], width: int, height: int) -> list[Line]:
+    """``paragraphs`` in at most ``height`` lines; an ellipsis where there is more."""
     out: list[Line] = []
-    for title, style, text in told:
+    for title, style, text in paragraphs:
         head = f"{title}  " if title else ""
         for number, part in enumerate(textwrap.wrap(head + text, max(20, width - 2), break_on_hyphens=False)):
             if number == 0 and title:

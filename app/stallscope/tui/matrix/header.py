@@ -1,59 +1,42 @@
-"""The lines above the matrix, from the desk's state."""
+"""View of the lines above the matrix, from the controller's state."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from stallprobes.matrix.matrix import Matrix
-from stallscope.tui.matrix.cell_text import differences, tally
+from stallscope.report import wording
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
-from stallscope.tui.matrix.grid import HeadView
-
-_KINDS = {
-    "failed": "failed",
-    "starved": "starved",
-    "stalled": "stalled",
-    "slower": "slower",
-    "host": "host noise",
-    "unsure": "unsure",
-    "quiet": "quiet",
-    "invalid": "invalid",
-    "unsupported": "not possible here",
-    "missing": "not measured",
-}
+from stallscope.tui.matrix.grid import MatrixHeadView
 
 
-def headline(state: MatrixState, now_s: float) -> HeadView:
+def head_view(state: MatrixState, now_s: float) -> MatrixHeadView:
     """The view of ``state``; ``now_s`` is on the monotonic clock."""
-    view = HeadView()
+    view = MatrixHeadView()
     if state.matrix_view is not None:
         matrix = state.matrix_view.matrix
+        headline = state.matrix_view.headline
         view = replace(
-            view, gpu=_machine(matrix), simulated=matrix.simulated, about=_about(matrix, state.run is not None)
+            view,
+            machine=wording.profile_name(matrix) if matrix.simulated else wording.machine_name(matrix),
+            simulated=matrix.simulated,
+            about=_about(state, matrix),
+            headline=() if headline is None or state.run is not None else headline.lines,
         )
-        view = _where(view, state)
+        view = _with_file_state(view, state)
     if state.run is not None:
         return _running(view, state.run, now_s)
     note, style = _note(state)
     return replace(view, note=note, note_style=style)
 
 
-def _machine(matrix: Matrix) -> str:
-    """The GPU, and what drives it."""
-    of = matrix.fingerprint
-    if matrix.hosts:
-        return f"{len(matrix.hosts)} machines · {of.get('gpu') or 'GPU not known'}"
-    if matrix.simulated:
-        seed = f"seed {matrix.sim_seed}" if matrix.sim_seed is not None else ""
-        return " · ".join(part for part in (f"simulated GPU, profile {matrix.profile or 'h200'}", seed) if part)
-    parts = [str(of.get("gpu") or "GPU not known")]
-    parts += [f"{words} {of[key]}" for key, words in (("driver", "driver"), ("cuda", "CUDA")) if of.get(key)]
-    return " · ".join(parts)
-
-
-def _about(matrix: Matrix, running: bool) -> str:
-    parts = [f"{'quick' if matrix.quick else 'whole'} check", f"order by seed {matrix.seed}"]
-    if not running:
+def _about(state: MatrixState, matrix: Matrix) -> str:
+    """File, extent, order, duration, time and size of the check; with a comparison, what changed."""
+    if state.comparison is not None:
+        return f"{state.against} → {state.origin or 'this check'} · {wording.change_counts(state.comparison)}"
+    parts = [state.origin] if state.origin else []
+    parts += ["quick check" if matrix.quick else "full check", f"order by seed {matrix.seed}"]
+    if state.run is None:
         parts += [f"{matrix.repeats} repeats"] if matrix.repeats else []
         parts.append(f"{matrix.seconds:.0f} s")
     parts.append(matrix.started_at[:16].replace("T", " ") + matrix.started_at[19:])
@@ -61,46 +44,37 @@ def _about(matrix: Matrix, running: bool) -> str:
     return " · ".join(parts)
 
 
-def _where(view: HeadView, state: MatrixState) -> HeadView:
-    """Which file it is, what it is compared with, whether it is whole."""
+def _with_file_state(view: MatrixHeadView, state: MatrixState) -> MatrixHeadView:
+    """``view`` with whether the check is saved and whole."""
     assert state.matrix_view is not None
-    about = view.about
-    if state.origin:
-        about = f"{state.origin} · {about}"
-    if state.comparison is not None:
-        # What changed is asked for; how it was measured stands in its file.
-        about = f"{state.against} → {state.origin or 'this check'} · {tally(state.comparison)}"
     words, style = ("not saved", "warn") if state.unsaved else ("", "")
     if state.matrix_view.matrix.interrupted and state.run is None:
         words, style = f"INTERRUPTED{', ' + words if words else ''}", "notice"
-    return replace(view, about=about, state=words, state_style=style)
+    return replace(view, state=words, state_style=style)
 
 
-def _running(view: HeadView, run: CheckRun, now_s: float) -> HeadView:
+def _running(view: MatrixHeadView, run: CheckRun, now_s: float) -> MatrixHeadView:
     minutes, seconds = divmod(int(now_s - run.began_s), 60)
     state, style = f"● measuring {minutes}:{seconds:02}", "good"
     if run.stopping:
         state, style = "stopping …", "warn"
-    words = run.text
+    progress = run.text
     if run.total:
         left = "time left not known yet" if run.left_s is None else f"{run.left_s:.0f} s left"
-        words = f"{left} · {run.done} of {run.total} · {run.text}"
+        progress = f"{left} · {run.done} of {run.total} · {run.text}"
     share = min(1.0, run.done / run.total) if run.total else 0.0
-    return replace(view, state=state, state_style=style, share=share, doing=words)
+    return replace(view, state=state, state_style=style, share=share, progress=progress)
 
 
 def _note(state: MatrixState) -> tuple[str, str]:
-    """The third line: what is being done, what was said last, what differs, or what was found."""
+    """The last line and its style: the file job that runs, the last message, or the differences of a comparison."""
     if state.busy:
         return f"{state.busy} …", "warn"
     if state.note:
-        return state.note, "bad" if state.bad else "accent"
+        return state.note, "bad" if state.failed else "accent"
     if state.comparison is not None:
-        found = differences(state.comparison)
+        found = [wording.difference_line(one) for one in state.comparison.differences]
         if not found:
-            return "The fingerprints of both are the same.", "dim"
+            return "The fingerprints do not differ.", "dim"
         return f"The fingerprints differ: {'; '.join(found)}.", "warn"
-    if state.matrix_view is None:
-        return "", "dim"
-    counts = state.matrix_view.counts()
-    return ", ".join(f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts.get(kind)), "dim"
+    return "", "dim"

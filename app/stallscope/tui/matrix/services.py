@@ -1,4 +1,4 @@
-"""What the desk does its work with: the check, its files, and a comparison; each is loaded when it is needed."""
+"""Operations of the matrix screen: check, files, comparison. Each imports its modules when it is called."""
 
 from __future__ import annotations
 
@@ -13,76 +13,83 @@ if TYPE_CHECKING:
     from stallprobes.matrix.compare import Comparison
     from stallprobes.matrix.plan import Plan
     from stallprobes.matrix.runner import CheckProgress
-    from stallscope.tui.sources.live import Ground
+    from stallscope.tui.sources.live import EngineTarget
 
 
-class Refusal(Exception):
-    """What was asked for cannot be done; the text is one sentence. ``anyway`` does it all the same, where that makes
-    sense, and ``yes`` says so."""
+class RequestRejected(Exception):
+    """A request that is not done; the text is one sentence.
 
-    def __init__(self, sentence: str, yes: str = "", anyway: Callable[[], None] | None = None) -> None:
+    ``force`` does it if the user confirms; ``confirm_label`` names that answer.
+    """
+
+    def __init__(self, sentence: str, confirm_label: str = "", force: Callable[[], None] | None = None) -> None:
         super().__init__(sentence)
-        self.yes = yes
-        self.anyway = anyway
+        self.confirm_label = confirm_label
+        self.force = force
 
 
 class MatrixServices:
-    """The real ones."""
+    """Measures on the GPU, reads and writes files, compares."""
 
     def plan(self, quick: bool) -> Plan:
-        """What a check of all there is measures."""
+        """Plan of the default check."""
         from stallprobes.matrix import plan
 
         return plan.plan(quick=quick)
 
     def run(
-        self, plan: Plan, ground: Ground, seed: int, progress: Callable[[CheckProgress], None], stop: Callable[[], bool]
+        self,
+        plan: Plan,
+        target: EngineTarget,
+        seed: int,
+        progress: Callable[[CheckProgress], None],
+        stop: Callable[[], bool],
     ) -> Matrix:
         """Measure ``plan``. Raises EngineFailed."""
         from stallprobes.matrix import runner
 
         return runner.run(
             plan,
-            backend=ground.backend,
-            gpu=ground.gpu,
-            options=ground.options,
+            backend=target.backend,
+            gpu=target.gpu,
+            options=target.options,
             seed=seed,
             progress=progress,
             cells=True,
             stop=stop,
-            survey=ground.survey,
+            survey=target.survey,
         )
 
-    def machine(self, ground: Ground) -> Mapping[str, object]:
-        """What is known of the machine without an engine."""
+    def machine(self, target: EngineTarget) -> Mapping[str, object]:
+        """Fingerprint of the machine, as far as it is known without an engine."""
         from stallprobes.machine.fingerprint import fingerprint as found_by
 
-        gpu = ground.gpu.split(",")[0] if ground.gpu else None
-        return found_by(gpu, {}, ground.survey)
+        gpu = target.gpu.split(",")[0] if target.gpu else None
+        return found_by(gpu, {}, target.survey)
 
     def load(self, path: Path) -> Matrix:
-        """The matrix in a file. Raises Refused."""
+        """The matrix in a file. Raises RequestRejected."""
         from stallprobes.matrix import document as check_document
 
         try:
             return check_document.load(path)
         except CheckFileError as error:
-            raise Refusal(str(error)) from error
+            raise RequestRejected(str(error)) from error
 
     def save(self, matrix: Matrix, path: Path, force: bool) -> None:
-        """Write a matrix to a file, over another one only with ``force``. Raises Refused."""
+        """Write a matrix to a file, over another one only with ``force``. Raises RequestRejected."""
         from stallprobes.matrix import document as check_document
 
         try:
             check_document.save(matrix, path, force=force)
         except (CheckFileError, FileExistsError) as error:
-            raise Refusal(str(error)) from error
+            raise RequestRejected(str(error)) from error
 
     def compare(self, old: Matrix, new: Matrix, force: bool) -> Comparison:
-        """What changed. Raises Refused, with a way to do it all the same unless ``force``."""
+        """The comparison. Raises RequestRejected, with a label to confirm unless ``force``."""
         from stallprobes.matrix import compare
 
         try:
             return compare.compare(old, new, force=force)
         except NotComparable as error:
-            raise Refusal(str(error), "" if force else "compare them all the same") from error
+            raise RequestRejected(str(error), "" if force else "compare them anyway") from error

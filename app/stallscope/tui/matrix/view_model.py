@@ -1,12 +1,11 @@
-"""A check as it is looked at: each cell's figures worked out once, its word and mark, and the order of all cells.
+"""View model of the matrix screen: the figures, labels and order of all cells.
 
-Percentiles of hundreds of cells take longer than a screen may wait for, so whoever reads or measures a matrix works
-them out, and the screen only writes them.
+Percentiles of hundreds of cells take longer than a screen may wait. Whoever reads or measures a matrix computes them
+in its own thread, and the screen only formats them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -15,57 +14,57 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
+from stallprobes.matrix.compare import CellOutcome
+from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, times
+from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import severity
+from stallscope.report import wording
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Compared, Comparison
 
 Key = tuple[str, str]
 
-# Two letters beside each figure say what its colour says; the tail is marked apart.
-MARKS = {"stalled": "!!", "slower": "!", "host": "~", "unsure": "?"}
+# Marks of stalls that only the tail shows, in place of the kind's own.
 TAIL_MARK = "!*"
 DUE_MARK = "!d"
 DUE = "due"
+_MARKED = (VerdictKind.SLOWER, VerdictKind.DRIFT, VerdictKind.HOST)
+_UNMEASURED = (Status.UNSUPPORTED, Status.MISSING)
 LEGEND = (
-    ("!!", "stalled"),
-    ("!*", "at p99 only"),
-    ("!d", "rare"),
-    ("!", "slower"),
-    ("?", "unsure"),
-    ("~", "host noise"),
-    ("–", "not possible here"),
-    ("·", "not measured"),
+    (VerdictKind.STALLED.look.mark, "stalled"),
+    (TAIL_MARK, "at p99 only"),
+    (DUE_MARK, "rare"),
+    *((kind.look.mark, kind.look.word) for kind in _MARKED),
+    *((status.look.mark, status.look.word) for status in _UNMEASURED),
 )
 CHANGE_LEGEND = (
     ("STARVES", "it did not before"),
-    ("UNSURE", "too few calls or too much noise to tell"),
-    ("·", "not in both"),
+    (CellOutcome.UNSURE.look.word, CellOutcome.UNSURE.look.meaning),
+    (Status.MISSING.look.mark, "not in both"),
 )
-STYLES = {
-    "quiet": "dim",
-    "unsure": "warn",
-    "slower": "warn",
-    "host": "warn",
-    "stalled": "bad",
-    "starved": "bad",
-    "failed": "bad",
-    "invalid": "warn",
-    "unsupported": "faint",
-    "missing": "faint",
-}
-CHANGE_STYLES = {"slower": "bad", "faster": "good", "unsure": "warn", "same": "dim"}
-_CHANGES = ("same", "unsure", "faster", "slower")
-# The first letters that stand beside a figure where one line holds call and wait.
-_LETTERS = {Phase.CALL: "c", Phase.WAIT: "w"}
-_RANKS = {"unsure": 1, "slower": 2, "host": 2, "stalled": 3, "starved": 4, "failed": 5}
+# Letters of the phases where both share one line.
+_PHASE_LETTERS = {Phase.CALL: "c", Phase.WAIT: "w"}
+# Outcomes from harmless to severe.
+_OUTCOME_ORDER = (
+    CellOutcome.SAME,
+    CellOutcome.UNSURE,
+    CellOutcome.FED,
+    CellOutcome.FASTER,
+    CellOutcome.SLOWER,
+    CellOutcome.STARVED,
+)
 
 
-class Figure(StrEnum):
-    """Which figure the cells show: the one that the verdict names, a percentile against quiet, or what changed."""
+def kind_style(kind: CellKind) -> str:
+    """Style of a kind in the matrix: quiet cells are dim, so that the others stand out."""
+    return "dim" if kind is VerdictKind.QUIET else kind.look.style
+
+
+class CellValue(StrEnum):
+    """What the cells show; the value is its name in the grid's title."""
 
     JUDGED = "as judged"
     P50 = "p50"
@@ -74,65 +73,65 @@ class Figure(StrEnum):
 
 
 @dataclass(frozen=True)
-class Part:
-    """One phase of a cell: microseconds at p50 and p99 now and in quiet, None where there are no calls.
+class PhaseFigures:
+    """One phase of a cell: microseconds at percentile 50 and 99, beside the aggressor and in the baseline.
 
-    ``kind``, ``quantile`` and ``ratio`` are those of the phase's worst verdict; "quiet", "p50" and the middles' ratio
-    where none is worse. The quantile ``DUE`` says that p99 counts from when calls were due.
+    ``kind``, ``quantile`` and ``ratio`` are those of the phase's worst verdict; QUIET, "p50" and the ratio of the
+    medians without one. The quantile ``DUE`` is p99 from the due time.
     """
 
     now_us: Mapping[int, float]
     quiet_us: Mapping[int, float]
-    kind: str = "quiet"
+    kind: VerdictKind = VerdictKind.QUIET
     quantile: str = "p50"
     ratio: float | None = None
 
     def times(self, q: int) -> float | None:
-        """How many times quiet it is at percentile ``q``, None where either is not known."""
+        """Ratio to the baseline at percentile ``q``, None without calls in either."""
         if q not in self.now_us or q not in self.quiet_us:
             return None
         return self.now_us[q] / max(self.quiet_us[q], 0.001)
 
 
 @dataclass(frozen=True)
-class Figures:
-    """One cell: its kind in one word (as Cell.kind has it), its phases, and how bad it is, to be sorted by."""
+class CellFigures:
+    """One cell: its kind, its phases, and the sort key of its severity."""
 
-    kind: str
-    parts: Mapping[Phase, Part]
+    kind: CellKind
+    parts: Mapping[Phase, PhaseFigures]
     weight: tuple[int, float] = (0, 0.0)
 
 
 @dataclass(frozen=True)
-class Square:
-    """What stands in a cell: a figure or a word, and its style's name."""
+class CellLabel:
+    """Text of a cell and its style."""
 
     text: str
     style: str = ""
 
 
-def figures(cell: Cell) -> Figures:
-    """The cell's figures. Takes about half a millisecond."""
+def cell_figures(cell: Cell) -> CellFigures:
+    """Figures of ``cell``; takes about half a millisecond."""
     worst = cell.worst
     weight = (0, 0.0) if worst is None else (severity(worst), worst.ratio or 0.0)
-    parts = {phase: part for phase in PHASES if (part := _part(cell, phase)).now_us}
-    return Figures(cell.kind, parts, weight)
+    parts = {phase: part for phase in PHASES if (part := _phase_figures(cell, phase)).now_us}
+    return CellFigures(cell.kind, parts, weight)
 
 
-def _part(cell: Cell, phase: Phase) -> Part:
-    part = _most_times_quiet(cell, phase)
-    # Rare stalls are told by when calls were due, which is no phase of their own on the screen.
+def _phase_figures(cell: Cell, phase: Phase) -> PhaseFigures:
+    part = _largest_ratio_percentiles(cell, phase)
+    # Rare stalls show in the due time, which the screen shows as part of the call.
     mine = (phase, Phase.DUE) if phase is Phase.CALL else (phase,)
     own = [one for one in cell.verdicts if one.phase in mine and one.ratio is not None]
     worst = max(own, key=lambda one: (severity(one), one.ratio), default=None)
     if worst is None or severity(worst) == 0:
         return replace(part, ratio=part.times(50))
     quantile = DUE if worst.phase is Phase.DUE else worst.quantile
-    return replace(part, kind=worst.kind, quantile=quantile, ratio=worst.ratio)
+    return replace(part, kind=VerdictKind(worst.kind), quantile=quantile, ratio=worst.ratio)
 
 
-def _most_times_quiet(cell: Cell, phase: Phase) -> Part:
-    """The phase's percentiles; where a turn makes several of its calls, those of the one that is most times quiet."""
+def _largest_ratio_percentiles(cell: Cell, phase: Phase) -> PhaseFigures:
+    """Percentiles of the phase; with several ops in an iteration, those of the op with the largest ratio."""
     known = [
         channel
         for repeat in cell.repeats[:1]
@@ -141,16 +140,16 @@ def _most_times_quiet(cell: Cell, phase: Phase) -> Part:
     ]
     parts = []
     for channel in known or [Channel(phase)]:
-        # Not by the cell's own properties: they would keep every histogram of the whole matrix unpacked.
+        # The properties of the cell would keep every histogram of the matrix unpacked.
         now = _percentiles(repeat.channels[channel] for repeat in cell.repeats if channel in repeat.channels)
         both = ((repeat.before, repeat.after) for repeat in cell.repeats)
         quiet = _percentiles(channels[channel] for pair in both for channels in pair if channel in channels)
-        parts.append(Part(now, quiet))
+        parts.append(PhaseFigures(now, quiet))
     return max(parts, key=lambda part: part.times(50) or 0.0)
 
 
 def _percentiles(parts: Iterable[Histogram]) -> dict[int, float]:
-    """p50 and p99 of histograms taken together, in microseconds; empty where there are no calls."""
+    """p50 and p99 of the sum of histograms, in microseconds; empty without calls."""
     known = list(parts)
     if not known:
         return {}
@@ -159,32 +158,43 @@ def _percentiles(parts: Iterable[Histogram]) -> dict[int, float]:
     return {q: ns / 1000 for q, ns in found.items() if ns is not None}
 
 
+# A cell in one line, and its call and wait in a line each.
+CellLabels = tuple[CellLabel, CellLabel, CellLabel]
+
+
 @dataclass(frozen=True, eq=False)
 class MatrixView:
-    """A matrix with its figures, and with what changed against another one where it was compared."""
+    """A matrix with the figures of its cells, the headline of its report, and the changes of a comparison.
+
+    ``headline`` is None while cells are being measured.
+    """
 
     matrix: Matrix
-    figures: Mapping[Key, Figures]
+    figures: Mapping[Key, CellFigures]
     changes: Mapping[Key, CellChange] = field(default_factory=dict)
+    headline: wording.Headline | None = None
 
     @classmethod
-    def of(cls, matrix: Matrix) -> MatrixView:
-        """The sheet of a whole matrix. Takes about half a millisecond a cell."""
-        return cls(matrix, {key: figures(cell) for key, cell in matrix.cells.items()})
+    def of(cls, matrix: Matrix, known: Mapping[Key, CellFigures] | None = None) -> MatrixView:
+        """The view of a whole matrix, with the figures that are ``known``. Takes about half a millisecond a cell."""
+        known = known or {}
+        every = {key: known.get(key) or cell_figures(cell) for key, cell in matrix.cells.items()}
+        return cls(matrix, every, headline=wording.headline(matrix))
 
     def with_cell(self, cell: Cell) -> MatrixView:
-        """The same with one cell known better."""
+        """The view with a new or changed cell."""
         key = (cell.row, cell.column)
         matrix = replace(self.matrix, cells={**self.matrix.cells, key: cell})
-        return replace(self, matrix=matrix, figures={**self.figures, key: figures(cell)})
+        return replace(self, matrix=matrix, figures={**self.figures, key: cell_figures(cell)}, headline=None)
 
     def compared(self, comparison: Comparison | None) -> MatrixView:
-        """The same with the changes of ``comparison``, or with none."""
-        found = () if comparison is None else comparison.cells
-        return replace(self, changes={(one.row, one.column): one for one in found})
+        """The view with the changes of ``comparison``, or without changes."""
+        changes = () if comparison is None else comparison.cells
+        headline = self.headline and replace(self.headline, changes=wording.changes_line(comparison))
+        return replace(self, changes={(one.row, one.column): one for one in changes}, headline=headline)
 
     def order(self, worst_first: bool, changed: bool) -> tuple[tuple[MatrixRow, ...], tuple[MatrixColumn, ...]]:
-        """Rows and columns as they were measured or the worst first, by change where ``changed``; quiet is first."""
+        """Rows and columns as measured, or the worst first: by change with ``changed``. The column quiet is first."""
         if not worst_first:
             return self.matrix.rows, self.matrix.columns
         rows: dict[str, tuple[float, float]] = {}
@@ -206,7 +216,7 @@ class MatrixView:
         )
 
     def worst(self, changed: bool) -> Key | None:
-        """The cell that is worst, None where all are quiet."""
+        """Key of the worst cell, None if all are quiet."""
         key = max(self.matrix.cells, key=lambda key: self._weight(key, changed), default=None)
         return key if key is not None and self._weight(key, changed) > (0.0, 0.0) else None
 
@@ -216,91 +226,83 @@ class MatrixView:
             if change is None:
                 return (0.0, 0.0)
             ratios = [part.ratio for part in change.parts if part.ratio is not None]
-            return (
-                _CHANGES.index(str(change.change)) + 4.0 * change.newly_starved,
-                max(ratios, default=0.0),
-            )
+            return (float(_OUTCOME_ORDER.index(change.outcome)), max(ratios, default=0.0))
         known = self.figures.get(key)
         return (0.0, 0.0) if known is None else known.weight
 
-    def counts(self) -> Mapping[str, int]:
-        """How many cells are of which kind, without the column ``quiet``."""
-        return Counter(known.kind for (_, column), known in self.figures.items() if column != QUIET)
-
-    def squares(self, key: Key, figure: Figure) -> tuple[Square, Square, Square]:
-        """The cell in one line, and its call and wait where it has a line for each."""
+    def labels(self, key: Key, value: CellValue) -> CellLabels:
+        """The cell in one line, and its call and wait in a line each."""
         cell, known = self.matrix.cells.get(key), self.figures.get(key)
-        if figure is Figure.CHANGE:
-            return _change_squares(self.changes.get(key))
-        if cell is None or known is None or cell.status is Status.MISSING:
-            return _word("·", "faint")
-        if cell.status is Status.UNSUPPORTED:
-            return _word("–", "faint")
-        if cell.status is Status.INVALID:
-            return _word("invalid", "warn")
+        if value is CellValue.CHANGE:
+            return _change_labels(self.changes.get(key))
+        if cell is None or known is None:
+            return _word_labels(Status.MISSING.look.mark, Status.MISSING.look.style)
+        if not cell.status.measured:
+            return _word_labels(cell.status.look.mark, cell.status.look.style)
         if key[1] == QUIET:
-            return _quiet_squares(known, 99 if figure is Figure.P99 else 50)
-        if known.kind in ("starved", "failed"):
-            return _word(known.kind.upper(), "bad")
-        lines = tuple(_square(known.parts.get(phase), figure) for phase in PHASES)
-        return _one_line(known, figure), *lines  # type: ignore[return-value]
+            return _baseline_labels(known, 99 if value is CellValue.P99 else 50)
+        if known.kind in (VerdictKind.STARVED, VerdictKind.FAILED):
+            return _word_labels(known.kind.look.word, known.kind.look.style)
+        lines = tuple(_phase_label(known.parts.get(phase), value) for phase in PHASES)
+        return _worse_phase_label(known, value), *lines  # type: ignore[return-value]
 
 
-def _word(text: str, style: str) -> tuple[Square, Square, Square]:
-    return Square(text, style), Square(text, style), Square("")
+def _word_labels(text: str, style: str) -> CellLabels:
+    return CellLabel(text, style), CellLabel(text, style), CellLabel("")
 
 
-def _quiet_squares(known: Figures, q: int) -> tuple[Square, Square, Square]:
-    lines = [Square(_short(part.now_us.get(q)) if (part := known.parts.get(phase)) else "") for phase in PHASES]
+def _baseline_labels(known: CellFigures, q: int) -> CellLabels:
+    lines = [CellLabel(_short(part.now_us.get(q)) if (part := known.parts.get(phase)) else "") for phase in PHASES]
     return lines[0], lines[0], lines[1]
 
 
-def _square(part: Part | None, figure: Figure, letter: str = "") -> Square:
-    """One phase's figure with its mark, in places of their own so that figures stand below each other."""
+def _phase_label(part: PhaseFigures | None, value: CellValue, letter: str = "") -> CellLabel:
+    """One phase with its mark, in columns of their own so that figures are aligned."""
     if part is None:
-        return Square("")
-    ratio = part.ratio if figure is Figure.JUDGED else part.times(50 if figure is Figure.P50 else 99)
-    tails = {"p99": TAIL_MARK, DUE: DUE_MARK} if part.kind == "stalled" else {}
-    mark = tails.get(part.quantile, MARKS.get(part.kind, ""))
-    return Square(f"{_ratio(ratio)}{letter}{mark:<2}", STYLES.get(part.kind, ""))
+        return CellLabel("")
+    ratio = part.ratio if value is CellValue.JUDGED else part.times(50 if value is CellValue.P50 else 99)
+    tails = {"p99": TAIL_MARK, DUE: DUE_MARK} if part.kind is VerdictKind.STALLED else {}
+    mark = tails.get(part.quantile, part.kind.look.mark)
+    return CellLabel(f"{_ratio(ratio)}{letter}{mark:<2}", kind_style(part.kind))
 
 
-def _one_line(known: Figures, figure: Figure) -> Square:
-    """The worse of call and wait, with the letter of the phase."""
+def _worse_phase_label(known: CellFigures, value: CellValue) -> CellLabel:
+    """The worse of call and wait, with the phase's letter."""
     if not known.parts:
-        return Square("–", "faint")
+        return CellLabel("–", "faint")
 
     def weight(phase: Phase) -> tuple[int, float]:
         part = known.parts[phase]
-        ratio = part.ratio if figure is Figure.JUDGED else part.times(50 if figure is Figure.P50 else 99)
-        return (_RANKS.get(part.kind, 0) if figure is Figure.JUDGED else 0, ratio or 0.0)
+        ratio = part.ratio if value is CellValue.JUDGED else part.times(50 if value is CellValue.P50 else 99)
+        return (part.kind.severity if value is CellValue.JUDGED else 0, ratio or 0.0)
 
     phase = max(known.parts, key=weight)
-    return _square(known.parts[phase], figure, _LETTERS[phase])
+    return _phase_label(known.parts[phase], value, _PHASE_LETTERS[phase])
 
 
-def _change_squares(change: CellChange | None) -> tuple[Square, Square, Square]:
+def _change_labels(change: CellChange | None) -> CellLabels:
     if change is None:
-        return _word("·", "faint")
-    style = CHANGE_STYLES[str(change.change)]
+        return _word_labels(Status.MISSING.look.mark, Status.MISSING.look.style)
+    word, style = change.change.look.word, change.change.look.style
     if change.newly_starved:
-        return _word("STARVES", "bad")
-    word = str(change.change).upper()
-    if word == "SAME":
-        return _word(word, style)
-    worst = max((part for part in change.parts if str(part.change) == str(change.change)), key=_apart, default=None)
+        return _word_labels("STARVES", style)
+    if change.outcome is CellOutcome.SAME:
+        return _word_labels(word, style)
+    worst = max((part for part in change.parts if part.change is change.change), key=_distance, default=None)
     below = (
-        "" if worst is None or worst.ratio is None else f"{times(worst.ratio)}{_LETTERS.get(worst.channel.phase, '')}"
+        ""
+        if worst is None or worst.ratio is None
+        else f"{times(worst.ratio)}{_PHASE_LETTERS.get(worst.channel.phase, '')}"
     )
-    return Square(word, style), Square(word, style), Square(below, style)
+    return CellLabel(word, style), CellLabel(word, style), CellLabel(below, style)
 
 
-def _apart(part: Compared) -> float:
+def _distance(part: Compared) -> float:
     return 0.0 if not part.ratio else max(part.ratio, 1 / part.ratio)
 
 
 def _ratio(ratio: float | None) -> str:
-    """``×427`` in five columns."""
+    """A ratio in at most five characters: ``×427``, ``×94k``."""
     if ratio is None:
         return "–"
     if ratio >= 9999.5:

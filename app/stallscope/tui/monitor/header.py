@@ -1,24 +1,23 @@
-"""The first lines: which GPU, what state, how old the quiet base is; and what NVML says."""
+"""The header: GPU, state and age of the baseline; then NVML's values."""
 
 from __future__ import annotations
 
 import math
 
-from stallprobes.live.observation import LOST, READY, REFUSED, SILENT, SIM, STARTING, Observation
+from stallprobes.live.observation import SIM, EngineCondition, Observation
 from stallprobes.live.view_model import MonitorView
 from stallprobes.machine.telemetry import UTILISATION_WINDOW_S, TelemetryReading, TelemetrySnapshot
-from stallscope.tui.common.lines import BLOCKS, Drawn, Line, cut, fit, length
+from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, too_small_lines
 
-SMALLEST = (60, 18)
 STALE_S = 3.0
 _WINDOW = f"{UTILISATION_WINDOW_S[0]:.2g}–{UTILISATION_WINDOW_S[1]:.0f} s window"
-_CALM = ("idle", "application clocks", "display clocks", "sync boost")
-# Less than this of a name or a fact says nothing.
+_HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
+# A name or detail cut to fewer columns is omitted.
 _SHORTEST = 12
 
 
-class Header(Drawn):
-    """GPU, driver and CUDA; live, paused, SIMULATED or the engine's trouble; the age of quiet; then NVML's values."""
+class Header(LineWidget):
+    """Draws GPU, driver and CUDA, the state of engine and view, the age of the baseline; then NVML's values."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -28,14 +27,14 @@ class Header(Drawn):
         self.gpu_count = 1
         self.view = ""
         self.live_s = 0.0
-        self.busy: list[int] = []
+        self.utilization: list[int] = []
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Two lines."""
         observation = self.observation
         if height > 2:
-            # The whole screen is this panel's where there is no room for the others.
-            return [[(" too small", "warn")], [(f" {SMALLEST[0]}×{SMALLEST[1]} at least", "")], [(" q quits", "dim")]]
+            # In a terminal that is too small this is the only panel.
+            return too_small_lines()
         if observation is None:
             return [[(" stallscope", "strong")], []]
         probe_set = observation.probe_set
@@ -43,20 +42,20 @@ class Header(Drawn):
         if probe_set.backend == SIM:
             left.append((0, [(" ", ""), (" SIMULATED ", "notice")]))
         left.append((2, [(f" {self.gpus}", "")] if self.gpus else []))
-        left += [(4 + number, [(f" · {fact}", "")]) for number, fact in enumerate(probe_set.facts)]
+        left += [(4 + number, [(f" · {detail}", "")]) for number, detail in enumerate(probe_set.details)]
         return [_by_rank(left, self._state(observation), width), self._nvml(observation, width)]
 
     def _state(self, observation: Observation) -> list[tuple[int, Line]]:
-        """What stands at the right end, each with its rank: the state and the view always find room."""
+        """The parts at the right end with their ranks; engine state and view have the first ones."""
         engine = observation.engine
         found: list[tuple[int, Line]] = []
-        if engine.state == LOST:
+        if engine.state == EngineCondition.LOST:
             found += [(0, [(" ENGINE LOST ", "alarm")]), (3, [(" r restarts", "dim")])]
-        elif engine.state == REFUSED:
+        elif engine.state == EngineCondition.REFUSED:
             found.append((0, [(" NOT POSSIBLE HERE ", "notice")]))
-        elif engine.state == SILENT:
+        elif engine.state == EngineCondition.SILENT:
             found.append((0, [(f" ENGINE SILENT {engine.age_s:.1f} s ", "alarm")]))
-        elif engine.state == STARTING:
+        elif engine.state == EngineCondition.STARTING:
             found.append((0, [(f"starting {engine.age_s:.1f} s", "warn")]))
         elif not self.view:
             minutes, seconds = divmod(int(self.live_s), 60)
@@ -64,32 +63,37 @@ class Header(Drawn):
             found.append((9, [(f" {minutes // 60:02}:{minutes % 60:02}:{seconds:02}", "dim")]))
         if self.view:
             found.append((1, [(" ", ""), (f" {self.view} ", "notice")]))
-        if engine.state == READY and self.monitor_view is not None:
-            found.append((3, _quiet(self.monitor_view)))
+        if engine.state == EngineCondition.READY and self.monitor_view is not None:
+            found.append((3, _baseline(self.monitor_view)))
         return found
 
     def _nvml(self, observation: Observation, width: int) -> Line:
-        if observation.engine.sentence and observation.engine.state != READY:
-            return [(f" {observation.engine.sentence}", "warn" if observation.engine.state == STARTING else "bad")]
+        if observation.engine.sentence and observation.engine.state != EngineCondition.READY:
+            return [
+                (
+                    f" {observation.engine.sentence}",
+                    "warn" if observation.engine.state == EngineCondition.STARTING else "bad",
+                )
+            ]
         if observation.telemetry is None:
             why = observation.probe_set.why_simulated
             note = f"no usable GPU: {why}" if why else "NVML n/a: the GPU is simulated"
             return [(f" {note}", "dim")]
         name = "GPU" if self.gpu_count == 1 else "first GPU"
-        return nvml_line(observation.telemetry, observation.others, self.busy, width, name)
+        return nvml_line(observation.telemetry, observation.other_processes, self.utilization, width, name)
 
 
-def _quiet(monitor_view: MonitorView) -> Line:
-    if monitor_view.quiet_age_s is not None:
-        return [(f"  quiet base {_age(monitor_view.quiet_age_s)} old", "dim")]
-    if monitor_view.quiet_left_s is None:
-        return [("  no quiet base", "warn")]
-    return [(f"  measuring quiet, {max(1, math.ceil(monitor_view.quiet_left_s))} s", "warn")]
+def _baseline(monitor_view: MonitorView) -> Line:
+    if monitor_view.baseline_age_s is not None:
+        return [(f"  baseline {_age(monitor_view.baseline_age_s)} old", "dim")]
+    if monitor_view.baseline_left_s is None:
+        return [("  no baseline", "warn")]
+    return [(f"  measuring baseline, {max(1, math.ceil(monitor_view.baseline_left_s))} s", "warn")]
 
 
 def _by_rank(left: list[tuple[int, Line]], right: list[tuple[int, Line]], width: int) -> Line:
-    """Both ends of a line. The parts of the lowest ranks get their room first; of the left end's, the first that
-    does not fit is cut, and those of higher ranks are left out."""
+    """A line with parts at both ends, by rank: low ranks get space first. The first part of the left end that does not
+    fit is cut; parts of higher ranks are omitted."""
     room = width - 2
     kept: dict[int, Line] = {}
     parts = [*left, *right]
@@ -105,16 +109,24 @@ def _by_rank(left: list[tuple[int, Line]], right: list[tuple[int, Line]], width:
 
 
 def nvml_line(
-    telemetry: TelemetrySnapshot, others: tuple[str, ...], busy: list[int], width: int, name: str = "GPU"
+    telemetry: TelemetrySnapshot,
+    other_processes: tuple[str, ...],
+    utilization: list[int],
+    width: int,
+    name: str = "GPU",
 ) -> Line:
-    """NVML's values of the GPU called ``name``, as many as find room; one older than it should be says its age."""
+    """NVML's values of the GPU called ``name``, as many as fit, with the age of outdated ones.
+
+    ``utilization`` are its last values in percent.
+    """
     if telemetry.state in ("lost", "unavailable"):
         return fit([(f" NVML n/a: {telemetry.why}", "bad")], width)
     now = telemetry.at_ns
-    steps = "".join(BLOCKS[1 + min(value, 99) * 8 // 100] for value in busy)
+    steps = "".join(BLOCKS[1 + min(value, 99) * 8 // 100] for value in utilization)
     parts: list[Line] = []
-    if others:
-        parts.append([(f"also here: {others[0]}{f' +{len(others) - 1}' if len(others) > 1 else ''}", "warn")])
+    if other_processes:
+        more = f" +{len(other_processes) - 1}" if len(other_processes) > 1 else ""
+        parts.append([(f"also on this GPU: {other_processes[0]}{more}", "warn")])
     if telemetry.state == "hanging":
         parts.append([(str(telemetry.why), "bad")])
     util = _value(telemetry, "utilisation_percent", now, lambda v: f"{v:3}%")
@@ -140,8 +152,8 @@ def _value(telemetry: TelemetrySnapshot, name: str, now: int, words: object, lab
         return [(f"{label}n/a", "dim"), (f" ({cut(reading.why or '', 24)})" if reading.at_ns else "", "dim")]
     age = reading.age_s(now)
     text = words(reading.value)  # type: ignore[operator]
-    late = age is not None and age > STALE_S
-    return [(text, "dim" if late else ""), (f" ({age:.0f} s old)" if late else "", "warn")]
+    outdated = age is not None and age > STALE_S
+    return [(text, "dim" if outdated else ""), (f" ({age:.0f} s old)" if outdated else "", "warn")]
 
 
 def _memory(telemetry: TelemetrySnapshot, now: int) -> Line:
@@ -155,8 +167,8 @@ def _memory(telemetry: TelemetrySnapshot, now: int) -> Line:
 def _clocks(reading: TelemetryReading) -> Line:
     if reading.value is None:
         return [("clocks n/a", "dim")]
-    held = [reason for reason in reading.value if reason not in _CALM]
-    return [("clocks ", "dim"), (f"held by {', '.join(held)}", "warn") if held else ("ok", "good")]
+    limits = [reason for reason in reading.value if reason not in _HARMLESS]
+    return [("clocks ", "dim"), (f"limited by {', '.join(limits)}", "warn") if limits else ("ok", "good")]
 
 
 def _age(seconds: float) -> str:

@@ -1,60 +1,48 @@
-"""The monitor: pulls frames on a timer, lets the scope make pictures of them, and hands those to the widgets."""
+"""The monitor: reads observations on a timer, and draws the view model that the analyzer makes of them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from textual import events
-from textual.app import ComposeResult, SystemCommand
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.screen import Screen
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import CUDA, LOST, READY, SILENT, Observation
-from stallprobes.live.view_model import MonitorView, stale
-from stallprobes.model import MS, Role
-from stallscope.tui.actions import ACTIONS, AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS, hints, keys_of, known, shown
+from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
+from stallprobes.live.recording import Recorder
+from stallprobes.live.view_model import MonitorView, report_text
+from stallprobes.model import KIB, MS, PRIMARY, SECONDARY, Role
+from stallprobes.patterns import patterns
+from stallscope.tui import probe_sets
+from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
+from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
-from stallscope.tui.common.lines import Drawn
-from stallscope.tui.monitor.actions import Doing
-from stallscope.tui.monitor.header import SMALLEST, Header
+from stallscope.tui.common.screen import ActionScreen, ScreenContext
+from stallscope.tui.monitor import help_text, status
+from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
-from stallscope.tui.monitor.histograms import Histograms
-from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, ProbeTable
+from stallscope.tui.monitor.layout import layout
+from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, ProbeTable, probe_keys
+from stallscope.tui.monitor.stall_trigger import StallTrigger
 from stallscope.tui.monitor.verdict_log import VerdictLog
-from stallscope.tui.probe_sets import gpu_words, gpus_needed
-from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import Live
-from stallscope.tui.sources.replay import Replay
+from stallscope.tui.sources.replay import ReplaySource
 
-if TYPE_CHECKING:
-    from stallprobes.live.recording import Recorder
-
-SIDE_BY_SIDE = 150
-_FREEZE_AFTER_S = 1.5
-_LEAST_HISTOGRAMS, _LEAST_HEAT = 6, 5
-_STATES = {LOST: "engine lost", SILENT: "silent"}
+SEEK_S = 5.0
 
 
-class Monitor(Doing, Screen[None]):
-    """The main screen."""
+class Monitor(ActionScreen):
+    """The main screen. ``frozen`` is a copy of the analyzer while the view is paused, ``frozen_why`` the reason."""
 
-    AUTO_FOCUS = None
+    NAME = "monitor"
+    HELP_SECTIONS = help_text.SECTIONS
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(
-            Binding(action.keys, action.name, action.title, show=False, id=action.name, tooltip=action.what)
-            for action in ACTIONS
-        ),
-        *(Binding(key, f"probe('{key}')", show=False) for key in (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)),
+        Binding(key, f"probe('{key}')", show=False) for key in (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)
     ]
 
-    def __init__(self, source: Live | Replay, settings: Settings, recorder: Recorder | None = None) -> None:
-        super().__init__()
-        self.source = source
-        self.settings = settings
+    def __init__(self, context: ScreenContext, recorder: Recorder | None = None) -> None:
+        super().__init__(context)
         self.recorder = recorder
         self.analyzer: Analyzer | None = None
         self.frozen: Analyzer | None = None
@@ -63,13 +51,12 @@ class Monitor(Doing, Screen[None]):
         self.monitor_view: MonitorView | None = None
         self.focus_name: str | None = None
         self.keys_of_probes: dict[str, str] = {}
-        self.trap = False
-        self._trap_at: float | None = None
+        self.trigger = StallTrigger()
         self._ready_at = 0.0
-        self._busy: list[int] = []
+        self._utilization: list[int] = []
 
     def compose(self) -> ComposeResult:
-        """All panels; ``_arrange`` gives them their places."""
+        """All panels; ``place_panels`` sets their sizes."""
         yield Header(id="header")
         with Container(id="upper"):
             yield ProbeTable(id="lists")
@@ -79,255 +66,386 @@ class Monitor(Doing, Screen[None]):
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Start the source. Textual calls the base class's method too."""
         self.source.start()
-        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.call_after_refresh(self._repaint))
-        keys = self.query_one(KeyBar)
-        keys.hints = hints(self.source.replayed, self.settings.keys)
-        self.set_interval(1 / self.settings.frames_per_second, self.tick)
-        self.tick()
 
-    def on_resize(self, event: events.Resize) -> None:
-        """Give every panel its place."""
-        self._arrange(event.size.width, event.size.height)
-        self.call_after_refresh(self.draw)
+    @property
+    def more_keys(self) -> tuple[tuple[str, str], ...]:
+        """The keys of probes."""
+        aggressors, victims = "Switch an aggressor on or off.", "Focus a victim; again, or if it is off: switch it."
+        if self.source.replayed:
+            aggressors, victims = "Focus an aggressor.", "Focus a victim."
+        return (
+            (f"{AGGRESSOR_KEYS[0]} … {AGGRESSOR_KEYS[-1]}", aggressors),
+            (f"{VICTIM_KEYS[0]} {VICTIM_KEYS[1]} … {HOST_KEY}", victims),
+        )
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys of actions that make no sense here do nothing."""
-        mine = {one.name: one for one in ACTIONS}
-        return mine[action] in known(self.source.replayed) if action in mine else True
-
-    async def on_key_bar_pressed(self, message: KeyBar.Pressed) -> None:
-        """A click on a hint of the last line."""
-        action = next((one for one in known(self.source.replayed) if one.title == message.words), None)
-        if action is not None:
-            await self.run_action(action.name)
-
-    def commands(self) -> Iterable[SystemCommand]:
-        """What the command palette offers."""
-        for action in known(self.source.replayed):
-            key = shown(keys_of(action, self.settings.keys))
-            run = getattr(self, f"action_{action.name}")
-            yield SystemCommand(f"{action.title} ({key})", action.what, run)
+    # Observations.
 
     def tick(self) -> None:
-        """Take what there is, and draw."""
-        if isinstance(self.source, Live) and self.source.fatal is not None:
-            self.app.exit(return_code=self.source.fatal[0])
+        """Read the observations that are due, and draw."""
+        live = self.live
+        if live is not None and live.fatal is not None:
+            self.app.exit(return_code=live.fatal[0])
             return
-        for observation in self.source.take():
+        for observation in self.source.observations():
             self._feed(observation)
-        if isinstance(self.source, Live) and self.analyzer is not None:
-            self.source.apply(bool(self.analyzer.quiet_missing))
-        self._spring()
+        if live is not None and self.analyzer is not None:
+            live.update_engine(bool(self.analyzer.quiet_missing))
+        self._freeze_on_stall()
         if self.app.screen is self or self.app.screen.is_modal:
             self.draw()
 
-    def draw(self) -> None:
-        """Make a picture of what is looked at, and hand it to the panels."""
-        if self.last is None or not self.is_mounted:
-            return
-        looked_at = self.frozen or self.analyzer
-        heat = self.query_one(HeatMap)
-        if looked_at is not None:
-            monitor_view = looked_at.monitor_view(
-                self.focus_name,
-                columns=heat.columns,
-                span_s=self.settings.history_seconds,
-                strip=STRIP if self.size.width >= STRIP_FROM else 0,
-            )
-            state = _STATES.get(self.last.engine.state)
-            self.monitor_view = (
-                stale(monitor_view, state) if state is not None and self.frozen is None else monitor_view
-            )
-        self._hand_out()
-
     def _feed(self, observation: Observation) -> None:
-        restarted = self._restarted()
-        if self.analyzer is None or restarted or observation.probe_set is not self.analyzer.probe_set:
-            self._new_analyzer(observation)
-        assert self.analyzer is not None
-        if isinstance(self.source, Replay):
-            # What was the yardstick then is the yardstick now.
-            self.analyzer.quiet = dict(self.source.quiet())
+        source = self.source
+        if isinstance(source, ReplaySource) and source.restarted:
+            source.restarted, self.analyzer = False, None
+        if self.analyzer is None or observation.probe_set is not self.analyzer.probe_set:
+            self.analyzer = self._new_analyzer(observation)
+        if isinstance(source, ReplaySource):
+            # A replay compares with the recorded baselines.
+            self.analyzer.quiet = dict(source.quiet())
         self.analyzer.feed(observation)
-        if self.last is None or (observation.engine.state == READY and self.last.engine.state != READY):
+        if self.last is None or (
+            observation.engine.state == EngineCondition.READY and self.last.engine.state != EngineCondition.READY
+        ):
             self._ready_at = observation.wall_s
         self.last = observation
         if self.recorder is not None:
             self.recorder.put(observation, self.analyzer.quiet)
         if observation.telemetry is not None:
-            busy = observation.telemetry["utilisation_percent"].value
-            self._busy = [*self._busy, busy][-8:] if isinstance(busy, int) else []
+            value = observation.telemetry["utilisation_percent"].value
+            self._utilization = [*self._utilization, value][-8:] if isinstance(value, int) else []
 
-    def _restarted(self) -> bool:
-        if isinstance(self.source, Replay) and self.source.fresh:
-            self.source.fresh = False
-            return True
-        return False
-
-    def _new_analyzer(self, observation: Observation) -> None:
-        told = (
-            self.analyzer.told(observation.wall_s)
-            if self.analyzer is not None and isinstance(self.source, Live)
-            else ()
-        )
-        self.analyzer = Analyzer(
-            observation.probe_set,
-            quiet_s=self.settings.quiet_seconds,
-            keep_s=2 * self.settings.history_seconds,
-            log=told,
-        )
-        self.keys_of_probes = assign_keys(observation)
+    def _new_analyzer(self, observation: Observation) -> Analyzer:
+        """An analyzer for the observation's probe set; live it continues the log of the one before."""
+        probe_set, previous = observation.probe_set, self.analyzer
+        self.keys_of_probes = probe_keys(probe_set)
         header = self.query_one(Header)
-        header.gpus, header.gpu_count = gpu_words(observation.probe_set), gpus_needed(observation.probe_set)
+        header.gpus, header.gpu_count = probe_sets.gpu_label(probe_set), probe_sets.gpus_needed(probe_set)
+        self.query_one(ProbeTable).probe_set = probe_set
         self.rearrange()
         if self.focus_name not in self.keys_of_probes:
-            victims = [probe.name for probe in observation.probe_set.probes if probe.role is Role.VICTIM]
-            # Patterns without a victim are about the aggressor's own calls.
-            others = [probe.name for probe in observation.probe_set.probes]
-            self.focus_name = next(iter(victims or others), None)
+            self.focus_name = probe_sets.first_victim(probe_set)
+        return Analyzer(
+            probe_set,
+            quiet_s=self.settings.quiet_seconds,
+            keep_s=2 * self.settings.history_seconds,
+            log=() if previous is None or self.live is None else previous.told(observation.wall_s),
+        )
 
-    def _spring(self) -> None:
-        """Freeze the view a moment after the first stall above the threshold, when that was asked for."""
-        if not self.trap or self.frozen is not None or self.analyzer is None:
+    def _freeze_on_stall(self) -> None:
+        if self.frozen is not None or self.analyzer is None:
             return
-        if self._trap_at is None:
-            if self.analyzer.slowest_ns() >= self.settings.freeze_above_ms * MS:
-                self._trap_at = time.monotonic() + _FREEZE_AFTER_S
-        elif time.monotonic() >= self._trap_at:
-            self.trap, self._trap_at = False, None
+        threshold_ns = self.settings.freeze_above_ms * MS
+        if self.trigger.armed and self.trigger.fires(self.analyzer.slowest_ns(), threshold_ns, time.monotonic()):
             self.frozen = self.analyzer.copy()
             self.focus_name = self.analyzer.worst or self.focus_name
             self.frozen_why = f"FROZEN on a stall at {time.strftime('%H:%M:%S')}"
 
-    def _hand_out(self) -> None:
-        assert self.last is not None
-        observation, monitor_view = self.last, self.monitor_view
-        header = self.query_one(Header)
-        header.observation, header.monitor_view, header.busy = observation, monitor_view, self._busy
-        header.view = self._view()
-        header.live_s = observation.wall_s - self._ready_at
-        lists = self.query_one(ProbeTable)
-        lists.monitor_view, lists.keys_of, lists.focus_name = monitor_view, self.keys_of_probes, self.focus_name
-        lists.empty = observation.engine.sentence
-        self.query_one(Histograms).view = monitor_view.focus if monitor_view is not None else None
-        self.query_one(HeatMap).view = monitor_view.focus if monitor_view is not None else None
-        log = self.query_one(VerdictLog)
-        log.entries = monitor_view.log if monitor_view is not None else ()
-        log.stale = observation.engine.state in _STATES
-        log.expect = observation.probe_set.watch
-        log.note = self._note(observation)
-        keys = self.query_one(KeyBar)
-        keys.note = self._warning()
-        for widget in self.query(Drawn):
-            if widget.display:
-                widget.redraw()
+    # Drawing.
 
-    def _view(self) -> str:
-        if isinstance(self.source, Replay):
-            place = f"{_clock(self.source.at_s)}/{_clock(self.source.recording.seconds)}"
-            return f"{'REPLAY, PAUSED' if self.source.paused else 'REPLAY'} {place}"
-        if self.frozen is None:
-            return ""
-        goes_on = self.last is not None and self.last.engine.state == READY
-        return f"{self.frozen_why}, probes go on" if goes_on else self.frozen_why
-
-    def _note(self, observation: Observation) -> str:
-        if observation.engine.state != READY:
-            return observation.engine.sentence
-        if self.analyzer is not None and self.analyzer.quiet_missing:
-            return "Quiet is being measured; then switch something on that disturbs (1, 2, 3 …), or pick a pattern (o)."
-        if self.analyzer is not None and self.analyzer.worst is not None:
-            return "Something is slower than quiet; the sentence on it follows as soon as it has lasted a moment."
-        return "All is quiet. Switch something on that disturbs (1, 2, 3 …), or pick a pattern (o)."
-
-    def _warning(self) -> str:
-        if self.recorder is not None and (self.recorder.problem or self.recorder.dropped):
-            return self.recorder.problem or f"recording: {self.recorder.dropped} frames left out, the disk is slow"
-        return "freezes on the next stall" if self.trap else ""
-
-    def _repaint(self) -> None:
-        for widget in self.query(Drawn):
-            widget.repaint()
-
-    def _arrange(self, width: int, height: int) -> None:
-        """Places by size: side by side where there is room; heat map and log share what the lists leave."""
-        small = width < SMALLEST[0] or height < SMALLEST[1]
-        self.set_class(small, "small")
-        if small:
+    def draw(self) -> None:
+        """Make the view model of the live or the frozen analyzer, and draw it."""
+        if self.last is None or not self.is_mounted:
             return
-        wide = width >= SIDE_BY_SIDE
-        self.set_class(wide, "wide")
-        lists = self.query_one(ProbeTable)
-        wanted = max(lists.height_wanted(self.analyzer.probe_set if self.analyzer is not None else None), 5)
-        rest = height - 3
-        if wide:
-            upper = max(min(wanted, rest - 6), min(20, rest // 2))
-            log = max(3, min(14, (rest - upper) * 2 // 5))
-            heat = min(24, rest - upper - log)
-            heat = heat if heat >= _LEAST_HEAT else 0
-            upper = rest - heat - log
+        analyzer = self.frozen or self.analyzer
+        if analyzer is not None:
+            self.monitor_view = analyzer.monitor_view(
+                self.focus_name,
+                columns=self.query_one(HeatMap).columns,
+                span_s=self.settings.history_seconds,
+                strip=STRIP if self.size.width >= STRIP_FROM else 0,
+            )
+            stopped = status.STOPPED_STATES.get(self.last.engine.state)
+            if stopped is not None and self.frozen is None:
+                self.monitor_view = self.monitor_view.with_state(stopped)
+        self._update_panels(self.last, self.monitor_view)
+        self.redraw_panels()
+
+    def _update_panels(self, observation: Observation, view: MonitorView | None) -> None:
+        header = self.query_one(Header)
+        header.observation, header.monitor_view, header.utilization = observation, view, self._utilization
+        header.live_s = observation.wall_s - self._ready_at
+        if isinstance(self.source, ReplaySource):
+            header.view = status.replay_text(self.source)
         else:
-            log = min(12, 3 + rest // 6)
-            # The map gives way before a probe does.
-            heat = min(18, rest // 4, rest - log - wanted - _LEAST_HISTOGRAMS) if height >= 28 else 0
-            heat = heat if heat >= _LEAST_HEAT else 0
-            upper = rest - log - heat
-        self.query_one("#upper").styles.height = upper
-        if not wide:
-            lists.styles.height = max(3, min(wanted, upper - _LEAST_HISTOGRAMS))
+            frozen = self.frozen is not None
+            header.view = status.frozen_text(self.frozen_why, observation.engine.state) if frozen else ""
+        table = self.query_one(ProbeTable)
+        table.monitor_view, table.keys_of, table.focus_name = view, self.keys_of_probes, self.focus_name
+        table.empty = observation.engine.sentence
+        for panel in (self.query_one(Histograms), self.query_one(HeatMap)):
+            panel.view = None if view is None else view.focus
+        log = self.query_one(VerdictLog)
+        log.entries = () if view is None else view.log
+        log.engine_stopped = observation.engine.state in status.STOPPED_STATES
+        log.expect = observation.probe_set.expect
+        log.empty = status.empty_log_text(observation, self.analyzer)
+        self.query_one(KeyBar).note = status.warning_text(self.recorder, self.trigger.armed)
+
+    def place_panels(self, width: int, height: int) -> None:
+        """Set the panels' sizes."""
+        table = self.query_one(ProbeTable)
+        sizes = layout(width, height, table.height_wanted)
+        self.set_class(sizes.wide, "wide")
+        self.query_one("#upper").styles.height = sizes.upper
+        table.styles.height = "100%" if sizes.table is None else sizes.table
+        self.query_one(HeatMap).styles.height = sizes.heat_map
+        self.query_one(HeatMap).display = sizes.heat_map > 0
+        self.query_one(VerdictLog).styles.height = sizes.log
+
+    # Focus and switches.
+
+    @property
+    def probe_set(self) -> ProbeSet | None:
+        """The current probe set."""
+        return self.last.probe_set if self.last is not None else None
+
+    def action_probe(self, key: str) -> None:
+        """Switch the aggressor of ``key``; focus a victim, or switch it if it is focused or off."""
+        name = next((name for name, known in self.keys_of_probes.items() if known == key), None)
+        probe = self.probe_set.probe(name) if self.probe_set is not None and name is not None else None
+        if probe is None:
+            return
+        # The focus stays on the victim, which shows the effect of an aggressor.
+        if self.live is not None and probe.role is Role.AGGRESSOR:
+            self._switch(probe.name)
         else:
-            lists.styles.height = "100%"
-        self.query_one(HeatMap).styles.height = heat
-        self.query_one(HeatMap).display = heat > 0
-        self.query_one(VerdictLog).styles.height = log
+            if self.live is not None and (self.focus_name == name or not self.live.is_on(probe.name)):
+                self._switch(probe.name)
+            self.focus_name = name
+        self.draw()
 
-    def rearrange(self) -> None:
-        """Give the panels their places anew, as another bench has another number of probes."""
-        self._arrange(self.size.width, self.size.height)
+    def action_switch(self) -> None:
+        """Switch the focused probe."""
+        if self.focus_name is not None:
+            self._switch(self.focus_name)
+            self.draw()
 
-    def shared_with(self) -> tuple[str, ...]:
-        """Processes of others on the GPU, as long as nobody said that they may be disturbed."""
-        if not isinstance(self.source, Live) or self.source.allowed or self.last is None:
-            return ()
-        return self.last.others if self.last.probe_set.backend == CUDA else ()
-
-    def report_head(self) -> list[str]:
-        """The first lines of the report: on what this was seen, and when."""
-        assert self.last is not None
-        probe_set = self.last.probe_set
-        simulated = "SIMULATED " if probe_set.backend != CUDA else ""
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.last.wall_s))
-        return [
-            f"stallscope · {simulated}{' · '.join(part for part in (gpu_words(probe_set), *probe_set.facts) if part)} · {when}",
-            f"bench: {probe_set.title}",
-        ]
-
-
-def assign_keys(observation: Observation) -> dict[str, str]:
-    """A key for each probe, as far as there are keys."""
-    aggressors, victims = iter(AGGRESSOR_KEYS), iter(VICTIM_KEYS)
-    found: dict[str, str] = {}
-    for probe in observation.probe_set.probes:
-        if probe.role is Role.AGGRESSOR:
-            key = next(aggressors, " ")
-        elif probe.role is Role.HOST and HOST_KEY not in found.values():
-            key = HOST_KEY
+    def _switch(self, name: str) -> None:
+        live = self.live
+        probe = self.probe_set.probe(name) if self.probe_set is not None else None
+        if live is None or probe is None:
+            return
+        on = not live.is_on(name)
+        if on and probe.role is Role.AGGRESSOR:
+            self.if_sharing_allowed(lambda: live.switch(name, True))
         else:
-            key = next(victims, " ")
-        found[probe.name] = key
-    return found
+            live.switch(name, on)
+
+    def action_all_off(self) -> None:
+        """Switch all aggressors off."""
+        if self.live is not None:
+            self.live.switch_all_off()
+
+    def action_focus_up(self) -> None:
+        """Focus the row above."""
+        self._focus_row(-1)
+
+    def action_focus_down(self) -> None:
+        """Focus the row below."""
+        self._focus_row(1)
+
+    def _focus_row(self, rows: int) -> None:
+        names = () if self.monitor_view is None else self.monitor_view.names
+        if names:
+            row = names.index(self.focus_name) if self.focus_name in names else 0
+            self.focus_name = names[(row + rows) % len(names)]
+            self.draw()
+
+    def action_focus_worst(self) -> None:
+        """Focus the victim with the worst verdict."""
+        analyzer = self.frozen or self.analyzer
+        worst = analyzer.worst if analyzer is not None else None
+        if worst is None:
+            self.notify("No victim has a verdict.")
+        else:
+            self.focus_name = worst
+            self.draw()
+
+    def on_probe_table_row_selected(self, message: ProbeTable.RowSelected) -> None:
+        """Focus the clicked row, or switch its probe."""
+        self.focus_name = message.name
+        if message.toggle:
+            self._switch(message.name)
+        self.draw()
+
+    def on_verdict_log_entry_selected(self, message: VerdictLog.EntrySelected) -> None:
+        """Focus and explain the probe of the clicked verdict."""
+        name = message.entry.verdict.probe
+        if self.probe_set is not None and self.probe_set.probe(name) is not None:
+            self.focus_name = name
+            self.action_explain()
+
+    # Probe sets.
+
+    def action_pick(self) -> None:
+        """Open the picker of patterns and probes."""
+        from stallscope.tui.common.picker import Picker
+
+        self.app.push_screen(Picker(), self._load_selected)
+
+    def _load_selected(self, choice: tuple[str, str] | None) -> None:
+        live, probe_set = self.live, self.probe_set
+        if choice is None or live is None or probe_set is None:
+            return
+        first, second = choice
+        if first != "probe":
+            self._load_variant(first, second)
+            return
+        entry, _, context = second.partition("@")
+        try:
+            new = probe_sets.with_probe(probe_set, entry, SECONDARY if context == "secondary" else PRIMARY)
+        except ValueError as error:
+            self.notify(str(error), severity="warning")
+            return
+        live.load(new, {probe.name: live.is_on(probe.name) for probe in probe_set.probes})
+        self.focus_name = new.probes[-1].name
+
+    def _load_variant(self, pattern: str, variant: str) -> None:
+        live, probe_set = self.live, self.probe_set
+        if live is None or probe_set is None:
+            return
+        new = probe_sets.for_variant(probe_set, patterns()[pattern], patterns()[pattern].variant(variant))
+        on = dict.fromkeys(probe_sets.aggressors(new), True)
+        if on:
+            self.if_sharing_allowed(lambda: live.load(new, on))
+        else:
+            live.load(new, on)
+
+    def action_remedy(self) -> None:
+        """Load the pattern's next remedy; after the last one, the stall."""
+        remedy = None if self.probe_set is None else probe_sets.next_remedy(self.probe_set)
+        if remedy is None or self.probe_set is None:
+            self.notify("Select a pattern first (o).", severity="warning")
+        else:
+            self._load_variant(self.probe_set.pattern, remedy)
+
+    def action_faster(self) -> None:
+        """Double the call rate."""
+        self._scale_period(0.5)
+
+    def action_slower(self) -> None:
+        """Halve the call rate."""
+        self._scale_period(2)
+
+    def _scale_period(self, factor: float) -> None:
+        row = self.monitor_view.row(self.focus_name or "") if self.monitor_view is not None else None
+        if self.live is None or row is None:
+            return
+        if row.role is Role.AGGRESSOR or row.period_ns <= 0:
+            self.notify("Only victims have a call rate.", severity="warning")
+            return
+        period = probe_sets.scaled_period_ns(row.period_ns, factor)
+        self.live.set_period(row.name, period)
+        if self.analyzer is not None:
+            # Caches and clocks depend on the call rate, so the baseline does too.
+            self.analyzer.forget_quiet([row.name])
+        self.notify(f"{row.title}: {1e9 / period:.0f} calls/s. Its baseline is measured again.")
+
+    def action_bigger(self) -> None:
+        """Multiply the copy size by four."""
+        self._scale_size(4)
+
+    def action_smaller(self) -> None:
+        """Divide the copy size by four."""
+        self._scale_size(0.25)
+
+    def _scale_size(self, factor: float) -> None:
+        live, probe_set, name = self.live, self.probe_set, self.focus_name
+        if live is None or probe_set is None or name is None:
+            return
+        try:
+            new, size = probe_sets.with_scaled_size(probe_set, name, factor)
+        except ValueError as error:
+            self.notify(str(error), severity="warning")
+            return
+        live.load(new, {one.name: live.is_on(one.name) for one in probe_set.probes})
+        self.notify(f"{name}: {size // KIB} KiB. The engine restarts.")
+
+    # View, engine and reports.
+
+    def action_explain(self) -> None:
+        """Open the explanation of the focused probe."""
+        from stallscope.tui.common.explain import Explain
+
+        probe = self.probe_set.probe(self.focus_name or "") if self.probe_set is not None else None
+        if self.probe_set is not None and probe is not None:
+            log = self.monitor_view.log if self.monitor_view is not None else ()
+            self.app.push_screen(Explain(self.probe_set, probe, log, self.live is not None), self._explained)
+
+    def _explained(self, remedy: bool | None) -> None:
+        if remedy:
+            self.action_remedy()
+
+    def action_pause(self) -> None:
+        """Pause or resume the view, or the recording."""
+        if isinstance(self.source, ReplaySource):
+            self.source.pause()
+        elif self.frozen is not None:
+            self.frozen = None
+        elif self.analyzer is not None:
+            self.frozen = self.analyzer.copy()
+            self.frozen_why = f"PAUSED at {time.strftime('%H:%M:%S')}"
+        self.draw()
+
+    def action_back(self) -> None:
+        """Go back in the recording."""
+        if isinstance(self.source, ReplaySource):
+            self.source.seek(self.source.at_s - SEEK_S)
+
+    def action_forward(self) -> None:
+        """Go forward in the recording."""
+        if isinstance(self.source, ReplaySource):
+            self.source.seek(self.source.at_s + SEEK_S)
+
+    def action_quiet(self) -> None:
+        """Measure the baseline again."""
+        if self.analyzer is not None:
+            self.analyzer.forget_quiet()
+
+    def action_clear(self) -> None:
+        """Clear window, history and log."""
+        self.frozen = None
+        if self.analyzer is not None:
+            self.analyzer.clear()
+        self.draw()
+
+    def action_trap(self) -> None:
+        """Arm or disarm "freeze on stall"."""
+        self.trigger.toggle()
+        if self.trigger.armed:
+            self.frozen = None
+        self.draw()
+
+    def action_gpu(self) -> None:
+        """Open the choice of a GPU."""
+        live = self.live
+        if live is None:
+            return
+        if not live.gpus:
+            self.notify("CUDA sees no GPU.", severity="warning")
+            return
+        from stallscope.tui.common.choose import Choose
+
+        def selected(uuid: str | None) -> None:
+            if uuid is not None:
+                live.use_gpu(uuid)
+
+        options = [(gpu.uuid, f"{gpu.label}  {gpu.pci}") for gpu in live.gpus]
+        self.app.push_screen(Choose("Select the GPU:", options), selected)
+
+    def action_restart(self) -> None:
+        """Restart the engine."""
+        if self.live is not None:
+            self.live.restart()
+
+    def action_copy(self) -> None:
+        """Copy the report to the terminal's clipboard."""
+        if self.monitor_view is not None and self.last is not None:
+            self.app.copy_to_clipboard(report_text(self.monitor_view, status.report_head(self.last)))
+            self.notify("Report sent to the terminal's clipboard (OSC 52).")
 
 
-def shown_rows(monitor_view: MonitorView | None) -> tuple[str, ...]:
-    """The names of the rows from top to bottom."""
-    if monitor_view is None:
-        return ()
-    order = sorted(monitor_view.rows, key=lambda row: row.role is not Role.AGGRESSOR)
-    return tuple(row.name for row in order)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02}"
+SCREEN = Monitor

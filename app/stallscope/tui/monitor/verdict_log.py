@@ -1,4 +1,4 @@
-"""The verdicts as sentences: those that hold now, the worst first; then those that are over, the newest first."""
+"""The verdict log: current verdicts, the worst first, then past ones, the newest first."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from textual import events
 from textual.message import Message
 
 from stallprobes.live.view_model import LogEntry
-from stallprobes.verdicts.rules import severity
-from stallscope.tui.common.lines import Drawn, Line, rule
+from stallprobes.verdicts.kinds import VerdictKind
+from stallscope.tui.common.lines import Line, LineWidget, rule
 
+# From this height on the expected result is shown above the verdicts.
 _ROOMY = 7
-_MARKS = {"stalled": "bad", "starved": "bad", "failed": "bad", "slower": "warn", "host": "warn"}
-_WORDS = {"stalled": "STALLED", "starved": "STARVED", "host": "host noise", "gpu-time": "GPU time"}
 
 
-class VerdictLog(Drawn):
-    """Draws ``entries``; ``note`` stands there as long as there is none. ``stale`` says that what holds in them is
-    what was seen last. Clicking an entry picks it."""
+class VerdictLog(LineWidget):
+    """Draws ``entries``, or the text ``empty`` without any, and above them ``expect``, what to expect of the pattern.
 
-    class Picked(Message):
+    With ``engine_stopped`` current verdicts are the last known ones.
+    """
+
+    class EntrySelected(Message):
         """An entry was clicked."""
 
         def __init__(self, entry: LogEntry) -> None:
@@ -33,68 +34,64 @@ class VerdictLog(Drawn):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.entries: tuple[LogEntry, ...] = ()
-        self.note = ""
+        self.empty = ""
         self.expect = ""
-        self.stale = False
-        self._owners: list[LogEntry | None] = []
+        self.engine_stopped = False
+        # The entry at each drawn line.
+        self._line_entries: list[LogEntry | None] = []
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """A title and as many entries as there is room for."""
-        now = [entry for entry in self.entries if entry.ended_s is None]
-        when = "last seen" if self.stale else "now"
-        note = f"{len(now)} {when}, {len(self.entries) - len(now)} over" if self.entries else ""
+        """A title and as many entries as fit."""
+        current = [entry for entry in self.entries if entry.ended_s is None]
+        when = "last known" if self.engine_stopped else "current"
+        note = f"{len(current)} {when}, {len(self.entries) - len(current)} past" if self.entries else ""
         out: list[Line] = [rule("verdicts", width, note)]
-        self._owners = [None]
-        # Where there is little room, what is there is told before what was to be expected.
-        if self.expect and (height >= _ROOMY or not now):
-            for text in textwrap.wrap(f"Watch for: {self.expect}", max(20, width - 2))[:2]:
+        self._line_entries = [None]
+        # In a low panel verdicts are more important.
+        if self.expect and (height >= _ROOMY or not current):
+            for text in textwrap.wrap(f"Expected: {self.expect}", max(20, width - 2))[:2]:
                 out.append([(f" {text}", "accent")])
-                self._owners.append(None)
+                self._line_entries.append(None)
         if not self.entries:
-            out += [[(f" {text}", "dim")] for text in textwrap.wrap(self.note, max(20, width - 2))]
+            out += [[(f" {text}", "dim")] for text in textwrap.wrap(self.empty, max(20, width - 2))]
         for entry in worst_first(self.entries):
             if len(out) >= height:
                 break
             new = entry_lines(entry, width)
             out += new
-            self._owners += [entry] * len(new)
+            self._line_entries += [entry] * len(new)
         return out[:height]
 
     def on_click(self, event: events.Click) -> None:
-        """Pick what was clicked."""
-        entry = self._owners[event.y] if event.y < len(self._owners) else None
+        """Post the clicked entry."""
+        entry = self._line_entries[event.y] if event.y < len(self._line_entries) else None
         if entry is not None:
-            self.post_message(self.Picked(entry))
+            self.post_message(self.EntrySelected(entry))
 
 
 def worst_first(entries: Sequence[LogEntry]) -> list[LogEntry]:
-    """``entries``, given with the newest first: before them all those that hold now, from the worst on."""
+    """``entries``, given with the newest first: current ones by severity, then past ones."""
 
     def rank(entry: LogEntry) -> tuple[bool, int, float]:
         if entry.ended_s is not None:
             return True, 0, 0.0
-        return False, -severity(entry.verdict), -(entry.verdict.ratio or 0.0)
+        return False, -VerdictKind(entry.verdict.kind).severity, -(entry.verdict.ratio or 0.0)
 
     return sorted(entries, key=rank)
 
 
 @lru_cache(256)
 def entry_lines(entry: LogEntry, width: int) -> list[Line]:
-    """One entry folded to ``width``: when, for how long, what, why, and what helps."""
-    kind = entry.verdict.kind
-    word = _WORDS.get(kind, kind)
+    """One entry wrapped to ``width``: time, kind, sentence, duration of a past one, and remedy."""
+    look = VerdictKind(entry.verdict.kind).look
     clock = time.strftime("%H:%M:%S", time.localtime(entry.began_s))
-    over = "" if entry.ended_s is None else f" (over after {max(entry.ended_s - entry.began_s, 0.1):.1f} s)"
-    helps = f" What helps: {entry.verdict.helps}" if entry.verdict.helps else ""
-    text = f"{entry.text}{over}{helps}"
-    head = f" {clock} {word:<8} "
-    room = max(20, width - len(head) - 1)
-    mark = _MARKS.get(kind, "accent") if entry.ended_s is None else "dim"
-    folded = textwrap.wrap(text, room, break_on_hyphens=False)
-    out: list[Line] = []
-    for number, part in enumerate(folded):
-        if number == 0:
-            out.append([(f" {clock} ", "dim"), (f"{word:<8} ", mark), (part, "" if entry.ended_s is None else "dim")])
-        else:
-            out.append([(" " * len(head), ""), (part, "dim" if entry.ended_s is not None else "")])
+    past = entry.ended_s is not None
+    lasted = "" if entry.ended_s is None else f" (lasted {max(entry.ended_s - entry.began_s, 0.1):.1f} s)"
+    remedy = f" Remedy: {entry.verdict.helps}" if entry.verdict.helps else ""
+    head = f" {clock} {look.word:<8} "
+    wrapped = textwrap.wrap(f"{entry.text}{lasted}{remedy}", max(20, width - len(head) - 1), break_on_hyphens=False)
+    style = "dim" if past else ""
+    out: list[Line] = [[(" " * len(head), ""), (part, style)] for part in wrapped]
+    if out:
+        out[0] = [(f" {clock} ", "dim"), (f"{look.word:<8} ", style or look.style), (wrapped[0], style)]
     return out

@@ -1,7 +1,7 @@
-"""Where frames come from: the live engine. Nothing here draws, and nothing that a screen calls here waits.
+"""Source of observations from a live engine. No method that a screen calls blocks.
 
-Starting and stopping an engine, and asking the driver, may take seconds or hang; a worker thread does them, one after
-the other. The screen only takes what there is.
+Starting and stopping an engine and asking the driver can take seconds or hang. A worker thread runs these jobs one
+after the other, and the screen reads the current state.
 """
 
 from __future__ import annotations
@@ -19,18 +19,7 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoGpu, Unsupported
-from stallprobes.live.observation import (
-    CUDA,
-    LOST,
-    READY,
-    REFUSED,
-    SILENT,
-    SIM,
-    STARTING,
-    EngineStatus,
-    Observation,
-    ProbeSet,
-)
+from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu
 from stallprobes.machine.telemetry import Telemetry
@@ -38,12 +27,12 @@ from stallprobes.model import Probe, Role
 from stallscope.tui import probe_sets
 
 SILENT_AFTER_S = 0.5
-_LEAVE_S = 0.5
+_CLOSE_S = 0.5
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What the user asked for: ``gpu`` by index, UUID or PCI address, or ``sim``, a profile of the simulated GPU."""
+class EngineRequest:
+    """The command line's choice: ``gpu`` by index, UUID or PCI address, or ``sim``, a profile of the simulated GPU."""
 
     gpu: str | None = None
     sim: str | None = None
@@ -53,76 +42,79 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What somebody else may run on while the engine rests; ``gpu`` are UUIDs by commas, None on a simulated GPU."""
+class EngineTarget:
+    """Where another engine can run. ``gpu`` are UUIDs separated by commas, None on the simulated GPU."""
 
     backend: str
     gpu: str | None
     options: Options
     survey: gpus.Survey | None
     label: str = ""
-    facts: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
 
 
-class Live:
-    """The engine as a source of frames. ``start`` begins; ``observation`` is what is known now; ``close`` ends it.
+class LiveSource:
+    """A live engine as a source of observations.
 
-    ``fatal`` is an exit code and a sentence once it is clear that there will never be an engine.
+    ``fatal`` is an exit code and a sentence once no engine can be started. With ``sharing_allowed`` aggressors may run
+    beside other processes on the GPU.
     """
 
     replayed = False
 
     def __init__(
-        self, wish: Wish, *, survey: Callable[[], gpus.Survey] | None = None, spare: SpareEngine | None = None
+        self,
+        request: EngineRequest,
+        *,
+        survey: Callable[[], gpus.Survey] | None = None,
+        spare: SpareEngine | None = None,
     ) -> None:
-        """``survey`` is asked each time for the GPUs of this machine, ``spare`` an engine that was started ahead."""
-        self.wish = wish
-        self.allowed = wish.allow_shared
+        """``survey`` returns this machine's GPUs; ``spare`` is an engine process that is already started."""
+        self.request = request
+        self.sharing_allowed = request.allow_shared
         self.fatal: tuple[int, str] | None = None
-        self._ask = survey or gpus.survey
+        self._make_survey = survey or gpus.survey
         self._spare = spare
         self._survey: gpus.Survey | None = None
-        # Bench and session change together, so that nobody reads the board of one by the names of another.
-        self._on: tuple[ProbeSet, Session | None] = (ProbeSet("starting", (), SIM if wish.sim else CUDA), None)
+        # One tuple, so that no reader combines the board of one probe set with the names of another.
+        self._current: tuple[ProbeSet, Session | None] = (ProbeSet("starting", (), SIM if request.sim else CUDA), None)
         self._telemetry: Telemetry | None = None
-        self._chosen: tuple[gpus.Gpu, ...] = ()
-        self._status = (STARTING, time.monotonic(), "asking the driver which GPUs there are")
-        self._wanted: dict[str, bool] = {}
+        self._selected: tuple[gpus.Gpu, ...] = ()
+        self._status = (EngineCondition.STARTING, time.monotonic(), "asking the driver for GPUs")
+        # Probes that were switched, by name; and the states that the engine has.
+        self._switches: dict[str, bool] = {}
         self._applied: dict[str, bool] = {}
-        self._engines: set[int] = set()
-        self._held: frozenset[str] = frozenset()
+        self._engine_pids: set[int] = set()
+        self._waiting: frozenset[str] = frozenset()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._worker = threading.Thread(target=self._work, name="conductor", daemon=True)
+        self._worker = threading.Thread(target=self._run_jobs, name="live source", daemon=True)
 
-    # What the screen calls. Nothing here waits.
+    # Called by the screen; never blocks.
 
     def start(self) -> None:
-        """Begin to look for a GPU, and put the first bench on it. Again does nothing."""
+        """Select a GPU and start an engine with the default probes. A second call does nothing."""
         if self._worker.ident is not None:
             return
         self._worker.start()
-        self._jobs.put(lambda: self._begin(self.wish.gpu))
+        self._jobs.put(lambda: self._start(self.request.gpu))
 
     def observation(self) -> Observation:
-        """What is known now."""
-        probe_set, session = self._on
+        """The current observation."""
+        probe_set, session = self._current
         state, since, sentence = self._status
         now = time.monotonic()
         age, snapshot = now - since, None
-        if session is not None and state in (READY, LOST):
+        if session is not None and state in (EngineCondition.READY, EngineCondition.LOST):
             with contextlib.suppress(RuntimeError):
                 snapshot = session.snapshot()
-        if state == READY and session is not None and snapshot is not None:
+        if state == EngineCondition.READY and session is not None and snapshot is not None:
             silent_s = now - snapshot.engine_heartbeat_ns / 1e9
             if not session.alive:
-                state, age, sentence = LOST, 0.0, "the engine ended"
-                self._lost(session)
+                state, age, sentence = EngineCondition.LOST, 0.0, "the engine ended"
+                self._report_lost(session)
             elif silent_s > SILENT_AFTER_S:
-                state, age, sentence = (
-                    SILENT,
-                    silent_s,
-                    "the engine does not answer: stopped, or the machine is very busy",
-                )
+                state, age = EngineCondition.SILENT, silent_s
+                sentence = "the engine does not answer: it is stopped, or the machine is overloaded"
         return Observation(
             wall_s=time.time(),
             probe_set=probe_set,
@@ -130,96 +122,105 @@ class Live:
             snapshot=snapshot,
             telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
             probe_failures=() if session is None else session.probe_failures(),
-            held=self._held,
-            others=self._others(session),
+            waiting=self._waiting,
+            other_processes=self._other_processes(session),
         )
 
-    def take(self) -> list[Observation]:
-        """What is known now, as the frames that are due."""
+    def observations(self) -> list[Observation]:
+        """The observations that are due: the current one."""
         return [self.observation()]
 
     def switch(self, name: str, on: bool) -> None:
-        """Say whether a probe shall run. An aggressor waits until quiet is measured."""
-        self._wanted[name] = on
+        """Switch a probe on or off. An aggressor starts when the baseline is complete."""
+        self._switches[name] = on
 
-    def wanted(self, name: str) -> bool:
-        """Whether a probe shall run."""
-        probe = self._on[0].probe(name)
-        return self._wanted.get(name, probe is not None and probe.role is not Role.AGGRESSOR)
+    def is_on(self, name: str) -> bool:
+        """Whether a probe is switched on; an aggressor may still be waiting for the baseline."""
+        probe = self._current[0].probe(name)
+        return self._switches.get(name, probe is not None and probe.role is not Role.AGGRESSOR)
 
-    def all_off(self) -> None:
-        """Switch every aggressor off."""
-        for name in probe_sets.aggressors(self._on[0]):
-            self._wanted[name] = False
+    def switch_all_off(self) -> None:
+        """Switch all aggressors off."""
+        for name in probe_sets.aggressors(self._current[0]):
+            self._switches[name] = False
 
-    def apply(self, quiet_missing: bool) -> None:
-        """Switch what has to be switched, now that quiet is there or still ``quiet_missing``."""
-        probe_set, session = self._on
-        if session is None or self._status[0] != READY:
+    def update_engine(self, baseline_missing: bool) -> None:
+        """Apply the switches to the engine; aggressors stay off while ``baseline_missing``."""
+        probe_set, session = self._current
+        if session is None or self._status[0] != EngineCondition.READY:
             return
-        aims, held = {}, set()
+        states, waiting = {}, set()
         for probe in probe_set.probes:
-            aim = self._aim(probe)
-            if aim and probe.role is Role.AGGRESSOR and quiet_missing:
-                held.add(probe.name)
-                aim = False
-            aims[probe.name] = aim
-        self._held = frozenset(held)
-        changed = {name: on for name, on in aims.items() if self._applied.get(name) != on}
+            on = self._switched_on(probe)
+            if on and probe.role is Role.AGGRESSOR and baseline_missing:
+                waiting.add(probe.name)
+                on = False
+            states[probe.name] = on
+        self._waiting = frozenset(waiting)
+        changed = {name: on for name, on in states.items() if self._applied.get(name) != on}
         if changed:
             with contextlib.suppress(KeyError):
                 session.set_running(changed)
                 self._applied.update(changed)
 
-    def _aim(self, probe: Probe) -> bool:
-        return self._wanted.get(probe.name, probe.role is not Role.AGGRESSOR)
+    def _switched_on(self, probe: Probe) -> bool:
+        return self._switches.get(probe.name, probe.role is not Role.AGGRESSOR)
 
     def set_period(self, name: str, period_ns: int) -> None:
-        """Change the pace of a probe."""
-        session = self._on[1]
+        """Set the time between the calls of a probe."""
+        session = self._current[1]
         if session is not None:
             session.set_period(name, period_ns)
 
-    def open(self, probe_set: ProbeSet, wanted: Mapping[str, bool]) -> None:
-        """Stop the engine and start one for ``probe_set``. ``wanted`` says what shall run where that is not the usual:
-        victims on, aggressors off. Those that are on wait until quiet is measured."""
-        self._jobs.put(lambda: self._put_on(probe_set, dict(wanted)))
+    def load(self, probe_set: ProbeSet, switches: Mapping[str, bool]) -> None:
+        """Stop the engine and start one for ``probe_set``.
+
+        ``switches`` are probes whose state differs from the default: victims on, aggressors off. Aggressors start when
+        the baseline is complete.
+        """
+        self._jobs.put(lambda: self._start_engine(probe_set, dict(switches)))
 
     def restart(self) -> None:
-        """Start a new engine for the same bench, with everything that disturbs switched off."""
-        probe_set = self._on[0]
+        """Start a new engine for the same probes, with all aggressors off."""
+        probe_set = self._current[0]
         if probe_set.probes:
-            self.open(replace(probe_set), {})
+            self.load(replace(probe_set), {})
         else:
-            self._jobs.put(lambda: self._begin(self.wish.gpu))
+            self._jobs.put(lambda: self._start(self.request.gpu))
 
-    def lend(self, count: int = 1) -> Future[Ground]:
-        """End the engine, so that a check has the GPU for itself. The answer comes as soon as the engine is gone;
-        ``restart`` begins anew. With a ``count`` of 2 another GPU comes with it, if nobody computes there."""
-        lent: Future[Ground] = Future()
-        self._jobs.put(lambda: self._lend(lent, count))
-        return lent
+    def release_gpu(self, count: int = 1) -> Future[EngineTarget]:
+        """Stop the engine, so that a check has the GPU to itself. The result is there when the engine has ended;
+        ``restart`` starts it again. With ``count`` 2 it includes a second GPU, if no other process computes there."""
+        target: Future[EngineTarget] = Future()
+        self._jobs.put(lambda: self._release_gpu(target, count))
+        return target
 
-    def choose(self, gpu: str) -> None:
-        """Go to another GPU with the bench that is on."""
-        self._jobs.put(lambda: self._begin(gpu))
+    def use_gpu(self, gpu: str) -> None:
+        """Move the probes to another GPU."""
+        self._jobs.put(lambda: self._start(gpu))
+
+    def disturbed_processes(self) -> tuple[str, ...]:
+        """Other processes on the GPU that aggressors would disturb without permission."""
+        probe_set, session = self._current
+        if self.sharing_allowed or probe_set.backend != CUDA:
+            return ()
+        return self._other_processes(session)
 
     @property
     def gpus(self) -> tuple[gpus.Gpu, ...]:
-        """The GPUs that CUDA sees; none while that is not known."""
+        """The GPUs that CUDA sees; empty before the survey."""
         found = () if self._survey is None else self._survey.gpus
         return tuple(gpu for gpu in found if gpu.cuda_index is not None)
 
     @property
     def engine_pid(self) -> int | None:
-        """The engine's process, None without one."""
-        session = self._on[1]
+        """Process id of the engine, None without one."""
+        session = self._current[1]
         return None if session is None else session.engine_pid
 
     def close(self) -> None:
-        """End the engine. Waits half a second at most, and not for one that does not answer anyway; whatever hangs then
-        is killed with this process's end."""
-        patience_s = _LEAVE_S if self.observation().engine.state != SILENT else 0.0
+        """End the engine. Waits at most half a second, and not at all for a silent engine, which is killed."""
+        patience_s = _CLOSE_S if self.observation().engine.state != EngineCondition.SILENT else 0.0
         if self._telemetry is not None:
             self._telemetry.stop()
         self._jobs.put(None)
@@ -231,151 +232,155 @@ class Live:
                 with contextlib.suppress(OSError):
                     os.kill(pid, 9)
 
-    # What the worker does. It may wait.
+    # Called by the worker thread; may block.
 
-    def _work(self) -> None:
+    def _run_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
-        session = self._on[1]
+        session = self._current[1]
         if session is not None:
             session.stop()
 
-    def _say(self, state: str, sentence: str = "") -> None:
+    def _set_status(self, state: EngineCondition, sentence: str = "") -> None:
         self._status = (state, time.monotonic(), sentence)
 
-    def _begin(self, gpu: str | None) -> None:
-        """Find out what there is to run on, and put a bench there."""
-        base = self._on[0] if self._on[0].probes else ProbeSet("first look", probe_sets.first(), CUDA)
-        if self.wish.sim is not None:
-            self._put_on(_simulated(base, None), {})
+    def _start(self, gpu: str | None) -> None:
+        """Select a GPU, and start an engine there."""
+        base = self._current[0] if self._current[0].probes else ProbeSet("default", probe_sets.default_probes(), CUDA)
+        if self.request.sim is not None:
+            self._start_engine(_simulated(base, None), {})
             return
-        self._say(STARTING, "asking the driver which GPUs there are")
-        self._survey = self._ask()
+        self._set_status(EngineCondition.STARTING, "asking the driver for GPUs")
+        self._survey = self._make_survey()
         try:
-            self._chosen = gpus.choose(gpu, self._survey, probe_sets.gpus_needed(base))
+            self._selected = gpus.choose(gpu, self._survey, probe_sets.gpus_needed(base))
         except NoGpu as error:
             if gpu is not None:
                 self.fatal = (EXIT_NO_GPU, str(error))
                 return
-            self._put_on(_simulated(base, str(error)), {})
+            self._start_engine(_simulated(base, str(error)), {})
             return
-        one = self._chosen[0]
-        facts = [f"driver {self._survey.driver_version or 'n/a'}", f"CUDA {self._survey.driver.cuda_version_text}"]
-        if self._telemetry is None or self._telemetry.uuid != one.uuid:
+        first = self._selected[0]
+        details = (f"driver {self._survey.driver_version or 'n/a'}", f"CUDA {self._survey.driver.cuda_version_text}")
+        if self._telemetry is None or self._telemetry.uuid != first.uuid:
             if self._telemetry is not None:
                 self._telemetry.stop()
-            self._telemetry = Telemetry(one.uuid)
+            self._telemetry = Telemetry(first.uuid)
             self._telemetry.start()
-        self._put_on(replace(base, backend=CUDA, facts=tuple(facts), why_simulated=None), {})
+        self._start_engine(replace(base, backend=CUDA, details=details, why_simulated=None), {})
 
-    def _put_on(self, probe_set: ProbeSet, wanted: dict[str, bool]) -> None:
-        before = self._on[1]
-        self._say(STARTING, "ending the engine before" if before is not None else "the engine starts")
-        if before is not None:
-            before.stop()
-        self._on, self._held = (probe_set, None), frozenset()
-        self._wanted, self._applied = wanted, {}
-        self._say(STARTING, "the engine makes contexts, streams and buffers")
+    def _start_engine(self, probe_set: ProbeSet, switches: dict[str, bool]) -> None:
+        previous = self._current[1]
+        self._set_status(
+            EngineCondition.STARTING, "stopping the previous engine" if previous is not None else "starting the engine"
+        )
+        if previous is not None:
+            previous.stop()
+        self._current, self._waiting = (probe_set, None), frozenset()
+        self._switches, self._applied = switches, {}
+        self._set_status(EngineCondition.STARTING, "creating contexts, streams and buffers")
         if probe_set.backend == CUDA and self._survey is not None:
             needed = probe_sets.gpus_needed(probe_set)
             try:
-                self._chosen = gpus.choose(",".join(one.uuid for one in self._chosen) or None, self._survey, needed)
+                self._selected = gpus.choose(",".join(one.uuid for one in self._selected) or None, self._survey, needed)
             except NoGpu as error:
-                self._say(REFUSED, str(error))
+                self._set_status(EngineCondition.REFUSED, str(error))
                 return
-            first, *others = self._chosen[:needed]
-            probe_set = replace(probe_set, gpu=first.label, more_gpus=tuple(one.label for one in others))
-            self._on = (probe_set, None)
+            probe_set = replace(probe_set, gpus=tuple(GpuName.of_label(one.label) for one in self._selected[:needed]))
+            self._current = (probe_set, None)
         session = Session(
             probe_set.probes, backend=probe_set.backend, options=self._options(probe_set), spare=self._spare
         )
         try:
             info = session.start()
         except Unsupported as error:
-            self._say(REFUSED, error.reason)
+            self._set_status(EngineCondition.REFUSED, error.reason)
         except EngineFailed as error:
-            self._say(LOST, error.sentence)
+            self._set_status(EngineCondition.LOST, error.sentence)
             if error.exit_code == EXIT_USAGE:
-                # What was asked for does not exist (a profile), so no key can mend it.
+                # A name on the command line is wrong (a profile), which no key can repair.
                 self.fatal = (error.exit_code, error.sentence)
         else:
-            self._engines.add(session.engine_pid or 0)
-            # Victims run from now on, and not only once a screen has looked.
+            self._engine_pids.add(session.engine_pid or 0)
+            # Victims start here and not at the screen's next update.
             self._applied = {
-                probe.name: self._aim(probe) and probe.role is not Role.AGGRESSOR for probe in probe_set.probes
+                probe.name: self._switched_on(probe) and probe.role is not Role.AGGRESSOR for probe in probe_set.probes
             }
             session.set_running(self._applied)
-            self._on = (_told(probe_set, info), session)
-            self._say(READY)
+            self._current = (_with_simulated_details(probe_set, info), session)
+            self._set_status(EngineCondition.READY)
         if self._spare is not None:
-            # For another backend than it turned out to be.
+            # Unused where it was started for another backend.
             self._spare.close()
             self._spare = None
 
-    def _lend(self, lent: Future[Ground], count: int) -> None:
-        probe_set, session = self._on
-        self._say(STARTING, "the check has the GPU for itself")
+    def _release_gpu(self, target: Future[EngineTarget], count: int) -> None:
+        probe_set, session = self._current
+        self._set_status(EngineCondition.STARTING, "the check has the GPU to itself")
         if session is not None:
             session.stop()
-        self._on, self._held = (probe_set, None), frozenset()
-        self._wanted, self._applied = {}, {}
+        self._current, self._waiting = (probe_set, None), frozenset()
+        self._switches, self._applied = {}, {}
         options, survey = replace(self._options(probe_set), paced=False), None
         if probe_set.backend == CUDA:
-            lent_gpus = (*self._chosen, *self._idle(count - len(self._chosen)))
-            options = replace(options, gpu=",".join(one.cuda_uuid or one.uuid for one in lent_gpus))
+            released = (*self._selected, *self._idle_gpus(count - len(self._selected)))
+            options = replace(options, gpu=",".join(one.cuda_uuid or one.uuid for one in released))
             survey = self._survey
-        lent.set_result(Ground(probe_set.backend, options.gpu, options, survey, probe_set.gpu, probe_set.facts))
+        label = probe_set.gpus[0].label if probe_set.gpus else ""
+        target.set_result(EngineTarget(probe_set.backend, options.gpu, options, survey, label, probe_set.details))
 
-    def _idle(self, count: int) -> tuple[Gpu, ...]:
-        """As many more GPUs as are wanted and there are, on which nobody else computes just now."""
+    def _idle_gpus(self, count: int) -> tuple[Gpu, ...]:
+        """Up to ``count`` more GPUs on which no other process computes."""
         if count <= 0:
             return ()
-        self._survey = self._ask()
-        ours = {gpu.uuid for gpu in self._chosen}
-        found = [gpu for gpu in self.gpus if gpu.uuid not in ours and gpu.processes is not None]
-        return tuple(gpu for gpu in found if self.allowed or not gpu.processes)[:count]
+        self._survey = self._make_survey()
+        selected = {gpu.uuid for gpu in self._selected}
+        found = [gpu for gpu in self.gpus if gpu.uuid not in selected and gpu.processes is not None]
+        return tuple(gpu for gpu in found if self.sharing_allowed or not gpu.processes)[:count]
 
     def _options(self, probe_set: ProbeSet) -> Options:
         if probe_set.backend == SIM:
-            return Options(profile=self.wish.sim, seed=self.wish.seed, sim_set=self.wish.sim_set, paced=True)
-        return Options(gpu=",".join(one.cuda_uuid or one.uuid for one in self._chosen) or None)
+            request = self.request
+            return Options(profile=request.sim, seed=request.seed, sim_set=request.sim_set, paced=True)
+        return Options(gpu=",".join(one.cuda_uuid or one.uuid for one in self._selected) or None)
 
-    def _lost(self, session: Session) -> None:
-        self._say(LOST, "the engine ended")
-        # Its last words may take a moment to be had.
-        self._jobs.put(lambda: self._last_words(session))
+    def _report_lost(self, session: Session) -> None:
+        self._set_status(EngineCondition.LOST, "the engine ended")
+        # Reading the reason can take a moment.
+        self._jobs.put(lambda: self._read_failure(session))
 
-    def _last_words(self, session: Session) -> None:
+    def _read_failure(self, session: Session) -> None:
         failure = session.failure()
-        # The board stays as it is, to be looked at; only the process is taken off the table.
+        # The board stays readable; only the process is cleaned up.
         session.stop()
-        if session is self._on[1] and failure is not None:
-            self._say(LOST, failure.sentence)
+        if session is self._current[1] and failure is not None:
+            self._set_status(EngineCondition.LOST, failure.sentence)
 
-    def _others(self, session: Session | None) -> tuple[str, ...]:
+    def _other_processes(self, session: Session | None) -> tuple[str, ...]:
         if self._telemetry is None:
             return ()
         known = self._telemetry.snapshot().processes
-        # NVML's list is seconds old: an engine that has just ended may still be in it.
-        # A check's engines are children of this process too, and nobody tells their names.
-        self._engines.update(one.pid for one in known if _parent(one.pid) == os.getpid())
-        ours = {os.getpid(), *self._engines}
-        strangers = [one for one in known if one.pid not in ours]
-        # Inside a container NVML's process ids are not ours: our engine is then one of the nameless.
-        if session is not None and session.engine_pid is not None and not any(one.pid in ours for one in known):
-            nameless = next((one for one in strangers if one.name == "?"), None)
+        # NVML's list is seconds old, so it may contain an engine that has ended.
+        # The engines of a check are children of this process too.
+        self._engine_pids.update(one.pid for one in known if _parent(one.pid) == os.getpid())
+        own = {os.getpid(), *self._engine_pids}
+        others = [one for one in known if one.pid not in own]
+        # In a container NVML has other process ids: the engine is then one of the processes without a name.
+        if session is not None and session.engine_pid is not None and not any(one.pid in own for one in known):
+            nameless = next((one for one in others if one.name == "?"), None)
             if nameless is not None:
-                strangers.remove(nameless)
-        return tuple(f"{one.name} (pid {one.pid})" for one in strangers)
+                others.remove(nameless)
+        return tuple(f"{one.name} (pid {one.pid})" for one in others)
 
 
-def _told(probe_set: ProbeSet, info: Mapping[str, object]) -> ProbeSet:
-    """``probe_set`` with what the engine said of its GPU, where that is not known from elsewhere."""
+def _with_simulated_details(probe_set: ProbeSet, info: Mapping[str, object]) -> ProbeSet:
+    """``probe_set`` with model, profile and seed from the simulated engine's ``info``; unchanged for CUDA."""
     if probe_set.backend != SIM:
         return probe_set
-    facts = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
-    gpu = str(info.get("gpu", probe_set.gpu)).removesuffix(" (SIMULATED)")
-    return replace(probe_set, gpu=gpu, more_gpus=(gpu,) * (probe_sets.gpus_needed(probe_set) - 1), facts=facts)
+    details = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
+    # The screen shows SIMULATED itself.
+    model = str(info.get("gpu", "simulated GPU")).removesuffix(" (SIMULATED)")
+    return replace(probe_set, gpus=probe_sets.simulated_gpus(model, probe_sets.gpus_needed(probe_set)), details=details)
 
 
 def _parent(pid: int) -> int | None:
@@ -387,4 +392,5 @@ def _parent(pid: int) -> int | None:
 
 
 def _simulated(probe_set: ProbeSet, why: str | None) -> ProbeSet:
-    return replace(probe_set, backend=SIM, gpu="simulated GPU", more_gpus=(), facts=(), why_simulated=why)
+    gpu = probe_sets.simulated_gpus("simulated GPU", 1)
+    return replace(probe_set, backend=SIM, gpus=gpu, details=(), why_simulated=why)

@@ -1,4 +1,4 @@
-"""A recording as a source of frames, with pause and seek; it drives the same screen as the live engine does."""
+"""Source of observations from a recording, with pause and seek."""
 
 from __future__ import annotations
 
@@ -9,59 +9,59 @@ from stallprobes.live.analyzer import Quiet
 from stallprobes.live.observation import Observation
 from stallprobes.live.recording import Recording
 
-# How much before the place that was gone to is read again, so that there is a history to see.
+# Time before the target of a seek that is read again, so that the view has a history.
 LEAD_S = 20.0
 
 
-class Replay:
-    """Plays ``recording`` on the clock of the wall."""
+class ReplaySource:
+    """Plays ``recording`` in real time; ``restarted`` is True from a seek until the next analyzer is made."""
 
     replayed = True
 
     def __init__(self, recording: Recording, clock: Callable[[], float] = time.monotonic) -> None:
         self.recording = recording
         self._clock = clock
-        self._frames: Iterator[Observation] = iter(())
+        self._observations: Iterator[Observation] = iter(())
         self._next = 0
         self._at_s = 0.0
         self._since: float | None = None
-        self.fresh = True
+        self.restarted = True
         self.seek(0.0)
 
     @property
     def at_s(self) -> float:
-        """Where the recording is, in seconds from its beginning."""
+        """The position in seconds from the first observation."""
         played = 0.0 if self._since is None else self._clock() - self._since
         return min(self._at_s + played, self.recording.seconds)
 
     @property
     def paused(self) -> bool:
-        """Whether it stands still."""
+        """Whether the position stands still."""
         return self._since is None
 
     def start(self) -> None:
-        """Begin to play."""
+        """Start playing."""
         self._since = self._clock()
 
     def pause(self) -> None:
-        """Stand still, or go on."""
+        """Pause or resume."""
         self._at_s, self._since = self.at_s, (self._clock() if self._since is None else None)
 
     def seek(self, seconds: float) -> None:
-        """Go to ``seconds`` from the beginning; the frames of the time before it come again."""
+        """Go to ``seconds``; ``observations`` then returns those of the time before it again."""
         self._at_s = min(max(seconds, 0.0), self.recording.seconds)
         if self._since is not None:
             self._since = self._clock()
         self._next = self.recording.number_at(max(0.0, self._at_s - LEAD_S))
-        self._frames = self.recording.play(self._next)
-        self.fresh = True
+        self._observations = self.recording.play(self._next)
+        self.restarted = True
 
-    def take(self) -> list[Observation]:
-        """The frames that are due."""
+    def observations(self) -> list[Observation]:
+        """The observations that are due."""
         until = self.recording.number_at(self.at_s)
         found = []
         while self._next <= until:
-            observation = next(self._frames, None)
+            observation = next(self._observations, None)
             if observation is None:
                 break
             found.append(observation)
@@ -69,8 +69,8 @@ class Replay:
         return found
 
     def quiet(self) -> Mapping[str, Quiet]:
-        """The quiet bases that were known at the last frame taken."""
+        """The baselines at the last observation, by probe."""
         return self.recording.quiet(max(self._next - 1, 0))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release: the recording is in memory."""

@@ -1,1 +1,3 @@
-"""The CUDA side: programs become op tables of driver calls. Nothing here is imported unless a GPU is asked for."""
+"""CUDA backend: compiles programs to op tables of driver calls. Imported only in an engine process that uses a GPU.
+
+It may import the rest of engine except engine.sim, and model and errors; cuda.bindings only in cuda.api."""

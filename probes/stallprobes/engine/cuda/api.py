@@ -1,8 +1,7 @@
-"""libcuda through cuda-python: checked calls, and the addresses that op tables call.
+"""libcuda through cuda-python: checked calls for setup, and the addresses of driver functions for op tables.
 
-Set-up goes through the bindings; what is timed is called by its address from the compiled loop. Addresses come from
-cuGetProcAddress, which is public, at the CUDA version whose signature the ops are written for, so that a newer driver
-or a newer cuda-python does not change what a call means.
+Setup uses the bindings; the compiled loop calls timed functions by address. Addresses come from cuGetProcAddress at the
+CUDA version whose signature the ops are written for, so that a newer driver or cuda-python does not change a call.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupport
 CUDA_12_0 = 12_000
 CUDA_12_8 = 12_080
 
-# Where the signature of 12.0 is not the one the ops are written for.
+# Functions whose ops are written for the signature of another version than 12.0.
 _VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxCreate": 12_040}
 
 OUT_OF_MEMORY = 2
-# Codes after which the context answers every call with the same error (CUDA driver API, CUresult).
+# Sticky errors: afterwards every call in the context returns the same error (CUDA driver API, CUresult).
 STICKY_ERRORS = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 
 
 class CudaError(Exception):
-    """A set-up call returned ``code``; ``text`` is CUDA's own for it."""
+    """A setup call returned ``code``; ``text`` is CUDA's name and description of it."""
 
     def __init__(self, function: str, code: int, text: str) -> None:
         super().__init__(f"{function} returned {code} ({text})")
@@ -39,7 +38,7 @@ def _bindings() -> Any:
 
 
 class Api:
-    """The driver, initialised. Raises BackendError with exit code 3 when there is none to use."""
+    """The initialised driver. Raises BackendError (EXIT_NO_GPU) if there is no usable driver."""
 
     def __init__(self) -> None:
         try:
@@ -51,15 +50,15 @@ class Api:
         except CudaError as error:
             raise BackendError(EXIT_NO_GPU, f"no usable GPU: {error}") from error
         except Exception as error:
-            # The bindings raise an error of their own kind, which differs by version, when libcuda is not there.
+            # Without libcuda the bindings raise an exception whose type depends on their version.
             raise BackendError(EXIT_NO_GPU, "no NVIDIA driver: libcuda.so.1 cannot be loaded") from error
         self.version = int(self.call("cuDriverGetVersion"))
         self._addresses: dict[str, int] = {}
 
     def call(self, function: str, *args: object) -> Any:
-        """Call ``function`` of the bindings; returns its one result, a tuple of several, or None.
+        """Call ``function`` of the bindings; returns its result, a tuple of several, or None.
 
-        Raises CudaError for a return code other than 0, Unsupported when the bindings do not know it.
+        Raises CudaError for a return code other than 0, Unsupported if the bindings lack the function.
         """
         bound = getattr(self.driver, function, None)
         if bound is None:
@@ -79,7 +78,7 @@ class Api:
             return False
 
     def address(self, function: str) -> int:
-        """The address of a driver function. Raises Unsupported when this driver has none of that name."""
+        """The address of a driver function. Raises Unsupported if this driver does not have it."""
         if function not in self._addresses:
             version = min(_VERSIONS.get(function, CUDA_12_0), self.version)
             status, address, *_ = self.driver.cuGetProcAddress(function.encode(), version, 0)
@@ -87,26 +86,25 @@ class Api:
                 needed = _VERSIONS.get(function, CUDA_12_0)
                 have = f"{self.version // 1000}.{self.version % 1000 // 10}"
                 raise Unsupported(
-                    f"the driver (CUDA {have}) has no {function}, which came with CUDA {needed // 1000}."
-                    f"{needed % 1000 // 10} or before"
+                    f"the driver (CUDA {have}) has no {function}: install a driver for CUDA {needed // 1000}."
+                    f"{needed % 1000 // 10} or newer"
                 )
             self._addresses[function] = int(address)
         return self._addresses[function]
 
     def text(self, code: int) -> str:
-        """CUDA's name and words for a return code."""
+        """CUDA's name and description of a return code."""
         try:
             result = self.driver.CUresult(code)
         except ValueError:
-            return "a code that this cuda-python does not know"
+            return "unknown to this cuda-python"
         _, name = self.driver.cuGetErrorName(result)
-        _, words = self.driver.cuGetErrorString(result)
-        plain = [part.decode() if isinstance(part, bytes) else str(part) for part in (name, words)]
-        return ": ".join(plain)
+        _, description = self.driver.cuGetErrorString(result)
+        return ": ".join(part.decode() if isinstance(part, bytes) else str(part) for part in (name, description))
 
 
 def setup_error(error: CudaError, what: str) -> Unsupported | BackendError:
-    """What a failed set-up call means for the user: out of memory is a limit of this machine, the rest a failure."""
+    """The exception for a failed setup call: Unsupported for out of memory, else BackendError."""
     if error.code == OUT_OF_MEMORY:
         return Unsupported(f"too little GPU memory for {what}")
-    return BackendError(EXIT_ENGINE, f"{what} could not be made: {error}")
+    return BackendError(EXIT_ENGINE, f"{what} could not be created: {error}")

@@ -1,4 +1,4 @@
-"""The backend with a real GPU."""
+"""Backend of a real GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stallprobes.engine.board import Board
 from stallprobes.engine.cuda.api import STICKY_ERRORS, Api, CudaError
 from stallprobes.engine.cuda.devices import Contexts, choose, peer_access_problem
 from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
-from stallprobes.engine.host import error_text
+from stallprobes.engine.host_resolver import error_text
 from stallprobes.engine.op_table import compile_program
 from stallprobes.engine.workers import ProbeThreads
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
@@ -17,7 +17,7 @@ from stallprobes.model import Context, Op, Probe
 
 
 class CudaBackend:
-    """Runs probes on one GPU or two."""
+    """Backend for probes on one or two GPUs."""
 
     virtual = False
 
@@ -27,31 +27,31 @@ class CudaBackend:
         self._api: Api | None = None
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
-        """Make contexts, modules, buffers, streams and events, before anything runs.
+        """Create contexts, modules, buffers, streams and events.
 
-        Raises Unsupported for what this GPU or driver cannot do, BackendError with exit code 3 without a GPU and 4
-        when a call fails.
+        Raises Unsupported if this GPU or driver lacks something, BackendError with EXIT_NO_GPU without a GPU and with
+        EXIT_ENGINE if a call fails.
         """
         api = self._api = Api()
         try:
             return self._prepare(api, probes, board, options)
         except CudaError as error:
-            raise BackendError(EXIT_ENGINE, f"the GPU could not be made ready: {error}") from error
+            raise BackendError(EXIT_ENGINE, f"the setup of the GPU failed: {error}") from error
 
     def start(self) -> None:
-        """Start the threads; on return they are parked or failed."""
+        """Start the threads; on return each is parked or has failed."""
         self._workers.start()
 
     def poll(self) -> list[ProbeFailure]:
-        """Proofs to the board; the probes that stopped since the last call."""
+        """Copy proof words to the board; returns the probes that failed since the last call."""
         return self._workers.poll(self._explain)
 
     def advance(self, ns: int) -> None:
-        """Raises BackendError: a GPU's time is real."""
+        """Raises BackendError: time is real."""
         raise real_time_only()
 
     def stop(self, deadline_s: float) -> bool:
-        """Open the gates and wait for the threads' end."""
+        """Open the gates and wait for the threads to end."""
         for resolver in self._resolvers:
             resolver.open_gates()
         return self._workers.stop(deadline_s)
@@ -99,12 +99,12 @@ class CudaBackend:
 
 
 def preload() -> None:
-    """Load libcuda and initialise it, which makes nothing on any GPU. Raises BackendError without a GPU."""
+    """Load and initialise libcuda, without a context. Raises BackendError without a GPU."""
     Api()
 
 
 def create() -> CudaBackend:
-    """A fresh backend, for the engine."""
+    """A new backend."""
     return CudaBackend()
 
 

@@ -1,4 +1,4 @@
-"""The session's GPUs: which they are, and their contexts."""
+"""The GPUs of a session and their contexts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GREEN_SMS = 16
 
 @dataclass(frozen=True)
 class CudaDevice:
-    """One GPU: its CUdevice, name, UUID, number of SMs, threads an SM holds, SM clock in kHz."""
+    """A GPU as CUDA describes it: ``handle`` is the CUdevice, ``uuid`` has no prefix, ``clock_khz`` is the SM clock."""
 
     handle: Any
     ordinal: int
@@ -52,9 +52,9 @@ def _describe(api: Api, ordinal: int) -> CudaDevice:
 
 
 def choose(api: Api, spec: str | None) -> list[CudaDevice]:
-    """The GPUs that ``spec`` names by UUID, in its order, then the others in CUDA's order.
+    """The GPUs that ``spec`` names by UUID or CUDA index, in its order, then the others in CUDA's order.
 
-    Raises BackendError with exit code 3 when there is none, or not the one named.
+    Raises BackendError (EXIT_NO_GPU) if there is no GPU, or not the named one.
     """
     count = int(api.call("cuDeviceGetCount"))
     if count == 0:
@@ -73,7 +73,7 @@ def choose(api: Api, spec: str | None) -> list[CudaDevice]:
 
 
 class Contexts:
-    """The contexts of a session, each made once."""
+    """The contexts of a session, each created once."""
 
     def __init__(self, api: Api, gpus: list[CudaDevice]) -> None:
         self._api = api
@@ -81,13 +81,13 @@ class Contexts:
         self._handles: dict[Context, Any] = {}
 
     def device(self, index: int) -> CudaDevice:
-        """GPU number ``index`` of the session. Raises Unsupported when there are not as many."""
+        """GPU number ``index`` of the session. Raises Unsupported if the session has fewer GPUs."""
         if index >= len(self.gpus):
             raise Unsupported(f"{'one GPU' if len(self.gpus) == 1 else f'{len(self.gpus)} GPUs'}: this needs two")
         return self.gpus[index]
 
     def handle(self, context: Context) -> Any:
-        """The CUcontext. Raises Unsupported when the GPU or driver cannot make it, BackendError when that fails."""
+        """The CUcontext. Raises Unsupported if GPU or driver lack the feature, BackendError if a call fails."""
         if context not in self._handles:
             gpu = self.device(context.device)
             try:
@@ -101,7 +101,7 @@ class Contexts:
         self._api.call("cuCtxSetCurrent", self.handle(context))
 
     def made(self) -> list[Context]:
-        """The contexts made so far."""
+        """The contexts created so far."""
         return list(self._handles)
 
     def _make(self, context: Context, gpu: CudaDevice) -> Any:
@@ -115,15 +115,15 @@ class Contexts:
 
     def _create(self, gpu: CudaDevice) -> Any:
         create = self._api.driver.cuCtxCreate
-        # cuda-python 13 put parameters before the flags.
+        # cuda-python 13 has a parameter before the flags.
         head = (None,) if "ctxCreateParams" in (create.__doc__ or "") else ()
         return self._api.call("cuCtxCreate", *head, _SCHED_SPIN_MAP_HOST, gpu.handle)
 
     def _green(self, gpu: CudaDevice) -> Any:
         api = self._api
         if not api.has("cuGreenCtxCreate"):
-            raise Unsupported("this driver has no green contexts, which came with CUDA 12.4")
-        # A green context is made of the primary context's resources, which must be active for it.
+            raise Unsupported("this driver has no green contexts: install a driver for CUDA 12.4 or newer")
+        # A green context is created from resources of the primary context, which must be active.
         self.handle(Context("primary", context_device(gpu, self.gpus)))
         kind = api.driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
         try:
@@ -133,7 +133,7 @@ class Contexts:
             green = api.call("cuGreenCtxCreate", description, gpu.handle, 1)
             return api.call("cuCtxFromGreenCtx", green)
         except CudaError as error:
-            raise Unsupported(f"this GPU or driver makes no green context: {error}") from error
+            raise Unsupported(f"this GPU or driver cannot create a green context: {error}") from error
 
 
 def context_device(gpu: CudaDevice, gpus: list[CudaDevice]) -> int:

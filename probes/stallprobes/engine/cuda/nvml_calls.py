@@ -1,4 +1,4 @@
-"""NVML's functions by address, for the probe that polls them."""
+"""Addresses of NVML's functions, for probes that call them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LIBRARY = "libnvidia-ml.so.1"
 
 
 class NvmlCalls:
-    """NVML, loaded and initialised when first asked."""
+    """NVML, loaded and initialised on first use."""
 
     def __init__(self) -> None:
         self._library: ctypes.CDLL | None = None
@@ -24,11 +24,11 @@ class NvmlCalls:
         return ctypes.cast(found, ctypes.c_void_p).value or 0
 
     def device(self, uuid: str) -> int:
-        """The nvmlDevice_t of the GPU with that UUID. Raises Unsupported when NVML does not know it."""
+        """The nvmlDevice_t of the GPU with this UUID, without prefix. Raises Unsupported if NVML does not list it."""
         handle = ctypes.c_void_p()
         status = self._loaded().nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode(), ctypes.byref(handle))
         if status != 0 or not handle.value:
-            raise Unsupported(f"NVML does not know GPU-{uuid} (code {status})")
+            raise Unsupported(f"NVML does not list GPU-{uuid} (code {status})")
         return handle.value
 
     def _loaded(self) -> ctypes.CDLL:
@@ -39,6 +39,6 @@ class NvmlCalls:
                 raise Unsupported(f"NVML is missing: {_LIBRARY} cannot be loaded") from error
             status = library.nvmlInit_v2()
             if status != 0:
-                raise Unsupported(f"NVML does not start (code {status})")
+                raise Unsupported(f"NVML cannot be initialised (code {status})")
             self._library = library
         return self._library

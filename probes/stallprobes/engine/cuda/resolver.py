@@ -15,8 +15,8 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.cuda.api import Api, CudaError, setup_error
 from stallprobes.engine.cuda.devices import Contexts
 from stallprobes.engine.cuda.nvml_calls import NvmlCalls
-from stallprobes.engine.host import HostResolver
 from stallprobes.engine.host_memory import CACHE_LINE, HostMemory
+from stallprobes.engine.host_resolver import HostResolver
 from stallprobes.errors import Unsupported
 from stallprobes.model import (
     Arg,
@@ -53,7 +53,10 @@ def ptx() -> bytes:
 
 
 class SessionResources:
-    """What all probes of a session have in common: contexts, modules, shared streams and buffers, mapped words."""
+    """Resources that all probes of a session share: contexts, modules, shared streams and buffers, mapped words.
+
+    ``keep`` holds references to objects whose addresses or handles are in op tables.
+    """
 
     def __init__(self, api: Api, contexts: Contexts, options: Options) -> None:
         self.api = api
@@ -70,7 +73,7 @@ class SessionResources:
         self._image = ptx()
 
     def function(self, kernel: Kernel) -> int:
-        """The CUfunction of ``kernel`` in its context, loaded and launched once so that no lazy loading is left."""
+        """The CUfunction of ``kernel`` in its context, launched once, so that lazy loading is over."""
         if kernel not in self._functions:
             self.contexts.use(kernel.context)
             if kernel.context not in self._modules:
@@ -81,7 +84,7 @@ class SessionResources:
         return int(self._functions[kernel])
 
     def mapped_word(self) -> int:
-        """The address of a fresh word, 0, in pinned memory that every context's kernels can write."""
+        """The address of a new word, 0, in pinned memory that kernels of all contexts can write."""
         if not self._mapped:
             self.contexts.use(self.contexts.made()[0])
             size = _MAPPED_WORDS * CACHE_LINE
@@ -104,7 +107,7 @@ class SessionResources:
 
 
 def c_function(address: int) -> Any:
-    """The function at ``address`` as ctypes calls it, with integers in and a status out."""
+    """The C function at ``address`` as a Python function of integers that returns the status."""
 
     def call(*args: int) -> int:
         kinds = [ctypes.c_uint64] * len(args)
@@ -114,7 +117,7 @@ def c_function(address: int) -> Any:
 
 
 def kernel_params(shared: SessionResources, cycles: int, started: int) -> int:
-    """The address of a ``void *[2]`` that points at the spin kernel's two parameters."""
+    """The address of a ``void *[2]`` with pointers to the spin kernel's two parameters."""
     values: NDArray[np.uint64] = np.array([cycles, started], dtype=np.uint64)
     pointers: NDArray[np.uint64] = np.array([values.ctypes.data, values.ctypes.data + 8], dtype=np.uint64)
     shared.keep += [values, pointers]
@@ -122,7 +125,7 @@ def kernel_params(shared: SessionResources, cycles: int, started: int) -> int:
 
 
 class CudaResolver:
-    """What one probe's names stand for. Shared names are looked up in ``shared``."""
+    """Resolver of one probe; shared resources come from ``shared``."""
 
     def __init__(self, shared: SessionResources) -> None:
         self._shared = shared
@@ -132,7 +135,7 @@ class CudaResolver:
         self._own: dict[Resource, int] = {}
 
     def function(self, fn: str) -> int:
-        """The address of an op's function. Raises Unsupported when driver, NVML or libc has none."""
+        """The address of an op's function. Raises Unsupported if driver, NVML or libc does not have it."""
         if fn.startswith("nvml:"):
             return self._shared.nvml.address(fn.removeprefix("nvml:"))
         if ":" in fn:
@@ -140,7 +143,7 @@ class CudaResolver:
         return self._api.address(fn)
 
     def word(self, word: Word) -> int:
-        """The address of ``word``; a mapped one lies in pinned memory."""
+        """The address of ``word``; a mapped word is in pinned memory."""
         if not word.mapped:
             return self._host.word(word)
         known = self._handles_for(word.shared)
@@ -149,12 +152,12 @@ class CudaResolver:
         return known[word]
 
     def value(self, resource: Resource | KernelArgs) -> int:
-        """The handle or address of ``resource``. Raises Unsupported when it cannot be had on this machine."""
+        """The handle or address of ``resource``. Raises Unsupported if this machine cannot provide it."""
         match resource:
             case Word():
                 return self.word(resource)
             case KernelArgs():
-                raise ValueError("kernel arguments stand for nothing outside a launch")
+                raise ValueError("kernel arguments are valid only in a launch")
             case HostFunction():
                 return self._host.value(resource)
             case Buffer(space=Space.PAGEABLE):
@@ -181,7 +184,7 @@ class CudaResolver:
                 return self._host.value(resource)
 
     def lower(self, op: Op) -> Sequence[Arg] | None:
-        """The C arguments of the calls whose ops are spelled shorter than their signatures."""
+        """The C arguments of the calls whose ops have fewer arguments than the C function."""
         match op.fn, op.args:
             case "cuLaunchKernel", (target, int(blocks), int(threads), Stream() as stream, KernelArgs() as args):
                 params = self._params(args, stream.context)
@@ -197,7 +200,7 @@ class CudaResolver:
                 return None
 
     def open_gates(self) -> None:
-        """Let everyone through who waits at one of this probe's gates."""
+        """Open all gates of this probe."""
         self.memory.open_gates()
 
     def _handles_for(self, shared: bool) -> dict[Resource, int]:
@@ -249,7 +252,7 @@ class CudaResolver:
         self._shared.bytes_taken += buffer.nbytes
         if self._shared.bytes_taken > self._shared.options.max_memory:
             limit = self._shared.options.max_memory >> 20
-            raise Unsupported(f"its buffers take more than the {limit} MiB of GPU memory that a session may take")
+            raise Unsupported(f"the buffers need more than the session's limit of {limit} MiB of GPU memory")
         address = int(self._api.call("cuMemAlloc", buffer.nbytes))
         self._api.call("cuMemsetD8", address, 1, buffer.nbytes)
         self._api.call("cuCtxSynchronize")
@@ -273,9 +276,9 @@ class CudaResolver:
         return self._keep(self._api.call("cuGraphInstantiate", template, 0))
 
     def _attributes(self, wanted: CopyAttributes) -> int:
-        """A CUmemcpyAttributes: access order, two locations of two ints, flags."""
+        """The address of a CUmemcpyAttributes: access order, two locations of two ints each, flags."""
         if not self._api.has("cuMemcpyBatchAsync"):
-            raise Unsupported("this driver has no cuMemcpyBatchAsync, which came with CUDA 12.8")
+            raise Unsupported("this driver has no cuMemcpyBatchAsync: install a driver for CUDA 12.8 or newer")
         flags = _PREFER_OVERLAP if wanted.prefer_overlap else 0
         fields = [_ORDER_STREAM, _LOCATION_NONE, 0, _LOCATION_NONE, 0, flags]
         block: NDArray[np.int32] = np.array(fields, dtype=np.int32)

@@ -1,5 +1,3 @@
-"""The simulated GPU: a discrete-event model in virtual time that executes the same programs and fills the same board.
+"""Simulated GPU: a discrete-event model in virtual time, by rules (locks, streams, engines) and a profile's parameters.
 
-What it does comes from rules (locks, streams, engines, time-slices), its figures from a profile. It knows no pattern
-and no catalogue entry.
-"""
+It may import engine.backend, engine.board, latency, model and errors; never engine.cuda, patterns or the catalog."""

@@ -1,4 +1,4 @@
-"""Allocation and registration, and which locks they hold: those of the device's memory management and the context."""
+"""Calls that allocate and register memory, and the locks they hold: memory management's and the context's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MIB = 1 << 20
 
 
 def _manage(host: HostThread, name: str, us_per_mib: float, nbytes: int) -> Wait:
-    """A call that works on the device's address space: both locks, all the time."""
+    """A call that changes the device's address space: it holds both locks all the time."""
     context = host.context
     assert context is not None
     ns = host.call_ns(name, us(us_per_mib * nbytes / _MIB))
@@ -40,7 +40,7 @@ def mem_alloc(host: HostThread, into: HostWord, nbytes: int) -> Call:
 
 @call("cuMemFree")
 def mem_free(host: HostThread, storage: Storage) -> Call:
-    """(address). It waits for all work of the context, and keeps the locks meanwhile."""
+    """(address). It waits for all work of the context while it holds both locks."""
     context = host.context
     assert context is not None
     if not _live(storage, Space.DEVICE) or storage.gpu is None:
@@ -105,7 +105,7 @@ def host_unregister(host: HostThread, storage: Storage) -> Call:
 
 @call("cuMemAllocAsync")
 def alloc_async(host: HostThread, into: HostWord, nbytes: int, stream: SimStream) -> Call:
-    """(word for the address, bytes, stream): from a pool, so no lock of the memory management."""
+    """(word for the address, bytes, stream): from a pool, without the memory management's lock."""
     yield from host.work_under(host.call_ns("cuMemAllocAsync"), stream.lock)
     into.put(Storage(Space.DEVICE, nbytes, stream.context.gpu))
     return SUCCESS
@@ -125,11 +125,11 @@ def free_async(host: HostThread, storage: Storage, stream: SimStream) -> Call:
 def alloc_async_latency(
     host: HostThread, _into: HostWord, _nbytes: int, stream: SimStream
 ) -> LatencyDistribution | None:
-    """While nobody has the stream's lock."""
+    """Latency while the stream's lock is free."""
     return host.uncontended_latency("cuMemAllocAsync", stream.lock)
 
 
 @latency_only("cuMemFreeAsync")
 def free_async_latency(host: HostThread, _storage: object, stream: SimStream) -> LatencyDistribution | None:
-    """While nobody has the stream's lock; that the memory is live was seen in the turns before."""
+    """Latency while the stream's lock is free; earlier iterations have checked that the memory is live."""
     return host.uncontended_latency("cuMemFreeAsync", stream.lock)

@@ -1,4 +1,4 @@
-"""The backend in virtual time: executes programs on the simulated machine and fills the same board."""
+"""Backend of the simulated GPU: executes programs on the simulated machine in virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEP_NS = 5_000_000
 
 
 class SimBackend:
-    """Runs probes on a simulated GPU. Nothing happens but in ``start``, ``advance`` and ``stop``."""
+    """Backend of the simulated GPU. Time passes only in ``start``, ``advance`` and ``stop``."""
 
     virtual = True
 
@@ -33,10 +33,10 @@ class SimBackend:
         self._switched_at = EPOCH_NS
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
-        """Make the machine and everything the probes name on it.
+        """Create the machine and all resources of the probes.
 
-        Raises BackendError (2) when the profile or a setting is wrong, Unsupported when the machine has not got
-        what a probe needs.
+        Raises BackendError (EXIT_USAGE) if the profile or a parameter is wrong, Unsupported if the machine lacks
+        something that a probe needs.
         """
         try:
             profile = load(options.profile, options.sim_set)
@@ -80,7 +80,7 @@ class SimBackend:
                 thread.inject(StallInjector(channel, words, plant.at_least_ns, plant.every))
 
     def start(self) -> None:
-        """Run every setup, one after the other, until all threads are parked or have failed."""
+        """Run the setup of all threads, one at a time; on return each is parked or has failed."""
         simulation = self._prepared()
         for thread in self._threads:
             simulation.clock.process(thread.run())
@@ -88,7 +88,7 @@ class SimBackend:
         self._publish()
 
     def poll(self) -> list[ProbeFailure]:
-        """Proofs to the board; the probes that stopped since the last call."""
+        """Copy proof words to the board; returns the probes that failed since the last call."""
         self._publish()
         found = []
         for thread in self._threads:
@@ -100,7 +100,7 @@ class SimBackend:
         return found
 
     def advance(self, ns: int) -> None:
-        """Let ``ns`` of virtual time pass. Switches of probes are seen at least each 5 ms of it."""
+        """Advance virtual time by ``ns``. A switch of a probe takes effect after at most 5 ms of it."""
         simulation = self._prepared()
         until = simulation.clock.now + ns
         while simulation.clock.now < until:
@@ -112,16 +112,16 @@ class SimBackend:
         changed = [thread for thread in self._threads if thread.switch_pending]
         if not changed:
             return
-        # On a real machine a session that counts seconds by sleeping is late when it switches the next probe on, and
-        # that is how the schedules of two probes come to stand to each other.
-        figures = simulation.profile.locks
-        late = min((simulation.clock.now - self._switched_at) * figures.switch_drift, us(figures.switch_most_us))
+        # On a real machine a session that sleeps between two switches is late by a random time, which determines the
+        # phase between the schedules of two probes.
+        parameters = simulation.profile.locks
+        late = min((simulation.clock.now - self._switched_at) * parameters.switch_drift, us(parameters.switch_most_us))
         self._switched_at = simulation.clock.now
         for thread in changed:
             thread.notify_switch(round(late))
 
     def stop(self, deadline_s: float) -> bool:
-        """Open the gates and let the threads come to their end, in as much virtual time as fits ``deadline_s``."""
+        """Open the gates and let the threads end; True if all ended within ``deadline_s`` of wall-clock time."""
         if self._simulation is None or self._machine is None:
             return True
         self._simulation.quit = True
@@ -143,10 +143,10 @@ class SimBackend:
 
     def _prepared(self) -> Simulation:
         if self._simulation is None:
-            raise RuntimeError("prepare comes first")
+            raise RuntimeError("prepare must be called first")
         return self._simulation
 
 
 def create() -> SimBackend:
-    """A fresh backend, for the engine."""
+    """A new backend."""
     return SimBackend()

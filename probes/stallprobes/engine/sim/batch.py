@@ -1,7 +1,7 @@
-"""Many turns at once, where a thread calls without a pause and nothing else happens.
+"""Batches of iterations of a thread that calls back to back while nothing else happens.
 
-A probe that polls makes a million calls a second. As long as nothing else is due and every call is nothing but a time
-that is drawn, its turns are computed together: the same dice, the same arithmetic, the same samples as one by one.
+A probe that polls makes a million calls per second. While no other event is due and every call is only a random
+latency, its iterations are computed together, with the same random numbers and the same samples as one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Int64s = NDArray[np.int64]
 
 
 class IterationBatch:
-    """The turns of one thread, as many as go at once."""
+    """Computes iterations of one thread in batches of FEWEST to MOST."""
 
     def __init__(self, host: HostThread, recorder: HistogramWriter, steps: Sequence[Step]) -> None:
         self._host = host
@@ -38,8 +38,10 @@ class IterationBatch:
         self._pending_due: list[Int64s] = []
 
     def run(self, gap_ns: int) -> bool:
-        """Take the turns that end before anything else is due, each call ``gap_ns`` after the one before it; False
-        when there are too few, or a call is more than a time."""
+        """Compute the iterations that end before the next event, each call ``gap_ns`` after the one before.
+
+        False if there are fewer than FEWEST, or a call is not only a latency now.
+        """
         if not self._possible:
             return False
         clock = self._host.clock
@@ -64,7 +66,7 @@ class IterationBatch:
         return True
 
     def _times(self, costs: Sequence[LatencyDistribution], iterations: int) -> Int64s:
-        """The times of ``iterations`` turns, int64[turns][calls]."""
+        """The latencies in ns of ``iterations`` iterations, int64[iterations][calls]."""
         numbers = np.array(self._host.random.peek(iterations * len(costs)), dtype=np.int64).reshape(
             iterations, len(costs)
         )
@@ -88,7 +90,7 @@ class IterationBatch:
         words[ITERATIONS] += len(took)
 
     def flush(self) -> None:
-        """Put what was taken into the histograms; together, since each of them costs more than its samples."""
+        """Add the pending samples to the histograms, together, because each call to numpy costs more than a sample."""
         if not self._pending:
             return
         took, iterations = np.concatenate(self._pending), np.concatenate(self._pending_due)

@@ -1,4 +1,4 @@
-"""Virtual time: SimPy's environment, counting whole nanoseconds, with a short cut where nothing else happens."""
+"""Virtual time: SimPy's environment in whole ns, with a short cut while no other event is due."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import simpy
 Wait = Generator[Any, Any, None]
 Call = Generator[Any, Any, int]
 
-# The board takes a clock of 0 for "none".
+# A clock of 0 on the board means that there is none.
 EPOCH_NS = 1_000_000_000
 NEVER = 1 << 62
 
@@ -18,20 +18,19 @@ NEVER = 1 << 62
 class Clock(simpy.Environment):  # type: ignore[misc]
     """Virtual time in ns.
 
-    A host thread that computes for a while need not be suspended when nothing else is due before it is done: then
-    ``advance_to`` moves the time there at once. That is all the difference between a slow and a fast simulation, and none
-    between their results. It may be called only by the process that is running, where it could also have waited.
+    A process that waits until a time before which no other event is due need not be suspended: ``advance_to`` moves
+    the time there at once, which is faster and gives the same results. Only the running process may call it.
     """
 
     def __init__(self) -> None:
         super().__init__(EPOCH_NS)
 
     def is_idle_until(self, until: int) -> bool:
-        """Whether nothing is due up to and including ``until``."""
+        """Whether no event is due up to and including ``until``."""
         return bool(self.peek() > until)
 
     def advance_to(self, until: int) -> None:
-        """Move the time to ``until``, up to which the way must be clear."""
+        """Move the time to ``until``; no event may be due before."""
         self._now = until
 
     def wait(self, ns: int) -> Wait:

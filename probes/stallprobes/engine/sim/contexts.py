@@ -1,4 +1,4 @@
-"""Contexts: made, ended, made current, waited for, and let into each other's memory."""
+"""Calls that create, destroy, select and synchronize contexts, and that enable peer access."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _numbers = count(1)
 
 @call("cuCtxCreate")
 def create(host: HostThread, into: HostWord, _flags: int, device: int) -> Call:
-    """(word for the context, flags, device). It is current afterwards."""
+    """(word for the context, flags, device). The new context becomes current."""
     simulation = host.simulation
     if device >= len(simulation.gpus):
         return INVALID_VALUE
@@ -50,10 +50,10 @@ def destroy(host: HostThread, context: GpuContext) -> Call:
 
 
 def _on_the_gpu(host: HostThread, context: GpuContext) -> Wait:
-    """The part of making and ending a context that the graphics engine does, in that context."""
-    figures = host.simulation.profile.engine
+    """The work on the graphics engine, in the context itself, that creating or destroying a context needs."""
+    parameters = host.simulation.profile.engine
     gpu = context.gpu
-    job = Job(host.clock, gpu.graphics, us(figures.new_context_us), us(figures.start_us), 0, 1, None, "context")
+    job = Job(host.clock, gpu.graphics, us(parameters.new_context_us), us(parameters.start_us), 0, 1, None, "context")
     context.null.submit(job)
     for unfinished in context.unfinished():
         yield from host.wait_for_job(unfinished)
@@ -87,7 +87,7 @@ def pop(host: HostThread, into: HostWord) -> Call:
 
 @call("cuCtxSynchronize")
 def synchronize(host: HostThread) -> Call:
-    """It takes the context's lock for a moment, and waits for the context's work without it."""
+    """(): holds the context's lock for the call itself and waits for the context's work without it."""
     context = host.context
     if context is None:
         return INVALID_CONTEXT
@@ -100,7 +100,7 @@ def synchronize(host: HostThread) -> Call:
 
 @call("cuCtxEnablePeerAccess")
 def enable_peer_access(host: HostThread, peer: GpuContext, _flags: int) -> Call:
-    """(context of the other GPU, flags): for the current context."""
+    """(context of the other GPU, flags): enables access from the current context."""
     context = host.context
     if context is None:
         return INVALID_CONTEXT
@@ -115,7 +115,7 @@ def enable_peer_access(host: HostThread, peer: GpuContext, _flags: int) -> Call:
 
 @latency_only("cuCtxSynchronize")
 def synchronize_latency(host: HostThread) -> LatencyDistribution | None:
-    """While the context has nothing to do."""
+    """Latency while the context has no unfinished work."""
     context = host.context
     if context is None or context.unfinished():
         return None

@@ -1,4 +1,4 @@
-"""Copies: by a kernel, by a copy engine, staged through the host, and between two GPUs."""
+"""Calls that copy memory: by a kernel, by a copy engine, staged through the host, and between two GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stallprobes.engine.sim.locks import Lock
 from stallprobes.model import CopyAttributes, Space, StreamKind
 
 _MIB = 1 << 20
-# Smaller transfers are over before they are in anyone's way.
+# A shorter transfer does not slow other calls down.
 _HEAVY_NS = 50_000
 
 
@@ -21,7 +21,7 @@ def _fits(storage: object, nbytes: int) -> bool:
 
 @call("cuMemcpyDtoDAsync")
 def d2d(host: HostThread, target: Storage, source: Storage, nbytes: int, stream: SimStream) -> Call:
-    """(target, source, bytes, stream). Within a GPU a kernel does it."""
+    """(target, source, bytes, stream). Within a GPU the copy is a kernel."""
     if not (_fits(target, nbytes) and _fits(source, nbytes)):
         return INVALID_VALUE
     if target.gpu is not source.gpu:
@@ -35,7 +35,7 @@ def d2d(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
 def d2d_batch(
     host: HostThread, target: Storage, source: Storage, nbytes: int, _attributes: CopyAttributes, stream: SimStream
 ) -> Call:
-    """(target, source, bytes, attributes, stream): one copy. The wish for overlap changes nothing."""
+    """(target, source, bytes, attributes, stream): one copy. The attribute for overlap has no effect."""
     if not (_fits(target, nbytes) and _fits(source, nbytes)):
         return INVALID_VALUE
     yield from host.copy_call(host.call_ns("cuMemcpyBatchAsync"), stream)
@@ -44,10 +44,10 @@ def d2d_batch(
 
 
 def _copy_kernel(host: HostThread, nbytes: int, stream: SimStream) -> None:
-    figures, engine = host.simulation.profile.copy, host.simulation.profile.engine
-    ns = us(figures.d2d_base_us) + transfer_ns(nbytes, figures.d2d_gbps)
+    parameters, engine = host.simulation.profile.copy, host.simulation.profile.engine
+    ns = us(parameters.d2d_base_us) + transfer_ns(nbytes, parameters.d2d_gbps)
     lead, gap = us(engine.start_us), us(engine.gap_us)
-    stream.submit(Job(host.clock, stream.context.gpu.graphics, ns, lead, gap, figures.d2d_threads, None, "d2d"))
+    stream.submit(Job(host.clock, stream.context.gpu.graphics, ns, lead, gap, parameters.d2d_threads, None, "d2d"))
 
 
 @call("cuMemcpyDtoHAsync")
@@ -55,29 +55,31 @@ def d2h(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
     """(target, source, bytes, stream)."""
     if not (_fits(target, nbytes) and _fits(source, nbytes)) or source.gpu is None:
         return INVALID_VALUE
-    figures, gpu = host.simulation.profile.copy, source.gpu
+    parameters, gpu = host.simulation.profile.copy, source.gpu
     if target.space is Space.PAGEABLE:
-        gbps = figures.warm_gbps if target.touched else figures.fresh_gbps
+        gbps = parameters.warm_gbps if target.touched else parameters.fresh_gbps
         drag = host.simulation.profile.drag.warm if target.touched else host.simulation.profile.drag.fresh
         call_ns = host.call_ns("pageable cuMemcpyDtoHAsync")
-        yield from _staged(host, gpu.to_host, gpu, nbytes, gbps, figures.d2h_gbps, drag, call_ns, stream)
+        yield from _staged(host, gpu.to_host, gpu, nbytes, gbps, parameters.d2h_gbps, drag, call_ns, stream)
         target.touched = True
         return SUCCESS
     yield from host.copy_call(host.call_ns("cuMemcpyDtoHAsync", kind="transfer"), stream)
-    stream.submit(_transfer(host, gpu.to_host, gpu, nbytes, figures.d2h_gbps, host.simulation.profile.drag.d2h, "d2h"))
+    stream.submit(
+        _transfer(host, gpu.to_host, gpu, nbytes, parameters.d2h_gbps, host.simulation.profile.drag.d2h, "d2h")
+    )
     return SUCCESS
 
 
 @call("cuMemcpyHtoDAsync")
 def h2d(host: HostThread, target: Storage, source: Storage, nbytes: int, stream: SimStream) -> Call:
-    """(target, source, bytes, stream). To another GPU than the stream's, it takes the way of staged copies."""
+    """(target, source, bytes, stream). To another GPU than the stream's, it is ordered with staged transfers."""
     if not (_fits(target, nbytes) and _fits(source, nbytes)) or target.gpu is None:
         return INVALID_VALUE
-    figures, drags, gpu = host.simulation.profile.copy, host.simulation.profile.drag, target.gpu
-    if source.space is Space.PAGEABLE and nbytes > figures.inline_bytes:
+    parameters, drags, gpu = host.simulation.profile.copy, host.simulation.profile.drag, target.gpu
+    if source.space is Space.PAGEABLE and nbytes > parameters.inline_bytes:
         call_ns = host.call_ns("pageable cuMemcpyHtoDAsync")
-        upload = figures.upload_gbps
-        yield from _staged(host, gpu.to_gpu, gpu, nbytes, upload, figures.h2d_gbps, drags.upload, call_ns, stream)
+        upload = parameters.upload_gbps
+        yield from _staged(host, gpu.to_gpu, gpu, nbytes, upload, parameters.h2d_gbps, drags.upload, call_ns, stream)
         return SUCCESS
     if gpu is not stream.context.gpu:
         ns = host.call_ns("foreign cuMemcpyHtoDAsync", kind="transfer")
@@ -85,7 +87,7 @@ def h2d(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
         name = "inline cuMemcpyHtoDAsync" if source.space is Space.PAGEABLE else "cuMemcpyHtoDAsync"
         ns = host.call_ns(name, kind="transfer")
     yield from host.copy_call(ns, stream)
-    job = _transfer(host, gpu.to_gpu, gpu, nbytes, figures.h2d_gbps, drags.h2d, "h2d")
+    job = _transfer(host, gpu.to_gpu, gpu, nbytes, parameters.h2d_gbps, drags.h2d, "h2d")
     if gpu is not stream.context.gpu:
         staged_transfers = host.simulation.staged_transfers
         stream.submit(job, staged_transfers.tail)
@@ -98,15 +100,15 @@ def h2d(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
 def _transfer(
     host: HostThread, engine: CopyEngine, gpu: SimGpu, nbytes: int, gbps: float, drag: float, what: str
 ) -> Job:
-    figures = host.simulation.profile.copy
-    ns = us(figures.base_us) + transfer_ns(nbytes, gbps)
-    job = Job(host.clock, engine, ns, us(figures.start_us), us(figures.gap_us), what=what)
+    parameters = host.simulation.profile.copy
+    ns = us(parameters.base_us) + transfer_ns(nbytes, gbps)
+    job = Job(host.clock, engine, ns, us(parameters.start_us), us(parameters.gap_us), what=what)
     if ns > _HEAVY_NS and drag != 1:
-        job.on_start = lambda: _begin_drag(gpu, job, drag)
+        job.on_start = lambda: _begin_slowdown(gpu, job, drag)
     return job
 
 
-def _begin_drag(gpu: SimGpu, job: Job, factor: float) -> None:
+def _begin_slowdown(gpu: SimGpu, job: Job, factor: float) -> None:
     gpu.add_slowdown(factor, job.end)
 
 
@@ -121,12 +123,12 @@ def _staged(
     call_ns: int,
     stream: SimStream,
 ) -> Call:
-    """A copy with pageable memory: this thread moves it, chunk by chunk.
+    """A copy from or to pageable memory, which this thread stages chunk by chunk.
 
-    The stream's lock is held from the wait for the work before it to its end; on the legacy default stream the
-    context's lock too.
+    It holds the stream's lock while it waits for its predecessors and copies, on the legacy default stream also the
+    context's lock.
     """
-    clock, figures = host.clock, host.simulation.profile.copy
+    clock, parameters = host.clock, host.simulation.profile.copy
     locks: list[Lock] = [stream.lock, stream.context.lock] if stream.kind is StreamKind.NULL else [stream.lock]
     yield from host.pass_streams(stream)
     yield from stream.lock.acquire(host)
@@ -139,15 +141,15 @@ def _staged(
     stream.submit(job)
     yield may_begin
     yield from clock.wait(max(engine.free_at - clock.now, 0))
-    total = us(figures.staging_base_us) + transfer_ns(nbytes, gbps)
-    chunk = min(figures.staging_chunk, nbytes)
+    total = us(parameters.staging_base_us) + transfer_ns(nbytes, gbps)
+    chunk = min(parameters.staging_chunk, nbytes)
     period = max(transfer_ns(chunk, gbps), 1)
     engine.staging.append(
         StagedCopy(clock.now, clock.now + total, min(transfer_ns(chunk, engine_gbps), period), period)
     )
-    write = us(figures.staging_write_us) if gbps > figures.fresh_gbps else 0
-    hold = min(us(figures.staging_hold_us) + write, period)
-    if nbytes >= figures.staging_chunk:
+    write = us(parameters.staging_write_us) if gbps > parameters.fresh_gbps else 0
+    hold = min(us(parameters.staging_hold_us) + write, period)
+    if nbytes >= parameters.staging_chunk:
         stream.context.staging.add(host, StagedCopy(clock.now, clock.now + total, hold, period))
     if total > _HEAVY_NS and drag != 1:
         gpu.add_slowdown(drag, clock.now + total)
@@ -175,23 +177,23 @@ def peer(
 
 
 def _peer(host: HostThread, target: Storage, source: Storage, nbytes: int, stream: SimStream) -> Call:
-    figures, simulation = host.simulation.profile.copy, host.simulation
+    parameters, simulation = host.simulation.profile.copy, host.simulation
     assert target.gpu is not None
     assert source.gpu is not None
     direct = any(context.gpu is target.gpu for context in stream.context.peers)
-    lead, gap = us(figures.start_us), us(figures.gap_us)
+    lead, gap = us(parameters.start_us), us(parameters.gap_us)
     if direct:
         yield from host.copy_call(host.call_ns("direct cuMemcpyPeerAsync"), stream)
-        ns = us(figures.peer_base_us) + transfer_ns(nbytes, figures.peer_gbps)
+        ns = us(parameters.peer_base_us) + transfer_ns(nbytes, parameters.peer_gbps)
         stream.submit(Job(host.clock, source.gpu.to_peer, ns, lead, gap, what="peer"))
         return SUCCESS
-    extra = figures.relay_call_us_per_mib * nbytes / _MIB
+    extra = parameters.relay_call_us_per_mib * nbytes / _MIB
     before = simulation.staged_transfers.tail
     if stream.unfinished() or (before is not None and before.end > host.clock.now):
-        extra += figures.relay_behind_us
+        extra += parameters.relay_behind_us
     yield from host.copy_call(host.call_ns("cuMemcpyPeerAsync") + us(extra), stream)
-    ns = us(figures.relay_base_us) + transfer_ns(nbytes, figures.relay_gbps)
-    half = transfer_ns(nbytes, figures.d2h_gbps)
+    ns = us(parameters.relay_base_us) + transfer_ns(nbytes, parameters.relay_gbps)
+    half = transfer_ns(nbytes, parameters.d2h_gbps)
     job = Job(host.clock, StagedPeerEngine(source.gpu.to_host, half), ns, lead, gap, what="staged peer")
     blocks = simulation.profile.machine.staged_copies_block
     if blocks:

@@ -1,4 +1,4 @@
-"""What the compiled loop does with a sample, here in Python: histograms, ring and words of a probe's slice."""
+"""Writes samples to a probe's section of the board, as the compiled loop does: histograms, statistics, ring."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STATS = 4
 
 
 class HistogramWriter:
-    """Writes one probe's slice of the board. Single elements of a memoryview cost a third of numpy's."""
+    """Writes one probe's section of the board. Access to a memoryview's element takes a third of numpy's time."""
 
     def __init__(self, part: ProbeSection) -> None:
         self._part = part
@@ -38,13 +38,13 @@ class HistogramWriter:
             self._hist[channel * BUCKETS + max(value, 0)] += times
 
     def first(self, channel: int, value: int) -> None:
-        """A value of the very first turn, which no histogram takes; the first one of the channel stays."""
+        """Store a value of the first iteration, which no histogram counts; the channel's first one is kept."""
         at = channel * _STATS + FIRST_NS
         if self._stats[at] < 0:
             self._stats[at] = max(value, 0)
 
     def push(self, end: int, channel: int, value: int) -> None:
-        """An entry of the ring."""
+        """Append a call to the ring."""
         words, ring = self.words, self._ring
         head = words[RING_HEAD]
         at = head % RING * 3
@@ -64,7 +64,7 @@ class HistogramWriter:
         self._part.hist[channel] += np.bincount(np.maximum(places, 0), minlength=BUCKETS).astype(np.uint64)
 
     def push_all(self, ends: NDArray[np.int64], channels: NDArray[np.int64], values: NDArray[np.int64]) -> None:
-        """Entries of the ring, of which it keeps the last."""
+        """Append calls to the ring, which keeps the last RING of them."""
         head = self.words[RING_HEAD]
         kept = min(len(ends), RING)
         places = (head + np.arange(len(ends) - kept, len(ends))) % RING

@@ -1,4 +1,4 @@
-"""Calls that are not CUDA's: the C library's, the package's own helpers, and NVML's."""
+"""Calls of the C library, of the package's native helpers, and of NVML."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NVML = "nvml:"
 
 @call("libc:mmap")
 def mmap(host: HostThread, _address: int, nbytes: int, _protection: int, _flags: int, _file: int, _offset: int) -> Call:
-    """Fresh pages: they are not there before they are touched. Returns the memory."""
+    """Returns new memory whose pages are created at the first access."""
     yield from host.clock.wait(host.base_ns("libc:mmap"))
     return Storage(Space.PAGEABLE, nbytes, touched=False)  # type: ignore[return-value]
 
 
 @call("libc:munmap")
 def munmap(host: HostThread, storage: Storage, nbytes: int) -> Call:
-    """It gives back the pages that were touched."""
+    """Frees the pages that were touched, in a time proportional to their number."""
     pages = us(host.simulation.profile.memory.unmap_us_per_mib * nbytes / _MIB) if storage.touched else 0
     ns = host.base_ns("libc:munmap", pages)
     if host.context is not None and ns > _HEAVY_NS:
@@ -53,7 +53,7 @@ def add(host: HostThread, word: HostWord, value: int) -> Call:
 
 @call("native:wait")
 def wait(host: HostThread, word: HostWord, value: int, timeout_ns: int) -> Call:
-    """(word, value, timeout ns): until the word is at least the value; 1 when it did not come in time."""
+    """(word, value, timeout ns): waits until the word is at least the value; 1 after the timeout."""
     yield from host.clock.wait(host.base_ns("native:store"))
     deadline = host.clock.now + timeout_ns
     while word.value < value and host.clock.now < deadline and not host.simulation.quit:
@@ -70,7 +70,7 @@ def sleep(host: HostThread, ns: int) -> Call:
 
 @latency_only("native:work")
 def work_latency(host: HostThread, iterations: int) -> LatencyDistribution:
-    """Always."""
+    """Latency of the arithmetic; it has no other effect."""
     return _work(host, iterations)
 
 
@@ -81,7 +81,7 @@ def _work(host: HostThread, iterations: int) -> LatencyDistribution:
 
 @call("native:work")
 def work(host: HostThread, iterations: int) -> Call:
-    """(iterations)."""
+    """(iterations): arithmetic of a fixed length."""
     yield from host.clock.wait(host.sample_ns(_work(host, iterations)))
     return SUCCESS
 
@@ -94,18 +94,18 @@ def _arithmetic(iterations: int, step_ns: float, spread: float) -> LatencyDistri
 
 @call("native:nothing")
 def nothing(host: HostThread) -> Call:
-    """Nothing."""
+    """(): no effect."""
     yield from host.clock.wait(host.base_ns("native:store"))
     return SUCCESS
 
 
 def nvml(host: HostThread, name: str) -> Call:
-    """An NVML query: the GPU's management unit answers, and no lock of CUDA is in its way."""
+    """An NVML query: answered by the GPU's management unit, without locks of CUDA."""
     yield from host.clock.wait(host.sample_ns(nvml_latency(host, name)))
     return SUCCESS
 
 
 def nvml_latency(host: HostThread, name: str) -> LatencyDistribution:
-    """Always."""
+    """Latency of an NVML query; it has no other effect."""
     full = _NVML + name
     return host.simulation.profile.cost(full if full in host.simulation.profile.calls else "nvml:other")

@@ -1,4 +1,4 @@
-"""A host thread of the simulated process: what it does between the entry of a call and its return."""
+"""Host thread of the simulated process: latency, locking and waiting of the calls it makes."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ TEXTS = {
     PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
 }
 
-# The part of a copy's call that looks its pointers up, under the lock of the device's memory management.
+# An asynchronous copy spends 1/8 of its call on the pointer lookup, under the lock of the device's memory management.
 _LOOKUP_SHIFT = 3
 _SHORT_SLEEP_NS = 1_000_000
 _NEVER_MADE = -1
 
 
 class HostThread:
-    """One host thread: its chance, and the contexts it has made current, the last one being so now."""
+    """One host thread: its random numbers and its stack of contexts, the last one being current."""
 
     def __init__(self, simulation: Simulation, name: str, seed: int) -> None:
         self.simulation = simulation
@@ -56,41 +56,45 @@ class HostThread:
         return self.contexts[-1] if self.contexts else None
 
     def base_ns(self, call: str, extra_ns: int = 0) -> int:
-        """How long ``call`` takes, with ``extra_ns`` for the size of what it does."""
+        """A random latency of ``call`` in ns, plus ``extra_ns`` for the size of its work, scaled by the same factor."""
         cost = self.simulation.profile.cost(call)
         ns = cost.draw(self.random)
         if extra_ns:
-            # The same luck for the call and for what it does.
             ns += extra_ns * ns // max(cost.p50_ns, 1)
         return ns
 
     def call_ns(self, call: str, extra_ns: int = 0, kind: Hashable = None) -> int:
-        """The same for a call of the driver: longer when this thread has slept since it made one of its ``kind`` (by
-        default the call itself), since code and data have left the caches, and while something keeps the bus busy."""
+        """A random latency in ns of the driver call ``call``.
+
+        It is longer if this thread has slept since its last call of the same ``kind`` (by default the call itself),
+        because the caches are cold, and while other work keeps the bus busy.
+        """
         ns = self.base_ns(call, extra_ns)
         kind = call if kind is None else kind
         made = self._made.get(kind, _NEVER_MADE)
         if made != self.slept_ns:
-            figures = self.simulation.profile.locks
+            parameters = self.simulation.profile.locks
             if made == _NEVER_MADE:
-                ns += us(figures.cold_first_us)
+                ns += us(parameters.cold_first_us)
             else:
-                most = figures.cold_more_us if self._awake else figures.cold_us
-                ns += round(us(most) * min((self.slept_ns - made) / (1e6 * figures.cold_ms), 1))
+                most = parameters.cold_more_us if self._awake else parameters.cold_us
+                ns += round(us(most) * min((self.slept_ns - made) / (1e6 * parameters.cold_ms), 1))
             self._made[kind] = self.slept_ns
         self._awake = True
         context = self.context
         return context.gpu.slowed_ns(ns) if context is not None else ns
 
     def record_sleep(self, ns: int) -> None:
-        """The thread sleeps for ``ns``. A short sleep leaves the caches as they are."""
+        """Record that the thread sleeps for ``ns``. A short sleep does not cool the caches."""
         if ns > _SHORT_SLEEP_NS:
             self.slept_ns += ns - _SHORT_SLEEP_NS
             self._awake = False
 
     def uncontended_latency(self, call: str, *locks: Lock) -> LatencyDistribution | None:
-        """What ``call`` takes if that is nothing but a time that is drawn: the thread is warm, the ``locks`` are free,
-        and nothing drags. Else None."""
+        """Distribution of the latency of ``call`` while nothing else affects it, else None.
+
+        That is while the caches are warm, ``locks`` are free, and no other work slows calls down.
+        """
         if self._made.get(call, _NEVER_MADE) != self.slept_ns or not self._awake:
             return None
         if any(lock.owner is not None for lock in locks):
@@ -100,11 +104,11 @@ class HostThread:
         return self.simulation.profile.cost(call)
 
     def sample_ns(self, cost: LatencyDistribution) -> int:
-        """A time of its own luck."""
+        """A random latency in ns from ``cost``."""
         return cost.draw(self.random)
 
     def work_under(self, ns: int, *locks: Lock) -> Wait:
-        """``ns`` of work with ``locks``, taken in this order."""
+        """Work for ``ns`` while holding ``locks``, acquired in this order."""
         clock = self.clock
         if clock.is_idle_until(clock.now + ns) and all(lock.owner is None for lock in locks):
             clock.advance_to(clock.now + ns)
@@ -116,12 +120,12 @@ class HostThread:
             lock.release()
 
     def submit_call(self, ns: int, stream: SimStream) -> Wait:
-        """``ns`` of a call that submits to ``stream``: under its lock and its context's."""
+        """Spend ``ns`` in a call that submits to ``stream``, under the stream's and the context's lock."""
         yield from self.pass_streams(stream)
         yield from self.work_under(ns, stream.lock, stream.context.lock)
 
     def pass_streams(self, stream: SimStream) -> Wait:
-        """A call on the legacy default stream looks at every stream of its context, each under that one's lock."""
+        """For a call on the legacy default stream: acquire and release the lock of each stream of its context."""
         if stream.kind is not StreamKind.NULL:
             return
         for other in stream.context.streams:
@@ -130,9 +134,9 @@ class HostThread:
                 other.lock.release()
 
     def copy_call(self, ns: int, stream: SimStream) -> Wait:
-        """The call of an asynchronous copy: it looks its pointers up and then submits under the context's lock.
+        """Spend ``ns`` in the call of an asynchronous copy: pointer lookup, then submission under the context's lock.
 
-        The memory management's lock is given back before the context's is asked for.
+        The lock of the memory management is released before the context's lock is acquired.
         """
         clock, lock, memory = self.clock, stream.context.lock, stream.context.gpu.memory_lock
         yield from self.pass_streams(stream)
@@ -158,7 +162,7 @@ class HostThread:
             yield done
 
     def wait_for_jobs(self, jobs: list[Job]) -> Wait:
-        """Wait until ``jobs`` are done and this thread has seen it."""
+        """Wait until ``jobs`` are done and this thread has noticed it."""
         for job in jobs:
             yield from self.wait_for_job(job)
         late = self.sample_ns(self.simulation.poll)
@@ -168,7 +172,7 @@ class HostThread:
         yield from self.clock.wait(late)
 
     def wait_for_word(self, word: Any, until: int) -> Wait:
-        """Wait until somebody stores into ``word``, or until ``until``."""
+        """Wait until another thread stores into ``word``, at most until ``until`` (ns)."""
         clock = self.clock
         changed = clock.event()
         fired = False
@@ -191,7 +195,7 @@ CALLS: dict[str, Function] = {}
 
 
 def call(name: str) -> Callable[[Function], Function]:
-    """Registers what a call of ``name`` does. Its arguments are the host thread and the op's, resolved."""
+    """Registers the implementation of the call ``name``: a function of the host thread and the op's arguments."""
 
     def register(function: Function) -> Function:
         CALLS[name] = function
@@ -206,7 +210,11 @@ LATENCY_ONLY: dict[str, LatencyFunction] = {}
 
 
 def latency_only(name: str) -> Callable[[LatencyFunction], LatencyFunction]:
-    """Registers when a call of ``name``, with its arguments, is nothing but a time that is drawn: then its Cost."""
+    """Registers the latency of the call ``name``: a function with the arguments of the call.
+
+    It returns the distribution of the latency while the call has no other effect that anything could observe, else
+    None. Iterations of such calls are computed in batches.
+    """
 
     def register(function: LatencyFunction) -> LatencyFunction:
         LATENCY_ONLY[name] = function

@@ -1,4 +1,4 @@
-"""Launches of kernels and graphs, and the modules and graphs they need."""
+"""Calls that launch kernels and graphs, and that load modules and instantiate graphs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _WARP = 32
 _FILL = 0
 
 
-def room_in_queue(host: HostThread, stream: SimStream) -> Wait:
-    """Wait until the stream's queue takes one more launch. No lock is held meanwhile."""
+def wait_for_queue(host: HostThread, stream: SimStream) -> Wait:
+    """Wait, without a lock, until the stream's launch queue has room."""
     pending, now = stream.pending, host.clock.now
     while pending and pending[0].end <= now:
         pending.popleft()
@@ -32,22 +32,22 @@ def launch_kernel(
     """(kernel, blocks, threads, stream, (duration ns, word that counts starts))."""
     if not isinstance(kernel, Function):
         return INVALID_HANDLE
-    simulation, gpu, figures = host.simulation, stream.context.gpu, host.simulation.profile.engine
+    simulation, gpu, parameters = host.simulation, stream.context.gpu, host.simulation.profile.engine
     duration_ns, started = args
-    if len(stream.pending) >= figures.queue:
-        yield from room_in_queue(host, stream)
+    if len(stream.pending) >= parameters.queue:
+        yield from wait_for_queue(host, stream)
     ns = host.call_ns("cuLaunchKernel" if kernel.loaded else "first launch")
     if kernel.module is not None:
-        # Lazy loading: the code is brought to the GPU by the first launch.
+        # Lazy loading: the first launch copies the code to the GPU.
         kernel.loaded = kernel.module.on_gpu = True
     yield from host.submit_call(ns, stream)
     need = gpu.threads if blocks == _FILL else blocks * max(threads, _WARP)
     job = Job(
         simulation.clock,
         gpu.graphics,
-        duration_ns + us(figures.spin_extra_us) if kernel.spins else us(figures.empty_us),
-        us(figures.start_us),
-        us(figures.gap_us),
+        duration_ns + us(parameters.spin_extra_us) if kernel.spins else us(parameters.empty_us),
+        us(parameters.start_us),
+        us(parameters.gap_us),
         need,
         None if started is None else _counter(started),
         "kernel",
@@ -70,11 +70,13 @@ def graph_launch(host: HostThread, graph: GraphHandle, stream: SimStream) -> Cal
     """(executable graph, stream)."""
     if not isinstance(graph, GraphHandle) or not graph.live:
         return INVALID_HANDLE
-    figures = host.simulation.profile.engine
+    parameters = host.simulation.profile.engine
     yield from host.submit_call(host.call_ns("cuGraphLaunch"), stream)
-    ns = us(figures.empty_us) + us(figures.node_us) * (graph.nodes - 1)
+    ns = us(parameters.empty_us) + us(parameters.node_us) * (graph.nodes - 1)
     gpu = stream.context.gpu
-    stream.submit(Job(host.clock, gpu.graphics, ns, us(figures.start_us), us(figures.gap_us), _WARP, None, "graph"))
+    stream.submit(
+        Job(host.clock, gpu.graphics, ns, us(parameters.start_us), us(parameters.gap_us), _WARP, None, "graph")
+    )
     return SUCCESS
 
 
@@ -124,7 +126,7 @@ def module_unload(host: HostThread, module: Module) -> Call:
     assert host.context is not None
     if not isinstance(module, Module) or not module.live:
         return INVALID_HANDLE
-    # Code that a launch has brought to the GPU is taken off it again.
+    # Code that a launch has copied to the GPU is removed from it.
     name = "loaded cuModuleUnload" if module.on_gpu else "cuModuleUnload"
     yield from host.work_under(host.call_ns(name), host.context.lock)
     module.live = False

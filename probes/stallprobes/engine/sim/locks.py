@@ -1,7 +1,7 @@
-"""The driver's locks. Which kind a lock is decides who starves.
+"""The driver's locks, of two kinds, which decides whether a waiting thread can starve.
 
-A context's lock goes to the thread that waits longest. The lock of a stream, and that of the device's memory
-management, are free for whoever comes first: a thread that returns for it at once is faster than one that must wake.
+A context's lock is fair: it goes to the longest waiter. The locks of streams and of the device's memory management
+are barging: a running thread that asks again at once gets the lock before a waiter that has to wake up.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
 
 
 class Waiter(Protocol):
-    """A host thread as a lock sees it."""
+    """A thread that can wait for a lock; ``random`` is its stream of random numbers."""
 
     random: RandomStream
 
 
 @dataclass(frozen=True)
 class WakeupLatency:
-    """How soon a waiting thread sees that a lock is free: while it still spins (up to ``spin_ns``), or asleep."""
+    """How long a waiting thread takes to notice a free lock: ``spinning`` before ``spin_ns``, then ``asleep``."""
 
     spin_ns: int
     spinning: LatencyDistribution
     asleep: LatencyDistribution
 
     def draw(self, waited_ns: int, random: RandomStream) -> int:
-        """The time in ns until a thread that has waited so long reacts."""
+        """A random time in ns until a thread that has waited ``waited_ns`` reacts."""
         return (self.spinning if waited_ns < self.spin_ns else self.asleep).draw(random)
 
 
 class FairLock:
-    """Handed to the longest waiter, and reserved for it while it wakes."""
+    """Handed over to the longest waiter, and held for it while it wakes up."""
 
     def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
         self.owner: Waiter | None = None
@@ -48,21 +48,21 @@ class FairLock:
             self.owner = waiter
             return
         since = self._clock.now
-        iteration = self._clock.event()
-        self._queue.append((waiter, iteration))
-        yield iteration
+        granted = self._clock.event()
+        self._queue.append((waiter, granted))
+        yield granted
         yield from self._clock.wait(self._wakeup.draw(self._clock.now - since, waiter.random))
 
     def release(self) -> None:
-        """Give it up, to the longest waiter if there is one."""
+        """Release the lock to the longest waiter, if there is one."""
         self.owner = None
         if self._queue:
-            self.owner, iteration = self._queue.popleft()
-            iteration.succeed()
+            self.owner, granted = self._queue.popleft()
+            granted.succeed()
 
 
 class BargingLock:
-    """Free for whoever comes first: the thread that is woken may find it taken again, and waits on."""
+    """Free when released: a waiter that wakes up may find it taken again and waits on."""
 
     def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
         self.owner: Waiter | None = None
@@ -71,7 +71,7 @@ class BargingLock:
         self._queue: deque[Any] = deque()
 
     def acquire(self, waiter: Waiter) -> Wait:
-        """Wait for the lock and take it; for ever if others are always faster."""
+        """Wait for the lock and take it; there is no limit if other threads are always faster."""
         if self.owner is None:
             self.owner = waiter
             return
@@ -86,13 +86,13 @@ class BargingLock:
                 self.owner = waiter
                 return
             if slept:
-                # Awake now, it spins once more before it sleeps.
+                # After a wake-up it spins again before it sleeps.
                 since = self._clock.now
             woken = self._clock.event()
             self._queue.appendleft(woken)
 
     def release(self) -> None:
-        """Give it up and wake the longest waiter, which still has to be in time."""
+        """Release the lock and wake the longest waiter, which gets it only if no other thread is faster."""
         self.owner = None
         if self._queue:
             self._queue.popleft().succeed()

@@ -1,4 +1,4 @@
-"""A program's names become things on the simulated machine, and its ops become steps."""
+"""Resolver of the simulated machine: creates simulated objects for resources, and steps for ops."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from stallprobes.model import (
     Word,
 )
 
-# Each of them has registered its calls.
+# Importing a module registers its calls.
 FAMILIES = (allocations, contexts, copies, launches, host_calls, streams)
 
 _GREEN = "green"
@@ -58,7 +58,7 @@ _NVML = "nvml:"
 
 
 class SimMachine:
-    """Makes what probes name, once for each distinct resource."""
+    """Creates the objects that probes name, one for each distinct resource."""
 
     def __init__(self, simulation: Simulation, watchdog_ns: int, max_memory: int) -> None:
         self.simulation = simulation
@@ -70,7 +70,7 @@ class SimMachine:
         self._gates: list[Gate] = []
 
     def thread(self, probe: Probe, part: ProbeSection, seed: int) -> SimProbeThread:
-        """The thread of ``probe``. Raises Unsupported when this machine has not got what it needs."""
+        """The thread of ``probe``. Raises Unsupported if this machine lacks something that it needs."""
         program = probe.program
         host = HostThread(self.simulation, probe.name, seed)
         if program.context is not None:
@@ -93,21 +93,21 @@ class SimMachine:
         )
 
     def open_gates(self) -> None:
-        """Let everyone through who waits at a gate."""
+        """Open all gates."""
         for gate in self._gates:
             gate.word.put(1)
 
     @property
     def contexts(self) -> list[str]:
-        """The contexts in words."""
+        """The names of the contexts."""
         return [context.name for context in self._contexts.values()]
 
     def _bind(self, op: Op, host: HostThread) -> Callable[[], Call]:
-        """A function that makes the call, its Loads read at that time."""
+        """A function that makes the call of ``op`` and reads its Loads at that time."""
         if op.fn.startswith(_NVML):
             return partial(host_calls.nvml, host, op.fn[len(_NVML) :])
         if op.fn not in CALLS:
-            raise Unsupported(f"the simulated GPU does not know {op.fn}")
+            raise Unsupported(f"the simulated GPU has no {op.fn}")
         self._check_supported(op)
         call = CALLS[op.fn]
         args = [self._value(host.name, arg) for arg in op.args]
@@ -122,7 +122,7 @@ class SimMachine:
         return call_with_loads
 
     def _bind_latency(self, op: Op, host: HostThread) -> Callable[[], LatencyDistribution | None] | None:
-        """When the call is nothing but a time, if it ever is: arguments that are Loads do not matter then."""
+        """A function for the latency of a call without other effects, None if there is none. Loads do not matter."""
         if op.fn.startswith(_NVML):
             return partial(host_calls.nvml_latency, host, op.fn[len(_NVML) :])
         if op.fn not in LATENCY_ONLY or op.into is not None:
@@ -178,7 +178,7 @@ class SimMachine:
                 self._device_bytes += nbytes
                 if self._device_bytes > self._max_memory:
                     raise Unsupported(
-                        f"the probes' buffers take more than the {self._max_memory} bytes of GPU memory they may"
+                        f"the probes' buffers need more than the limit of {self._max_memory} bytes of GPU memory"
                     )
                 gpu = self._context(context).gpu
                 if nbytes > gpu.free_bytes:
@@ -194,19 +194,19 @@ class SimMachine:
             case Graph(_, _, nodes, _):
                 return GraphHandle(nodes)
             case HostFunction(_, word, forced, _):
-                # The session's watchdog goes before the program's own patience, as on the CUDA side.
+                # The session's watchdog overrides the program's own timeout, as in the CUDA backend.
                 gate = Gate(self._word(probe, word), self._word(probe, forced), self._watchdog_ns)
                 self._gates.append(gate)
                 return gate
             case _:
-                raise Unsupported(f"the simulated GPU does not know a {type(resource).__name__.lower()}")
+                raise Unsupported(f"the simulated GPU has no {type(resource).__name__.lower()}")
 
     def _context(self, context: Context) -> GpuContext:
         if context in self._contexts:
             return self._contexts[context]
         machine = self.simulation.profile.machine
         if context.device >= len(self.simulation.gpus):
-            raise Unsupported(f"it needs {context.device + 1} GPUs, the simulated {machine.title} has {machine.gpus}")
+            raise Unsupported(f"{context.device + 1} GPUs are needed, the simulated {machine.title} has {machine.gpus}")
         within = None
         if context.name == _GREEN:
             if not machine.green_contexts:

@@ -1,6 +1,6 @@
-"""What a profile has to say: the figures of a simulated machine, section by section, each with what it is.
+"""Parameters of a simulated machine: the sections of a profile, each parameter with its meaning.
 
-Times are in microseconds where a name ends so, and bandwidths in GB/s.
+Names that end in ``_us``, ``_ms`` and ``_ns`` are times in that unit; ``_gbps`` are bandwidths in GB/s.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from dataclasses import MISSING, dataclass, field
 from typing import Any
 
 
-def number(what: str, *, above: float | None = None, default: Any = MISSING) -> Any:
-    """A field that is a number: at least 0, or above ``above``."""
+def parameter(what: str, *, above: float | None = None, default: Any = MISSING) -> Any:
+    """A dataclass field for a number that is at least 0, or above ``above``; ``what`` is its meaning."""
     return field(default=default, metadata={"what": what, "above": above})
 
 
 @dataclass(frozen=True)
 class MachineParameters:
-    """What the machine has. Bandwidths are in GB/s."""
+    """Size and features of the machine."""
 
     title: str
-    gpus: int = number("GPUs", above=0)
-    sms: int = number("streaming multiprocessors of a GPU", above=0)
-    threads_per_sm: int = number("threads that an SM holds at once", above=0)
-    memory_gib: float = number("GPU memory", above=0)
+    gpus: int = parameter("GPUs", above=0)
+    sms: int = parameter("streaming multiprocessors of a GPU", above=0)
+    threads_per_sm: int = parameter("threads that an SM can hold", above=0)
+    memory_gib: float = parameter("GPU memory", above=0)
     peer_access: bool = True
     green_contexts: bool = True
     batch_copies: bool = True
@@ -33,101 +33,105 @@ class MachineParameters:
 
 @dataclass(frozen=True)
 class EngineParameters:
-    """The graphics engine: what a kernel needs to start, and what changing the context takes."""
+    """The graphics engine: times of kernel starts and of context switches."""
 
-    timeslice_us: float = number("how long a context keeps the engine while others want it", above=0)
-    save_us: float = number("taking a context off the engine in the middle of its kernels")
-    save_ns_per_thread: float = number("the same, for each of their threads")
-    restore_us: float = number("putting a context back")
-    yield_us: float = number("changing from a context that has nothing to do")
-    start_us: float = number("from the end of the call to the start of the kernel")
-    gap_us: float = number("from the end of an op to the start of the next one of its stream")
-    marker_us: float = number("the same where the next one is an event")
-    marker_start_us: float = number("from the end of the call to an event with nothing before it")
-    empty_us: float = number("an empty kernel on the GPU")
-    node_us: float = number("each further kernel of a graph")
-    spin_extra_us: float = number("what a spin kernel takes beyond its time")
-    new_context_us: float = number("work on the engine for a context that is made or ended")
-    queue: int = number("launches that may be pending in a stream", above=0)
+    timeslice_us: float = parameter("time-slice of a context while others have work", above=0)
+    save_us: float = parameter("saving a context in the middle of its kernels")
+    save_ns_per_thread: float = parameter("additional time to save, for each running thread")
+    restore_us: float = parameter("restoring a context")
+    yield_us: float = parameter("switching from an idle context")
+    start_us: float = parameter("from the end of the call to the start of the kernel")
+    gap_us: float = parameter("from the end of a job to the start of the next one in its stream")
+    marker_us: float = parameter("from the end of a job to an event record behind it")
+    marker_start_us: float = parameter("from the end of the call to an event record without a predecessor")
+    empty_us: float = parameter("duration of an empty kernel on the GPU")
+    node_us: float = parameter("duration of each further kernel of a graph")
+    spin_extra_us: float = parameter("duration of a spin kernel beyond its given time")
+    new_context_us: float = parameter("work on the engine to create or destroy a context")
+    queue: int = parameter("launches that may be pending in a stream", above=0)
 
 
 @dataclass(frozen=True)
 class CopyParameters:
-    """Transfers. The base is what one takes without its bytes."""
+    """Transfers. A base is the fixed part of a transfer's duration."""
 
-    d2d_gbps: float = number("within the GPU", above=0)
-    d2d_base_us: float = number("base of a copy within the GPU")
-    d2d_threads: int = number("threads of the kernel that makes it", above=0)
-    d2h_gbps: float = number("GPU to pinned memory", above=0)
-    h2d_gbps: float = number("pinned memory to GPU", above=0)
-    base_us: float = number("base of a transfer by a copy engine")
-    start_us: float = number("from the end of the call to the start of a transfer")
-    gap_us: float = number("from the end of an op to the start of a transfer behind it")
-    warm_gbps: float = number("staging to pageable memory that was touched", above=0)
-    fresh_gbps: float = number("staging to pageable memory that was not", above=0)
-    upload_gbps: float = number("staging from pageable memory", above=0)
-    staging_base_us: float = number("base of a staged copy")
-    staging_chunk: int = number("bytes of a staging buffer", above=0)
-    staging_hold_us: float = number("for how long of each chunk no thread of the context sees the GPU's progress")
-    staging_write_us: float = number("how much longer where the pages are there")
-    inline_bytes: int = number("the largest upload from pageable memory that needs no staging")
-    peer_gbps: float = number("direct copy to the other GPU", above=0)
-    peer_base_us: float = number("its base")
-    relay_gbps: float = number("staged copy to the other GPU", above=0)
-    relay_base_us: float = number("its base")
-    relay_call_us_per_mib: float = number("time in the call of a staged copy, for each MiB")
-    relay_behind_us: float = number("more of it when the copy has to wait for others")
+    d2d_gbps: float = parameter("bandwidth within the GPU", above=0)
+    d2d_base_us: float = parameter("base of a copy within the GPU")
+    d2d_threads: int = parameter("threads of the kernel that copies within the GPU", above=0)
+    d2h_gbps: float = parameter("bandwidth from GPU to pinned memory", above=0)
+    h2d_gbps: float = parameter("bandwidth from pinned memory to GPU", above=0)
+    base_us: float = parameter("base of a transfer by a copy engine")
+    start_us: float = parameter("from the end of the call to the start of a transfer")
+    gap_us: float = parameter("from the end of a job to the start of a transfer behind it")
+    warm_gbps: float = parameter("bandwidth of staging to touched pageable memory", above=0)
+    fresh_gbps: float = parameter("bandwidth of staging to untouched pageable memory", above=0)
+    upload_gbps: float = parameter("bandwidth of staging from pageable memory", above=0)
+    staging_base_us: float = parameter("base of a staged copy")
+    staging_chunk: int = parameter("bytes of a staging buffer", above=0)
+    staging_hold_us: float = parameter(
+        "part of each chunk in which no thread of the context notices the GPU's progress"
+    )
+    staging_write_us: float = parameter("additional part if the pages are touched")
+    inline_bytes: int = parameter("largest upload from pageable memory without staging, bytes")
+    peer_gbps: float = parameter("bandwidth of a direct copy to the other GPU", above=0)
+    peer_base_us: float = parameter("its base")
+    relay_gbps: float = parameter("bandwidth of a staged copy to the other GPU", above=0)
+    relay_base_us: float = parameter("its base")
+    relay_call_us_per_mib: float = parameter("time in the call of a staged copy to the other GPU, for each MiB")
+    relay_behind_us: float = parameter("additional time in the call if the copy has predecessors")
 
 
 @dataclass(frozen=True)
 class LockParameters:
-    """The driver's locks and the host's threads."""
+    """Locks of the driver and threads of the host."""
 
-    spin_us: float = number("how long a thread spins for a lock before it sleeps", above=0)
-    spin_react_us: float = number("how soon a spinning thread sees a free lock")
-    spin_react_p99_us: float = number("99th percentile of that")
-    wake_us: float = number("how long a sleeping thread takes to wake")
-    wake_p99_us: float = number("99th percentile of that")
-    timer_us: float = number("how late a sleep until a given time ends")
-    timer_p99_us: float = number("99th percentile of that")
-    poll_us: float = number("from the end of work on the GPU to the host's seeing it")
-    poll_p99_us: float = number("99th percentile of that")
-    loop_ns: float = number("between two calls of a probe, which read the clock", above=9)
-    work_ns: float = number("one step of the host control's arithmetic")
-    work_spread: float = number("99th percentile of that, as a multiple", above=0)
-    cold_us: float = number("what the first call after a long sleep of its thread costs more")
-    cold_more_us: float = number("the same for the first one of each other kind")
-    cold_ms: float = number("how long such a sleep is; shorter ones cost less", above=0)
-    cold_first_us: float = number("what a call costs more that its thread never made before")
-    switch_drift: float = number("how much longer than counted a pause before a switch is, as a part of it")
-    switch_most_us: float = number("the most of that")
-    callback_us: float = number("from the end of the work before it to the begin of a host function")
+    spin_us: float = parameter("how long a thread spins for a lock before it sleeps", above=0)
+    spin_react_us: float = parameter("time until a spinning thread notices a free lock")
+    spin_react_p99_us: float = parameter("99th percentile of that")
+    wake_us: float = parameter("time until a sleeping thread wakes up")
+    wake_p99_us: float = parameter("99th percentile of that")
+    timer_us: float = parameter("delay of the end of a sleep")
+    timer_p99_us: float = parameter("99th percentile of that")
+    poll_us: float = parameter("from the end of work on the GPU until the host notices it")
+    poll_p99_us: float = parameter("99th percentile of that")
+    loop_ns: float = parameter("time between two calls of a probe, in which it reads the clock", above=9)
+    work_ns: float = parameter("duration of one step of the host control's arithmetic")
+    work_spread: float = parameter("99th percentile of that, as a multiple of the median", above=0)
+    cold_us: float = parameter("additional time of the first call after a long sleep of its thread")
+    cold_more_us: float = parameter("additional time of the first call of each other kind after that")
+    cold_ms: float = parameter("length of a sleep with the full additional time; shorter ones add less", above=0)
+    cold_first_us: float = parameter("additional time of a call that its thread makes for the first time")
+    switch_drift: float = parameter("delay of a switch as a fraction of the time since the last one")
+    switch_most_us: float = parameter("upper limit of that")
+    callback_us: float = parameter("from the end of a job to the start of a host function behind it")
 
 
 @dataclass(frozen=True)
 class MemoryParameters:
-    """What allocation costs beyond the call itself, for each MiB."""
+    """Times of memory management in addition to the call, for each MiB."""
 
-    alloc_us_per_mib: float = number("cuMemAlloc")
-    free_us_per_mib: float = number("cuMemFree")
-    pin_us_per_mib: float = number("cuMemHostAlloc")
-    unpin_us_per_mib: float = number("cuMemFreeHost")
-    register_us_per_mib: float = number("cuMemHostRegister")
-    unregister_us_per_mib: float = number("cuMemHostUnregister")
-    register_tail_us: float = number("the end of both, after the locks are given back")
-    unmap_us_per_mib: float = number("munmap of touched pages")
+    alloc_us_per_mib: float = parameter("cuMemAlloc")
+    free_us_per_mib: float = parameter("cuMemFree")
+    pin_us_per_mib: float = parameter("cuMemHostAlloc")
+    unpin_us_per_mib: float = parameter("cuMemFreeHost")
+    register_us_per_mib: float = parameter("cuMemHostRegister")
+    unregister_us_per_mib: float = parameter("cuMemHostUnregister")
+    register_tail_us: float = parameter(
+        "end of cuMemHostRegister and cuMemHostUnregister, after the locks are released"
+    )
+    unmap_us_per_mib: float = parameter("munmap of touched pages")
 
 
 @dataclass(frozen=True)
 class SlowdownParameters:
-    """By what factor calls take longer while something else keeps the bus and the caches busy."""
+    """Factors by which calls take longer while other work keeps the bus and the caches busy."""
 
-    d2h: float = number("a transfer to the host", above=0)
-    h2d: float = number("a transfer to the GPU", above=0)
-    warm: float = number("staging to touched memory", above=0)
-    fresh: float = number("staging to fresh memory", above=0)
-    upload: float = number("staging from memory", above=0)
-    unmap: float = number("giving touched pages back", above=0)
+    d2h: float = parameter("during a transfer to the host", above=0)
+    h2d: float = parameter("during a transfer to the GPU", above=0)
+    warm: float = parameter("during staging to touched memory", above=0)
+    fresh: float = parameter("during staging to untouched memory", above=0)
+    upload: float = parameter("during staging from pageable memory", above=0)
+    unmap: float = parameter("while touched pages are freed", above=0)
 
 
 SECTIONS: dict[str, type[Any]] = {

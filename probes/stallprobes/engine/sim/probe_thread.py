@@ -1,4 +1,4 @@
-"""A probe's thread: setup, turns at its pace, teardown, as the compiled loop does it, in virtual time."""
+"""Thread of a probe in virtual time: setup, iterations at the probe's period, teardown, as in the compiled loop."""
 
 from __future__ import annotations
 
@@ -48,7 +48,11 @@ _ERROR = int(ProbeState.ERROR)
 
 @dataclass(frozen=True)
 class StallInjector:
-    """A made-up stall as the thread meets it: ``channel`` is the phase's, ``aggressor`` the words of the other probe."""
+    """Injects artificial stalls into a thread's calls.
+
+    ``channel`` is the row of the phase, ``aggressor`` the board words of the probe that must be on. One call in
+    ``every`` takes at least ``at_least_ns``.
+    """
 
     channel: int
     aggressor: Any
@@ -56,14 +60,14 @@ class StallInjector:
     every: int
 
     def due(self, took_ns: int, random: RandomStream) -> bool:
-        """Whether this call, which took ``took_ns``, is one of those to stall."""
+        """Whether this call, which took ``took_ns``, is to be stalled."""
         return (
             bool(self.aggressor[RUN]) and random.next_number() * self.every < QUANTILES and took_ns < self.at_least_ns
         )
 
 
 class SimProbeThread:
-    """One probe's thread and its slice of the board."""
+    """One probe's thread and its section of the board."""
 
     def __init__(
         self,
@@ -74,7 +78,7 @@ class SimProbeThread:
         guard: tuple[HostWord, int] | None,
         proof: HostWord | None,
     ) -> None:
-        """``steps``: of setup, of a turn, of teardown."""
+        """``steps`` are those of setup, of an iteration, and of teardown."""
         self.probe = probe
         self.host = host
         self._recorder = HistogramWriter(part)
@@ -87,21 +91,21 @@ class SimProbeThread:
         self._last_on = False
         self._injector: StallInjector | None = None
         self.settled: Any = host.clock.event()
-        # Each parked thread looks for its RUN word at moments of its own.
+        # Parked threads poll their RUN words with different phases.
         self._park_phase_ns = host.random.next_number() * PARKED_STEP_NS // QUANTILES
         self._switch_delay_ns = 0
 
     def inject(self, planted: StallInjector) -> None:
-        """Have some of its calls stall from now on."""
+        """Stall calls of this thread from now on."""
         self._injector = planted
 
     @property
     def switch_pending(self) -> bool:
-        """Whether it was switched since it was told last."""
+        """Whether the probe was switched since the last ``notify_switch``."""
         return bool((self.words[RUN] != 0) != self._last_on or self.host.simulation.quit)
 
     def notify_switch(self, drift_ns: int) -> None:
-        """Have a parked or held back thread look at its words, which have changed, ``drift_ns`` later at least."""
+        """Wake a waiting thread, at least ``drift_ns`` later, to read its words, which have changed."""
         if self.switch_pending:
             self._last_on = self.words[RUN] != 0
             self._switch_delay_ns = drift_ns
@@ -110,7 +114,7 @@ class SimProbeThread:
                 wakeup.succeed()
 
     def publish(self) -> None:
-        """Copy the proof to the board, and show a thread that only waits for its turn as alive."""
+        """Copy pending samples and the proof word to the board, and update the heartbeat of a waiting thread."""
         if self._batch is not None:
             self._batch.flush()
         if self._proof is not None:
@@ -119,7 +123,7 @@ class SimProbeThread:
             self.words[HEARTBEAT_NS] = self.host.clock.now
 
     def run(self) -> Wait:
-        """The thread, from its setup to its end."""
+        """The thread from its setup to its end."""
         done = yield from self._run_once(self._setup)
         if done:
             self.words[STATE] = _PARKED
@@ -132,7 +136,7 @@ class SimProbeThread:
             self.settled.succeed()
 
     def _run_once(self, steps: Sequence[Step]) -> Call:
-        """Setup or teardown: every op, unmeasured. 0 when one returned a wrong code."""
+        """Run setup or teardown ops, unmeasured. 0 if one returned an unexpected code, else 1."""
         for number, each in enumerate(steps, 1):
             for _ in range(each.repeat):
                 result = yield from each.call()
@@ -159,28 +163,28 @@ class SimProbeThread:
         yield self._wakeup
 
     def _wait_while_parked(self) -> Wait:
-        """Wait until RUN is 1, which it hears of a little later."""
+        """Wait until RUN is 1, which the thread notices a little later."""
         self.words[STATE] = _PARKED
         while self.words[RUN] == 0 and not self.host.simulation.quit:
             yield from self._wait_for_wakeup()
             yield from self.host.clock.wait(self._switch_delay_ns + self._park_phase_ns)
 
     def _wait_for_guard(self, word: HostWord, ahead: int) -> Wait:
-        """Wait until the guard's word has come closer, looked at each 100 us."""
+        """Wait until the guard's word changes; the thread polls it every 100 us."""
         clock, began = self.host.clock, self.host.clock.now
 
-        def poke() -> None:
+        def wake() -> None:
             if self._wakeup is not None:
                 woken, self._wakeup = self._wakeup, None
                 woken.succeed()
 
-        word.watch(poke)
+        word.watch(wake)
         yield from self._wait_for_wakeup()
-        word.unwatch(poke)
+        word.unwatch(wake)
         yield from clock.wait(-(clock.now - began) % GUARD_STEP_NS or GUARD_STEP_NS)
 
     def _iterate(self) -> Call:
-        """Turns until told to quit; 0 when a call returned a wrong code."""
+        """Iterate until ``quit``; 0 if a call returned an unexpected code, else 1."""
         host, words, recorder = self.host, self.words, self._recorder
         clock, simulation = host.clock, host.simulation
         due_channel, lead = words[DUE_CHANNEL], words[LEAD_NS]
@@ -211,7 +215,7 @@ class SimProbeThread:
                 until = due
                 if period >= SPIN_BELOW_NS and now < due - lead:
                     awake = min(due - lead, now + WAIT_SLICE_NS) + timer.draw(host.random)
-                    # Once awake for a turn it looks at the clock until that is due.
+                    # Once awake it polls the clock until the due time.
                     until = max(due, awake) if now + WAIT_SLICE_NS >= due - lead else awake
                     host.record_sleep(awake - now)
                 yield clock.timeout(until - now)

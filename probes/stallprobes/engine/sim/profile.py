@@ -1,7 +1,7 @@
-"""The figures of a simulated machine: read from TOML, checked, and changed by ``--sim-set``.
+"""Profiles of simulated machines: TOML files that are read, validated, and overridden by ``--sim-set``.
 
-A file may name a ``base`` profile and then holds only what is different. Times are in microseconds in the files, as
-data sheets give them, and in nanoseconds everywhere else.
+A file may name a ``base`` profile and then holds only the differences. Times are in microseconds in the files and in
+nanoseconds everywhere else.
 """
 
 from __future__ import annotations
@@ -28,19 +28,23 @@ from stallprobes.engine.sim.sampling import LatencyDistribution
 
 DEFAULT = "h200"
 _MOST = 1e9
-# How far a 99th percentile may lie above its median; the tables of quantiles end somewhere.
+# Largest ratio of a 99th percentile to its median; the tables of quantiles are limited.
 _WIDEST = 1e6
-# Figures of the section locks that are a median and a 99th percentile.
+# Pairs of parameters in the section locks that are a median and a 99th percentile.
 _PAIRS = tuple((f"{name}_us", f"{name}_p99_us") for name in ("spin_react", "wake", "timer", "poll"))
 
 
 class ProfileError(Exception):
-    """A profile or a setting that cannot be used; the message is one sentence for the user (exit code 2)."""
+    """A profile or a parameter that cannot be used; the message is one sentence for the user (exit code 2)."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A simulated machine. ``calls``: median and 99th percentile of each API call with nothing else going on, us."""
+    """Parameters of a simulated machine.
+
+    ``calls``: median and 99th percentile in us of each API call on an idle machine. ``settings``: the overridden
+    parameters.
+    """
 
     name: str
     source: str
@@ -54,18 +58,18 @@ class Profile:
     calls: Mapping[str, tuple[float, float]]
 
     def cost(self, call: str) -> LatencyDistribution:
-        """What ``call`` takes. Raises KeyError when the profile has no figure for it."""
+        """Distribution of the latency of ``call``. Raises KeyError if the profile has none."""
         return self._costs[call]
 
     @property
     def title(self) -> str:
-        """The machine in words."""
+        """Name of the machine with its number of GPUs."""
         machine = self.machine
         return f"{machine.gpus} × {machine.title}" if machine.gpus > 1 else machine.title
 
     @property
     def label(self) -> str:
-        """The name, with what was set otherwise: what results of it are marked with."""
+        """The name and the overridden parameters, with which results are labelled."""
         changed = ", ".join(f"{key}={value}" for key, value in self.settings.items())
         return f"{self.name} with {changed}" if changed else self.name
 
@@ -75,36 +79,35 @@ class Profile:
 
     @property
     def react(self) -> LatencyDistribution:
-        """How soon a spinning thread sees a free lock."""
+        """Time until a spinning thread notices a free lock."""
         return LatencyDistribution(1000 * self.locks.spin_react_us, 1000 * self.locks.spin_react_p99_us)
 
     @property
     def wake(self) -> LatencyDistribution:
-        """How long a sleeping thread takes to wake."""
+        """Time until a sleeping thread wakes up."""
         return LatencyDistribution(1000 * self.locks.wake_us, 1000 * self.locks.wake_p99_us)
 
     @property
     def timer(self) -> LatencyDistribution:
-        """How late a sleep ends."""
+        """Delay of the end of a sleep."""
         return LatencyDistribution(1000 * self.locks.timer_us, 1000 * self.locks.timer_p99_us)
 
     @property
     def poll(self) -> LatencyDistribution:
-        """How late a waiting thread sees that the GPU is done."""
+        """Delay until a waiting thread notices the end of work on the GPU."""
         return LatencyDistribution(1000 * self.locks.poll_us, 1000 * self.locks.poll_p99_us)
 
 
 def names() -> tuple[str, ...]:
-    """The profiles that come with the package, the default one first."""
+    """The names of the profiles in the package, the default one first."""
     found = sorted(entry.name[:-5] for entry in _folder().iterdir() if entry.name.endswith(".toml"))
     return tuple(sorted(found, key=lambda name: name != DEFAULT))
 
 
 def load(name: str | None = None, settings: Mapping[str, str] | None = None) -> Profile:
-    """The profile called ``name`` (None: the default one), or the one in the file that ``name`` is the path of, if
-    that ends in ``.toml``; with ``settings`` in place of its own figures.
+    """The profile ``name`` (None: the default one; a path if it ends in ``.toml``) with ``settings`` overridden.
 
-    Raises ProfileError when there is none, it is damaged, or a setting does not fit.
+    Raises ProfileError if there is no such profile, it is invalid, or a setting is.
     """
     name = DEFAULT if name is None else name
     data = _read(name)
@@ -118,15 +121,15 @@ def load(name: str | None = None, settings: Mapping[str, str] | None = None) -> 
 
 
 def _label(name: str) -> str:
-    """What results are marked with; a file must not pass for a profile of the package."""
+    """The name with which results are labelled; a file never gets the name of a profile of the package."""
     stem = Path(name).stem
     return stem if name.endswith(".toml") and stem not in names() else name
 
 
 def parse_setting(text: str) -> tuple[str, str]:
-    """``KEY=VALUE`` as a pair, for ``Options.sim_set``. Raises ProfileError when it is none, or nobody knows the key.
+    """``KEY=VALUE`` as a pair, for ``Options.sim_set``. Raises ProfileError for another form or an unknown key.
 
-    Whether the value fits is seen by ``load``.
+    ``load`` checks the value.
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not key or not value:
@@ -137,7 +140,7 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Setting:
-    """One figure that can be set: its full key, its value as text, and what it is."""
+    """A parameter that can be overridden: its full key, its value as text, and its meaning."""
 
     key: str
     value: str
@@ -145,7 +148,7 @@ class Setting:
 
 
 def settable(name: str | None = None) -> list[Setting]:
-    """Every figure of the profile ``name`` that can be set, in the order of the sections. Raises ProfileError."""
+    """All parameters of the profile ``name`` that can be overridden, by section. Raises ProfileError."""
     loaded = load(name)
     found = []
     for section, kind in SECTIONS.items():
@@ -187,12 +190,12 @@ def _read(name: str) -> dict[str, Any]:
         return data
     if base == name or base not in names():
         raise ProfileError(f"{where} is damaged: its base {base!r} is not one of {', '.join(names())}")
-    data.setdefault("source", f"not given; what it does not say is as in {base}")
+    data.setdefault("source", f"not given; unspecified parameters are those of {base}")
     return _over(_read(base), data)
 
 
 def _over(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
-    """``base`` with what ``data`` says otherwise, section by section."""
+    """``base`` updated with ``data``, section by section."""
     found = dict(base)
     for key, value in data.items():
         old = base.get(key)
@@ -205,10 +208,10 @@ def _build(name: str, data: dict[str, Any], settings: Mapping[str, str]) -> Prof
     known = {*SECTIONS, "source", "calls"}
     for key in data:
         if key not in known:
-            raise ProfileError(f"{where} is damaged: nobody knows {key!r}{_nearest(key, known)}")
+            raise ProfileError(f"{where} is damaged: unknown key {key!r}{_nearest(key, known)}")
     source = data.get("source")
     if not isinstance(source, str):
-        raise ProfileError(f"{where} is damaged: it does not say its source")
+        raise ProfileError(f'{where} is damaged: the key "source" is missing')
     _check(where, "source", "str", None, source)
     sections = {key: _section(where, key, kind, data.get(key)) for key, kind in SECTIONS.items()}
     for median, p99 in _PAIRS:
@@ -223,7 +226,7 @@ def _section(where: str, section: str, kind: type[Any], data: object) -> Any:
     known = {item.name: item for item in fields(kind)}
     for key in data:
         if key not in known:
-            raise ProfileError(f"{where} is damaged: nobody knows {section}.{key}{_nearest(key, known)}")
+            raise ProfileError(f"{where} is damaged: unknown key {section}.{key}{_nearest(key, known)}")
     for key, item in known.items():
         if key not in data and item.default is MISSING:
             raise ProfileError(f"{where} is damaged: {section}.{key} is missing")
@@ -244,7 +247,7 @@ def _check(where: str, key: str, kind: str, above: float | None, value: object) 
         raise ProfileError(f"{where}: {key} is {value!r}, it must be {wanted}")
     if isinstance(value, (int, float)) and kind in ("int", "float"):
         if isinstance(value, int) and value > _MOST:
-            # An integer may have more digits than Python writes.
+            # Python refuses to format an integer of thousands of digits.
             raise ProfileError(f"{where}: {key} is too large, it must be {wanted} up to {_MOST:.0f}")
         if not value <= _MOST:
             raise ProfileError(f"{where}: {key} is {value}, it must be {wanted} up to {_MOST:.0f}")
@@ -269,7 +272,7 @@ def _calls(where: str, data: object) -> dict[str, tuple[float, float]]:
     known = _read(DEFAULT)["calls"]
     for call in found:
         if call not in known:
-            raise ProfileError(f"{where} is damaged: nobody knows calls.{call}{_nearest(call, known)}")
+            raise ProfileError(f"{where} is damaged: unknown key calls.{call}{_nearest(call, known)}")
     for call in known:
         if call not in found:
             raise ProfileError(f"{where} is damaged: calls.{call} is missing")
@@ -289,7 +292,7 @@ def _keys(data: Mapping[str, Any]) -> list[str]:
 
 
 def _place(key: str, known: Iterable[str]) -> tuple[str, str]:
-    """Section and name of ``key``, which may leave the section out where the name alone is clear."""
+    """Section and name of ``key``, which may omit the section if the name is unique."""
     known = list(known)
     found = [full for full in known if key in (full, full.partition(".")[2])]
     if not found:
@@ -327,7 +330,7 @@ def _parsed(text: str) -> int | float | str:
 
 
 def _pair(key: str, text: str, old: list[float]) -> list[float]:
-    """``MEDIAN/P99`` or ``MEDIAN``, where the 99th percentile keeps its distance."""
+    """``MEDIAN/P99``, or ``MEDIAN``, which scales the 99th percentile."""
     parts = [_parsed(part) for part in text.split("/")]
     if len(parts) not in (1, 2) or not all(isinstance(part, (int, float)) for part in parts):
         raise ProfileError(f"--sim-set: {key} is {text!r}, it must be MEDIAN or MEDIAN/P99 in us")

@@ -1,7 +1,7 @@
-"""Chance, the same on every machine: integers drawn from a seed, turned into times by tables of quantiles.
+"""Random latencies: integers from a seeded generator, mapped to times by tables of lognormal quantiles.
 
-A call's time is spread like a lognormal given by its median and its 99th percentile. Only integers are computed with
-while the simulation runs, so that the same seed gives the same samples wherever it runs.
+A latency has a lognormal distribution given by its median and its 99th percentile. The simulation computes with
+integers only, so that the same seed gives the same samples on every machine.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _Z99 = NormalDist().inv_cdf(0.99)
 
 @cache
 def lognormal_factors(sigma_milli: int) -> tuple[int, ...]:
-    """FACES equally likely factors (in 1/65536) of a lognormal with sigma ``sigma_milli`` / 1000, ascending."""
+    """QUANTILES equally likely factors (in 1/65536) of a lognormal with sigma ``sigma_milli`` / 1000, ascending."""
     return tuple(round(math.exp(sigma_milli / 1000 * quantile) * (1 << UNIT_BITS)) for quantile in _quantiles())
 
 
 @cache
 def _quantiles() -> tuple[float, ...]:
-    """FACES equally likely values of the normal distribution, ascending."""
+    """QUANTILES equally likely values of the normal distribution, ascending."""
     normal = NormalDist()
     return tuple(normal.inv_cdf((number + 0.5) / QUANTILES) for number in range(QUANTILES))
 
 
 class RandomStream:
-    """An endless row of numbers from 0 to FACES - 1 that belongs to ``name`` alone, whoever else rolls.
+    """A stream of random integers from 0 to QUANTILES - 1, given by ``seed`` and ``name``.
 
-    ``numbers`` is a part of it, the next number last, since taking from there is what costs least.
+    ``numbers`` holds the next ones in reverse order, because removing from the end of a list is fastest.
     """
 
     __slots__ = ("_generator", "numbers")
 
     def __init__(self, seed: int, name: str) -> None:
-        # Here, since whoever only wants to know the profiles need not load it.
+        # Imported here, because listing the profiles does not need it.
         import numpy as np
 
         self._generator = np.random.Generator(
@@ -48,29 +48,32 @@ class RandomStream:
         self.numbers: list[int] = []
 
     def next_number(self) -> int:
-        """The next number."""
+        """Remove and return the next number."""
         self.fill(1)
         return self.numbers.pop()
 
     def fill(self, count: int) -> None:
-        """See to it that ``numbers`` holds at least ``count`` numbers."""
+        """Generate numbers until ``numbers`` holds at least ``count``."""
         while len(self.numbers) < count:
             block: list[int] = self._generator.integers(0, QUANTILES, _BLOCK).tolist()
             block.reverse()
             self.numbers[:0] = block
 
     def peek(self, count: int) -> list[int]:
-        """The next ``count`` numbers, which stay where they are until they are dropped."""
+        """The next ``count`` numbers, without removing them."""
         self.fill(count)
         return self.numbers[: -count - 1 : -1]
 
     def discard(self, count: int) -> None:
-        """Pass over the next ``count`` numbers."""
+        """Remove the next ``count`` numbers."""
         del self.numbers[len(self.numbers) - count :]
 
 
 class LatencyDistribution:
-    """A time that is drawn: median and 99th percentile in ns. Raises ValueError unless 0 <= median <= the other."""
+    """Lognormal distribution of a latency, given by median and 99th percentile in ns.
+
+    Raises ValueError unless 0 <= median <= 99th percentile.
+    """
 
     __slots__ = ("factors", "p50_ns", "p99_ns")
 
@@ -83,7 +86,7 @@ class LatencyDistribution:
         self.factors = lognormal_factors(round(1000 * sigma))
 
     def draw(self, random: RandomStream) -> int:
-        """One such time in ns."""
+        """A random latency in ns."""
         if not random.numbers:
             random.fill(1)
         return self.p50_ns * self.factors[random.numbers.pop()] >> UNIT_BITS

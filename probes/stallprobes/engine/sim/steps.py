@@ -1,4 +1,4 @@
-"""An op that is ready to be called."""
+"""Step: an op of a program, bound to a thread of the simulation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from stallprobes.model import Channel, Op
 
 @dataclass(frozen=True)
 class Step:
-    """An op, ready to be called: ``call`` makes the call, ``channel`` and ``label`` are its histograms or -1.
+    """An op bound to a thread: ``call`` makes the call; ``channel`` and ``label`` are the rows of its histograms or -1.
 
-    ``latency`` tells the Cost of the call while that is all there is to it.
+    ``latency`` gives the distribution of the call's latency while the call has no other effect, else None.
     """
 
     call: Callable[[], Call]
@@ -32,18 +32,18 @@ class Step:
 def step(
     op: Op,
     call: Callable[[], Call],
-    cells: Callable[[Any], HostWord],
+    words: Callable[[Any], HostWord],
     channels: Sequence[Channel],
     latency: Callable[[], LatencyDistribution | None] | None = None,
 ) -> Step:
-    """The step for ``op``; with no ``channels`` it is not measured."""
+    """The step for ``op``; without ``channels`` it is not measured. ``words`` gives the HostWord of a word."""
     measured = op.phase is not None and bool(channels)
     return Step(
         call=call,
         channel=channels.index(Channel(op.phase)) if measured and op.phase is not None else -1,
         label=channels.index(Channel(op.phase, op.label)) if measured and op.label and op.phase is not None else -1,
-        into=None if op.into is None else cells(op.into),
-        value=None if op.value is None else cells(op.value),
+        into=None if op.into is None else words(op.into),
+        value=None if op.value is None else words(op.value),
         ok=(0, *op.ok),
         repeat=op.repeat,
         latency=latency,

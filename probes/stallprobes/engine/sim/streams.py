@@ -1,4 +1,4 @@
-"""Streams, events and host functions."""
+"""Calls on streams, events and host functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def synchronize(host: HostThread, stream: SimStream) -> Call:
 
 @latency_only("cuStreamSynchronize")
 def synchronize_latency(host: HostThread, stream: SimStream) -> LatencyDistribution | None:
-    """While the stream has nothing to do."""
+    """Latency while the stream has no unfinished work."""
     return None if stream.unfinished() else host.uncontended_latency("cuStreamSynchronize")
 
 
@@ -51,7 +51,7 @@ def create(host: HostThread, into: HostWord, flags: int) -> Call:
 
 @call("cuStreamDestroy")
 def destroy(host: HostThread, stream: SimStream) -> Call:
-    """(stream). What is in it is still done."""
+    """(stream). Its unfinished jobs still run."""
     if not isinstance(stream, SimStream) or stream not in stream.context.streams:
         return INVALID_HANDLE
     context = stream.context
@@ -62,7 +62,7 @@ def destroy(host: HostThread, stream: SimStream) -> Call:
 
 @latency_only("cuStreamCreate")
 def create_latency(host: HostThread, _into: HostWord, _flags: int) -> LatencyDistribution | None:
-    """While nobody has a lock: the stream of such a turn is made and ended before anyone could look."""
+    """Latency while the locks are free: no other thread can observe the stream, which is destroyed at once."""
     context = host.context
     return (
         None if context is None else host.uncontended_latency("cuStreamCreate", context.gpu.memory_lock, context.lock)
@@ -71,7 +71,7 @@ def create_latency(host: HostThread, _into: HostWord, _flags: int) -> LatencyDis
 
 @latency_only("cuStreamDestroy")
 def destroy_latency(host: HostThread, _stream: object) -> LatencyDistribution | None:
-    """The same."""
+    """Latency while the locks are free."""
     context = host.context
     return (
         None if context is None else host.uncontended_latency("cuStreamDestroy", context.gpu.memory_lock, context.lock)
@@ -81,10 +81,15 @@ def destroy_latency(host: HostThread, _stream: object) -> LatencyDistribution | 
 @call("cuEventRecord")
 def record(host: HostThread, event: EventHandle, stream: SimStream) -> Call:
     """(event, stream)."""
-    figures = host.simulation.profile.engine
+    parameters = host.simulation.profile.engine
     yield from host.submit_call(host.call_ns("cuEventRecord"), stream)
     job = Job(
-        host.clock, host.simulation.uncontended, 0, us(figures.marker_start_us), us(figures.marker_us), what="event"
+        host.clock,
+        host.simulation.uncontended,
+        0,
+        us(parameters.marker_start_us),
+        us(parameters.marker_us),
+        what="event",
     )
     stream.submit(job)
     event.job = job
@@ -93,7 +98,7 @@ def record(host: HostThread, event: EventHandle, stream: SimStream) -> Call:
 
 @call("cuEventQuery")
 def query(host: HostThread, event: EventHandle) -> Call:
-    """(event). It takes no lock, and longer while the event has not come."""
+    """(event): takes no lock, and longer while the event is pending."""
     pending = event.job is not None and event.job.end > host.clock.now
     yield from host.clock.wait(host.call_ns("pending cuEventQuery" if pending else "cuEventQuery"))
     return NOT_READY if event.job is not None and event.job.end > host.clock.now else SUCCESS
@@ -132,16 +137,16 @@ def elapsed(host: HostThread, into: HostWord, begin: EventHandle, end: EventHand
 
 @call("cuLaunchHostFunc")
 def launch_host_function(host: HostThread, stream: SimStream, gate: Gate) -> Call:
-    """(stream, gate). A thread of the driver calls it when its turn in the stream has come."""
+    """(stream, gate). A thread of the driver calls the host function in stream order."""
     yield from host.submit_call(host.call_ns("cuLaunchHostFunc"), stream)
     clock = host.clock
     lead = us(host.simulation.profile.locks.callback_us)
-    stream.submit(Job(clock, HostExecutor(lambda job, _: clock.process(_guard(host, gate, job))), 0, lead, lead))
+    stream.submit(Job(clock, HostExecutor(lambda job, _: clock.process(_gate(host, gate, job))), 0, lead, lead))
     return SUCCESS
 
 
-def _guard(host: HostThread, gate: Gate, job: Job) -> Wait:
-    """The native gate: it looks each 20 us whether its word is set, and opens by itself when its time is over."""
+def _gate(host: HostThread, gate: Gate, job: Job) -> Wait:
+    """The native gate: polls its word every 20 us and opens by itself after its timeout."""
     clock = host.clock
     yield from clock.wait(max(job.start - clock.now, 0))
     began = clock.now

@@ -1,4 +1,4 @@
-"""The focused probe's histograms: one for each phase, quiet behind live, all on one fixed axis of time."""
+"""The histograms panel: one plot for each phase, the baseline behind the live values, on one fixed time axis."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from stallprobes.live.history import DECADES, LOW_NS, binned, position
 from stallprobes.live.view_model import ChannelView, FocusView
 from stallprobes.model import Phase
 from stallprobes.units import duration
-from stallscope.tui.common.lines import BLOCKS, Drawn, Line, cut, fit, runs, short_ratio, spread
+from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, runs, short_ratio, spread
 
 LABEL = 6
 FIGURES_IN_A_LINE, FIGURES = 22, 30
 TAIL_CALLS = 1000
-_NAMES = {Phase.DUE: "due"}
-_QUIET = "quiet"
-_STYLES = ("", _QUIET, "live", "both", "bad")
+_BASELINE, _LIVE = "base", "now"
+_STYLES = ("", "baseline", "live", "both", "bad")
 _LETTERS = np.array(list(BLOCKS))
 
 
-class Histograms(Drawn):
-    """Draws ``view``: the focused probe."""
+class Histograms(LineWidget):
+    """Draws ``view``; ``now`` describes the live histograms in the legend."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -30,14 +29,14 @@ class Histograms(Drawn):
         self.now = "last second"
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """A title, for each phase a few lines, the axis, a legend where there is room."""
+        """Title, some lines for each phase, axis, and a legend where it fits."""
         if self.view is None:
             return []
         return histogram_lines(self.view, width, height, self.now)
 
 
 def histogram_lines(view: FocusView, width: int, height: int, now: str = "last second") -> list[Line]:
-    """The panel for one probe; ``now`` says what the live histogram is of."""
+    """The panel of one probe; ``now`` describes the live histograms in the legend."""
     row = view.row
     state = f"{row.state} ×{short_ratio(row.ratio)}" if row.ratio and row.mark in ("bad", "warn") else row.state
     out: list[Line] = [
@@ -58,7 +57,7 @@ def histogram_lines(view: FocusView, width: int, height: int, now: str = "last s
     plot = max(10, width - LABEL - 1 - figures - 1)
     for channel in phases:
         out += _channel(channel, row.in_flight_us if channel.phase is Phase.CALL else None, plot, each, figures)
-    out.append([(" " * (LABEL + 1), ""), (axis_letters(plot), "dim")])
+    out.append([(" " * (LABEL + 1), ""), (axis_labels(plot), "dim")])
     out += table
     if legend:
         out.append([(" " * (LABEL + 1), ""), *_legend(phases, now)])
@@ -66,27 +65,26 @@ def histogram_lines(view: FocusView, width: int, height: int, now: str = "last s
 
 
 def _legend(channels: list[ChannelView], now: str) -> Line:
-    """What the letters mean, of those that can be there."""
-    quiet: Line = (
-        [("░", "quiet"), (" quiet   ", "dim")] if any(channel.quiet is not None for channel in channels) else []
-    )
-    return [*quiet, ("█", "live"), (f" {now}", "dim")]
+    """The meaning of the characters in use."""
+    known = any(channel.baseline is not None for channel in channels)
+    baseline: Line = [("░", "baseline"), (" baseline   ", "dim")] if known else []
+    return [*baseline, ("█", "live"), (f" {now}", "dim")]
 
 
-def decade_words(decade: int) -> str:
-    """The time at which a decade of the axis begins: ``100 ns``, ``1 µs``, ``10 ms``."""
+def decade_label(decade: int) -> str:
+    """The lower end of a decade of the axis: ``100 ns``, ``1 µs``, ``10 ms``."""
     value, unit = LOW_NS * 10**decade, 0
     while value >= 1000 and unit < 3:
         value, unit = value // 1000, unit + 1
     return f"{value} {('ns', 'µs', 'ms', 's')[unit]}"
 
 
-def axis_letters(columns: int) -> str:
-    """Times under the axis at every decade, or every other where they would touch."""
+def axis_labels(columns: int) -> str:
+    """Times at every decade of the axis, or at every second one where they would touch."""
     letters = [" "] * (columns + 8)
     step = 1 if columns >= DECADES * 6 else 2
     for decade in range(0, DECADES, step):
-        text = decade_words(decade).replace(" ", "")
+        text = decade_label(decade).replace(" ", "")
         at = round(decade * columns / DECADES)
         letters[at : at + len(text) + 1] = list("╵" + text)
     return "".join(letters)[:columns]
@@ -94,34 +92,32 @@ def axis_letters(columns: int) -> str:
 
 def _channel(channel: ChannelView, in_flight_us: float | None, plot: int, rows: int, figures: int) -> list[Line]:
     live = _heights(binned(channel.live.counts, plot), rows)
-    quiet = (
-        _heights(binned(channel.quiet.counts, plot), rows)
-        if channel.quiet is not None
-        else np.zeros(plot, dtype=np.int64)
-    )
+    baseline = np.zeros(plot, dtype=np.int64)
+    if channel.baseline is not None:
+        baseline = _heights(binned(channel.baseline.counts, plot), rows)
     flight = None if in_flight_us is None else position(in_flight_us * 1000, plot)
     texts = _texts(channel, rows) if figures else []
     out: list[Line] = []
     for number in range(rows):
         base = (rows - 1 - number) * 8
         now = np.clip(live - base, 0, 8)
-        before = np.clip(quiet - base, 0, 8)
+        before = np.clip(baseline - base, 0, 8)
         letters = _LETTERS[now]
         letters = np.where((now == 0) & (before > 0), "░", letters)
         styles = np.where(now == 0, np.where(before > 0, 1, 0), np.where(before > now, 3, 2))
         if flight is not None and number == rows - 1:
             letters[flight], styles[flight] = "◆", 4
-        name = _NAMES.get(channel.phase, str(channel.phase)) if number == rows - 1 else ""
+        name = channel.phase.traits.word if number == rows - 1 else ""
         line: Line = [(f" {name:<{LABEL}}", "dim"), *runs(letters, styles, _STYLES)]
         text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
         if figures:
-            line.append((f" {text:<{figures}}", "dim" if text.startswith(_QUIET) else ""))
+            line.append((f" {text:<{figures}}", "dim" if text.startswith(_BASELINE) else ""))
         out.append(line)
     return out
 
 
 def _heights(counts: NDArray[np.uint64], rows: int) -> NDArray[np.int64]:
-    """Heights in eighths of a line. Square roots, and at least one eighth: a single late call must be seen."""
+    """Heights in eighths of a line: square roots of counts, at least 1, so that a single slow call is visible."""
     most = int(counts.max()) if len(counts) else 0
     if most == 0:
         return np.zeros(len(counts), dtype=np.int64)
@@ -130,15 +126,16 @@ def _heights(counts: NDArray[np.uint64], rows: int) -> NDArray[np.int64]:
 
 
 def _texts(channel: ChannelView, rows: int) -> list[str]:
-    """Figures for the right end of ``rows`` lines. Several say each whether they are of quiet or of now."""
-    usual = _pair(channel.live, 50, 99)
+    """Percentiles beside ``rows`` lines; several lines say whether they are of the baseline or live."""
+    middle = _pair(channel.live, 50, 99)
     if rows == 1:
-        return [usual]
+        return [middle]
     tail = channel.live.percentile_or_none(99.9, TAIL_CALLS)
     highest = _short(channel.live.max_ns) if channel.live.count else "–"
-    out = [f"now   {usual}", "now   " + (f"p99.9 {_short(tail)} " if tail is not None else "") + f"max {highest}"]
-    if channel.quiet is not None:
-        out.insert(0, f"{_QUIET} {_pair(channel.quiet, 50, 99)}")
+    slowest = (f"p99.9 {_short(tail)} " if tail is not None else "") + f"max {highest}"
+    out = [f"{_LIVE:<5} {middle}", f"{_LIVE:<5} {slowest}"]
+    if channel.baseline is not None:
+        out.insert(0, f"{_BASELINE:<5} {_pair(channel.baseline, 50, 99)}")
     return out[:rows]
 
 
@@ -151,12 +148,12 @@ def _short(ns: float | None) -> str:
 
 
 def _host_and_device(channels: list[ChannelView], width: int) -> list[Line]:
-    """The host's time and the GPU's for each call that has both, side by side, and those of its very first call."""
+    """Host time and GPU time of each operation that has both, and those of its first call."""
     known = {(channel.label, channel.phase): channel for channel in channels}
     if not any(channel.phase is Phase.GPU for channel in channels):
         return []
     out: list[Line] = [
-        [(f" {'p50 of each call':<22}{'host':>10}{'GPU':>10}{'first host':>12}{'first GPU':>11}", "dim")]
+        [(f" {'p50 per operation':<22}{'host':>10}{'GPU':>10}{'first host':>12}{'first GPU':>11}", "dim")]
     ]
     for label in dict.fromkeys(channel.label for channel in channels):
         host, device = known.get((label, Phase.CALL)), known.get((label, Phase.GPU))

@@ -23,11 +23,11 @@ def test_two_entries_of_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("name", list(entries()))
 def test_each_place_in_the_default_check_is_one_of_its_own(name: str) -> None:
-    places = entries()[name].check
-    names = [place.probe_name(name) for place in places]
+    placements = entries()[name].check
+    names = [placement.probe_name(name) for placement in placements]
     assert len(set(names)) == len(names)
     assert all(parse_probe(one).entry == name for one in names)
-    assert all(place.context != GREEN.name or entries()[name].role is Role.VICTIM for place in places)
+    assert all(placement.context != GREEN.name or entries()[name].role is Role.VICTIM for placement in placements)
 
 
 def test_every_cause_that_selects_by_hardware_selects_some_victim() -> None:

@@ -1,0 +1,108 @@
+"""The screen program as a command runs it: checks before it opens, messages after it has closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stallscope.cli import diagnostics
+from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.report.text import speaks_utf8
+from stallscope.tui import settings
+
+if TYPE_CHECKING:
+    from stallprobes.engine.backend import Options
+    from stallprobes.live.recording import Recorder
+    from stallscope.tui.sources.live import LiveSource
+    from stallscope.tui.sources.replay import ReplaySource
+
+
+def run_live(gpu: str | None, simulated: Options, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
+    """Run the monitor with an engine and return the exit code.
+
+    ``simulated.profile`` is the profile of the simulated GPU, None for a real one. Raises CommandError.
+    """
+    known = _load_settings(ascii_only)
+    recorder = None if record is None else _open_recorder(record)
+    from stallscope.tui import prewarm
+
+    spare = prewarm.start_engine(simulated.profile is not None)
+    survey = prewarm.start_survey() if simulated.profile is None else None
+
+    def create_source() -> LiveSource:
+        from stallscope.tui.sources.live import EngineRequest, LiveSource
+
+        request = EngineRequest(
+            gpu=gpu,
+            sim=simulated.profile,
+            seed=simulated.seed,
+            sim_set=simulated.sim_set,
+            allow_shared=allow_shared,
+        )
+        source = LiveSource(request, survey=survey, spare=spare)
+        source.start()
+        return source
+
+    try:
+        code = _run(create_source, known, recorder)
+    finally:
+        if spare is not None:
+            spare.close()
+    if recorder is not None:
+        recorder.close()
+        diagnostics.print_message(recorder.problem or f"recorded to {recorder.path}")
+    return code
+
+
+def run_replay(file: Path, ascii_only: bool) -> int:
+    """Run the monitor with a recording and return the exit code. Raises CommandError."""
+    known = _load_settings(ascii_only)
+    from stallprobes.errors import RecordingError
+    from stallprobes.live.recording import Recording
+    from stallscope.tui.sources.replay import ReplaySource
+
+    try:
+        recording = Recording(file)
+    except RecordingError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+    code = _run(lambda: ReplaySource(recording), known, None)
+    if recording.cut_off:
+        diagnostics.print_message(f"{file} is truncated; everything before the end was shown")
+    return code
+
+
+def _open_recorder(path: Path) -> Recorder:
+    from stallprobes.errors import RecordingError
+    from stallprobes.live.recording import Recorder
+
+    try:
+        return Recorder(path)
+    except RecordingError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+
+
+def _load_settings(ascii_only: bool) -> settings.Settings:
+    why = diagnostics.screen_obstacle()
+    if why is not None:
+        raise CommandError(ExitCode.USAGE, why)
+    try:
+        known = settings.load()
+    except settings.SettingsError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+    return settings.with_ascii(known, ascii_only or known.ascii or not speaks_utf8())
+
+
+def _run(
+    create_source: Callable[[], LiveSource | ReplaySource], known: settings.Settings, recorder: Recorder | None
+) -> int:
+    from stallscope.tui.app import StallscopeApp
+
+    app = StallscopeApp(create_source, known, recorder)
+    try:
+        app.run()
+    finally:
+        app.close()
+    if app.failure is not None:
+        diagnostics.print_message(app.failure)
+    return app.return_code or 0

@@ -1,0 +1,206 @@
+"""Base class of the screens: everything that follows from the table of actions, and the drawing of panels."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from textual import events
+from textual.app import SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from stallscope.tui.actions import SCREENS, Action, available, key_hints, key_label, keys_of
+from stallscope.tui.common.key_bar import KeyBar
+from stallscope.tui.common.lines import SMALLEST, LineWidget
+from stallscope.tui.settings import Settings
+from stallscope.tui.sources.live import LiveSource
+from stallscope.tui.sources.replay import ReplaySource
+
+
+class Closeable(Protocol):
+    """An object that must be closed when the program ends."""
+
+    def close(self) -> None:
+        """End what runs."""
+
+
+Kept = TypeVar("Kept", bound=Closeable)
+
+
+@dataclass
+class ScreenContext:
+    """What all screens share: the source of observations, the settings, and objects that outlive their screen."""
+
+    source: LiveSource | ReplaySource
+    settings: Settings
+    controllers: dict[type[Any], Closeable] = field(default_factory=dict)
+
+    def controller(self, kind: type[Kept], create: Callable[[], Kept]) -> Kept:
+        """The only object of class ``kind``, created at the first request."""
+        found = self.controllers.get(kind)
+        if not isinstance(found, kind):
+            found = self.controllers[kind] = create()
+        return found
+
+    def close(self) -> None:
+        """Close the controllers, then the source."""
+        for controller in self.controllers.values():
+            controller.close()
+        self.source.close()
+
+
+class ActionScreen(Screen[bool]):
+    """A screen of panels whose keys come from ``actions.SCREENS[NAME]``.
+
+    A subclass composes its panels and a KeyBar, and overrides ``tick`` (called ``frames_per_second`` times a second),
+    ``draw`` and ``place_panels``. ``HELP_SECTIONS`` are (title, text). Its module assigns the class to ``SCREEN``,
+    where actions with ``opens_screen`` find it. A screen that has ended the live source's engine is dismissed with
+    True, and the engine restarts.
+    """
+
+    NAME: ClassVar[str]
+    HELP_SECTIONS: ClassVar[tuple[tuple[str, str], ...]] = ()
+    AUTO_FOCUS = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        cls.BINDINGS = [*_bindings(SCREENS[cls.NAME]), *cls.__dict__.get("BINDINGS", ())]
+        super().__init_subclass__(**options)
+
+    def __init__(self, context: ScreenContext) -> None:
+        super().__init__()
+        self.context = context
+        self.source = context.source
+        self.settings = context.settings
+
+    @property
+    def live(self) -> LiveSource | None:
+        """The source of a live engine, None in a replay."""
+        return self.source if isinstance(self.source, LiveSource) else None
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """The available actions."""
+        return available(self.source.replayed, SCREENS[self.NAME])
+
+    @property
+    def more_keys(self) -> tuple[tuple[str, str], ...]:
+        """Keys that are not in the table, for the help: (keys, description)."""
+        return ()
+
+    def on_mount(self) -> None:
+        """Fill the key bar, start the timer and follow the theme."""
+        self.query_one(KeyBar).hints = key_hints(self.source.replayed, self.settings.keys, SCREENS[self.NAME])
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.call_after_refresh(self.repaint_panels))
+        self.set_interval(1 / self.settings.frames_per_second, self.tick)
+        self.call_after_refresh(self.tick)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Arrange the panels for the new size."""
+        self.rearrange()
+        self.call_after_refresh(self.draw)
+
+    def tick(self) -> None:
+        """Update the state and draw."""
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the panels."""
+        self.redraw_panels()
+
+    def place_panels(self, width: int, height: int) -> None:
+        """Set the panels' sizes; never called for a terminal that is too small."""
+
+    def rearrange(self) -> None:
+        """Arrange the panels for the current size. The class ``small`` leaves only the notice of the first panel."""
+        width, height = self.app.size
+        small = width < SMALLEST[0] or height < SMALLEST[1]
+        self.set_class(small, "small")
+        if not small:
+            self.place_panels(width, height)
+
+    def redraw_panels(self) -> None:
+        """Draw every panel that is displayed."""
+        for panel in self.query(LineWidget):
+            if panel.display:
+                panel.redraw()
+
+    def repaint_panels(self) -> None:
+        """Draw every panel with the styles of the current theme."""
+        for panel in self.query(LineWidget):
+            panel.repaint()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether an action of the table is available; True for all others."""
+        name = parameters[0] if action == "open" and parameters else action
+        known = next((one for one in SCREENS[self.NAME] if one.name == name), None)
+        return known is None or known.available(self.source.replayed)
+
+    async def on_key_bar_pressed(self, message: KeyBar.Pressed) -> None:
+        """Run the action of a clicked hint."""
+        await self.run_action(message.action)
+
+    def commands(self) -> Iterable[SystemCommand]:
+        """The entries of the command palette."""
+        for action in self.actions:
+            key = key_label(keys_of(action, self.settings.keys))
+            yield SystemCommand(f"{action.title} ({key})", action.description, partial(self.run_action, action.call))
+
+    def if_sharing_allowed(self, then: Callable[[], None]) -> None:
+        """Call ``then``, after a confirmation where other processes compute on the GPU."""
+        live = self.live
+        others = () if live is None else live.disturbed_processes()
+        if live is None or not others:
+            then()
+            return
+        from stallscope.tui.common.ask import Ask
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                live.sharing_allowed = True
+                then()
+
+        question = f"Other processes use this GPU: {', '.join(others)}. Disturb them?"
+        self.app.push_screen(Ask(question), answered)
+
+    def action_open(self, name: str) -> None:
+        """Open the screen called ``name``."""
+        self.app.push_screen(import_module(f"stallscope.tui.{name}.screen").SCREEN(self.context), self._returned)
+
+    def _returned(self, engine_ended: bool | None) -> None:
+        if engine_ended and self.live is not None:
+            self.live.restart()
+            self.notify("The engine restarts, and the baseline is measured again.")
+
+    async def action_theme(self) -> None:
+        """Switch to the next theme."""
+        await self.run_action("app.next_theme")
+
+    def action_help(self) -> None:
+        """Open the help."""
+        from stallscope.tui.common.help import Help
+
+        self.app.push_screen(Help(self.actions, self.settings.keys, self.HELP_SECTIONS, self.more_keys))
+
+    def action_screenshot(self) -> None:
+        """Save the screen as an SVG file."""
+        name = time.strftime("stallscope-%Y%m%d-%H%M%S.svg")
+        try:
+            self.app.save_screenshot(name, path=os.getcwd())
+        except OSError as error:
+            self.notify(f"Cannot write {name}: {error.strerror}", severity="error")
+        else:
+            self.notify(f"Saved {name}")
+
+    def action_quit(self) -> None:
+        """End the program."""
+        self.app.exit()
+
+
+def _bindings(actions: Iterable[Action]) -> list[BindingType]:
+    return [Binding(one.keys, one.call, one.title, show=False, id=one.name, tooltip=one.description) for one in actions]

@@ -1,0 +1,33 @@
+"""Sections of the monitor's help: (title, text)."""
+
+from __future__ import annotations
+
+SECTIONS = (
+    (
+        "States",
+        "quiet: as fast as the baseline. slower: at least 1.5 times the baseline. STALLED: at least 3 times. STARVED: "
+        "fewer than 3 calls returned in 0.5 s. host noise: the host control, which makes no CUDA call, was slower too. "
+        "baseline: the baseline is being measured. after quiet: switched on, starts when the baseline is complete.",
+    ),
+    (
+        "Phases",
+        "call: host time inside the driver call. wait: from its return until the host sees the work complete. gpu: "
+        "time on the GPU, measured with event pairs. due: from when the call was scheduled, so it includes the delay "
+        "that earlier calls caused.",
+    ),
+    (
+        "Values",
+        "Of the last second. in flight: the age of a call that has not returned. × base: p50 divided by the baseline's "
+        "p50. The baseline is measured once, with no aggressor running, and again on its key. p99.9 needs 1000 calls.",
+    ),
+    (
+        "Plots",
+        "All axes are logarithmic and fixed, from 100 ns to 10 s. ░ is the baseline, full blocks are live values, ◆ is "
+        "a call in flight. Histogram heights are square roots of counts, so a single slow call is visible. In the heat "
+        "map ░ is a few calls per second, █ a thousand.",
+    ),
+    (
+        "GPU %",
+        "NVML's utilization: the share of its window in which any kernel ran. One spinning thread reads 100 %.",
+    ),
+)

@@ -1,0 +1,60 @@
+"""Texts of the monitor about its own state: header, empty log, key bar, and the head of a report."""
+
+from __future__ import annotations
+
+import time
+
+from stallprobes.live.analyzer import Analyzer
+from stallprobes.live.observation import CUDA, EngineCondition, Observation
+from stallprobes.live.recording import Recorder
+from stallscope.tui.probe_sets import gpu_label
+from stallscope.tui.sources.replay import ReplaySource
+
+# States of the engine in which values are the last known ones, as the probe table shows them.
+STOPPED_STATES = {EngineCondition.LOST: "engine lost", EngineCondition.SILENT: "silent"}
+_NEXT_STEP = "Switch an aggressor on (1, 2, 3 …), or select a pattern (o)."
+
+
+def replay_text(source: ReplaySource) -> str:
+    """Position of a replay: ``REPLAY 0:05/0:07``."""
+    state = "REPLAY, PAUSED" if source.paused else "REPLAY"
+    return f"{state} {_minutes(source.at_s)}/{_minutes(source.recording.seconds)}"
+
+
+def frozen_text(reason: str, engine_state: EngineCondition) -> str:
+    """Reason of a frozen view, and whether the probes run."""
+    return f"{reason}, probes keep running" if engine_state == EngineCondition.READY else reason
+
+
+def empty_log_text(observation: Observation, analyzer: Analyzer | None) -> str:
+    """Text of the verdict log where it is empty."""
+    if observation.engine.state != EngineCondition.READY:
+        return observation.engine.sentence
+    if analyzer is not None and analyzer.quiet_missing:
+        return f"Measuring the baseline… {_NEXT_STEP}"
+    if analyzer is not None and analyzer.worst is not None:
+        return "A victim is slower than its baseline. The verdict follows when that has lasted for a moment."
+    return f"Every victim is as fast as its baseline. {_NEXT_STEP}"
+
+
+def warning_text(recorder: Recorder | None, trigger_armed: bool) -> str:
+    """Note in the key bar: a problem of the recording, or the armed trigger."""
+    if recorder is not None and recorder.problem:
+        return recorder.problem
+    if recorder is not None and recorder.dropped:
+        return f"recording: {recorder.dropped} observations lost, the disk is slow"
+    return "freezes on the next stall" if trigger_armed else ""
+
+
+def report_head(observation: Observation) -> list[str]:
+    """First lines of a report: GPU, time and probe set."""
+    probe_set = observation.probe_set
+    simulated = "SIMULATED " if probe_set.backend != CUDA else ""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(observation.wall_s))
+    machine = " · ".join(part for part in (gpu_label(probe_set), *probe_set.details) if part)
+    return [f"stallscope · {simulated}{machine} · {when}", f"probes: {probe_set.title}"]
+
+
+def _minutes(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}"

@@ -1,0 +1,67 @@
+"""Noise of the machine that a check ran on, from the spread of the victims' baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix.matrix import QUIET, Matrix
+from stallprobes.model import Channel, Phase
+from stallprobes.verdicts.rules import ENOUGH_CALLS
+
+# The spread is the ratio of these percentiles: a single slow window must not make it.
+_LOW, _HIGH = 5.0, 95.0
+_FEWEST_WINDOWS = 4
+
+
+@dataclass(frozen=True)
+class BaselineSpread:
+    """How much the victims' baselines vary within one check, as ratios of at least 1.
+
+    ``typical`` is the median over the victims, ``worst`` the largest, that of ``worst_row``.
+    """
+
+    typical: float
+    worst: float
+    worst_row: str
+
+
+def baseline_spread(matrix: Matrix) -> BaselineSpread | None:
+    """Spread of the baseline p50 of ``matrix``.
+
+    A victim has a baseline window before and one after each repeat of each cell. Its spread is the 95th percentile of
+    the windows' median call time over the 5th. Windows with fewer than 20 calls are left out, and victims with fewer
+    than 4 windows. In a merged matrix each host has its own spread. None when no victim has enough windows.
+    """
+    medians: dict[tuple[str, str], list[float]] = {}
+    for cell in matrix.cells.values():
+        if cell.column == QUIET:
+            continue
+        for repeat in cell.repeats:
+            for window in (repeat.before, repeat.after):
+                p50 = _median_ns(window)
+                if p50 is not None:
+                    medians.setdefault((cell.row, repeat.host), []).append(p50)
+    spreads = {key[0]: 0.0 for key, found in medians.items() if len(found) >= _FEWEST_WINDOWS}
+    if not spreads:
+        return None
+    every: list[float] = []
+    for (row, _), found in medians.items():
+        if len(found) >= _FEWEST_WINDOWS:
+            low, high = np.percentile(found, (_LOW, _HIGH))
+            every.append(float(high / low))
+            spreads[row] = max(spreads[row], every[-1])
+    worst_row = max(spreads, key=lambda row: spreads[row])
+    return BaselineSpread(median(every), spreads[worst_row], worst_row)
+
+
+def _median_ns(window: Mapping[Channel, Histogram]) -> float | None:
+    histogram = window.get(Channel(Phase.CALL))
+    if histogram is None or histogram.count < ENOUGH_CALLS:
+        return None
+    # A call below a nanosecond counts as one.
+    return max(histogram.percentile(50) or 0.0, 1.0)

@@ -1,0 +1,55 @@
+"""The documents: short enough, with links that lead somewhere and commands that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from stallscope.cli.main import cli
+from unit.test_language import offenders
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "app" / "README.md", ROOT / "probes" / "README.md", ROOT / "CHANGELOG.md"]
+README_LINES = 150
+
+
+def anchors(path: Path) -> set[str]:
+    """Anchors of a document's headings, as Markdown renderers make them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_is_short() -> None:
+    assert len(DOCUMENTS[0].read_text(encoding="utf-8").splitlines()) <= README_LINES
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", document.read_text(encoding="utf-8")):
+        name, _, anchor = link.partition("#")
+        target = (document.parent / name).resolve() if name else document
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_named_in_the_text_exist(document: Path) -> None:
+    for name in re.findall(r"`((?:tests|screenshots)/[\w./-]+)", document.read_text(encoding="utf-8")):
+        assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_in_the_text_exist(document: Path) -> None:
+    known = cli.list_commands(click.Context(cli))
+    text = document.read_text(encoding="utf-8")
+    code = re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
+    used = {name for part in code for name in re.findall(r"\bstallscope ([a-z]+)\b", part)}
+    assert used <= set(known)
+
+
+def test_documents_have_no_banned_phrase() -> None:
+    texts = ((str(path.relative_to(ROOT)), 1, path.read_text(encoding="utf-8")) for path in DOCUMENTS)
+    assert offenders(texts) == []

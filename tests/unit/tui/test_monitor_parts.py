@@ -1,0 +1,55 @@
+"""Layout, stall trigger and status texts of the monitor, without a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallprobes.live.observation import EngineCondition
+from stallprobes.model import MS
+from stallscope.tui.actions import MATRIX_ACTIONS, MONITOR_ACTIONS, SCREENS, all_actions
+from stallscope.tui.monitor import status
+from stallscope.tui.monitor.layout import layout
+from stallscope.tui.monitor.stall_trigger import DELAY_S, StallTrigger
+
+
+@pytest.mark.parametrize("width", [60, 80, 149, 150, 250])
+@pytest.mark.parametrize("height", [18, 24, 28, 36, 48, 70])
+@pytest.mark.parametrize("rows", [3, 10, 19])
+def test_the_panels_share_all_lines_and_none_is_too_low(width: int, height: int, rows: int) -> None:
+    sizes = layout(width, height, rows)
+    assert sizes.upper + sizes.heat_map + sizes.log == height - 3
+    assert sizes.log >= 3
+    assert sizes.heat_map == 0 or sizes.heat_map >= 5
+    assert sizes.wide == (width >= 150)
+    assert sizes.table is None or 3 <= sizes.table <= sizes.upper
+
+
+def test_the_trigger_fires_once_a_moment_after_the_first_stall() -> None:
+    trigger = StallTrigger()
+    assert not trigger.fires(9 * MS, MS, 0.0)
+    trigger.toggle()
+    assert not trigger.fires(0, MS, 1.0)
+    assert not trigger.fires(2 * MS, MS, 2.0)
+    assert not trigger.fires(0, MS, 2.0 + DELAY_S / 2)
+    assert trigger.fires(0, MS, 2.0 + DELAY_S)
+    assert not trigger.armed
+    assert not trigger.fires(9 * MS, MS, 99.0)
+
+
+def test_disarmed_it_forgets_a_stall() -> None:
+    trigger = StallTrigger()
+    trigger.toggle()
+    trigger.fires(9 * MS, MS, 0.0)
+    trigger.toggle()
+    trigger.toggle()
+    assert not trigger.fires(0, MS, 99.0)
+
+
+def test_a_frozen_view_says_whether_the_probes_run() -> None:
+    assert status.frozen_text("PAUSED at 12:00:00", EngineCondition.READY) == "PAUSED at 12:00:00, probes keep running"
+    assert status.frozen_text("PAUSED at 12:00:00", EngineCondition.LOST) == "PAUSED at 12:00:00"
+
+
+def test_actions_that_open_a_screen_name_one_and_common_actions_count_once() -> None:
+    assert all(action.name in SCREENS for action in all_actions() if action.opens_screen)
+    assert len(all_actions()) == len(set(MONITOR_ACTIONS) | set(MATRIX_ACTIONS))
