@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from stallprobes.model import Channel, Phase, Role
 from stallprobes.units import duration, times
+from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report.catalog_text import VARIANT_KINDS
 from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count
 
@@ -16,15 +17,9 @@ if TYPE_CHECKING:
     from stallprobes.latency.histogram import Histogram
     from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
 
-_MARKS = {
-    "STALLED": "bad",
-    "STARVED": "bad",
-    "failed": "bad",
-    "slower": "warn",
-    "unsure": "warn",
-    "quiet": "good",
-    "off": "dim",
-}
+# Styles of the states of a run's document: verdict kinds, some in capitals, and "off" for an aggressor.
+_STATES = ("STALLED", "STARVED", "failed", "slower", "unsure", "quiet")
+_MARKS = {**{state: VerdictKind(state.lower()).look.style for state in _STATES}, "off": "dim"}
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
 # Some call nearly always is in flight when a window ends; only old ones are worth a mention.
@@ -81,7 +76,7 @@ _COLUMNS = (
     TableColumn("wait p50", right=True),
     TableColumn("p99", right=True),
     TableColumn("max", right=True),
-    TableColumn("× quiet", right=True),
+    TableColumn("× baseline", right=True),
     TableColumn("in flight", right=True),
 )
 
