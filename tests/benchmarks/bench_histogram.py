@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from stallprobes.engine import board as b
 from stallprobes.engine import loop, native
-from stallprobes.engine.board import Board, Int64s, Layout, Uint64s
+from stallprobes.engine.board import Board, BoardLayout, Int64s, Uint64s
 from stallprobes.engine.loop import count_value
 from stallprobes.engine.native import compiled
 from stallprobes.latency.histogram import BUCKETS
@@ -45,7 +45,7 @@ def ns_per_add(values: Int64s) -> float:
 def ns_per_call(measured: bool) -> float:
     """What the loop takes for one call of a function that does nothing, with two clock reads, measured or not."""
     program = Program((Op("native:nothing", repeat=CALLS), Op("native:store", phase=None)), context=None)
-    board = Board.create(Layout.of([Probe("p", "p", Role.HOST, program, 0, "p")]))
+    board = Board.create(BoardLayout.of([Probe("p", "p", Role.HOST, program, 0, "p")]))
     part = board["p"]
     table = loop.empty_table(2)
     table[0, [loop.COL_FN, loop.COL_REPEAT]] = native.address("nothing"), CALLS

@@ -35,7 +35,7 @@ from stallprobes.catalog import Placement
 from stallprobes.catalog.kernels import launch_op
 from stallprobes.engine import board as b
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import Board, Layout, ProbeState
+from stallprobes.engine.board import Board, BoardLayout, ProbeState
 from stallprobes.errors import BackendError, Unsupported
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import US, Channel, Phase, Probe, Program, Role
@@ -140,7 +140,7 @@ class Loops:
 
         program = Program((launch_op(Placement()),))
         probes = [Probe(f"launch-{n}", "launch", Role.VICTIM, program, PERIOD_NS, "launch") for n in range(3)]
-        self._board = Board.create(Layout.of(probes))
+        self._board = Board.create(BoardLayout.of(probes))
         self._backend = create()
         self.info = self._backend.prepare(probes, self._board, Options())
         self._backend.start()

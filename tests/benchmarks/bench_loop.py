@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from stallprobes.engine import board as b
 from stallprobes.engine import loop, native
-from stallprobes.engine.board import Board, Layout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
 
@@ -122,7 +122,7 @@ def by_c(program: Path, call: str, threads: int, seconds: float) -> Histogram:
 def by_loop(call: str, threads: int, seconds: float) -> Histogram:
     program = Program((Op(f"libc:{call}"),), context=None)
     probes = [Probe(f"p{i}", "", Role.HOST, program, PERIOD_NS, "p") for i in range(threads)]
-    board = Board.create(Layout.of(probes))
+    board = Board.create(BoardLayout.of(probes))
     zero = os.open("/dev/zero", os.O_RDONLY)
     buffers = [np.ones(NBYTES, dtype=np.uint8) for _ in probes]
     nothing = loop.empty_table(0)

@@ -152,13 +152,15 @@ def first_frame(arguments: Sequence[str], words: bytes, columns: int, rows: int,
 
 def board_of(engine: int) -> Board:
     """The board of an engine, mapped here as well."""
-    from stallprobes.engine.board import Board, Layout
+    from stallprobes.engine.board import Board, BoardLayout
     from stallscope.tui import probe_sets
 
     for entry in Path(f"/proc/{engine}/fd").iterdir():
         with contextlib.suppress(OSError):
             if os.readlink(entry) == "/memfd:stallscope (deleted)":
-                return Board.attach(os.open(entry, os.O_RDWR | os.O_CLOEXEC), Layout.of(probe_sets.default_probes()))
+                return Board.attach(
+                    os.open(entry, os.O_RDWR | os.O_CLOEXEC), BoardLayout.of(probe_sets.default_probes())
+                )
     raise SystemExit("the engine has no board")
 
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import RUN, Board, Layout
+from stallprobes.engine.board import RUN, Board, BoardLayout
 from stallprobes.engine.session import Session
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.model import SECONDARY, Probe
@@ -41,7 +41,7 @@ def victims() -> list[Probe]:
 
 def speed(probes: list[Probe], seconds: float) -> float:
     """Virtual seconds for each second of processor time."""
-    board = Board.create(Layout.of(probes))
+    board = Board.create(BoardLayout.of(probes))
     backend = SimBackend()
     backend.prepare(probes, board, Options())
     backend.start()

@@ -19,7 +19,7 @@ from factories.host_probes import host_probe
 from factories.processes import Parent, wait_for_end
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import Board, Layout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.protocol import Ready, Start
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed, EngineLost
@@ -106,7 +106,7 @@ def test_the_kernel_ends_the_engine_even_if_its_socket_stays_open(parent: Parent
 
 def test_a_closed_socket_alone_ends_the_engine() -> None:
     probes = (host_probe("hung", Op("native:sleep", (600_000_000_000,))),)
-    board = Board.create(Layout.of(probes))
+    board = Board.create(BoardLayout.of(probes))
     ours, theirs = socket.socketpair()
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "probes")}
     process = subprocess.Popen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from stallprobes.engine.backend import Options, ProbeFailure
-from stallprobes.engine.board import PERIOD_NS, RUN, Board, Layout, ProbeSnapshot
+from stallprobes.engine.board import PERIOD_NS, RUN, Board, BoardLayout, ProbeSnapshot
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.latency.window import Window
 from stallprobes.model import PRIMARY, Channel, Context, Op, Phase, Probe, Program, Role
@@ -20,7 +20,7 @@ class SimulatedMachine:
 
     def __init__(self, probes: Sequence[Probe], options: Options) -> None:
         self.probes = tuple(probes)
-        self.board = Board.create(Layout.of(self.probes))
+        self.board = Board.create(BoardLayout.of(self.probes))
         self.backend = SimBackend()
         self.info = self.backend.prepare(self.probes, self.board, options)
         self.backend.start()

@@ -324,7 +324,7 @@ async def test_a_cell_without_calls_says_why() -> None:
 
 
 async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> None:
-    services = ScriptedServices(pace_s=0.2)
+    services = ScriptedServices(pauses_after=4)
     async with live(services) as pilot:
         await pilot.press("r")
         await until_shown(pilot, "Order by seed 1")
@@ -334,6 +334,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
         assert not services.engine_was_there
         for words in ("measuring", "s left", "order by seed 1", "quick check", "×1.0"):
             await until_shown(pilot, words)
+        services.go.set()
         await until(pilot, lambda: state(pilot).run is None)
         matrix_view = state(pilot).matrix_view
         assert matrix_view is not None
@@ -363,7 +364,7 @@ async def test_without_a_check_the_monitors_engine_stays() -> None:
 
 
 async def test_stopped_it_keeps_what_was_measured() -> None:
-    async with live(ScriptedServices(pace_s=0.1)) as pilot:
+    async with live(ScriptedServices(pauses_after=5)) as pilot:
         await begin(pilot, "full")
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 3)  # type: ignore[union-attr]
         await pilot.press("r", "o", "s", "c")
@@ -412,7 +413,7 @@ async def test_a_mistake_in_the_program_is_told_and_nothing_waits_for_ever() -> 
 
 
 async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
-    services = ScriptedServices(pace_s=0.05)
+    services = ScriptedServices(pauses_after=2)
     async with live(services) as pilot:
         await begin(pilot, "full")
         await until(pilot, lambda: services.running.is_set())

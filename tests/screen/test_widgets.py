@@ -181,9 +181,8 @@ def test_each_figure_says_whether_it_is_quiets_or_todays(height: int) -> None:
     medians = [line for line in shown if "p50" in line]
     tails = [line for line in shown if "max" in line or "p99.9" in line]
     assert tails
-    assert len(medians) == (1 if height == 6 else 2)
-    if height > 6:
-        assert all(("quiet p50 5.0" in line) != ("now   p50 2.0" in line) for line in medians)
+    assert len(medians) == 2
+    assert all(("base  p50 5.0" in line) != ("now   p50 2.0" in line) for line in medians)
     for line in tails:
         assert "now " in line
         assert "2.0" in line.partition("now")[2]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from factories.simulated_machine import CALL, machine, p50_us
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.sim.clock import Clock, Wait
@@ -71,7 +69,7 @@ def medians(aggressor: str | None) -> dict[str, float]:
     """The median call of each victim beside an aggressor, us; infinite where none returned."""
     probes = [entries()[name].probe() for name in VICTIMS]
     others: list[Probe] = [] if aggressor is None else [entries()[aggressor].probe()]
-    seen = machine(*probes, *others).run()
+    seen = machine(*probes, *others).run(400 * MS)
     channels = {"event": Channel(Phase.CALL, "cuEventQuery")}
     return {
         name: p50_us(seen[name], channels.get(name, CALL))
@@ -79,11 +77,6 @@ def medians(aggressor: str | None) -> dict[str, float]:
         else float("inf")
         for name in VICTIMS
     }
-
-
-@pytest.fixture(scope="module")
-def quiet() -> dict[str, float]:
-    return {}
 
 
 def test_what_stalls_and_what_does_not() -> None:

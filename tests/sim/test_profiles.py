@@ -8,7 +8,7 @@ import pytest
 
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import Board, Layout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.sim import profile
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.sim.profile import ProfileError
@@ -180,7 +180,7 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
 
 def test_the_engine_ends_with_exit_code_2() -> None:
     probes = [entries()["launch"].probe()]
-    board = Board.create(Layout.of(probes))
+    board = Board.create(BoardLayout.of(probes))
     for options in (Options(profile="none"), Options(sim_set={"timeslice_us": "0"})):
         with pytest.raises(BackendError) as caught:
             SimBackend().prepare(probes, board, options)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import RUN, Board, Layout
+from stallprobes.engine.board import RUN, Board, BoardLayout
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.sim.clock import NEVER
 from stallprobes.engine.sim.device import SimStream
@@ -114,7 +114,7 @@ def watched() -> Iterator[dict[SimStream, list[Job]]]:
 
 
 def run(chosen: list[Probe], seed: int) -> tuple[dict[SimStream, list[Job]], list[Segment], Board]:
-    board = Board.create(Layout.of(chosen))
+    board = Board.create(BoardLayout.of(chosen))
     backend = SimBackend()
     with watched() as jobs:
         backend.prepare(chosen, board, Options(seed=seed))

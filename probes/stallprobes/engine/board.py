@@ -108,7 +108,7 @@ def _aligned(size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Layout:
+class BoardLayout:
     """Layout of a board: names, channels and periods (ns) of the probes, offsets of their sections, size (bytes)."""
 
     names: tuple[str, ...]
@@ -118,7 +118,7 @@ class Layout:
     size: int
 
     @classmethod
-    def of(cls, probes: Sequence[Probe]) -> Layout:
+    def of(cls, probes: Sequence[Probe]) -> BoardLayout:
         """The layout for ``probes``. Raises ValueError if two have the same name."""
         names = tuple(probe.name for probe in probes)
         if len(set(names)) != len(names):
@@ -172,7 +172,7 @@ class ProbeSection:
 class Board:
     """The mapped shared memory. ``fd`` can be passed to another process; ``header`` is int64[64]."""
 
-    def __init__(self, fd: int, layout: Layout) -> None:
+    def __init__(self, fd: int, layout: BoardLayout) -> None:
         self.fd = fd
         self.layout = layout
         # Populated, so that the first count in a bucket causes no page fault.
@@ -186,7 +186,7 @@ class Board:
         self._by_name = {part.name: part for part in self._sections}
 
     @classmethod
-    def create(cls, layout: Layout, fd: int | None = None) -> Board:
+    def create(cls, layout: BoardLayout, fd: int | None = None) -> Board:
         """A new board of zeros with all probes off.
 
         ``fd``, if given, is the empty shared memory to use; the board closes it. Raises OSError without memory.
@@ -210,7 +210,7 @@ class Board:
         return board
 
     @classmethod
-    def attach(cls, fd: int, layout: Layout) -> Board:
+    def attach(cls, fd: int, layout: BoardLayout) -> Board:
         """The board that another process created; it closes ``fd``. Raises BoardError for another layout."""
         size = os.fstat(fd).st_size
         if size != layout.size:

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from stallprobes.engine.backend import Backend
-from stallprobes.engine.board import ENGINE_HEARTBEAT_NS, ENGINE_STATE, Board, EngineState, Layout
+from stallprobes.engine.board import ENGINE_HEARTBEAT_NS, ENGINE_STATE, Board, BoardLayout, EngineState
 from stallprobes.engine.protocol import (
     Advance,
     Advanced,
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> NoReturn:
     try:
         start = connection.recv()
         if isinstance(start, Start):
-            board = Board.attach(board_fd, Layout.of(start.probes))
+            board = Board.attach(board_fd, BoardLayout.of(start.probes))
             code = EngineServer(connection, start, board, preload if arguments[3:] else None).run()
     except EOFError:
         pass

@@ -15,7 +15,16 @@ from types import TracebackType
 from typing import Self
 
 from stallprobes.engine.backend import Options, ProbeFailure
-from stallprobes.engine.board import ENGINE_HEARTBEAT_NS, PERIOD_NS, QUIT, RUN, Board, Layout, ProbeSnapshot, Snapshot
+from stallprobes.engine.board import (
+    ENGINE_HEARTBEAT_NS,
+    PERIOD_NS,
+    QUIT,
+    RUN,
+    Board,
+    BoardLayout,
+    ProbeSnapshot,
+    Snapshot,
+)
 from stallprobes.engine.process import EngineProcess, SpareEngine
 from stallprobes.engine.protocol import (
     Advance,
@@ -63,7 +72,7 @@ class Session:
         self.options = given if gpu is None else replace(given, gpu=gpu)
         self.info: Mapping[str, object] = {}
         self._spare = spare
-        self._layout = Layout.of(self.probes)
+        self._layout = BoardLayout.of(self.probes)
         self._owner = os.getpid()
         self._inbox = _Inbox()
         self._lock = threading.Lock()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stallprobes.engine import board as b
-from stallprobes.engine.board import RING, Board, BoardError, EngineState, Layout, ProbeState, Snapshot
+from stallprobes.engine.board import RING, Board, BoardError, BoardLayout, EngineState, ProbeState, Snapshot
 from stallprobes.latency.histogram import Histogram, index
 from stallprobes.latency.window import InFlight
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
@@ -25,7 +25,7 @@ def probe(name: str, period_ns: int = 1_000_000) -> Probe:
     return Probe(name, name, Role.HOST, PROGRAM, period_ns, name)
 
 
-LAYOUT = Layout.of([probe("one"), probe("two", 0)])
+LAYOUT = BoardLayout.of([probe("one"), probe("two", 0)])
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_slices_and_their_arrays_do_not_overlap() -> None:
 
 def test_two_probes_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="same name"):
-        Layout.of([probe("one"), probe("one")])
+        BoardLayout.of([probe("one"), probe("one")])
 
 
 def test_a_probe_is_found_by_name_and_number(board: Board) -> None:
@@ -104,7 +104,7 @@ from stallprobes.engine import board as b
 from stallprobes.model import *
 program = Program((Op("native:nothing", label="a"), Op("native:sleep", (5,), Phase.WAIT)), context=None)
 probes = [Probe(n, n, Role.HOST, program, p, n) for n, p in (("one", 1_000_000), ("two", 0))]
-board = b.Board.attach({fd}, b.Layout.of(probes))
+board = b.Board.attach({fd}, b.BoardLayout.of(probes))
 assert board["one"].words[b.RUN] == 1
 board["one"].hist[0, 77] = 3
 board["one"].stats[0, b.MAX_NS] = 77
@@ -157,9 +157,9 @@ def test_a_board_cannot_shrink_under_its_readers(board: Board) -> None:
 
 def test_another_layout_is_refused(board: Board) -> None:
     with pytest.raises(BoardError, match="bytes"):
-        Board.attach(board.fd, Layout.of([probe("one")]))
+        Board.attach(board.fd, BoardLayout.of([probe("one")]))
     with pytest.raises(BoardError, match="digest"):
-        Board.attach(board.fd, Layout.of([probe("one"), probe("too")]))
+        Board.attach(board.fd, BoardLayout.of([probe("one"), probe("too")]))
     board.header[b.VERSION_WORD] += 1
     with pytest.raises(BoardError, match="version"):
         Board.attach(board.fd, LAYOUT)

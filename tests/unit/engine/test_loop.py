@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stallprobes.engine import board as b
 from stallprobes.engine import loop
-from stallprobes.engine.board import Board, Layout, ProbeSnapshot, ProbeState
+from stallprobes.engine.board import Board, BoardLayout, ProbeSnapshot, ProbeState
 from stallprobes.latency.histogram import BUCKETS, Histogram, index
 from stallprobes.latency.window import InFlight
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
@@ -41,7 +41,7 @@ class Stage:
     def __init__(self, ops: tuple[Op, ...], period_ns: int = MS, tick: int = 0) -> None:
         program = Program(ops, context=None)
         probe = Probe("p", "p", Role.HOST, program, period_ns, "p")
-        self.board = Board.create(Layout.of([probe]))
+        self.board = Board.create(BoardLayout.of([probe]))
         self.part = self.board["p"]
         self.words = self.part.words
         self.words[b.RUN] = 1

@@ -16,7 +16,7 @@ import pytest
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.engine import board as b
 from stallprobes.engine import loop, native
-from stallprobes.engine.board import Board, Layout, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.engine.board import Board, BoardLayout, ProbeSnapshot, ProbeState, Snapshot
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
@@ -41,7 +41,7 @@ def table_of(ops: tuple[Op, ...], channels: tuple[Channel, ...]) -> Table:
 
 @contextmanager
 def running(*probes: Probe, tables: dict[str, Table] | None = None) -> Iterator[Board]:
-    board = Board.create(Layout.of(probes))
+    board = Board.create(BoardLayout.of(probes))
     nothing = loop.empty_table(0)
     threads = []
     for one in probes:
