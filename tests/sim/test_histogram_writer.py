@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories.host_probes import host_probe
-from stallprobes.engine.board import Board, Layout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.latency.histogram import LOWER, Histogram, index, indices
 
 
 @given(st.lists(st.integers(-5, 2**45), min_size=1, max_size=40))
 def test_single_and_bulk_counts_are_those_of_a_histogram(values: list[int]) -> None:
-    board = Board.create(Layout.of([host_probe("p")]))
+    board = Board.create(BoardLayout.of([host_probe("p")]))
     try:
         writer = HistogramWriter(board["p"])
         for value in values:
