@@ -290,7 +290,7 @@ def test_the_ansible_playbook_checks_each_host_fetches_and_merges(
         HOME=str(tmp_path),
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Times quiet, call/wait" in done.stdout
+    assert "Latency relative to baseline, call/wait" in done.stdout
     merged(tmp_path / "stallscope-results")
     for node in NODES:
         figures = (tmp_path / f"textfiles-{node}" / "stallscope.prom").read_text(encoding="utf-8")

@@ -20,21 +20,20 @@ from stallscope.tui.sources.live import EngineTarget
 
 
 class ScriptedServices(MatrixServices):
-    """Tools that measure nothing: cells of a made-up matrix come one by one, ``pace_s`` apart.
+    """Services that measure nothing: the cells of a made-up matrix come one by one.
 
-    With ``fails_after`` the engine is lost after so many cells. ``running`` is set as soon as it measures, and it
-    goes on only while ``go`` is set. With ``deaf`` it looks at nothing until ``hears`` is set.
+    After ``pauses_after`` cells none comes until ``go`` is set or the check is stopped; after ``fails_after`` cells
+    the engine is lost. ``running`` is set when the check begins. With ``deaf`` it does nothing until ``hears`` is set.
     """
 
-    def __init__(self, pace_s: float = 0.0, fails_after: int | None = None, deaf: bool = False) -> None:
-        self.pace_s = pace_s
+    def __init__(self, pauses_after: int | None = None, fails_after: int | None = None, deaf: bool = False) -> None:
+        self.pauses_after = pauses_after
         self.fails_after = fails_after
         self.hears = threading.Event()
         if not deaf:
             self.hears.set()
         self.running = threading.Event()
         self.go = threading.Event()
-        self.go.set()
         self.grounds: list[EngineTarget] = []
         self.seeds: list[int] = []
         self.engine_was_there = True
@@ -71,7 +70,7 @@ class ScriptedServices(MatrixServices):
         self.running.set()
         for number, key in enumerate(keys):
             self.hears.wait(LIMIT_S)
-            while not self.go.is_set() and not stop():
+            while number == self.pauses_after and not self.go.is_set() and not stop():
                 time.sleep(0.01)
             if self.fails_after == number:
                 raise EngineFailed(EXIT_ENGINE, "the engine ended (killed by SIGKILL)")
@@ -79,7 +78,6 @@ class ScriptedServices(MatrixServices):
                 cells |= {key: Cell(*key, Status.MISSING) for key in keys[number:]}
                 return replace(whole, cells=cells, interrupted=True)
             progress(CheckProgress(number, len(keys), 9.0, f"repeat 1 of 4 · {key[1]}"))
-            time.sleep(self.pace_s)
             if key[1] != QUIET:
                 progress(CheckProgress(number + 1, len(keys), 8.0, f"repeat 1 of 4 · {key[1]}", cells[key]))
         return whole

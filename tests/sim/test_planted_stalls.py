@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import pytest
+
 from factories.planted_stalls import Outcome, measured, outcome, planted
 from stallprobes.matrix.compare import compare
+from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.plan import plan
 
 SMALL = plan(["launch", "d2d", "d2h-pinned", "h2d-pinned"], ["spin", "alloc-async", "module-load", "d2h-pinned-large"])
 SEEDS = range(1, 7)
 
 
-def test_a_tail_of_one_and_a_half_times_is_found_and_the_rest_left_alone() -> None:
-    old = measured(SMALL, 100)
+@pytest.fixture(scope="module")
+def old() -> Matrix:
+    """The check that others are compared with."""
+    return measured(SMALL, 100)
+
+
+def test_a_tail_of_one_and_a_half_times_is_found_and_the_rest_left_alone(old: Matrix) -> None:
     found = {seed: planted(SMALL, old, seed) for seed in SEEDS}
     missed = {seed: place for seed, (place, said) in found.items() if not said.found}
     assert len(missed) <= 1, missed
     assert [said.others for _, said in found.values() if said.others] == []
 
 
-def test_other_seeds_of_the_same_machine_are_no_change() -> None:
-    old = measured(SMALL, 101)
+def test_other_seeds_of_the_same_machine_are_no_change(old: Matrix) -> None:
     assert [outcome(compare(old, measured(SMALL, seed)), None) for seed in (102, 103)] == [Outcome(False, ())] * 2

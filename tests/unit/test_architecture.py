@@ -47,7 +47,7 @@ def names(package: str, where: list[str]) -> list[str]:
         "stallprobes.machine.gpus",
         "stallprobes.machine.telemetry",
         # What stands before the screen's first frame.
-        "stallscope.tui.launch",
+        "stallscope.cli.screen",
         "stallscope.cli.options",
         "stallscope.tui.prewarm",
     ],

@@ -142,9 +142,9 @@ def cli(
         return
     options.reject_two_gpus(gpu, simulation)
     session = simulation.session_options()
-    from stallscope.tui import launch
+    from stallscope.cli import screen
 
-    diagnostics.exit_process(launch.run_live(gpu, session, allow_shared, record, ascii_only))
+    diagnostics.exit_process(screen.run_live(gpu, session, allow_shared, record, ascii_only))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

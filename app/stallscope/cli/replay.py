@@ -19,6 +19,6 @@ def command(file: Path, ascii_only: bool) -> None:
     Example:
       stallscope replay stall.rec
     """
-    from stallscope.tui import launch
+    from stallscope.cli import screen
 
-    diagnostics.exit_process(launch.run_replay(file, ascii_only))
+    diagnostics.exit_process(screen.run_replay(file, ascii_only))

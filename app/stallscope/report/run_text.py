@@ -1,4 +1,4 @@
-"""What the headless commands show to people: results in, lines out. Nothing here measures or decides."""
+"""Text report of a run, and of the doctor's findings."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import Channel, Phase, Role
 from stallprobes.units import duration, times
+from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report.catalog_text import VARIANT_KINDS
 from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count
 
@@ -16,23 +18,17 @@ if TYPE_CHECKING:
     from stallprobes.latency.histogram import Histogram
     from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
 
-_MARKS = {
-    "STALLED": "bad",
-    "STARVED": "bad",
-    "failed": "bad",
-    "slower": "warn",
-    "unsure": "warn",
-    "quiet": "good",
-    "off": "dim",
-}
+# Styles of the states of a run's document: verdict kinds, some in capitals, and "off" for an aggressor.
+_STATES = ("STALLED", "STARVED", "failed", "slower", "unsure", "quiet")
+_MARKS = {**{state: VerdictKind(state.lower()).look.style for state in _STATES}, "off": "dim"}
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
-# There nearly always is a call in flight when time is over; only one that hangs is worth a word.
-_IN_FLIGHT_US = 100_000
+# Some call nearly always is in flight when a window ends; only old ones are worth a mention.
+_IN_FLIGHT_NS = 100_000_000
 
 
 def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
-    """The doctor's lines, each with what to do."""
+    """The doctor's findings, each with what to do."""
     rows = []
     for finding in findings:
         text = f"{finding.found} → {finding.do}" if finding.do else finding.found
@@ -41,14 +37,14 @@ def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
 
 
 def show_run(out: TextWriter, result: RunResult) -> None:
-    """A run: for each pattern a table, each variant's verdicts, and host beside device time where both are known."""
+    """A run: for each pattern a table, each variant's verdicts, and host and GPU times where both are known."""
     out.paragraph(_headline(result), style="strong")
     for pattern, group in groupby(result.variants, key=lambda variant: variant.pattern):
         variants = list(group)
         out.line()
         out.line(f"{pattern} · SIMULATED {result.profile}" if result.backend == "simulated" else pattern, "strong")
         rows = [row for variant in variants for row in _rows(variant)]
-        # In a line of its own for each phase where the table is too wide for the terminal.
+        # One line per phase where the table is too wide for the terminal.
         if out.natural_width(_COLUMNS, rows) <= out.width:
             out.table(_COLUMNS, rows)
         else:
@@ -81,7 +77,7 @@ _COLUMNS = (
     TableColumn("wait p50", right=True),
     TableColumn("p99", right=True),
     TableColumn("max", right=True),
-    TableColumn("× quiet", right=True),
+    TableColumn("× baseline", right=True),
     TableColumn("in flight", right=True),
 )
 
@@ -91,19 +87,21 @@ def _rows(variant: VariantResult) -> list[tuple[TableCell | str, ...]]:
         state = TableCell(variant.status, "warn" if variant.status == "unsupported" else "bad")
         return [(variant.variant, "", "", state, *[""] * (len(_COLUMNS) - 4))]
     rows: list[tuple[TableCell | str, ...]] = []
-    for probe in variant.probes:
-        mark = "" if probe.role is Role.VICTIM else "dim"
-        figures = [duration(value) for phase in _SHOWN for value in _figures(probe.channels.get(Channel(phase)))]
+    for result in variant.probes:
+        mark = "" if result.probe.role is Role.VICTIM else "dim"
+        figures = [
+            duration(value) for phase in _SHOWN for value in _figures(result.window.channels.get(Channel(phase)))
+        ]
         rows.append(
             (
                 variant.variant if not rows else "",
-                TableCell(probe.name, mark),
-                TableCell(_where(probe), mark),
-                _state(probe),
-                TableCell(format_count(probe.calls), mark),
+                TableCell(result.probe.name, mark),
+                TableCell(_where(result), mark),
+                _state(result),
+                TableCell(format_count(result.window.iterations), mark),
                 *(TableCell(figure, mark) for figure in figures),
-                _worst(variant, probe),
-                TableCell(_in_flight(probe), mark),
+                _worst(variant, result),
+                TableCell(_in_flight(result), mark),
             )
         )
     return rows
@@ -114,18 +112,19 @@ def _stacked(out: TextWriter, variant: VariantResult) -> None:
     if variant.status == "unsupported" or not variant.probes:
         out.line(f"  {variant.status}", "warn")
         return
-    for probe in variant.probes:
-        worst = _worst(variant, probe).text.replace("–", "")
+    for result in variant.probes:
+        worst = _worst(variant, result).text.replace("–", "")
         out.paragraph(
-            f"{probe.name} ({_where(probe)}): {f'{probe.state} {worst}'.rstrip()}, {format_count(probe.calls)} calls"
-            + (f", in flight {_in_flight(probe)}" if _in_flight(probe) else ""),
+            f"{result.probe.name} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, "
+            f"{format_count(result.window.iterations)} calls"
+            + (f", in flight {_in_flight(result)}" if _in_flight(result) else ""),
             indent="    ",
             first="  ",
-            style=_MARKS.get(probe.state, "") if probe.role is Role.VICTIM else "dim",
+            style=_MARKS.get(result.state, "") if result.probe.role is Role.VICTIM else "dim",
         )
         rows = []
         for phase in _SHOWN:
-            histogram = probe.channels.get(Channel(phase))
+            histogram = result.window.channels.get(Channel(phase))
             if histogram is not None:
                 labels = zip(("p50", "p99", "max"), _figures(histogram), strict=True)
                 rows.append((f"    {phase}", *(f"{label} {duration(value):>8}" for label, value in labels)))
@@ -134,7 +133,7 @@ def _stacked(out: TextWriter, variant: VariantResult) -> None:
 
 
 def _host_and_device(out: TextWriter, variant: VariantResult) -> None:
-    """For a probe whose ops are timed on the GPU as well: both times of each op, the first call apart."""
+    """Host and GPU time of each op that is timed on both, with the first call apart."""
     columns = (
         TableColumn("op"),
         TableColumn("host first", right=True),
@@ -144,22 +143,24 @@ def _host_and_device(out: TextWriter, variant: VariantResult) -> None:
         TableColumn("GPU p50", right=True),
         TableColumn("p99", right=True),
     )
-    for probe in variant.probes:
-        on_gpu = {channel.label for channel in probe.channels if channel.phase is Phase.GPU and channel.label}
+    for result in variant.probes:
+        on_gpu = {channel.label for channel in result.window.channels if channel.phase is Phase.GPU and channel.label}
         labels = [
-            channel.label for channel in probe.channels if channel.phase is Phase.CALL and channel.label in on_gpu
+            channel.label
+            for channel in result.window.channels
+            if channel.phase is Phase.CALL and channel.label in on_gpu
         ]
         if not labels:
             continue
         out.line()
-        out.line(f"{variant.variant}: {probe.name}, each call's time on the host and on the GPU")
+        out.line(f"{variant.variant}: {result.probe.name}, each call's time on the host and on the GPU")
         rows = []
         for label in labels:
             cells: list[TableCell | str] = [label]
             for phase in (Phase.CALL, Phase.GPU):
                 channel = Channel(phase, label)
-                first = probe.first_ns.get(channel)
-                p50, p99, _ = _figures(probe.channels[channel])
+                first = result.window.first_ns.get(channel)
+                p50, p99, _ = _figures(result.window.channels[channel])
                 cells += [duration(None if first is None else first / 1000), duration(p50), duration(p99)]
             rows.append(cells)
         out.table(columns, rows)
@@ -169,43 +170,43 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
     first = f"{variant.variant}: "
     if variant.status != "ok":
         out.paragraph(f"{variant.status}: {variant.reason}", indent="  ", first=first, style="warn")
-    hosts = {probe.name for probe in variant.probes if probe.role is Role.HOST}
+    hosts = {result.probe.name for result in variant.probes if result.probe.role is Role.HOST}
     for verdict in variant.verdicts:
         # A quiet host control is the rule; its row says so.
         if verdict.probe not in hosts or verdict.kind != "quiet":
             out.paragraph(verdict.sentence, indent="  ", first=first)
-    for helps in dict.fromkeys(verdict.helps for verdict in variant.verdicts if verdict.helps):
+    for helps in dict.fromkeys(verdict.remedy for verdict in variant.verdicts if verdict.remedy):
         out.paragraph(f"What helps: {helps}", indent="  ", first="  ", style="dim")
 
 
-def _in_flight(probe: ProbeResult) -> str:
-    age = probe.in_flight_us
-    return "" if age is None or age < _IN_FLIGHT_US else duration(age)
+def _in_flight(result: ProbeResult) -> str:
+    flight = result.window.in_flight
+    return "" if flight is None or flight.age_ns < _IN_FLIGHT_NS else duration(flight.age_ns / 1000)
 
 
-def _where(probe: ProbeResult) -> str:
+def _where(result: ProbeResult) -> str:
+    probe = result.probe
     return "host" if probe.context == "none" else f"{probe.context} · {probe.stream}"
 
 
-def _state(probe: ProbeResult) -> TableCell:
-    return TableCell(probe.state, _MARKS.get(probe.state, "") if probe.role is Role.VICTIM else "dim")
+def _state(result: ProbeResult) -> TableCell:
+    return TableCell(result.state, _MARKS.get(result.state, "") if result.probe.role is Role.VICTIM else "dim")
 
 
-def _worst(variant: VariantResult, probe: ProbeResult) -> TableCell:
-    """The largest ratio that the verdicts name for ``probe``, else that of the medians; empty for aggressors."""
-    if probe.role is Role.AGGRESSOR:
+def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:
+    """Largest ratio of the verdicts on ``probe``, else of its medians; empty for aggressors."""
+    if result.probe.role is Role.AGGRESSOR:
         return TableCell("")
-    named = [v.ratio for v in variant.verdicts if v.probe == probe.name and v.ratio is not None]
-    if not named:
-        for phase in _SHOWN:
-            now, before = _figures(probe.channels.get(Channel(phase)))[0], _figures(probe.quiet.get(Channel(phase)))[0]
-            if now is not None and before:
-                named.append(now / before)
-    return TableCell(times(max(named)) if named else "–", _state(probe).style)
+    ratios = [v.ratio for v in variant.verdicts if v.probe == result.probe.name and v.ratio is not None]
+    if not ratios:
+        channels, baseline = result.window.channels, result.baseline
+        medians = (BaselineRatio.of(channels, baseline, Channel(phase), Quantile.P50) for phase in _SHOWN)
+        ratios = [median.ratio for median in medians if median is not None]
+    return TableCell(times(max(ratios)) if ratios else "–", _state(result).style)
 
 
 def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:
-    """p50, p99 and the maximum in microseconds; None where nothing was measured."""
+    """p50, p99 and maximum in microseconds; None without calls."""
     if histogram is None or histogram.count == 0:
         return (None, None, None)
     p50, p99 = histogram.percentile(50), histogram.percentile(99)

@@ -2,74 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
-from stallprobes.engine import native
 from stallprobes.engine.backend import Options, ProbeFailure, real_time_only
 from stallprobes.engine.board import Board
 from stallprobes.engine.host_memory import HostMemory
+from stallprobes.engine.host_resolver import HostResolver, error_text
 from stallprobes.engine.op_table import compile_program
 from stallprobes.engine.workers import ProbeThreads
 from stallprobes.errors import Unsupported
-from stallprobes.model import Arg, Buffer, HostFunction, KernelArgs, Op, Probe, Resource, Space, Text, Word
-
-
-class HostResolver:
-    """Resolver of libc and native functions and of host memory.
-
-    The CUDA resolver uses it for everything that is not CUDA's.
-    """
-
-    def __init__(self, memory: HostMemory, watchdog_ns: int | None = None) -> None:
-        """``watchdog_ns``: timeout of every gate in ns, in place of the program's own; None keeps that."""
-        self.memory = memory
-        self._watchdog_ns = watchdog_ns
-
-    def function(self, fn: str) -> int:
-        """The address of ``libc:NAME`` or ``native:NAME``. Raises Unsupported for any other name."""
-        kind, _, name = fn.partition(":")
-        try:
-            if kind == "libc" and name:
-                return native.libc_address(name)
-            if kind == "native" and name:
-                return native.address(name)
-        except KeyError:
-            raise Unsupported(f"this machine has no {fn}") from None
-        raise Unsupported(f"{fn} needs a GPU")
-
-    def value(self, resource: Resource | KernelArgs) -> int:
-        """The address of a word, text, pageable buffer or host function's data. Raises Unsupported for the rest."""
-        match resource:
-            case Word():
-                return self.word(resource)
-            case Text():
-                return self.memory.text(resource)
-            case Buffer(space=Space.PAGEABLE):
-                return self._pageable(resource)
-            case HostFunction(_, word, forced, timeout_ns):
-                limit_ns = timeout_ns if self._watchdog_ns is None else self._watchdog_ns
-                return self.memory.gate(resource, self.word(word), self.word(forced), limit_ns)
-            case _:
-                raise Unsupported(f"a {type(resource).__name__.lower()} needs a GPU")
-
-    def word(self, word: Word) -> int:
-        """The address of ``word``. Raises Unsupported for a mapped word, which only a GPU needs."""
-        if word.mapped:
-            raise Unsupported("a word that a kernel writes needs a GPU")
-        return self.memory.word(word)
-
-    def lower(self, op: Op) -> Sequence[Arg] | None:
-        """None: host ops have the arguments of their functions."""
-        return None
-
-    def _pageable(self, buffer: Buffer) -> int:
-        try:
-            return self.memory.pageable(buffer)
-        except (OSError, MemoryError) as error:
-            raise Unsupported(
-                f"{buffer.nbytes} bytes of memory for {buffer.name} cannot be allocated: {error}"
-            ) from error
+from stallprobes.model import Probe
 
 
 class HostBackend:
@@ -113,12 +55,3 @@ class HostBackend:
 def create() -> HostBackend:
     """A new backend."""
     return HostBackend()
-
-
-def error_text(op: Op, code: int) -> str:
-    """The meaning of an unexpected code of a libc or native op: strerror's text for an errno value."""
-    if op.fn == "native:wait":
-        return "timed out"
-    if op.fn.startswith("libc:") and code > 0:
-        return os.strerror(code)
-    return "0 was expected"

@@ -209,7 +209,7 @@ class MatrixController:
             threading.Thread(target=self._run_job, args=(job,), name="controller", daemon=True).start()
         else:
             self.show_message(
-                "A check runs: stop it, or wait for its end." if self.state.run else f"Still {self.state.busy}."
+                "A check is running: stop it, or wait for its end." if self.state.run else f"Still {self.state.busy}."
             )
 
     def _run_job(self, job: Callable[[], None]) -> None:

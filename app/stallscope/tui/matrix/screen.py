@@ -62,9 +62,7 @@ class MatrixScreen(ActionScreen):
         self._drawn: MatrixState | None = None
         # Inputs of the cell text and labels as drawn, so that a tick without changes costs nothing.
         self._cell_drawn: tuple[object, ...] | None = None
-        self._labels_drawn: (
-            tuple[MatrixView, CellValue, Mapping[Key, CellLabels]] | None
-        ) = None
+        self._labels_drawn: tuple[MatrixView, CellValue, Mapping[Key, CellLabels]] | None = None
 
     def compose(self) -> ComposeResult:
         """Header, grid, selected cell, key bar."""

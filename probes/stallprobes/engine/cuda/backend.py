@@ -9,7 +9,7 @@ from stallprobes.engine.board import Board
 from stallprobes.engine.cuda.api import STICKY_ERRORS, Api, CudaError
 from stallprobes.engine.cuda.devices import Contexts, choose, peer_access_problem
 from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
-from stallprobes.engine.host import error_text
+from stallprobes.engine.host_resolver import error_text
 from stallprobes.engine.op_table import compile_program
 from stallprobes.engine.workers import ProbeThreads
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported

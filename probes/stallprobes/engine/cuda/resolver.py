@@ -15,8 +15,8 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.cuda.api import Api, CudaError, setup_error
 from stallprobes.engine.cuda.devices import Contexts
 from stallprobes.engine.cuda.nvml_calls import NvmlCalls
-from stallprobes.engine.host import HostResolver
 from stallprobes.engine.host_memory import CACHE_LINE, HostMemory
+from stallprobes.engine.host_resolver import HostResolver
 from stallprobes.errors import Unsupported
 from stallprobes.model import (
     Arg,
