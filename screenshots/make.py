@@ -274,9 +274,9 @@ def telling_s(recording: Recording) -> float:
     for number, observation in enumerate(recording.play()):
         if analyzer is None:
             analyzer = Analyzer(
-                observation.probe_set, quiet_s=SETTINGS.quiet_seconds, keep_s=2 * SETTINGS.history_seconds
+                observation.probe_set, baseline_s=SETTINGS.quiet_seconds, keep_s=2 * SETTINGS.history_seconds
             )
-        analyzer.quiet = recording.quiet(number)
+        analyzer.baselines = recording.baselines(number)
         analyzer.feed(observation)
         monitor_view = analyzer.monitor_view(None, columns=10, span_s=10, strip=0)
         if not on_s < recording.at_s(number) <= last_s or not monitor_view.log:

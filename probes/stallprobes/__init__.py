@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.runner import CheckProgress
     from stallprobes.measurement.measure import RunProgress, RunResult
     from stallprobes.verdicts.kinds import VerdictKind
-    from stallprobes.verdicts.rules import Verdict
+    from stallprobes.verdicts.verdict import Verdict
 
 __all__ = [
     "CheckProgress",
@@ -57,7 +57,7 @@ _HOMES = {
     "RunProgress": "stallprobes.measurement.measure",
     "RunResult": "stallprobes.measurement.measure",
     "Session": "stallprobes.engine.session",
-    "Verdict": "stallprobes.verdicts.rules",
+    "Verdict": "stallprobes.verdicts.verdict",
     "VerdictKind": "stallprobes.verdicts.kinds",
 }
 

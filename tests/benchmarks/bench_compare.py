@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from factories.matrices import CALL, COLUMNS, WAIT, made_up
+from factories.matrices import CALL, COLUMNS, WAIT, made_up, window
 from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
 from stallprobes.matrix.compare import CellChange, Change, compare
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
@@ -103,7 +103,7 @@ def whole(dice: np.random.Generator, law: Law) -> Matrix:
                 before = {channel: next(quiet) for channel in CHANNELS}
                 held = {channel: next(now) for channel in CHANNELS}
                 beside = {} if column.name == QUIET else before
-                repeats.append(Repeat(held, beside, {}, law.calls, law.calls * 5e-5))
+                repeats.append(Repeat(window(held, law.calls, law.calls * 5e-5), beside))
             cells[row.name, column.name] = Cell(row.name, column.name, Status.OK, repeats=tuple(repeats))
     return replace(made_up(1, calls=1, repeats=1), rows=ROWS, columns=ALL, cells=cells)
 
@@ -114,7 +114,10 @@ def again(dice: np.random.Generator, law: Law, matrix: Matrix, *, tail: float = 
     cells = {
         key: replace(
             cell,
-            repeats=tuple(replace(r, channels={channel: next(made) for channel in CHANNELS}) for r in cell.repeats),
+            repeats=tuple(
+                replace(r, window=replace(r.window, channels={channel: next(made) for channel in CHANNELS}))
+                for r in cell.repeats
+            ),
         )
         for key, cell in matrix.cells.items()
     }
@@ -123,7 +126,7 @@ def again(dice: np.random.Generator, law: Law, matrix: Matrix, *, tail: float = 
 
 def found(cells: Sequence[CellChange], change: Change, q: int, channel: Channel = CALL) -> float:
     """The share of ``cells`` in which ``change`` is said of ``channel`` at ``q``."""
-    parts = [part for cell in cells for part in cell.parts if part.channel == channel and part.q == q]
+    parts = [part for cell in cells for part in cell.parts if part.channel == channel and part.quantile.percent == q]
     return sum(part.change is change for part in parts) / len(parts)
 
 

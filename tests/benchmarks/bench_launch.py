@@ -159,7 +159,7 @@ class Loops:
         self._await_parked()
         merged = Histogram.empty()
         for part in parts:
-            merged = merged.merge(window.probes[part.name].channels[CALL])
+            merged = merged.merge(window[part.name].channels[CALL])
         return merged
 
     def close(self) -> None:

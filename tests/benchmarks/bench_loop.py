@@ -149,8 +149,8 @@ def by_loop(call: str, threads: int, seconds: float) -> Histogram:
     board.close()
     os.close(zero)
     merged = Histogram.empty()
-    for probe in window.probes.values():
-        merged = merged.merge(probe.channels[CALL])
+    for one in window.values():
+        merged = merged.merge(one.channels[CALL])
     return merged
 
 

@@ -183,9 +183,7 @@ class Arms:
         from stallprobes.model import Channel, Phase
 
         assert self._before is not None
-        self._channels[with_screen].append(
-            self._look().minus(self._before).probes[self._name].channels[Channel(Phase.CALL)]
-        )
+        self._channels[with_screen].append(self._look().minus(self._before)[self._name].channels[Channel(Phase.CALL)])
 
     def ratios(self) -> tuple[float, float]:
         """Print what was seen; how many times the p50 and p99 without the screen are those with it.

@@ -15,9 +15,10 @@ from factories.host_probes import host_probe
 from factories.waiting import wait_until
 from stallprobes.engine import process
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import EngineState, ProbeSnapshot, ProbeState
+from stallprobes.engine.board import EngineState, ProbeState
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed, Unsupported
+from stallprobes.latency.window import Window
 from stallprobes.model import PRIMARY, Buffer, Channel, HostFunction, Load, Op, Phase, Probe, Program, Role, Space, Word
 
 CALL = Channel(Phase.CALL)
@@ -27,11 +28,10 @@ HUNG = Op("native:sleep", (600_000 * MS,))
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
-def window(session: Session, name: str, seconds: float) -> ProbeSnapshot:
-    """The window of the next ``seconds``."""
+def window(session: Session, name: str, seconds: float) -> Window:
     before = session.snapshot()
     session.run_for(seconds)
-    return session.snapshot().minus(before).probes[name]
+    return session.snapshot().minus(before)[name]
 
 
 def wait_for_iterations(session: Session, name: str, more: int = 1) -> None:
@@ -87,10 +87,10 @@ def test_a_new_period_holds_from_then_on() -> None:
 
         def due_as_often_as_set() -> bool:
             """Iterations that were made or missed, so that a busy machine changes nothing."""
-            fast = session.snapshot().minus(before).probes["a"]
+            fast = session.snapshot().minus(before)["a"]
             assert fast.period_ns == 2 * MS
             due = fast.iterations + fast.missed
-            return due >= 50 and (fast.window_ns or 0) / due < 4 * MS
+            return due >= 50 and fast.duration_ns / due < 4 * MS
 
         wait_until(due_as_often_as_set, "the probe is due every 2 ms")
 
@@ -205,7 +205,7 @@ def test_a_value_made_by_one_op_is_used_by_the_next() -> None:
         session.set_running(["a"])
         before = session.snapshot()
         wait_for_iterations(session, "a", 3)
-        seen = session.snapshot().minus(before).probes["a"]
+        seen = session.snapshot().minus(before)["a"]
         assert session.probe_failures() == ()
         labels = [channel.label for channel, hist in seen.channels.items() if hist.count > 0]
         assert {"map", "unmap"} <= set(labels)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.model import Phase
 
@@ -104,7 +105,7 @@ def broken(matrix: Matrix, facts: Iterable[Fact] = FACTS) -> list[str]:
             found.append(f"{pair} is {cell.kind}")
         if fact.phase is None:
             continue
-        middle, tail = (times.ratio if (times := cell.times(fact.phase, q)) else 0.0 for q in (50, 99))
+        middle, tail = (times.ratio if (times := cell.ratio(fact.phase, quantile)) else 0.0 for quantile in PERCENTILES)
         if max(middle, tail) < fact.least or middle > fact.most:
             found.append(f"{pair}: {fact.phase} is ×{middle:.1f} at p50, ×{tail:.1f} at p99")
     return found

@@ -40,14 +40,14 @@ def starved_cell(key: tuple[str, str]) -> Cell:
         probe=key[0],
         phase=None,
         quantile="in-flight",
-        quiet_us=3.8,
+        baseline_us=3.8,
         now_us=1_190_000.0004,
         ratio=313157.8951,
         cause="The lock is held.",
-        sentence=f"{key[0]}: starved, 2 calls returned in 0.6 s. The lock is held.",
-        helps="Do not “free” there.",
+        head=f"{key[0]}: starved, 2 calls returned in 0.6 s.",
+        remedy="Do not “free” there.",
     )
-    repeat = Repeat(channels=channels, before=quiet, after=quiet, calls=2, window_s=0.6)
+    repeat = Repeat(matrices.window(channels, 2, 0.6), before=quiet, after=quiet)
     return Cell(
         *key,
         status=Status.STARVED,

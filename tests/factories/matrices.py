@@ -8,9 +8,10 @@ import numpy as np
 
 from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
 from stallprobes.model import Channel, Phase
-from stallprobes.verdicts.rules import Verdict
+from stallprobes.verdicts.verdict import Verdict
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 ROWS = (
@@ -77,11 +78,9 @@ def made_up(
                 status=Status.OK,
                 repeats=tuple(
                     Repeat(
-                        channels=channels(factor, tail, calls),
+                        window(channels(factor, tail, calls), calls, calls * 5e-5),
                         before={} if quiet else channels(1.0, 1.0, calls // 2),
                         after={} if quiet else channels(1.0, 1.0, calls // 2),
-                        calls=calls,
-                        window_s=calls * 5e-5,
                     )
                     for _ in range(repeats)
                 ),
@@ -102,14 +101,19 @@ def made_up(
     )
 
 
+def window(channels: ChannelMap, calls: int, seconds: float) -> Window:
+    """A victim's window of ``calls`` iterations."""
+    return Window(channels, iterations=calls, duration_ns=round(seconds * 1e9), period_ns=50_000)
+
+
 def _stalled(row: MatrixRow, column: MatrixColumn, factor: float) -> Verdict:
     baseline_us = USUAL.get(row.name, (3000, 5000))[0] / 1000
     return verdict(
         probe=row.name,
-        quiet_us=baseline_us,
+        baseline_us=baseline_us,
         now_us=baseline_us * factor,
         ratio=factor,
         cause="It was made up so.",
-        sentence=f"{row.title}: call p50 is ×{factor:g} while “{column.title}” runs. It was made up so.",
-        helps="Make it up otherwise.",
+        head=f"{row.title}: call p50 is ×{factor:g} while “{column.title}” runs.",
+        remedy="Make it up otherwise.",
     )

@@ -9,6 +9,7 @@ from functools import cache
 from factories import matrices
 from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import Window
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import Phase
 
@@ -42,7 +43,9 @@ def every_kind(seed: int = 1) -> Matrix:
     change("launch", "late", verdicts=(verdict("stalled", phase=Phase.DUE, quantile="p99", ratio=14_000.0),))
     stuck = verdict("starved", quantile="in-flight", now_us=1.2e6, ratio=4e5)
     none = tuple(
-        replace(r, calls=0, channels={channel: Histogram.empty() for channel in r.channels})
+        replace(
+            r, window=Window({channel: Histogram.empty() for channel in r.window.channels}, 0, r.window.duration_ns)
+        )
         for r in cells["launch", "starved"].repeats
     )
     change(
@@ -86,7 +89,7 @@ def hostile() -> Matrix:
     for row, new_row in zip(made.rows, rows, strict=True):
         for column, new_column in zip(made.columns, columns, strict=True):
             cell = made.cells[row.name, column.name]
-            verdicts = tuple(replace(v, cause=EVIL, sentence=EVIL, helps=EVIL) for v in cell.verdicts)
+            verdicts = tuple(replace(v, head=EVIL, cause=EVIL, remedy=EVIL) for v in cell.verdicts)
             key = (new_row.name, new_column.name)
             cells[key] = replace(
                 cell, row=key[0], column=key[1], verdicts=verdicts, reason=EVIL, in_flight_us=1e6, in_flight_op=EVIL
@@ -114,23 +117,23 @@ STARVED = verdict(
     "starved",
     probe="d2h-pinned",
     quantile="in-flight",
-    quiet_us=2.0,
+    baseline_us=2.0,
     now_us=499_000.0,
     ratio=249_500.0,
     cause="",
-    sentence="pinned D2H · primary · own stream: starved, 0 calls returned in 0.7 s. Pinning pages is slow.",
-    helps="Pin memory once.",
+    head="pinned D2H · primary · own stream: starved, 0 calls returned in 0.7 s. Pinning pages is slow.",
+    remedy="Pin memory once.",
 )
 TAIL = verdict(
     probe="d2d",
     phase=Phase.WAIT,
     quantile="p99",
-    quiet_us=6.1,
+    baseline_us=6.1,
     now_us=79.3,
     ratio=13.0,
     cause="",
-    sentence="D2D · primary · own stream: wait p99 6.1 µs → 79.3 µs (×13).",
-    helps="Use another stream.",
+    head="D2D · primary · own stream: wait p99 6.1 µs → 79.3 µs (×13).",
+    remedy="Use another stream.",
 )
 
 

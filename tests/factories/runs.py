@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
-from stallprobes.model import Channel, Kind, Phase, Role
-from stallprobes.verdicts.rules import Verdict
+from stallprobes.model import Channel, Kind, Op, Phase, Probe, Program, Role, Word
+from stallprobes.verdicts.verdict import Verdict
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 
@@ -16,30 +17,39 @@ def around(ns: int, count: int) -> Histogram:
     return Histogram.of(ns + ns * i // (2 * count) for i in range(count))
 
 
-def probe(name: str, state: str = "quiet", role: Role = Role.VICTIM, **changed: object) -> ProbeResult:
-    """A probe of 1200 calls at 1 kHz that went as quietly as before, but for what is ``changed``."""
+def probe(
+    name: str,
+    state: str = "quiet",
+    role: Role = Role.VICTIM,
+    *,
+    context: str = "primary",
+    stream: str = "own",
+    error: str | None = None,
+    baseline: ChannelMap | None = None,
+    proof: int | None = None,
+    **changed: object,
+) -> ProbeResult:
+    """A probe of 1200 calls at 1 kHz that are as fast as its baseline; ``changed`` are fields of its window."""
     channels = {CALL: around(3_000, 1200), WAIT: around(5_000, 1200), DUE: around(9_000, 1200)}
+    if baseline is None and role is Role.VICTIM:
+        baseline = channels
     values: dict[str, object] = {
-        "name": name,
-        "title": f"{name} · primary · own stream",
-        "entry": name,
-        "role": role,
-        "context": "primary",
-        "stream": "own",
-        "state": state,
-        "calls": 1200,
-        "starved": False,
-        "in_flight_us": None,
-        "in_flight_op": None,
-        "error": None,
-        "window_s": 1.2,
-        "period_ns": 1_000_000,
         "channels": channels,
-        "quiet": channels if role is Role.VICTIM else {},
+        "iterations": 1200,
+        "duration_ns": 1_200_000_000,
+        "period_ns": 1_000_000,
         "first_ns": {CALL: 81_000, WAIT: 5_200, DUE: 90_000},
-        "proof": None,
+        "proof": proof or 0,
     }
-    return ProbeResult(**{**values, **changed})  # type: ignore[arg-type]
+    program = Program((Op("cuLaunchKernel"),), proof=None if proof is None else Word("proof"))
+    title = f"{name} · primary · own stream"
+    return ProbeResult(
+        probe=Probe(name, title, role, program, 1_000_000, name, context, stream),
+        window=Window(**{**values, **changed}),  # type: ignore[arg-type]
+        baselines=() if baseline is None else (baseline,),
+        error=error,
+        state=state,
+    )
 
 
 def stalled() -> ProbeResult:
@@ -48,21 +58,19 @@ def stalled() -> ProbeResult:
         "d2d",
         "STALLED",
         context="secondary",
-        calls=500,
+        iterations=500,
         channels={CALL: around(3_000, 500), WAIT: around(2_400_000, 500), DUE: around(2_403_000, 500)},
     )
 
 
 def starved() -> ProbeResult:
-    """No call came back; one has been in flight for 1.19 s."""
+    """No call returned; one has been in flight for 1.19 s."""
     empty = Histogram.empty()
     return probe(
         "launch",
         "STARVED",
-        calls=0,
-        starved=True,
-        in_flight_us=1_190_000.0,
-        in_flight_op="cuLaunchKernel",
+        iterations=0,
+        in_flight=InFlight(0, 0, 1_190_000_000, 0),
         channels={CALL: empty, WAIT: empty, DUE: empty.add_waiting(1_190_000_000, 1_000_000)},
         first_ns={CALL: None, WAIT: None, DUE: None},
     )
@@ -75,22 +83,21 @@ def readback() -> ProbeResult:
         ops[Channel(Phase.CALL, label)] = around(host, 40)
         ops[Channel(Phase.GPU, label)] = around(gpu, 40)
     channels = {CALL: around(3_000, 80), Channel(Phase.GPU): around(10_000, 80), DUE: around(5_100_000, 40), **ops}
-    return probe(
-        "scalar-readback", calls=40, channels=channels, quiet={}, first_ns=dict.fromkeys(channels, 904_000), proof=41
-    )
+    first_ns = dict.fromkeys(channels, 904_000)
+    return probe("scalar-readback", iterations=40, channels=channels, baseline={}, first_ns=first_ns, proof=41)
 
 
 def stall_of(probe: ProbeResult) -> Verdict:
     """A stall of ``probe`` in wait p50, 427 times its baseline."""
     return verdict(
-        probe=probe.name,
+        probe=probe.probe.name,
         phase=Phase.WAIT,
-        quiet_us=5.6,
+        baseline_us=5.6,
         now_us=2380.0,
         ratio=427.0,
         cause="The GPU runs one context at a time.",
-        sentence=f"{probe.title}: wait 5.6 µs → 2.38 ms (×427) while the spin kernel was on.",
-        helps="Copy in the primary context.",
+        head=f"{probe.probe.title}: wait 5.6 µs → 2.38 ms (×427) while the spin kernel was on.",
+        remedy="Copy in the primary context.",
     )
 
 
@@ -105,7 +112,7 @@ def variant(name: str, *probes: ProbeResult, status: str = "ok", reason: str | N
         reason=reason,
         probes=probes,
         verdicts=tuple(loud),
-        quiet_s=1.0,
+        baseline_s=1.0,
         window_s=1.2 if probes else 0.0,
     )
 
@@ -134,7 +141,7 @@ def everything() -> RunResult:
     """One of each: stalled, starved, host and device times, a failed probe, an unsupported and an invalid variant."""
     host = probe("host-control", role=Role.HOST, context="none", stream="none")
     spin = probe("spin", "running", Role.AGGRESSOR, proof=24)
-    failed = probe("d2h", "failed", calls=2, error="cuMemcpyDtoHAsync returned 700 (illegal address)")
+    failed = probe("d2h", "failed", iterations=2, error="cuMemcpyDtoHAsync returned 700 (illegal address)")
     return run(
         variant("kernel-other-context", stalled(), host, spin),
         variant("starving", starved(), spin),

@@ -38,7 +38,7 @@ async def until(pilot: Pilot[None], condition: Callable[[], object]) -> None:
 
 def quiet_is_known(screen: Monitor) -> bool:
     """Whether every victim has its baseline."""
-    return screen.analyzer is not None and bool(screen.analyzer.quiet) and not screen.analyzer.quiet_missing
+    return screen.analyzer is not None and bool(screen.analyzer.baselines) and not screen.analyzer.without_baseline
 
 
 def running(pilot: Pilot[None]) -> set[str]:

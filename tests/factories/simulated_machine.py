@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from stallprobes.engine.backend import Options, ProbeFailure
-from stallprobes.engine.board import PERIOD_NS, RUN, Board, BoardLayout, ProbeSnapshot, Snapshot
+from stallprobes.engine.board import PERIOD_NS, RUN, Board, BoardLayout, ProbeSnapshot
 from stallprobes.engine.sim.backend import SimBackend
+from stallprobes.latency.window import Window
 from stallprobes.model import PRIMARY, Channel, Context, Op, Phase, Probe, Program, Role
 
 MS = 1_000_000
@@ -36,28 +37,28 @@ class SimulatedMachine:
         self.backend.advance(ns)
         self.probe_failures += self.backend.poll()
 
-    def window(self, ns: int) -> Snapshot:
-        """The window of the next ``ns``."""
+    def window(self, ns: int) -> dict[str, Window]:
+        """The windows of all probes over the next ``ns``."""
         before = self.board.snapshot()
         self.advance(ns)
         return self.board.snapshot().minus(before)
 
-    def run(self, ns: int = SECOND) -> Snapshot:
-        """Everything on; the window of ``ns`` after a start of 100 ms."""
+    def run(self, ns: int = SECOND) -> dict[str, Window]:
+        """Everything on; the windows of ``ns`` after a start of 100 ms."""
         self.switch(True)
         self.advance(100 * MS)
         return self.window(ns)
 
 
-def p50_us(part: ProbeSnapshot, channel: Channel = CALL) -> float:
+def p50_us(part: ProbeSnapshot | Window, channel: Channel = CALL) -> float:
     """Median of a channel, µs."""
     return at_us(part, 50, channel)
 
 
-def at_us(part: ProbeSnapshot, q: float, channel: Channel = CALL) -> float:
+def at_us(part: ProbeSnapshot | Window, q: float, channel: Channel = CALL) -> float:
     """Percentile ``q`` of a channel, µs; AssertionError if the window has no sample."""
     value = part.channels[channel].percentile(q)
-    assert value is not None, f"{part.name} has no {channel.phase} in the window"
+    assert value is not None, f"there is no {channel.phase} in the window"
     return value / 1000
 
 

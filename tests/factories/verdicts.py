@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase
-from stallprobes.verdicts.rules import Verdict
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.verdict import Verdict
 
 
-def verdict(kind: str = "stalled", **changed: object) -> Verdict:
+def verdict(
+    kind: str = "stalled", *, baseline_us: float = 2.7, now_us: float = 27.0, quantile: str = "p50", **changed: object
+) -> Verdict:
     """A verdict of ``kind`` on the victim "launch": ten times its baseline, in call p50, unless ``changed``."""
     values: dict[str, object] = {
         "probe": "launch",
         "phase": Phase.CALL,
-        "quantile": "p50",
-        "quiet_us": 2.7,
-        "now_us": 27.0,
+        "quantile": Quantile(quantile),
+        "baseline_ns": baseline_us * 1000,
+        "now_ns": now_us * 1000,
         "ratio": 10.0,
-        "kind": kind,
+        "kind": VerdictKind(kind),
+        "head": f"launch: {kind}.",
         "cause": f"The cause of {kind}.",
-        "sentence": f"launch: {kind}. The cause of {kind}.",
-        "helps": f"A remedy for {kind}.",
+        "remedy": f"A remedy for {kind}.",
     }
     return Verdict(**{**values, **changed})  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from stallprobes.catalog import entries
-from stallprobes.engine.board import ProbeSnapshot
 from stallprobes.engine.session import Session
+from stallprobes.latency.window import Window
 from stallprobes.measurement import measure
 from stallprobes.measurement.measure import ProbeResult
 from stallprobes.model import KIB, MIB, US, Channel, Kind, Phase, Probe, Role, Variant
@@ -38,10 +38,10 @@ VICTIMS = {
 }
 
 
-def window(session: Session, seconds: float) -> Mapping[str, ProbeSnapshot]:
+def window(session: Session, seconds: float) -> Mapping[str, Window]:
     before = session.snapshot()
     session.run_for(seconds)
-    return session.snapshot().minus(before).probes
+    return session.snapshot().minus(before)
 
 
 def switch(session: Session, on: bool) -> None:
@@ -106,12 +106,12 @@ def launch_beside(aggressor: str) -> ProbeResult:
         pytest.skip(result.reason or "")
     assert result.status == "ok", result.reason
     assert all(probe.error is None for probe in result.probes)
-    (found,) = [probe for probe in result.probes if probe.role is Role.VICTIM]
+    (found,) = [probe for probe in result.probes if probe.probe.role is Role.VICTIM]
     return found
 
 
 def times_quiet(probe: ProbeResult) -> float:
-    now, quiet = probe.channels[CALL].percentile(50), probe.quiet[CALL].percentile(50)
+    now, quiet = probe.window.channels[CALL].percentile(50), probe.baseline[CALL].percentile(50)
     assert now is not None
     assert quiet is not None
     return now / quiet

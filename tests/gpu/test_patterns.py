@@ -49,7 +49,7 @@ def variant(pattern: str, name: str) -> VariantResult:
 
 
 def of_role(found: VariantResult, role: Role) -> list[ProbeResult]:
-    return [probe for probe in found.probes if probe.role is role]
+    return [one for one in found.probes if one.probe.role is role]
 
 
 def victim(pattern: str, name: str) -> ProbeResult:
@@ -64,15 +64,15 @@ def aggressor(pattern: str, name: str) -> ProbeResult:
 
 def now(probe: ProbeResult, channel: Channel, q: float = 50) -> float:
     """A percentile with the aggressors on, in ns."""
-    value = probe.channels[channel].percentile(q)
-    assert value is not None, f"{probe.name}: no {channel} returned"
+    value = probe.window.channels[channel].percentile(q)
+    assert value is not None, f"{probe.probe.name}: no {channel} returned"
     return value
 
 
 def quiet(probe: ProbeResult, channel: Channel, q: float = 50) -> float:
     """A percentile in quiet, in ns."""
-    value = probe.quiet[channel].percentile(q)
-    assert value is not None, f"{probe.name}: no {channel} returned in quiet"
+    value = probe.baseline[channel].percentile(q)
+    assert value is not None, f"{probe.probe.name}: no {channel} returned in the baseline"
     return max(value, 1.0)
 
 
@@ -82,16 +82,17 @@ def times_quiet(probe: ProbeResult, channel: Channel, q: float = 50) -> float:
 
 def slowest(probe: ProbeResult, channel: Channel) -> float:
     """The p99 in ns, or the age of the call in flight if that is more."""
-    returned = probe.channels[channel].percentile(99) or 0.0
-    return max(returned, (probe.in_flight_us or 0.0) * 1000)
+    returned = probe.window.channels[channel].percentile(99) or 0.0
+    flight = probe.window.in_flight
+    return max(returned, 0.0 if flight is None else flight.age_ns)
 
 
 def says_stalled(found: VariantResult, probe: ProbeResult) -> None:
     """Assert that a verdict names the probe as stalled, with numbers, a cause and what helps."""
     assert probe.state in LOUD
-    said = [one for one in found.verdicts if one.probe == probe.name and one.kind in ("stalled", "starved")]
+    said = [one for one in found.verdicts if one.probe == probe.probe.name and one.kind in ("stalled", "starved")]
     assert said
-    assert all(one.sentence and one.cause and one.helps for one in said)
+    assert all(one.sentence and one.cause and one.remedy for one in said)
 
 
 # All patterns.
@@ -118,10 +119,10 @@ def test_every_aggressor_is_proven_to_run_and_no_probe_failed(pattern: str) -> N
     assert ran(pattern).variants
     for found in ran(pattern).variants:
         for probe in found.probes:
-            assert probe.error is None, (found.variant, probe.name)
-            if probe.role is Role.AGGRESSOR:
-                assert probe.state == "running", (found.variant, probe.name)
-                assert probe.proof is None or probe.proof > 0, (found.variant, probe.name)
+            assert probe.error is None, (found.variant, probe.probe.name)
+            if probe.probe.role is Role.AGGRESSOR:
+                assert probe.state == "running", (found.variant, probe.probe.name)
+                assert probe.probe.program.proof is None or probe.window.proof > 0, (found.variant, probe.probe.name)
 
 
 # Report 1.
@@ -157,8 +158,8 @@ def test_copy_engines_do_not_wait_for_a_time_slice() -> None:
     copies = of_role(variant(SECONDARY, "copy-engine"), Role.VICTIM)
     assert len(copies) == 3
     for copy in copies:
-        assert times_quiet(copy, WAIT) < 1.5, copy.name
-        assert copy.state not in LOUD, copy.name
+        assert times_quiet(copy, WAIT) < 1.5, copy.probe.name
+        assert copy.state not in LOUD, copy.probe.name
 
 
 def test_prefer_overlap_stalls_like_the_plain_copy() -> None:
@@ -200,10 +201,10 @@ def test_a_launch_on_the_stream_of_a_warm_pageable_copy_starves_and_its_row_is_n
     launch = victim(PAGEABLE, name)
     assert launch.starved
     assert launch.state == "STARVED"
-    assert launch.in_flight_us is not None
+    assert launch.window.in_flight is not None
     assert launch.in_flight_op == "cuLaunchKernel"
     # What was waited counts as waited, though hardly a call returned.
-    assert launch.channels[DUE].count > 10 * max(launch.channels[CALL].count, 1)
+    assert launch.window.channels[DUE].count > 10 * max(launch.window.channels[CALL].count, 1)
     assert slowest(launch, DUE) >= 100 * quiet(launch, DUE)
     says_stalled(variant(PAGEABLE, name), launch)
     assert any(one.kind == "starved" and one.quantile == "in-flight" for one in variant(PAGEABLE, name).verdicts)
@@ -255,7 +256,7 @@ def test_a_pageable_read_back_is_booked_the_time_of_the_kernel_before_it() -> No
     reading = aggressor(READBACK, "pageable")
     assert on_host(reading, READ) >= 100 * on_gpu(reading, READ)
     assert on_host(reading, READ) == pytest.approx(on_gpu(reading, REDUCE), rel=0.1)
-    kinds = {one.kind for one in variant(READBACK, "pageable").verdicts if one.probe == reading.name}
+    kinds = {one.kind for one in variant(READBACK, "pageable").verdicts if one.probe == reading.probe.name}
     assert "gpu-time" in kinds
 
 
@@ -268,7 +269,7 @@ def test_a_pinned_read_back_returns_at_once_and_the_time_stands_in_the_wait() ->
 
 def test_a_scalar_that_stays_on_the_gpu_costs_the_host_little() -> None:
     reading = aggressor(READBACK, "on-device")
-    labels = [channel.label for channel in reading.channels if channel.label and channel.phase is Phase.CALL]
+    labels = [channel.label for channel in reading.window.channels if channel.label and channel.phase is Phase.CALL]
     assert REDUCE in labels
     assert sum(on_host(reading, label) for label in labels) * 50 < on_gpu(reading, REDUCE)
     assert on_gpu(reading, REDUCE) == pytest.approx(on_gpu(aggressor(READBACK, "pageable"), REDUCE), rel=0.1)
@@ -284,7 +285,7 @@ def test_first_calls_cost_more_than_the_same_work_later() -> None:
 @pytest.mark.parametrize("name", ["first-call", "pageable", "pinned", "on-device"])
 def test_a_read_backs_very_first_turn_is_kept_apart(name: str) -> None:
     reading = aggressor(READBACK, name)
-    assert all(value is not None for value in reading.first_ns.values())
+    assert all(value is not None for value in reading.window.first_ns.values())
 
 
 # Report 5.

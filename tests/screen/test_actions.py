@@ -94,11 +94,11 @@ async def test_quiet_is_measured_again_with_what_disturbs_off_and_then_on_again(
         await until(pilot, lambda: "spin" in running(pilot))
         analyzer = monitor(pilot).analyzer
         assert analyzer is not None
-        old = analyzer.quiet["launch"]
+        old = analyzer.baselines["launch"]
         await pilot.press("n")
         await until(pilot, lambda: "spin" not in running(pilot))
         await until(pilot, lambda: "spin" in running(pilot))
-        assert analyzer.quiet["launch"] is not old
+        assert analyzer.baselines["launch"] is not old
 
 
 async def test_the_picker_sets_the_probes_and_remedies_follow_one_after_the_other() -> None:
@@ -196,7 +196,7 @@ async def test_clear_begins_anew_and_keeps_quiet() -> None:
         await pilot.pause(1.5)
         await pilot.press("l")
         assert analyzer.monitor_view(None).log == ()
-        assert analyzer.quiet
+        assert analyzer.baselines
 
 
 async def test_the_pace_of_a_victim_changes_and_its_quiet_is_measured_again() -> None:
@@ -204,9 +204,9 @@ async def test_the_pace_of_a_victim_changes_and_its_quiet_is_measured_again() ->
         await pilot.press("minus")
         analyzer = monitor(pilot).analyzer
         assert analyzer is not None
-        assert "launch" not in analyzer.quiet
+        assert "launch" not in analyzer.baselines
         await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("launch")) and row.period_ns == 2_000_000)  # type: ignore[union-attr]
-        await until(pilot, lambda: "launch" in analyzer.quiet)
+        await until(pilot, lambda: "launch" in analyzer.baselines)
         await pilot.press("plus")
         await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("launch")) and row.period_ns == 1_000_000)  # type: ignore[union-attr]
 

@@ -22,7 +22,7 @@ WAIT = Channel(Phase.WAIT)
 
 def seen(recording: Recording, number: int = 0) -> Analyzer:
     frames = list(recording.play(number))
-    analyzer = Analyzer(frames[0].probe_set, quiet=recording.quiet(len(recording) - 1))
+    analyzer = Analyzer(frames[0].probe_set, baselines=recording.baselines(len(recording) - 1))
     for observation in frames:
         analyzer.feed(observation)
     return analyzer
@@ -67,7 +67,7 @@ def test_figures_between_two_frames_do_not_depend_on_where_reading_began(stall: 
         early, late = (f.snapshot for f in (frames[30 - start], frames[40 - start]))
         assert early is not None
         assert late is not None
-        return late.minus(early).probes["d2d"].channels[WAIT].counts.tolist()
+        return late.minus(early)["d2d"].channels[WAIT].counts.tolist()
 
     assert window(0) == window(25)
 

@@ -13,13 +13,13 @@ from textual.app import App
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES
 
+from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import BINS
 from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.machine.telemetry import FIELDS, NS, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Phase, Role
-from stallprobes.verdicts.rules import Verdict
 from stallscope.tui.common.histograms import axis_labels, histogram_lines
 from stallscope.tui.common.lines import (
     DECENT,
@@ -233,8 +233,8 @@ def test_a_column_that_is_not_over_yet_is_as_dark_as_its_neighbours() -> None:
 
 
 def entry(number: int, kind: str, ended_s: float | None = None) -> LogEntry:
-    verdict = Verdict("d2d", Phase.WAIT, "p50", 5.6, 2380.0, 427.0, kind, "", f"sentence {number}.", "")
-    return LogEntry(number, 3600.0, verdict, ended_s)
+    found = verdict(kind, ratio=427.0, head=f"sentence {number}.", cause="", remedy="")
+    return LogEntry(number, 3600.0, found, ended_s)
 
 
 def test_the_worst_that_holds_stands_before_what_came_later() -> None:
@@ -305,10 +305,8 @@ def test_both_gpus_are_told() -> None:
 
 
 def test_an_entry_says_when_what_why_and_what_helps() -> None:
-    verdict = Verdict(
-        "d2d", Phase.WAIT, "p50", 5.6, 2380.0, 427.0, "stalled", "why", "D2D: wait 5.6 µs → 2.38 ms. why", "pin"
-    )
-    entry = LogEntry(1, 3600.0 * 12 + 61, verdict, onset="It began 41 ms after “spin” went on.")
+    stalled = verdict("stalled", head="D2D: wait 5.6 µs → 2.38 ms.", cause="why", remedy="pin")
+    entry = LogEntry(1, 3600.0 * 12 + 61, stalled, onset="It began 41 ms after “spin” went on.")
     shown = " ".join(text(line).strip() for line in entry_lines(entry, 60))
     for words in ("12:01:01", "STALLED", "2.38 ms", "41 ms after", "Remedy: pin"):
         assert words in shown

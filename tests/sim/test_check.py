@@ -9,6 +9,7 @@ import pytest
 
 from stallprobes.engine.backend import Options
 from stallprobes.errors import EngineFailed
+from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import cell_runner, runner, schedule
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.plan import plan
@@ -35,7 +36,7 @@ def test_every_chosen_pair_has_a_cell_and_every_row_its_quiet(matrix: Matrix) ->
 
 def test_the_stalls_are_there_and_only_they(matrix: Matrix) -> None:
     assert matrix.cells["d2d@secondary", "spin"].kind == "stalled"
-    assert matrix.cells["d2d@secondary", "spin"].times(Phase.WAIT, 50).ratio > 100  # type: ignore[union-attr]
+    assert matrix.cells["d2d@secondary", "spin"].ratio(Phase.WAIT, Quantile.P50).ratio > 100  # type: ignore[union-attr]
     assert matrix.cells["launch/shared", "d2h-pageable-warm"].kind == "starved"
     assert matrix.cells["launch", "spin"].kind == "quiet"
     for row in matrix.rows:
@@ -47,7 +48,7 @@ def test_each_repeat_is_kept_with_the_quiet_on_both_sides_of_it(matrix: Matrix) 
     cell = matrix.cells["launch", "alloc-async"]
     assert len(cell.repeats) == schedule.REPEATS
     for repeat in cell.repeats:
-        assert all(part[Channel(Phase.CALL)].count for part in (repeat.channels, repeat.before, repeat.after))
+        assert all(part[Channel(Phase.CALL)].count for part in (repeat.window.channels, repeat.before, repeat.after))
 
 
 def test_the_same_seeds_give_the_same_matrix_and_others_another(matrix: Matrix) -> None:

@@ -30,7 +30,7 @@ def entry(kind: str, context: Context = PRIMARY, **settings: object) -> Probe:
 def wait_of(*probes: Probe, **options: object) -> float:
     """The median wait of the first probe, us."""
     seen = machine(*probes, **options).run()
-    return p50_us(seen.probes[probes[0].name], WAIT)
+    return p50_us(seen[probes[0].name], WAIT)
 
 
 def test_a_copy_in_another_context_waits_for_the_slice_and_in_the_same_one_it_does_not() -> None:
@@ -81,7 +81,7 @@ def test_a_kernel_starts_when_the_one_that_leaves_room_ends() -> None:
         waits = [Op("cuStreamSynchronize", (stream,), Phase.WAIT) for stream in streams]
         probe = program_probe("pair", [*ops, *waits], period_ns=10 * MS)
         seen = machine(probe).run()
-        return p50_us(seen.probes["pair"], WAIT)
+        return p50_us(seen["pair"], WAIT)
 
     # The lower half of the waits is for the second stream, which is done with the first or as long after it.
     assert both(160) > 100 * both(100)
@@ -90,7 +90,7 @@ def test_a_kernel_starts_when_the_one_that_leaves_room_ends() -> None:
 def test_a_kernel_that_counts_its_own_time_ends_on_time_although_it_was_pre_empted() -> None:
     seen = machine(entry("spin"), entry("spin", SECONDARY, name="other")).run()
     for name in ("spin", "other"):
-        assert 18 <= seen.probes[name].proof <= 21
+        assert 18 <= seen[name].proof <= 21
 
 
 def test_a_copy_engine_does_not_wait_for_the_slice() -> None:

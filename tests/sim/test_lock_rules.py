@@ -72,8 +72,8 @@ def medians(aggressor: str | None) -> dict[str, float]:
     seen = machine(*probes, *others).run(400 * MS)
     channels = {"event": Channel(Phase.CALL, "cuEventQuery")}
     return {
-        name: p50_us(seen.probes[name], channels.get(name, CALL))
-        if seen.probes[name].channels[channels.get(name, CALL)].count
+        name: p50_us(seen[name], channels.get(name, CALL))
+        if seen[name].channels[channels.get(name, CALL)].count
         else float("inf")
         for name in VICTIMS
     }
@@ -110,12 +110,12 @@ def test_what_stalls_and_what_does_not() -> None:
 
 
 def test_freeing_beside_a_kernel_holds_every_launch_until_the_kernel_ends() -> None:
-    seen = machine(entries()["launch"].probe(), entries()["free-beside-kernel"].probe()).run().probes["launch"]
+    seen = machine(entries()["launch"].probe(), entries()["free-beside-kernel"].probe()).run()["launch"]
     assert 15_000 < p50_us(seen) < 21_000
 
 
 def test_another_context_shares_the_memory_management_but_not_the_contexts_lock() -> None:
     launch, d2d = entries()["launch"].probe(Placement(SECONDARY)), entries()["d2d"].probe(Placement(SECONDARY))
-    seen = machine(launch, d2d, entries()["host-alloc-free"].probe()).run().probes
+    seen = machine(launch, d2d, entries()["host-alloc-free"].probe()).run()
     assert p50_us(seen["launch"]) < 10
     assert seen["d2d"].iterations < 3

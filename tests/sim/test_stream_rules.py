@@ -42,7 +42,7 @@ def wait(stream: Stream) -> Op:
 def waited(*ops: Op) -> float:
     """The median of the only wait in ``ops``, us."""
     seen = machine(program_probe("probe", ops, period_ns=10 * MS)).run()
-    return p50_us(seen.probes["probe"], WAIT)
+    return p50_us(seen["probe"], WAIT)
 
 
 def test_a_stream_is_in_order_and_two_streams_are_not() -> None:
@@ -79,7 +79,7 @@ def test_elapsed_time_is_the_time_between_two_events_on_the_gpu() -> None:
         period_ns=10 * MS,
     )
     seen = machine(probe).run()
-    assert 0.98 < p50_us(seen.probes["timed"], Channel(Phase.GPU)) / 3_000 < 1.02
+    assert 0.98 < p50_us(seen["timed"], Channel(Phase.GPU)) / 3_000 < 1.02
 
 
 def test_an_event_that_has_not_come_is_not_ready() -> None:
@@ -96,7 +96,7 @@ def test_a_scalar_left_on_a_busy_gpu_is_read_later_and_no_failure() -> None:
     scalar = entries()["scalar-on-device"].probe(Placement(SECONDARY))
     busy = [entries()["long-kernel"].probe(Placement(context), name=context.name) for context in (PRIMARY, THIRD)]
     made = machine(scalar, *busy)
-    seen = made.run().probes[scalar.name]
+    seen = made.run()[scalar.name]
     assert made.probe_failures == []
     assert seen.iterations > 10
     assert seen.channels[Channel(Phase.GPU)].count < seen.channels[Channel(Phase.CALL)].count
@@ -104,17 +104,17 @@ def test_a_scalar_left_on_a_busy_gpu_is_read_later_and_no_failure() -> None:
 
 def test_a_full_launch_queue_blocks_its_own_thread_and_no_other_stream() -> None:
     victim, full = entries()["launch"].probe(), entries()["launch-queue-full"].probe()
-    quiet = p50_us(machine(victim).run().probes["launch"])
+    quiet = p50_us(machine(victim).run()["launch"])
     seen = machine(victim, full).run()
-    assert p50_us(seen.probes["launch"]) < 1.5 * quiet
-    assert seen.probes["launch-queue-full"].channels[Channel(Phase.CALL, "launches")].max_ns > 5 * MS
+    assert p50_us(seen["launch"]) < 1.5 * quiet
+    assert seen["launch-queue-full"].channels[Channel(Phase.CALL, "launches")].max_ns > 5 * MS
 
 
 def test_the_queue_takes_as_many_launches_as_the_profile_says() -> None:
     def longest(pending: int) -> int:
         ops = [spin(A), Op("cuLaunchKernel", (Kernel("empty"), 1, 1, A, KernelArgs()), repeat=pending), wait(A)]
         seen = machine(program_probe("many", ops, period_ns=20 * MS), sim_set={"queue": "100"}).run()
-        return seen.probes["many"].channels[CALL].max_ns
+        return seen["many"].channels[CALL].max_ns
 
     assert longest(90) < MS
     assert longest(110) > MS
@@ -125,7 +125,7 @@ def test_a_pageable_copy_behind_a_gate_deadlocks_with_a_launch_until_the_watchdo
         opener = entries()["launch-then-open"].probe()
         copier = entries()[copy].probe(gated_copy_placement(own_stream))
         seen = machine(opener, copier, watchdog_ns=watchdog_ns).run(2_000 * MS)
-        return at_us(seen.probes["launch-then-open"], 100)
+        return at_us(seen["launch-then-open"], 100)
 
     for watchdog in (100 * MS, 250 * MS):
         assert 0.7 < slowest_launch("gated-copy", False, watchdog) * 1000 / watchdog <= 1.01
@@ -155,6 +155,6 @@ def test_probes_on_one_shared_null_stream_share_it() -> None:
     place = on_null_stream()
     victim = entries()["launch"].probe(place)
     other: Probe = entries()["d2h-pinned-large"].probe(place)
-    shared = p50_us(machine(victim, other).run().probes["launch"], WAIT)
-    apart = p50_us(machine(entries()["launch"].probe(Placement()), other).run().probes["launch"], WAIT)
+    shared = p50_us(machine(victim, other).run()["launch"], WAIT)
+    apart = p50_us(machine(entries()["launch"].probe(Placement()), other).run()["launch"], WAIT)
     assert shared > 100 * apart

@@ -20,7 +20,7 @@ def fetch(into: Buffer | Load, label: str = "") -> Op:
 
 def waits(*probes: Probe) -> float:
     """The median wait of the first probe, us."""
-    return p50_us(machine(*probes).run().probes[probes[0].name], WAIT)
+    return p50_us(machine(*probes).run()[probes[0].name], WAIT)
 
 
 def entry(kind: str, place: Placement | None = None, size: int | None = None) -> Probe:
@@ -53,7 +53,7 @@ def test_memory_is_fresh_once() -> None:
         ],
         period_ns=20 * MS,
     )
-    seen = machine(probe).run().probes["twice"]
+    seen = machine(probe).run()["twice"]
     assert 7 < p50_us(seen, Channel(Phase.CALL, "first")) / p50_us(seen, Channel(Phase.CALL, "second")) < 12
 
 
@@ -70,13 +70,13 @@ def test_registered_memory_is_pinned() -> None:
         ],
         period_ns=20 * MS,
     )
-    seen = machine(probe).run().probes["registered"]
+    seen = machine(probe).run()["registered"]
     assert p50_us(seen, Channel(Phase.CALL, "pageable")) > 50 * p50_us(seen, Channel(Phase.CALL, "pinned"))
     assert p50_us(seen, WAIT) > 200
 
 
 def test_a_copy_to_pageable_memory_returns_when_the_bytes_are_there() -> None:
-    seen = machine(entry("d2h-pageable", size=SIZE)).run().probes["d2h-pageable"]
+    seen = machine(entry("d2h-pageable", size=SIZE)).run()["d2h-pageable"]
     assert p50_us(seen) > 500
     assert p50_us(seen, WAIT) < 20
 
@@ -97,7 +97,7 @@ def test_a_staged_copy_keeps_its_stream_and_on_the_null_stream_its_context() -> 
             for launches_on, place in places.items():
                 key = (copy, copies_on, launches_on)
                 aggressor = entry(f"d2h-pageable-{copy}", places[copies_on])
-                seen = machine(victim.probe(place), aggressor).run(2_000 * MS).probes["launch"]
+                seen = machine(victim.probe(place), aggressor).run(2_000 * MS)["launch"]
                 if key in starved:
                     assert seen.iterations < 3, key
                 elif key in delayed:
@@ -135,8 +135,8 @@ def test_where_staged_copies_block_the_call_itself_waits() -> None:
     """Report 2: neither call returns at once, and the next operation on the device waits too."""
     made = machine(entry("peer-copy"), entry("peer-copy-behind-kernel"), entry("launch"), profile="rtx3090x2")
     seen = made.run()
-    assert p50_us(seen.probes["peer-copy"]) > 50_000
-    assert at_us(seen.probes["launch"], 100) > 50_000
+    assert p50_us(seen["peer-copy"]) > 50_000
+    assert at_us(seen["launch"], 100) > 50_000
 
 
 def test_a_machine_says_what_it_has_not() -> None:

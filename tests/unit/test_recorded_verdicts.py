@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ import pytest
 
 from stallprobes.catalog import entries
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.sparse import merged
+from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.recording import Recording
 from stallprobes.matrix import compare as comparing
@@ -23,12 +25,13 @@ from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge as merging
 from stallprobes.matrix.accumulator import CellAccumulator
 from stallprobes.matrix.compare import Comparison, compare
-from stallprobes.matrix.matrix import QUIET, Cell, Matrix, merged
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat
 from stallprobes.matrix.plan import AGGRESSORS_STREAM, AggressorSet, VictimProbe
 from stallprobes.model import Channel, Phase, Role
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import parse_probe
-from stallprobes.verdicts.rules import Seen, Verdict, judge
+from stallprobes.verdicts.rules import Evidence, judge
+from stallprobes.verdicts.verdict import Verdict
 from stallscope.cli import main as cli
 
 TESTS = Path(__file__).parents[1]
@@ -91,7 +94,7 @@ def run_verdicts(result: Mapping[str, Json]) -> Json:
         return [result["pattern"], result["variant"], result["status"]]
     variant = patterns()[result["pattern"]].variant(result["variant"])
     probes = {probe.name: probe for probe in variant.probes}
-    seen = []
+    evidence = []
     for told in result["probes"]:
         probe = probes[told["name"]]
         channels = {Channel(Phase(key)): histogram(figures) for key, figures in told["phases"].items()}
@@ -101,19 +104,11 @@ def run_verdicts(result: Mapping[str, Json]) -> Json:
             channels[channel] = histogram(op)
             if op["quiet"]:
                 baseline[channel] = histogram(op["quiet"])
-        seen.append(
-            Seen(
-                probe,
-                channels,
-                () if probe.role is Role.AGGRESSOR else (baseline,),
-                told["calls"],
-                round(told["window_s"] * 1e9),
-                None if told["in_flight_us"] is None else round(told["in_flight_us"] * 1000),
-                told["in_flight_op"],
-                told["error"],
-            )
-        )
-    return [result["pattern"], result["variant"], [verdict_figures(one) for one in judge(seen)]]
+        flight = None if told["in_flight_us"] is None else InFlight(0, 0, round(told["in_flight_us"] * 1000), 0)
+        window = Window(channels, told["calls"], round(told["window_s"] * 1e9), flight, period_ns=probe.period_ns)
+        baselines = () if probe.role is Role.AGGRESSOR else (baseline,)
+        evidence.append(Evidence(probe, window, baselines, told["error"]))
+    return [result["pattern"], result["variant"], [verdict_figures(one) for one in judge(evidence)]]
 
 
 def stored(cell: Cell) -> Json:
@@ -129,11 +124,14 @@ def judged_again(matrix: Matrix, cell: Cell) -> Json:
     victim = None if cell.row == "host" else VictimProbe(matrix.row(cell.row), parse_probe(cell.row))
     accumulator = CellAccumulator(victim, AggressorSet(matrix.column(cell.column), probes))
     accumulator.repeats = list(cell.repeats)
-    accumulator.hosts = tuple(
-        merged(getattr(one, name) for one in control.repeats) for name in ("channels", "before", "after")
-    )
-    accumulator.longest_ns = None if cell.in_flight_us is None else round(cell.in_flight_us * 1000)
-    accumulator.longest_op = cell.in_flight_op
+    parts: list[Callable[[Repeat], ChannelMap]] = [
+        lambda one: one.window.channels,
+        lambda one: one.before,
+        lambda one: one.after,
+    ]
+    accumulator.hosts = tuple(merged(map(part, control.repeats)) for part in parts)
+    if cell.in_flight_us is not None:
+        accumulator.longest = InFlight(0, 0, round(cell.in_flight_us * 1000), 0)
     again = accumulator.cell(cell.row, cell.column, matrix.repeats, HOST)
     return [str(again.kind), str(again.status), [verdict_figures(one) for one in again.verdicts]]
 
@@ -163,7 +161,13 @@ def test_recorded_checks_compare_as_before(names: tuple[str, str]) -> None:
             one.newly_starved,
             one.no_longer_starved,
             [
-                [str(part.channel.phase), part.channel.label, part.q, str(part.change), six_digits(part.ratio)]
+                [
+                    str(part.channel.phase),
+                    part.channel.label,
+                    part.quantile.percent,
+                    str(part.change),
+                    six_digits(part.ratio),
+                ]
                 for part in one.parts
             ],
         ]
@@ -180,7 +184,8 @@ def test_recorded_checks_merge_as_before() -> None:
     found = merging.merge([("a", check(first)), ("b", check(second)), ("c", check(first))])
     wanted = expected()["merges"]["noisy"]
     assert [
-        [one.host, one.row, one.column, str(one.channel.phase), one.q, six_digits(one.ratio)] for one in found.outliers
+        [one.host, one.row, one.column, str(one.channel.phase), one.quantile.percent, six_digits(one.ratio)]
+        for one in found.outliers
     ] == wanted["outliers"]
     assert {f"{row} beside {column}": stored(cell) for (row, column), cell in found.matrix.cells.items()} == wanted[
         "cells"
@@ -193,7 +198,7 @@ def test_a_replayed_recording_gives_the_same_log_and_rows(name: str) -> None:
     for number, observation in enumerate(recording.play()):
         if analyzer is None or observation.probe_set is not analyzer.probe_set:
             analyzer = Analyzer(observation.probe_set)
-        analyzer.quiet = dict(recording.quiet(number))
+        analyzer.baselines = dict(recording.baselines(number))
         analyzer.feed(observation)
         if number % ROWS_EVERY == ROWS_EVERY - 1:
             rows.append(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, MatrixColumn, MatrixRow, Status, Times
+from stallprobes.latency.ratio import Quantile
+from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import Verdict, severity
+from stallprobes.verdicts.verdict import Verdict
 
 # The order in which kinds are counted: the worst first, what was not measured last.
 KIND_ORDER: tuple[CellKind, ...] = (
@@ -88,8 +89,8 @@ def has_quiet(matrix: Matrix) -> bool:
 def verdicts(cell: Cell) -> tuple[Verdict, ...]:
     """The worst verdict of each phase that is more than quiet, the worst first."""
     found: dict[Phase | None, Verdict] = {}
-    for verdict in sorted(cell.verdicts, key=_weight, reverse=True):
-        if severity(verdict) > 0:
+    for verdict in sorted(cell.verdicts, key=lambda verdict: verdict.weight, reverse=True):
+        if verdict.kind.severity > 0:
             found.setdefault(verdict.phase, verdict)
     return tuple(found.values())
 
@@ -99,9 +100,9 @@ def shown(cell: Cell, phase: Phase) -> Shown | None:
     for wanted in (phase, Phase.DUE) if phase is Phase.CALL else (phase,):
         for verdict in verdicts(cell):
             if verdict.phase is wanted and verdict.ratio is not None and verdict.probe == cell.row:
-                q = {"p50": 50, "p99": 99}.get(verdict.quantile, 100)
+                q = 100 if verdict.quantile is Quantile.IN_FLIGHT else verdict.quantile.percent
                 return Shown(verdict.ratio, q, wanted is Phase.DUE)
-    found = cell.times(phase, 50)
+    found = cell.ratio(phase, Quantile.P50)
     return None if found is None else Shown(found.ratio, 50)
 
 
@@ -110,17 +111,10 @@ def channels(cell: Cell) -> tuple[Channel, ...]:
     found: list[Channel] = []
     named = {verdict.phase for verdict in verdicts(cell)}
     for phase in (Phase.CALL, Phase.WAIT, *(phase for phase in (Phase.START, Phase.DUE) if phase in named)):
-        there = [channel for channel in {**cell.quiet, **cell.channels} if channel.phase is phase]
+        there = [channel for channel in {**cell.baseline, **cell.channels} if channel.phase is phase]
         labelled = [channel for channel in there if channel.label]
         found += labelled or there
     return tuple(found)
-
-
-def against_baseline(cell: Cell, channel: Channel, q: int) -> Times | None:
-    """Percentile ``q`` of one channel against its baseline; None where either has no calls."""
-    now, baseline = cell.channels.get(channel), cell.quiet.get(channel)
-    at, before = (None if one is None else one.percentile(q) for one in (now, baseline))
-    return None if at is None or before is None else Times(channel, q, before / 1000, at / 1000)
 
 
 def groups(matrix: Matrix) -> tuple[CauseGroup, ...]:
@@ -131,9 +125,7 @@ def groups(matrix: Matrix) -> tuple[CauseGroup, ...]:
             continue
         worst = verdicts(cell)[0]
         # Drift and host noise are no stall, also where the cause is the same.
-        found.setdefault((_class(VerdictKind(worst.kind)), worst.cause, worst.helps), {}).setdefault(
-            cell.column, []
-        ).append(cell)
+        found.setdefault((_class(worst.kind), worst.cause, worst.remedy), {}).setdefault(cell.column, []).append(cell)
     return tuple(
         CauseGroup(
             kind=cell_kind(next(iter(columns.values()))[0]),
@@ -229,11 +221,7 @@ def _cell_weight(cell: Cell) -> tuple[int, float]:
     if not cell.status.measured:
         return (-1, 0.0)
     found = verdicts(cell)
-    return _weight(found[0]) if found else (0, 0.0)
-
-
-def _weight(verdict: Verdict) -> tuple[int, float]:
-    return (severity(verdict), verdict.ratio or 0.0)
+    return found[0].weight if found else (0, 0.0)
 
 
 def _class(kind: VerdictKind) -> str:

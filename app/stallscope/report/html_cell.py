@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.matrix.compare import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET
 from stallprobes.units import duration, times
@@ -47,7 +48,7 @@ class PageData:
             histogram
             for cell in (*matrix.cells.values(), *older)
             for channel in findings.channels(cell)
-            for histogram in (cell.channels.get(channel), cell.quiet.get(channel))
+            for histogram in (cell.channels.get(channel), cell.baseline.get(channel))
             if histogram is not None
         )
         return cls(
@@ -96,11 +97,11 @@ def _verdicts(cell: Cell) -> Iterator[str]:
     if cell.reason:
         yield f"<p>{text(cell.status)}: {text(cell.reason)}</p>"
     in_flight = wording.in_flight(cell)
-    if in_flight and not any(verdict.quantile == "in-flight" for verdict in cell.verdicts):
+    if in_flight and not any(verdict.quantile is Quantile.IN_FLIGHT for verdict in cell.verdicts):
         yield f"<p>{text(in_flight)}</p>"
     for verdict in findings.verdicts(cell):
         yield f"<p>{text(verdict.sentence)}</p>"
-    for helps in dict.fromkeys(verdict.helps for verdict in findings.verdicts(cell) if verdict.helps):
+    for helps in dict.fromkeys(verdict.remedy for verdict in findings.verdicts(cell) if verdict.remedy):
         yield f'<p class="soft">What helps: {text(helps)}</p>'
 
 
@@ -109,7 +110,7 @@ def _change(data: PageData, cell: Cell) -> Iterator[str]:
     if change is None:
         return
     if change.outcome is CellOutcome.SAME:
-        yield f'<p class="soft">Compared with the old check: SAME. {text(change.note)}</p>'
+        yield f'<p class="soft">QuantileChange with the old check: SAME. {text(change.note)}</p>'
         return
     yield f"<p>{_badge(change.outcome, 'span')} {text(wording.change_figures(change))}</p>"
 
@@ -138,10 +139,10 @@ def _table(cell: Cell) -> str:
     for channel in findings.channels(cell):
         name = text(wording.channel_name(channel))
         if not alone:
-            baseline = "".join(f"<td>{figure}" for figure in svg.figures(cell.quiet.get(channel)))
+            baseline = "".join(f"<td>{figure}" for figure in svg.figures(cell.baseline.get(channel)))
             lines.append(f"<tr><th scope=row>{name}, baseline{baseline}<td><td>")
         now = "".join(f"<td>{figure}" for figure in svg.figures(cell.channels.get(channel)))
-        ratios = "" if alone else "".join(f"<td>{_ratio(cell, channel, q)}" for q in (50, 99))
+        ratios = "" if alone else "".join(f"<td>{_ratio(cell, channel, q)}" for q in PERCENTILES)
         lines.append(f"<tr><th scope=row>{name}{'' if alone else ', beside'}{now}{ratios}")
     if not lines:
         return ""
@@ -152,15 +153,15 @@ def _histograms(data: PageData, cell: Cell) -> Iterator[str]:
     changed = data.outcome(cell) is not CellOutcome.SAME
     before = data.before.cells.get((cell.row, cell.column)) if data.before is not None and changed else None
     for channel in findings.channels(cell):
-        layers = [("h-quiet", cell.quiet.get(channel)), ("h-now", cell.channels.get(channel))]
+        layers = [("h-quiet", cell.baseline.get(channel)), ("h-now", cell.channels.get(channel))]
         if before is not None:
             layers.append(("h-old", before.channels.get(channel)))
         name = text(wording.channel_name(channel))
         yield f"<figure><figcaption>{name}</figcaption>{data.axis.svg(layers, f'histogram of {name}')}</figure>"
 
 
-def _ratio(cell: Cell, channel: Channel, q: int) -> str:
-    found = findings.against_baseline(cell, channel, q)
+def _ratio(cell: Cell, channel: Channel, quantile: Quantile) -> str:
+    found = BaselineRatio.of(cell.channels, cell.baseline, channel, quantile)
     return "–" if found is None else times(found.ratio)
 
 

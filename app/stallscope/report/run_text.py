@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import Channel, Phase, Role
 from stallprobes.units import duration, times
 from stallprobes.verdicts.kinds import VerdictKind
@@ -23,7 +24,7 @@ _MARKS = {**{state: VerdictKind(state.lower()).look.style for state in _STATES},
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
 # Some call nearly always is in flight when a window ends; only old ones are worth a mention.
-_IN_FLIGHT_US = 100_000
+_IN_FLIGHT_NS = 100_000_000
 
 
 def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
@@ -86,19 +87,21 @@ def _rows(variant: VariantResult) -> list[tuple[TableCell | str, ...]]:
         state = TableCell(variant.status, "warn" if variant.status == "unsupported" else "bad")
         return [(variant.variant, "", "", state, *[""] * (len(_COLUMNS) - 4))]
     rows: list[tuple[TableCell | str, ...]] = []
-    for probe in variant.probes:
-        mark = "" if probe.role is Role.VICTIM else "dim"
-        figures = [duration(value) for phase in _SHOWN for value in _figures(probe.channels.get(Channel(phase)))]
+    for result in variant.probes:
+        mark = "" if result.probe.role is Role.VICTIM else "dim"
+        figures = [
+            duration(value) for phase in _SHOWN for value in _figures(result.window.channels.get(Channel(phase)))
+        ]
         rows.append(
             (
                 variant.variant if not rows else "",
-                TableCell(probe.name, mark),
-                TableCell(_where(probe), mark),
-                _state(probe),
-                TableCell(format_count(probe.calls), mark),
+                TableCell(result.probe.name, mark),
+                TableCell(_where(result), mark),
+                _state(result),
+                TableCell(format_count(result.window.iterations), mark),
                 *(TableCell(figure, mark) for figure in figures),
-                _worst(variant, probe),
-                TableCell(_in_flight(probe), mark),
+                _worst(variant, result),
+                TableCell(_in_flight(result), mark),
             )
         )
     return rows
@@ -109,18 +112,19 @@ def _stacked(out: TextWriter, variant: VariantResult) -> None:
     if variant.status == "unsupported" or not variant.probes:
         out.line(f"  {variant.status}", "warn")
         return
-    for probe in variant.probes:
-        worst = _worst(variant, probe).text.replace("–", "")
+    for result in variant.probes:
+        worst = _worst(variant, result).text.replace("–", "")
         out.paragraph(
-            f"{probe.name} ({_where(probe)}): {f'{probe.state} {worst}'.rstrip()}, {format_count(probe.calls)} calls"
-            + (f", in flight {_in_flight(probe)}" if _in_flight(probe) else ""),
+            f"{result.probe.name} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, "
+            f"{format_count(result.window.iterations)} calls"
+            + (f", in flight {_in_flight(result)}" if _in_flight(result) else ""),
             indent="    ",
             first="  ",
-            style=_MARKS.get(probe.state, "") if probe.role is Role.VICTIM else "dim",
+            style=_MARKS.get(result.state, "") if result.probe.role is Role.VICTIM else "dim",
         )
         rows = []
         for phase in _SHOWN:
-            histogram = probe.channels.get(Channel(phase))
+            histogram = result.window.channels.get(Channel(phase))
             if histogram is not None:
                 labels = zip(("p50", "p99", "max"), _figures(histogram), strict=True)
                 rows.append((f"    {phase}", *(f"{label} {duration(value):>8}" for label, value in labels)))
@@ -139,22 +143,24 @@ def _host_and_device(out: TextWriter, variant: VariantResult) -> None:
         TableColumn("GPU p50", right=True),
         TableColumn("p99", right=True),
     )
-    for probe in variant.probes:
-        on_gpu = {channel.label for channel in probe.channels if channel.phase is Phase.GPU and channel.label}
+    for result in variant.probes:
+        on_gpu = {channel.label for channel in result.window.channels if channel.phase is Phase.GPU and channel.label}
         labels = [
-            channel.label for channel in probe.channels if channel.phase is Phase.CALL and channel.label in on_gpu
+            channel.label
+            for channel in result.window.channels
+            if channel.phase is Phase.CALL and channel.label in on_gpu
         ]
         if not labels:
             continue
         out.line()
-        out.line(f"{variant.variant}: {probe.name}, each call's time on the host and on the GPU")
+        out.line(f"{variant.variant}: {result.probe.name}, each call's time on the host and on the GPU")
         rows = []
         for label in labels:
             cells: list[TableCell | str] = [label]
             for phase in (Phase.CALL, Phase.GPU):
                 channel = Channel(phase, label)
-                first = probe.first_ns.get(channel)
-                p50, p99, _ = _figures(probe.channels[channel])
+                first = result.window.first_ns.get(channel)
+                p50, p99, _ = _figures(result.window.channels[channel])
                 cells += [duration(None if first is None else first / 1000), duration(p50), duration(p99)]
             rows.append(cells)
         out.table(columns, rows)
@@ -164,39 +170,39 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
     first = f"{variant.variant}: "
     if variant.status != "ok":
         out.paragraph(f"{variant.status}: {variant.reason}", indent="  ", first=first, style="warn")
-    hosts = {probe.name for probe in variant.probes if probe.role is Role.HOST}
+    hosts = {result.probe.name for result in variant.probes if result.probe.role is Role.HOST}
     for verdict in variant.verdicts:
         # A quiet host control is the rule; its row says so.
         if verdict.probe not in hosts or verdict.kind != "quiet":
             out.paragraph(verdict.sentence, indent="  ", first=first)
-    for helps in dict.fromkeys(verdict.helps for verdict in variant.verdicts if verdict.helps):
+    for helps in dict.fromkeys(verdict.remedy for verdict in variant.verdicts if verdict.remedy):
         out.paragraph(f"What helps: {helps}", indent="  ", first="  ", style="dim")
 
 
-def _in_flight(probe: ProbeResult) -> str:
-    age = probe.in_flight_us
-    return "" if age is None or age < _IN_FLIGHT_US else duration(age)
+def _in_flight(result: ProbeResult) -> str:
+    flight = result.window.in_flight
+    return "" if flight is None or flight.age_ns < _IN_FLIGHT_NS else duration(flight.age_ns / 1000)
 
 
-def _where(probe: ProbeResult) -> str:
+def _where(result: ProbeResult) -> str:
+    probe = result.probe
     return "host" if probe.context == "none" else f"{probe.context} · {probe.stream}"
 
 
-def _state(probe: ProbeResult) -> TableCell:
-    return TableCell(probe.state, _MARKS.get(probe.state, "") if probe.role is Role.VICTIM else "dim")
+def _state(result: ProbeResult) -> TableCell:
+    return TableCell(result.state, _MARKS.get(result.state, "") if result.probe.role is Role.VICTIM else "dim")
 
 
-def _worst(variant: VariantResult, probe: ProbeResult) -> TableCell:
+def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:
     """Largest ratio of the verdicts on ``probe``, else of its medians; empty for aggressors."""
-    if probe.role is Role.AGGRESSOR:
+    if result.probe.role is Role.AGGRESSOR:
         return TableCell("")
-    named = [v.ratio for v in variant.verdicts if v.probe == probe.name and v.ratio is not None]
-    if not named:
-        for phase in _SHOWN:
-            now, before = _figures(probe.channels.get(Channel(phase)))[0], _figures(probe.quiet.get(Channel(phase)))[0]
-            if now is not None and before:
-                named.append(now / before)
-    return TableCell(times(max(named)) if named else "–", _state(probe).style)
+    ratios = [v.ratio for v in variant.verdicts if v.probe == result.probe.name and v.ratio is not None]
+    if not ratios:
+        channels, baseline = result.window.channels, result.baseline
+        medians = (BaselineRatio.of(channels, baseline, Channel(phase), Quantile.P50) for phase in _SHOWN)
+        ratios = [median.ratio for median in medians if median is not None]
+    return TableCell(times(max(ratios)) if ratios else "–", _state(result).style)
 
 
 def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stallprobes.matrix.compare import CellOutcome, Change, Compared, Difference
+from stallprobes.latency.ratio import Quantile
+from stallprobes.matrix.compare import CellOutcome, Change, Difference, QuantileChange
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.noise import BaselineSpread, baseline_spread
 from stallprobes.model import Channel, Phase
@@ -19,7 +20,7 @@ from stallscope.report.text import plural
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
     from stallprobes.matrix.outliers import Outlier
-    from stallprobes.verdicts.rules import Verdict
+    from stallprobes.verdicts.verdict import Verdict
     from stallscope.report.findings import CauseGroup
 
 MATRIX_TITLE = "Latency relative to baseline, call/wait"
@@ -170,7 +171,7 @@ def figures(cell: Cell) -> str:
 def worst_figure(cell: Cell) -> str:
     """The worst finding of ``cell``: ``call p50 2.70 µs → 2.26 ms (×837)``, ``0 calls in 0.8 s``."""
     found = findings.verdicts(cell)
-    if found and found[0].quantile == "in-flight":
+    if found and found[0].quantile is Quantile.IN_FLIGHT:
         calls, seconds = _returned(cell)
         return f"{plural(calls, 'call')} in {seconds:.1f} s"
     return _figure(cell, found[0]) if found else findings.cell_kind(cell).look.word
@@ -179,7 +180,7 @@ def worst_figure(cell: Cell) -> str:
 def short_figure(cell: Cell) -> str:
     """The worst finding of ``cell`` in a word: ``×837``, ``STARVED``."""
     found = findings.verdicts(cell)
-    if not found or found[0].ratio is None or found[0].quantile == "in-flight":
+    if not found or found[0].ratio is None or found[0].quantile is Quantile.IN_FLIGHT:
         return findings.cell_kind(cell).look.word
     return times(found[0].ratio)
 
@@ -192,20 +193,21 @@ def in_flight(cell: Cell) -> str:
 
 
 def _figure(cell: Cell, verdict: Verdict) -> str:
-    if verdict.quantile == "in-flight":
+    if verdict.quantile is Quantile.IN_FLIGHT:
         calls, seconds = _returned(cell)
-        returned = f"{VerdictKind(verdict.kind).look.word}: {plural(calls, 'call')} returned in {seconds:.1f} s"
+        returned = f"{verdict.kind.look.word}: {plural(calls, 'call')} returned in {seconds:.1f} s"
         # The verdict has the age of its own window; the cell has the longest.
         return ", ".join(part for part in (returned, in_flight(cell)) if part)
-    if verdict.kind == VerdictKind.FAILED or verdict.ratio is None:
+    if verdict.kind is VerdictKind.FAILED or verdict.ratio is None:
         return verdict.sentence
-    change = f"{duration(verdict.quiet_us)} → {duration(verdict.now_us)} ({times(verdict.ratio)})"
+    before, now = (None if ns is None else ns / 1000 for ns in (verdict.baseline_ns, verdict.now_ns))
+    change = f"{duration(before)} → {duration(now)} ({times(verdict.ratio)})"
     return f"{phase_name(verdict.phase)} {verdict.quantile} {change}".strip()
 
 
 def _returned(cell: Cell) -> tuple[int, float]:
     """Number of calls that returned, and the seconds in which they did."""
-    return sum(repeat.calls for repeat in cell.repeats), sum(repeat.window_s for repeat in cell.repeats)
+    return cell.iterations, cell.seconds
 
 
 def phase_name(phase: Phase | None) -> str:
@@ -284,9 +286,9 @@ def change_figures(cell: CellChange) -> str:
     return "; ".join(compared_text(part) for part in parts) or cell.outcome.look.word
 
 
-def compared_text(part: Compared) -> str:
+def compared_text(part: QuantileChange) -> str:
     """One compared percentile: ``call p50 2.70 µs → 5.40 µs (×2.0)``, or why it is unsure."""
-    name = f"{part.channel.phase}{f' of {part.channel.label}' if part.channel.label else ''} p{part.q}"
+    name = f"{part.channel.phase}{f' of {part.channel.label}' if part.channel.label else ''} {part.quantile}"
     if part.change is Change.UNSURE and part.why:
         return f"{name} {part.why.rstrip('.')}"
     change = f"{name} {duration(part.old_us)} → {duration(part.new_us)}"

@@ -31,6 +31,7 @@ __all__ = [
     "Relation",
     "cause",
     "entries",
+    "explanation",
     "on_null_stream",
     "on_shared_stream",
     "time_slice_cause",
@@ -90,6 +91,21 @@ def time_slice_cause(victim: Probe, others: Sequence[Probe]) -> Cause | None:
         if apart and _runs_on_graphics_engine(other):
             return _TIME_SLICES
     return None
+
+
+_UNKNOWN = Cause(
+    why="The catalogue knows no reason for this pair.", helps="Compare with another driver, and report it to NVIDIA."
+)
+_NO_AGGRESSOR = Cause(why="No aggressor ran.", helps="Measure the baseline again.")
+
+
+def explanation(victim: Probe, aggressors: Sequence[Probe], victims: Sequence[Probe] = ()) -> Cause:
+    """Why ``victim`` was slow beside ``aggressors`` and other ``victims``: the first cause that the catalogue knows,
+    else one that says that it knows none."""
+    if not aggressors:
+        return _NO_AGGRESSOR
+    known = (cause(victim, aggressor) for aggressor in aggressors)
+    return next((one for one in known if one is not None), None) or time_slice_cause(victim, victims) or _UNKNOWN
 
 
 def _runs_on_graphics_engine(probe: Probe) -> bool:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.protocol import create_shared_memory
 from stallprobes.latency.histogram import BUCKETS, Histogram
+from stallprobes.latency.window import NO_CALLS, InFlight, Window
 from stallprobes.model import Channel, Phase, Probe
 
 LAYOUT_VERSION = 1
@@ -92,9 +93,6 @@ class EngineState(IntEnum):
     READY = 1
     STOPPING = 2
     FAILED = 3
-
-
-_NO_RING: Int64s = np.zeros((0, 3), dtype=np.int64)
 
 
 def _aligned(size: int) -> int:
@@ -268,19 +266,6 @@ class Board:
 
 
 @dataclass(frozen=True)
-class InFlight:
-    """A call that has not returned: index of its op in the program, its start and age, and its iteration's due time.
-
-    All times are in ns.
-    """
-
-    op: int
-    since_ns: int
-    age_ns: int
-    due_ns: int
-
-
-@dataclass(frozen=True)
 class ProbeErrorCode:
     """An unexpected return code, the op's number (from 1; setup and teardown ops negative), and the time in ns."""
 
@@ -291,16 +276,14 @@ class ProbeErrorCode:
 
 @dataclass(frozen=True, eq=False)
 class ProbeSnapshot:
-    """A probe's statistics: since the start, or, after ``minus``, of a window of ``window_ns``.
+    """The figures of one probe since its start.
 
-    ``first_ns`` is each channel's value in the first iteration, which the histograms leave out. ``ring`` is
-    int64[n][3] (end in ns, channel, value in ns) in the order of the calls; ``ring_head`` counts all calls since the
-    start.
+    ``first_ns`` is each channel's value in the very first iteration, which the histograms leave out. ``ring`` is
+    int64[n][3] (end ns, channel, value ns) in the order of the calls; ``ring_head`` counts all calls ever put there.
     """
 
     name: str
     at_ns: int
-    window_ns: int | None
     state: ProbeState
     on: bool
     iterations: int
@@ -316,28 +299,31 @@ class ProbeSnapshot:
     ring: Int64s
     ring_head: int
 
-    def minus(self, earlier: ProbeSnapshot) -> ProbeSnapshot:
-        """The window between ``earlier`` and this snapshot.
+    def minus(self, earlier: ProbeSnapshot) -> Window:
+        """The window between ``earlier`` and this.
 
-        A call in flight for longer than the period counts in the due channel: its time within the window, once for
-        each iteration that was due. Raises ValueError if ``earlier`` is not an earlier snapshot of this probe.
+        A call that is in flight for longer than the period counts in the channel of the due time for the time it
+        waited within the window, once for each start that was due. Raises ValueError for an earlier state that is
+        not of this probe.
         """
         channels = {channel: hist.minus(earlier.channels[channel]) for channel, hist in self.channels.items()}
         flight = self.in_flight
-        # A call of normal length that is in flight by chance would count twice, first with a part of its time.
-        if flight is not None and 0 < self.period_ns < self.at_ns - flight.due_ns:
-            due = Channel(Phase.DUE)
+        # A call of ordinary length that the snapshot happened to catch would count twice, first with a part of it.
+        due = Channel(Phase.DUE)
+        if flight is not None and due in channels and 0 < self.period_ns < self.at_ns - flight.due_ns:
             inside = self.at_ns - max(flight.due_ns, earlier.at_ns)
             channels[due] = channels[due].add_waiting(inside, self.period_ns)
         fresh = min(self.ring_head - earlier.ring_head, len(self.ring))
-        return replace(
-            self,
-            window_ns=self.at_ns - earlier.at_ns,
+        return Window(
+            channels=channels,
             iterations=self.iterations - earlier.iterations,
+            duration_ns=self.at_ns - earlier.at_ns,
+            in_flight=flight,
             missed=self.missed - earlier.missed,
             proof=self.proof - earlier.proof,
-            channels=channels,
-            ring=self.ring[len(self.ring) - fresh :],
+            period_ns=self.period_ns,
+            first_ns=self.first_ns,
+            calls=self.ring[len(self.ring) - fresh :],
         )
 
     def _at(self, at_ns: int) -> ProbeSnapshot:
@@ -356,9 +342,9 @@ class Snapshot:
     engine_heartbeat_ns: int
     probes: Mapping[str, ProbeSnapshot]
 
-    def minus(self, earlier: Snapshot) -> Snapshot:
-        """The window between ``earlier`` and this snapshot, for each probe."""
-        return replace(self, probes={name: now.minus(earlier.probes[name]) for name, now in self.probes.items()})
+    def minus(self, earlier: Snapshot) -> dict[str, Window]:
+        """The window of each probe, by name, between ``earlier`` and this."""
+        return {name: now.minus(earlier.probes[name]) for name, now in self.probes.items()}
 
 
 def _read(part: ProbeSection, with_ring: bool = True, with_channels: bool = True) -> ProbeSnapshot:
@@ -369,7 +355,7 @@ def _read(part: ProbeSection, with_ring: bool = True, with_channels: bool = True
     # A histogram copies an array that is writeable.
     counts.flags.writeable = False
     stats = part.stats.copy()
-    ring, head = _ring(part) if with_ring else (_NO_RING, 0)
+    ring, head = _ring(part) if with_ring else (NO_CALLS, 0)
     error = None
     if words[ERROR_OP] != 0:
         error = ProbeErrorCode(int(words[ERROR_CODE]), int(words[ERROR_OP]), int(words[ERROR_NS]))
@@ -377,7 +363,6 @@ def _read(part: ProbeSection, with_ring: bool = True, with_channels: bool = True
     return ProbeSnapshot(
         name=part.name,
         at_ns=0,
-        window_ns=None,
         state=ProbeState(int(words[STATE])),
         on=bool(words[RUN] != 0),
         iterations=iterations,

@@ -1,12 +1,12 @@
-"""Many histograms in little memory: only the buckets in use are held, a whole histogram is made when one is asked for.
+"""Sparse histograms: only the buckets in use are held, and a dense histogram is made on request.
 
-A whole histogram takes 18 KiB whatever is in it. A check of a hundred hosts has some 250 000 of them, each with a few
-dozen buckets in use.
+A dense histogram takes 18 KiB. A check of a hundred hosts holds some 250 000 histograms with a few dozen buckets in use
+each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
+from stallprobes.latency.window import ChannelMap
 from stallprobes.model import Channel
 
 # The largest whole number that every reader of JSON keeps exactly.
@@ -38,45 +39,45 @@ class SparseHistogram:
         return cls(np.stack((places, histogram.counts[places].astype(np.int64))), histogram.max_ns)
 
     @classmethod
-    def read(cls, told: Any, max_ns: Any) -> SparseHistogram:
-        """The histogram told as ``[[lower bound in ns, count], ...]``.
+    def read(cls, pairs: Any, max_ns: Any) -> SparseHistogram:
+        """The histogram of ``[[lower bound in ns, count], ...]``.
 
-        Raises ValueError, with what is wrong in words, for anything but ascending lower bounds of buckets with
-        counts of 1 to 2**53, also taken together, and a maximum that is not below the highest bucket.
+        Raises ValueError, with a sentence that has no subject, unless the bounds are ascending lower bounds of
+        buckets, the counts and their sum are 1 to 2**53, and the maximum is not below the highest bucket.
         """
         if type(max_ns) is not int or not 0 <= max_ns <= MOST:
             raise ValueError("has a max_ns that is no whole number of nanoseconds from 0 to 2**53")
-        if type(told) is not list or not set(map(type, told)) <= {list} or not set(map(len, told)) <= {2}:
+        if type(pairs) is not list or not set(map(type, pairs)) <= {list} or not set(map(len, pairs)) <= {2}:
             raise ValueError("has a histogram that is no list of pairs")
-        if not told:
+        if not pairs:
             return cls(np.zeros((2, 0), dtype=np.int64), max_ns)
-        flat = list(chain.from_iterable(told))
+        flat = list(chain.from_iterable(pairs))
         if set(map(type, flat)) != {int} or min(flat) < 0 or max(flat) > MOST:
             raise ValueError("has a bound or count that is no whole number from 0 to 2**53")
-        pairs = np.array(flat, dtype=np.int64).reshape(-1, 2).T.copy()
-        if not pairs[1].all() or sum(flat[1::2]) > MOST:
+        used = np.array(flat, dtype=np.int64).reshape(-1, 2).T.copy()
+        if not used[1].all() or sum(flat[1::2]) > MOST:
             raise ValueError("has a count of 0, or counts above 2**53 taken together")
-        places = np.searchsorted(LOWER, pairs[0], side="right") - 1
-        if (LOWER[places] != pairs[0]).any():
+        places = np.searchsorted(LOWER, used[0], side="right") - 1
+        if (LOWER[places] != used[0]).any():
             raise ValueError("has a bound that is no bucket's lower bound")
         if (places[1:] <= places[:-1]).any():
             raise ValueError("has buckets that do not ascend")
-        if max_ns < told[-1][0]:
+        if max_ns < pairs[-1][0]:
             raise ValueError("has a max_ns below its highest bucket")
-        pairs[0] = places
-        return cls(pairs, max_ns)
+        used[0] = places
+        return cls(used, max_ns)
 
     @property
     def count(self) -> int:
-        """How many values it holds."""
+        """Number of values."""
         return int(self.used[1].sum())
 
     def pairs(self) -> list[list[int]]:
         """``[[lower bound in ns, count], ...]``, ascending."""
         return np.stack((LOWER[self.used[0]], self.used[1]), axis=1).tolist()  # type: ignore[no-any-return]
 
-    def whole(self) -> Histogram:
-        """The histogram itself."""
+    def dense(self) -> Histogram:
+        """The same histogram with all its buckets."""
         counts = np.zeros(BUCKETS, dtype=np.uint64)
         counts[self.used[0]] = self.used[1]
         counts.flags.writeable = False
@@ -84,7 +85,7 @@ class SparseHistogram:
 
 
 class SparseChannels(Mapping[Channel, Histogram]):
-    """Histograms by channel, each made anew when it is asked for."""
+    """Histograms by channel, held sparse; each access makes a dense one anew."""
 
     __slots__ = ("_held",)
 
@@ -92,12 +93,12 @@ class SparseChannels(Mapping[Channel, Histogram]):
         self._held = dict(held)
 
     @classmethod
-    def of(cls, histograms: Mapping[Channel, Histogram]) -> SparseChannels:
-        """``histograms`` without their empty buckets."""
-        return cls({channel: sparse(histograms, channel) for channel in histograms})
+    def of(cls, channels: ChannelMap) -> SparseChannels:
+        """``channels`` held sparse; itself where it is so already."""
+        return channels if isinstance(channels, cls) else cls({one: sparse(channels, one) for one in channels})
 
     def __getitem__(self, channel: Channel) -> Histogram:
-        return self._held[channel].whole()
+        return self._held[channel].dense()
 
     def __iter__(self) -> Iterator[Channel]:
         return iter(self._held)
@@ -113,15 +114,52 @@ class SparseChannels(Mapping[Channel, Histogram]):
         return self._held[channel]
 
 
-def sparse(histograms: Mapping[Channel, Histogram], channel: Channel) -> SparseHistogram:
-    """The buckets in use of one of ``histograms``, which need not be ``SparseChannels``. Raises KeyError."""
-    return (
-        histograms.sparse(channel)
-        if isinstance(histograms, SparseChannels)
-        else SparseHistogram.of(histograms[channel])
-    )
+def sparse(channels: ChannelMap, channel: Channel) -> SparseHistogram:
+    """The buckets in use of one of ``channels``, which need not be ``SparseChannels``. Raises KeyError."""
+    return channels.sparse(channel) if isinstance(channels, SparseChannels) else SparseHistogram.of(channels[channel])
 
 
-def counted(histograms: Mapping[Channel, Histogram]) -> int:
-    """How many values all of ``histograms`` hold."""
-    return sum(sparse(histograms, channel).count for channel in histograms)
+def value_count(channels: ChannelMap) -> int:
+    """Number of values in all histograms of ``channels``."""
+    return sum(sparse(channels, channel).count for channel in channels)
+
+
+def merged(parts: Iterable[ChannelMap]) -> dict[Channel, Histogram]:
+    """The sum of the histograms of each channel, dense."""
+    counts: dict[Channel, NDArray[np.uint64]] = {}
+    maxima: dict[Channel, int] = {}
+    for part in parts:
+        for channel in part:
+            if channel not in counts:
+                counts[channel] = np.zeros(BUCKETS, dtype=np.uint64)
+            if isinstance(part, SparseChannels):
+                one = part.sparse(channel)
+                counts[channel][one.used[0]] += one.used[1].astype(np.uint64)
+                max_ns = one.max_ns
+            else:
+                histogram = part[channel]
+                counts[channel] += histogram.counts
+                max_ns = histogram.max_ns
+            maxima[channel] = max(maxima.get(channel, 0), max_ns)
+    for whole in counts.values():
+        whole.flags.writeable = False
+    return {channel: Histogram(whole, maxima[channel]) for channel, whole in counts.items()}
+
+
+def merged_sparse(parts: Iterable[ChannelMap]) -> SparseChannels:
+    """The sum of the histograms of each channel, sparse. A channel that only one part has is not copied."""
+    held: dict[Channel, list[SparseHistogram]] = {}
+    for part in parts:
+        for channel in part:
+            held.setdefault(channel, []).append(sparse(part, channel))
+    return SparseChannels({channel: _sum(found) for channel, found in held.items()})
+
+
+def _sum(parts: list[SparseHistogram]) -> SparseHistogram:
+    if len(parts) == 1:
+        return parts[0]
+    counts = np.zeros(BUCKETS, dtype=np.int64)
+    for one in parts:
+        counts[one.used[0]] += one.used[1]
+    places = np.flatnonzero(counts)
+    return SparseHistogram(np.stack((places, counts[places])), max(one.max_ns for one in parts))

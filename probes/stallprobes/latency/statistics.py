@@ -1,6 +1,6 @@
-"""What chance alone can do: an exact test of two histograms, and how much a figure varies between repeats.
+"""Statistics: an exact test of two histograms, and the variance of a figure between repeats.
 
-Nothing here knows of cells or verdicts, and nothing is simulated: the answers are the same each time.
+Nothing here knows cells or verdicts, and nothing is simulated: the same data gives the same answer.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,55 +15,85 @@ from numpy.typing import NDArray
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# From here on Student's law is as good as the normal one.
+# From this many degrees of freedom on Student's t distribution is replaced by the normal one.
 MANY = 200
 _ROUNDS = 4
+# Terms of a sum below this share of it are left out.
+_NEGLIGIBLE = 1e-16
 
 
 @dataclass(frozen=True)
 class Tails:
-    """The chance (0 to 1) that equal laws put at least as many of the new values above a cut, or at most as many."""
+    """One-sided p-values (0 to 1): of at least as many, and of at most as many."""
 
     more: float
     fewer: float
 
 
-def exceed(old: Int64s, new: Int64s, share: float) -> Tails:
-    """Whether more or fewer of ``new`` than of ``old`` (counts by bucket) lie above a cut.
+def fisher_exact(above: int, calls: int, above_before: int, calls_before: int) -> Tails:
+    """Fisher's exact test: whether ``above`` of ``calls`` is more or less than ``above_before`` of ``calls_before``.
 
-    The cut is the bucket's border above which about ``share`` (0 to 1) of both taken together lie. It follows from
-    both together, so Fisher's exact test holds at it. Where no border parts the values, both chances are 1.
+    The p-values are those of the hypergeometric distribution with the same margins.
     """
-    place = border(old + new, share)
+    marked, total = above + above_before, calls + calls_before
+    least, most = max(0, marked - calls_before), min(marked, calls)
+    if above * calls_before > above_before * calls:
+        more = _hypergeometric_sum(above, most, marked, calls, total)
+        return Tails(more, min(1.0, max(0.0, 1.0 - _hypergeometric_sum(above + 1, most, marked, calls, total))))
+    fewer = _hypergeometric_sum(above, least, marked, calls, total)
+    return Tails(min(1.0, max(0.0, 1.0 - _hypergeometric_sum(above - 1, least, marked, calls, total))), fewer)
+
+
+def _hypergeometric_sum(first: int, last: int, marked: int, drawn: int, total: int) -> float:
+    """The probability of ``first`` to ``last`` marked ones among ``drawn`` of ``total``, away from the mean."""
+    if not max(0, marked - (total - drawn)) <= first <= min(marked, drawn):
+        return 0.0
+    # Huge counts leave some error in the logarithm.
+    term = math.exp(
+        min(0.0, _log_choose(marked, first) + _log_choose(total - marked, drawn - first) - _log_choose(total, drawn))
+    )
+    whole, step = term, 1 if last > first else -1
+    for k in range(first, last, step):
+        # The ratio of the next term to this one.
+        if step > 0:
+            term *= (marked - k) * (drawn - k) / ((k + 1) * (total - marked - drawn + k + 1))
+        else:
+            term *= k * (total - marked - drawn + k) / ((marked - k + 1) * (drawn - k + 1))
+        whole += term
+        if term <= _NEGLIGIBLE * whole:
+            break
+    return min(1.0, whole)
+
+
+def _log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+def fisher_exact_at_cut(old: Int64s, new: Int64s, share: float) -> Tails:
+    """Fisher's exact test of how many values of ``new`` and of ``old`` (counts by bucket) lie above a cut.
+
+    The cut is that of both together, so the test is exact at it. Where there is none, both p-values are 1.
+    """
+    place = cut_bucket(old + new, share)
     if place is None:
         return Tails(1.0, 1.0)
-    mine, found = int(new.sum()), int(new[place:].sum())
-    total, drawn = int(old.sum()) + mine, int(old[place:].sum()) + found
-    least, most = max(0, drawn - (total - mine)), min(drawn, mine)
-    fact = _log_factorials(1 << total.bit_length())
-    held = np.arange(least, most + 1)
-    logs = (
-        fact[mine] - fact[held] - fact[mine - held]
-        + fact[total - mine] - fact[drawn - held] - fact[total - mine - drawn + held]
-        - fact[total] + fact[drawn] + fact[total - drawn]
-    )  # fmt: skip
-    chances = np.exp(logs)
-    return Tails(
-        more=min(1.0, float(chances[found - least :].sum())), fewer=min(1.0, float(chances[: found - least + 1].sum()))
-    )
+    return fisher_exact(int(new[place:].sum()), int(new.sum()), int(old[place:].sum()), int(old.sum()))
 
 
-def border(counts: Int64s, share: float) -> int | None:
-    """The bucket from which on about ``share`` (0 to 1) of ``counts`` lie, None where no border parts them."""
+def cut_bucket(counts: Int64s, share: float) -> int | None:
+    """The bucket from which on about ``share`` (0 to 1) of ``counts`` lie, None where no border divides them."""
     above = counts[::-1].cumsum()[::-1]
     inner = np.flatnonzero((above > 0) & (above < above[0]))
     return int(inner[np.abs(above[inner] - share * above[0]).argmin()]) if len(inner) else None
 
 
-def apart(old: Int64s, new: Int64s, share: float) -> float:
-    """How far the shares above the cut of ``exceed`` lie apart, in standard deviations of independent calls; above 0
-    where more of ``new`` are. By Anscombe's arcsine, which has the same variance for every share."""
-    place = border(old + new, share)
+def arcsine_distance(old: Int64s, new: Int64s, share: float) -> float:
+    """Distance of the shares above the cut, in standard deviations of independent values; positive where more of
+    ``new`` are.
+
+    Anscombe's arcsine transformation, whose variance is the same for every share.
+    """
+    place = cut_bucket(old + new, share)
     if place is None:
         return 0.0
     angles, inverse = [], 0.0
@@ -75,12 +104,12 @@ def apart(old: Int64s, new: Int64s, share: float) -> float:
     return (angles[1] - angles[0]) / math.sqrt(inverse)
 
 
-def scatter(counts: Int64s, share: float) -> float:
-    """How much the share above a cut scatters between repeats (int64[repeats, buckets]), as a sum of squares.
+def tail_chi_square(counts: Int64s, share: float) -> float:
+    """Chi-square statistic of the tail fraction across repeats (int64[repeats, buckets]).
 
-    The cut is that of all repeats together. It is about repeats - 1 where calls are independent of each other.
+    The tail is above the cut of all repeats together. The expectation is about repeats - 1 for independent values.
     """
-    place = border(counts.sum(axis=0), share)
+    place = cut_bucket(counts.sum(axis=0), share)
     if place is None or len(counts) < 2:
         return 0.0
     found, whole = counts[:, place:].sum(axis=1), counts.sum(axis=1)
@@ -88,16 +117,11 @@ def scatter(counts: Int64s, share: float) -> float:
     return float(((found - whole * mean) ** 2 / (whole * mean * (1 - mean))).sum())
 
 
-@lru_cache(maxsize=4)
-def _log_factorials(count: int) -> Floats:
-    return np.concatenate(([0.0], np.log(np.arange(1, count)).cumsum()))
+def student_t_two_sided(t: float, freedom: float) -> float:
+    """Two-sided p-value of Student's ``t`` with ``freedom`` degrees of freedom.
 
-
-def student(t: float, freedom: float) -> float:
-    """The chance that Student's t lies farther from 0 than ``t`` on either side.
-
-    ``freedom`` is rounded down to an even number, for which the law has a finite sum (Abramowitz and Stegun, 26.7.4);
-    below 2 nothing can be told and the chance is 1.
+    ``freedom`` is rounded down to an even number, for which the distribution is a finite sum (Abramowitz and Stegun,
+    26.7.4); below 2 the p-value is 1.
     """
     even = 2 * int(min(freedom, 1e9) // 2)
     if even < 2:
@@ -112,57 +136,56 @@ def student(t: float, freedom: float) -> float:
     return max(0.0, 1.0 - math.sin(angle) * total)
 
 
-def of_mean(values: Floats) -> float:
-    """The variance of the mean of ``values``; 0 with fewer than two."""
+def variance_of_mean(values: Floats) -> float:
+    """Variance of the mean of ``values``; 0 with fewer than two."""
     return float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.0
 
 
 @dataclass(frozen=True)
-class Usual:
-    """The variance that is usual, and how much it is worth: as ``freedom`` more degrees of it. None is worth 0."""
+class VariancePrior:
+    """A prior variance that is worth ``freedom`` more degrees of freedom; 0 where there is no prior."""
 
     variance: float
     freedom: float
 
-    def moderate(self, variance: float, freedom: float) -> tuple[float, float]:
-        """A variance seen with few degrees of ``freedom``, drawn towards the usual one, and its degrees of freedom.
+    def moderated(self, variance: float, freedom: float) -> tuple[float, float]:
+        """The posterior of an observed ``variance`` with ``freedom`` degrees of freedom, and its degrees of freedom.
 
-        One that is far above the usual is of another kind, and stays as it is.
+        A variance far above the prior belongs to another population and is returned unchanged.
         """
         both = self.freedom + freedom
-        if not both or (self.freedom and freedom and variance > self.variance * _rare(freedom)):
+        if not both or (self.freedom and freedom and variance > self.variance * _upper_limit(freedom)):
             return variance, freedom
         return (self.freedom * self.variance + freedom * variance) / both, both
 
 
-def usual(variances: Sequence[float], freedom: float) -> Usual:
-    """What is usual among ``variances``, each seen with ``freedom`` degrees of it.
+def prior_variance(variances: Sequence[float], freedom: float) -> VariancePrior:
+    """The prior of ``variances``, each observed with ``freedom`` degrees of freedom.
 
-    Variances that scatter no more than chance lets them are all one and the same: many degrees. The more they
-    scatter beyond that, the less one tells about another (Smyth 2004, Statistical Applications in Genetics 3, 3:
-    the moderated t). Those far above the rest are left out, so that a few wild ones leave the tame ones usual. With
-    fewer than ten, or no freedom, nothing is usual.
+    Empirical Bayes estimate (Smyth 2004, Statistical Applications in Genetics 3, 3: the moderated t): variances that
+    differ no more than chance allows give many degrees of freedom, those that differ more give fewer. Outliers above
+    are left out. Fewer than ten variances, or no freedom, give no prior.
     """
     logs = np.log([variance for variance in variances if variance > 0])
     if len(logs) < 10 or freedom <= 0:
-        return Usual(0.0, 0.0)
+        return VariancePrior(0.0, 0.0)
     half = freedom / 2
     kept = logs
     for _ in range(_ROUNDS):
         centre = float(np.median(kept)) if kept is logs else math.log(_fit(kept, half).variance)
-        kept = logs[logs <= centre + math.log(_rare(freedom))]
+        kept = logs[logs <= centre + math.log(_upper_limit(freedom))]
     return _fit(kept, half)
 
 
-def _fit(logs: Floats, half: float) -> Usual:
+def _fit(logs: Floats, half: float) -> VariancePrior:
     centre = float(logs.mean()) - _digamma(half) + math.log(half)
     excess = float(logs.var()) - _trigamma(half)
     worth = next((d for d in range(1, MANY) if _trigamma(d / 2) <= excess), MANY) if excess > 0 else MANY
-    return Usual(math.exp(centre + _digamma(worth / 2) - math.log(worth / 2)), float(worth))
+    return VariancePrior(math.exp(centre + _digamma(worth / 2) - math.log(worth / 2)), float(worth))
 
 
-def _rare(freedom: float) -> float:
-    """How many times the true variance one seen with ``freedom`` degrees is once in a thousand (Wilson, Hilferty)."""
+def _upper_limit(freedom: float) -> float:
+    """The 99.9th percentile of an observed variance over the true one, by Wilson and Hilferty's approximation."""
     part = 2 / (9 * freedom)
     return (1 - part + 3.09 * math.sqrt(part)) ** 3
 

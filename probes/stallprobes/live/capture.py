@@ -1,4 +1,4 @@
-"""Record one bench without a screen: quiet, what disturbs, quiet again, into a file that the screen replays."""
+"""Record a probe set without a screen, before, with and after its aggressors, into a file that the screen replays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallprobes.machine.telemetry import Telemetry
 from stallprobes.model import Role
 
 STEP_S = 0.1
-_LONGEST_QUIET_S = 30.0
+_LONGEST_BASELINE_S = 30.0
 _AFTER_S = 2.0
 
 
@@ -30,10 +30,10 @@ def capture(
     wall_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Analyzer:
-    """Record ``probe_set`` to ``path``: quiet until it is measured, ``seconds`` with all aggressors on, 2 s without.
+    """Record ``probe_set`` to ``path``: the baseline, ``seconds`` with all aggressors running, 2 s without.
 
-    ``uuid`` names the GPU whose NVML values are recorded too. ``wall_s`` is the time of day to begin at, in place of
-    the real one. ``stop`` is asked every tenth of a second. Returns the scope that saw it all.
+    ``uuid`` names the GPU whose NVML values are recorded too. ``wall_s`` replaces the time of day of the beginning.
+    ``stop`` is called every tenth of a second. Returns the analyzer of the whole recording.
 
     Raises RecordingError, EngineFailed or Unsupported.
     """
@@ -52,7 +52,7 @@ def capture(
         taker = _Taker(session, probe_set, recorder, telemetry, wall_s, stop)
         aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
         session.set_running([probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR])
-        taker.take(_LONGEST_QUIET_S, until=lambda: not taker.analyzer.quiet_missing)
+        taker.take(_LONGEST_BASELINE_S, until=lambda: not taker.analyzer.without_baseline)
         session.set_running(dict.fromkeys(aggressors, True))
         taker.take(seconds)
         session.set_running(dict.fromkeys(aggressors, False))
@@ -66,7 +66,7 @@ def capture(
 
 
 class _Taker:
-    """Takes a frame each tenth of a second."""
+    """Takes an observation each tenth of a second."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class _Taker:
         self._stop = stop
 
     def take(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
-        """Frames for ``seconds``, or until there is what is wanted."""
+        """Record for ``seconds``, or until ``until`` returns True."""
         for _ in range(round(seconds / STEP_S)):
             if self._stop():
                 return
@@ -104,6 +104,6 @@ class _Taker:
                 probe_failures=self._session.probe_failures(),
             )
             self.analyzer.feed(observation)
-            self._recorder.put_blocking(observation, self.analyzer.quiet)
+            self._recorder.put_blocking(observation, self.analyzer.baselines)
             if until():
                 return

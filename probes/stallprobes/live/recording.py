@@ -21,10 +21,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stallprobes.engine.backend import ProbeFailure
-from stallprobes.engine.board import EngineState, InFlight, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.engine.board import EngineState, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
 from stallprobes.errors import RecordingError
 from stallprobes.latency.histogram import BUCKETS, Histogram
-from stallprobes.live.analyzer import Quiet
+from stallprobes.latency.window import NO_CALLS, ChannelMap, InFlight
+from stallprobes.live.analyzer import Baseline
 from stallprobes.live.observation import EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
@@ -35,7 +36,6 @@ VERSION = 1
 
 _OBSERVATION = b'{"f":{"w":'
 _QUEUE = 100
-_NO_RING = np.zeros((0, 3), dtype=np.int64)
 
 
 class Recorder:
@@ -55,20 +55,20 @@ class Recorder:
             raise RecordingError(f"{path} exists; a recording never overwrites a file") from None
         except OSError as error:
             raise RecordingError(f"{path} cannot be written: {error.strerror}") from error
-        self._queue: queue.Queue[tuple[Observation, Mapping[str, Quiet]] | None] = queue.Queue(_QUEUE)
+        self._queue: queue.Queue[tuple[Observation, Mapping[str, Baseline]] | None] = queue.Queue(_QUEUE)
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
-    def put(self, observation: Observation, quiet: Mapping[str, Quiet]) -> None:
-        """Queue an observation and the current baselines. Never waits."""
+    def put(self, observation: Observation, baselines: Mapping[str, Baseline]) -> None:
+        """Record an observation and the baselines known with it. Never waits; ``dropped`` counts what did not fit."""
         try:
-            self._queue.put_nowait((observation, dict(quiet)))
+            self._queue.put_nowait((observation, dict(baselines)))
         except queue.Full:
             self.dropped += 1
 
-    def put_blocking(self, observation: Observation, quiet: Mapping[str, Quiet]) -> None:
-        """Queue an observation and the current baselines, and wait for space in the queue."""
-        self._queue.put((observation, dict(quiet)))
+    def put_blocking(self, observation: Observation, baselines: Mapping[str, Baseline]) -> None:
+        """Record an observation, and wait where the disk is slower."""
+        self._queue.put((observation, dict(baselines)))
 
     def close(self, seconds: float = 1.0) -> None:
         """Write what is queued, for at most ``seconds``."""
@@ -96,20 +96,22 @@ class _Writer:
         self._file = file
         self._zlib = zlib.compressobj(6)
         self._probe_set: ProbeSet | None = None
-        self._quiet: dict[str, Quiet] = {}
+        self._baselines: dict[str, Baseline] = {}
         self._before: Snapshot | None = None
         head = {"format": FORMAT, "version": VERSION, "begun_s": time.time()}
         file.write(json.dumps(head).encode() + b"\n")
         file.flush()
 
-    def write(self, observation: Observation, quiet: Mapping[str, Quiet]) -> None:
+    def write(self, observation: Observation, baselines: Mapping[str, Baseline]) -> None:
         if observation.probe_set is not self._probe_set:
-            self._probe_set, self._before, self._quiet = observation.probe_set, None, {}
+            self._probe_set, self._before, self._baselines = observation.probe_set, None, {}
             self._line({"bench": _probe_set_out(observation.probe_set)})
-        if {name: id(base) for name, base in quiet.items()} != {name: id(base) for name, base in self._quiet.items()}:
-            self._quiet = dict(quiet)
+        if {name: id(one) for name, one in baselines.items()} != {
+            name: id(one) for name, one in self._baselines.items()
+        }:
+            self._baselines = dict(baselines)
             self._line(
-                {"quiet": {name: [base.at_ns, _channels_out(base.channels, None)] for name, base in quiet.items()}}
+                {"quiet": {name: [one.at_ns, _channels_out(one.channels, None)] for name, one in baselines.items()}}
             )
         self._line({"f": _observation_out(observation, self._before)})
         if observation.snapshot is not None:
@@ -132,7 +134,7 @@ class _Place:
     line: int
     wall_s: float
     probe_set: int
-    quiet: int | None
+    baselines: int | None
 
 
 class Recording:
@@ -155,7 +157,7 @@ class Recording:
         self.cut_off |= len(self._lines) < text.count(b"\n")
         self._places = list(self._index())
         self._probe_sets: dict[int, ProbeSet] = {}
-        self._quiets: dict[int, dict[str, Quiet]] = {}
+        self._baselines: dict[int, dict[str, Baseline]] = {}
         if not self._places:
             raise RecordingError(f"{path} contains no observation")
 
@@ -181,18 +183,18 @@ class Recording:
         """Time from the first observation to observation ``number``, in seconds."""
         return self._places[number].wall_s - self.begun_s
 
-    def quiet(self, number: int) -> dict[str, Quiet]:
-        """The baselines at observation ``number``, by probe."""
-        line = self._places[number].quiet
+    def baselines(self, number: int) -> dict[str, Baseline]:
+        """The baselines that were known at observation ``number``."""
+        line = self._places[number].baselines
         if line is None:
             return {}
-        if line not in self._quiets:
-            self._quiets[line] = self._quiet_of(line)
-        return self._quiets[line]
+        if line not in self._baselines:
+            self._baselines[line] = self._baselines_of(line)
+        return self._baselines[line]
 
-    def _quiet_of(self, line: int) -> dict[str, Quiet]:
+    def _baselines_of(self, line: int) -> dict[str, Baseline]:
         return {
-            name: Quiet({channel: hist for channel, hist, _ in _channels_in(channels)}, at_ns)
+            name: Baseline({channel: hist for channel, hist, _ in _channels_in(channels)}, at_ns)
             for name, (at_ns, channels) in json.loads(self._lines[line])["quiet"].items()
         }
 
@@ -308,7 +310,7 @@ def _probe_in(known: Mapping[str, Any]) -> Probe:
     return Probe(role=Role(known["role"]), program=program, **{name: known[name] for name in names})
 
 
-def _channels_out(channels: Mapping[Channel, Histogram], before: Mapping[Channel, Histogram] | None) -> list[Any]:
+def _channels_out(channels: ChannelMap, before: ChannelMap | None) -> list[Any]:
     out = []
     for channel, hist in channels.items():
         counts = hist.counts if before is None else hist.counts - before[channel].counts
@@ -423,7 +425,6 @@ def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
         probes[name] = ProbeSnapshot(
             name=name,
             at_ns=known["at"],
-            window_ns=None,
             state=ProbeState(state),
             on=bool(on),
             iterations=iterations,
@@ -436,7 +437,7 @@ def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
             period_ns=period_ns,
             channels=seen,
             first_ns=dict(zip(seen, first, strict=True)),
-            ring=_NO_RING,
+            ring=NO_CALLS,
             ring_head=0,
         )
     return Snapshot(known["at"], EngineState(known["state"]), known["beat"], probes)

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.ratio import Quantile
 from stallprobes.live.history import BINS
 from stallprobes.model import Phase, Role
 from stallprobes.units import duration
-from stallprobes.verdicts.rules import Verdict
+from stallprobes.verdicts.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class ProbeRow:
     p50_us: float | None = None
     p99_us: float | None = None
     ratio: float | None = None
-    quantile: str = "p50"
+    quantile: Quantile = Quantile.P50
     in_flight_us: float | None = None
     in_flight_op: str | None = None
     period_ns: int = 0

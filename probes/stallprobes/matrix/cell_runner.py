@@ -15,11 +15,13 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.board import ProbeSnapshot, ProbeState
 from stallprobes.engine.session import Session
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import Window, has_run
 from stallprobes.machine import nvml
 from stallprobes.machine.telemetry import FIELDS, Telemetry
-from stallprobes.matrix.accumulator import Window, window
+from stallprobes.matrix.accumulator import VictimWindow
 from stallprobes.matrix.plan import AggressorSet, VictimProbe, contexts_of
 from stallprobes.model import GREEN, Channel, Phase, Probe
+from stallprobes.verdicts.rules import STARVED_CALLS, STARVED_WINDOW_NS
 
 PACE_NS = 50_000
 
@@ -39,8 +41,6 @@ _DRAIN_AT_MOST_S = 3.0
 # An aggressor that has done nothing for so long, and is in no call either, is not running.
 _PATIENCE_NS = 250_000_000
 _LONGER_S = 0.1
-_STARVED_CALLS = 3
-_STARVED_S = 0.5
 # A host control that is slower than this, and than so many times its median, had the machine taken from it.
 _SPIKE_NS = 100_000
 _SPIKE_TIMES = 10
@@ -129,7 +129,7 @@ class CellRunner:
         """The bench's clock: virtual time on a simulated GPU."""
         return self.session.probe_snapshots([self._host.name], False)[self._host.name].at_ns / 1e9
 
-    def quiet(self, victims: Sequence[VictimProbe], lengths: Lengths, dice: random.Random) -> dict[str, Window]:
+    def quiet(self, victims: Sequence[VictimProbe], lengths: Lengths, dice: random.Random) -> dict[str, VictimWindow]:
         """A window of quiet for each victim, by row name."""
         found = {}
         for victim in dice.sample(list(victims), len(victims)):
@@ -139,7 +139,7 @@ class CellRunner:
 
     def beside(
         self, aggressor_set: AggressorSet, victims: Sequence[VictimProbe], lengths: Lengths, dice: random.Random
-    ) -> dict[str, Window]:
+    ) -> dict[str, VictimWindow]:
         """A window for each victim beside the disturbance, by row name; when it returns, the GPU has nothing to do.
 
         A window in which an aggressor did not run is spoilt and says so.
@@ -167,7 +167,7 @@ class CellRunner:
 
     def _window(
         self, victim: VictimProbe, seconds: float, longest_s: float, calls: int, starve: bool, watch: _Watch | None
-    ) -> Window:
+    ) -> VictimWindow:
         name, host = victim.probe.name, self._host.name
         before, self._calling = self._calling, name
         # The one before it ends while this one begins; nobody is measured meanwhile.
@@ -185,21 +185,21 @@ class CellRunner:
             self._pass(step)
             passed += step
             end = {**self.session.probe_snapshots([name, host]), **self.session.probe_snapshots(aggressors, False)}
-            part = end[name].minus(begin[name])
-            limit = _STARVED_S if starve and part.iterations < _STARVED_CALLS else longest_s
-            if part.iterations >= calls or passed >= limit - 1e-9:
+            window = end[name].minus(begin[name])
+            limit = STARVED_WINDOW_NS / 1e9 if starve and window.iterations < STARVED_CALLS else longest_s
+            if window.iterations >= calls or passed >= limit - 1e-9:
                 break
             # As long as the missing calls will take at this pace, a little more at first than too often a little.
             missing = (
                 seconds
-                if part.iterations < _STARVED_CALLS
-                else passed * (calls - part.iterations + 1) / part.iterations
+                if window.iterations < STARVED_CALLS
+                else passed * (calls - window.iterations + 1) / window.iterations
             )
             step = min(max(missing, seconds / 4), limit - passed)
         spoilt = None if watch is None else watch.see(end)
         beside = end[host].minus(begin[host])
         spoilt = spoilt or _spiked(beside) or self._throttled(begin[name].at_ns)
-        return window(victim.probe, part, beside.channels, spoilt)
+        return VictimWindow(window, beside.channels, spoilt)
 
     def _rest(self) -> None:
         """End the victim that still calls."""
@@ -237,7 +237,7 @@ class CellRunner:
             waited += self._settle_s
             now = self.session.probe_snapshots(watch.names, False)
             watch.see(now)
-            if all(watch.moved(name) or now[name].error is not None for name in watch.names):
+            if all(watch.ran(name) or now[name].error is not None for name in watch.names):
                 break
         return self.now_s()
 
@@ -287,52 +287,47 @@ class CellRunner:
 
 
 class _Watch:
-    """Whether aggressors run: by the GPU's own count where there is one, else by their turns or the call in flight."""
+    """Observes whether aggressors run."""
 
     def __init__(self, probes: Sequence[Probe]) -> None:
         self.names = [probe.name for probe in probes]
-        self._proving = {probe.name: probe.program.proof is not None for probe in probes}
+        self._probes = {probe.name: probe for probe in probes}
         self._first: dict[str, ProbeSnapshot] = {}
-        self._last: dict[str, tuple[int, int]] = {}
+        self._active: dict[str, ProbeSnapshot] = {}
         self._latest: dict[str, ProbeSnapshot] = {}
 
     def see(self, look: Mapping[str, ProbeSnapshot]) -> str | None:
-        """Take note; a sentence when one of them has failed or done nothing for too long."""
+        """Take in an observation; a sentence where an aggressor failed or did nothing for too long, else None."""
         found = None
         for name in self.names:
             part = look[name]
             self._first.setdefault(name, part)
             self._latest[name] = part
-            count = part.proof if self._proving[name] else part.iterations
-            count_before, at_ns = self._last.get(name, (count, part.at_ns))
-            busy = part.in_flight is not None and not self._proving[name]
-            if count != count_before or name not in self._last or busy:
-                self._last[name] = (count, part.at_ns)
-            elif part.at_ns - at_ns > _PATIENCE_NS:
+            active = self._active.setdefault(name, part)
+            if has_run(self._probes[name], part.minus(active)):
+                self._active[name] = part
+            elif part.at_ns - active.at_ns > _PATIENCE_NS:
                 found = f"the {name} did not run"
             if part.error is not None:
                 found = f"the {name} failed with code {part.error.code}"
         return found
 
-    def moved(self, name: str) -> bool:
-        """Whether it has shown that it runs since it was first looked at."""
-        first, now = self._first[name], self._latest[name]
-        if self._proving[name]:
-            return now.proof > first.proof
-        return now.iterations > first.iterations or now.in_flight is not None
+    def ran(self, name: str) -> bool:
+        """Whether an aggressor ran since the first observation."""
+        return has_run(self._probes[name], self._latest[name].minus(self._first[name]))
 
     def iterations(self, name: str) -> int:
-        """Its turns since it was first looked at."""
+        """An aggressor's iterations since the first observation."""
         return self._latest[name].iterations - self._first[name].iterations
 
 
-def _spiked(host: ProbeSnapshot) -> str | None:
-    """A sentence when the machine was taken from the host control for long in this window."""
-    seen = host.channels.get(_CALL, Histogram.empty())
-    middle = seen.percentile(50)
-    if middle is None or seen.max_ns < max(_SPIKE_NS, _SPIKE_TIMES * middle):
+def _spiked(host: Window) -> str | None:
+    """A sentence where the host control lost its core for long in this window, else None."""
+    histogram = host.channels.get(_CALL, Histogram.empty())
+    median = histogram.percentile(50)
+    if median is None or histogram.max_ns < max(_SPIKE_NS, _SPIKE_TIMES * median):
         return None
-    return f"the host control, which makes no CUDA call, was held up for {seen.max_ns / 1000:.0f} µs"
+    return f"the host control, which makes no CUDA call, was held up for {histogram.max_ns / 1000:.0f} µs"
 
 
 def _watching(info: Mapping[str, object]) -> Telemetry | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import CellChange, Compared, Comparison
+    from stallprobes.matrix.compare import CellChange, Comparison, QuantileChange
     from stallprobes.matrix.matrix import Matrix
 
 COMPARE_SCHEMA = "stallscope.compare/1"
@@ -64,11 +64,11 @@ def _cell(cell: CellChange) -> dict[str, Any]:
     }
 
 
-def _part(part: Compared) -> dict[str, Any]:
+def _part(part: QuantileChange) -> dict[str, Any]:
     return {
         "phase": str(part.channel.phase),
         "op": part.channel.label or None,
-        "quantile": f"p{part.q}",
+        "quantile": str(part.quantile),
         "old_us": _rounded(part.old_us),
         "new_us": _rounded(part.new_us),
         "ratio": _rounded(part.ratio),

@@ -1,10 +1,10 @@
-"""A check as a file by the published schema ``stallscope.check/1``: saved whole or not at all, read with doubt.
+"""The JSON document of a check by the published schema ``stallscope.check/1``: atomic writing, validated reading.
 
-Figures in the document are for readers; they follow from the histograms and are worked out anew when it is read. What
-is read is therefore what was saved, to the last count, and saving it again gives the same document.
+The figures in the document are for its readers; ``load`` computes them from the histograms. A matrix that was read
+equals the one that was saved, to the last count, and saving it again gives the same document.
 
-A file may be compressed with gzip, which takes a fifth of the space: ``save`` does it for a name that ends in ``.gz``,
-and ``load`` goes by what the file begins with, whatever it is called.
+A file may be compressed with gzip, which takes a fifth of the space: ``save`` compresses for a name that ends in
+``.gz``, and ``load`` recognizes gzip by the first bytes, whatever the name.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import datetime
 import gzip
 import io
 import json
+import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,13 @@ from typing import Any
 from stallprobes.errors import CheckFileError, FileNotWritten, MalformedJson, TruncatedJson
 from stallprobes.files import atomic
 from stallprobes.files.json_reader import Node, clean, parse, plain
-from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, counted, sparse
-from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status, Times
+from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
+from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, sparse, value_count
+from stallprobes.latency.window import ChannelMap, Window
+from stallprobes.matrix.matrix import Cell, HostStatus, Matrix, MatrixColumn, MatrixRow, Repeat, Status
 from stallprobes.model import Channel, Phase
-from stallprobes.verdicts.rules import Verdict, severity
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.verdict import Verdict
 
 CHECK_SCHEMA = "stallscope.check/1"
 VERSION = 1
@@ -38,11 +42,12 @@ _GZIP = b"\x1f\x8b"
 # Added to zlib's largest window it asks for gzip's header and checksum.
 _AS_GZIP = 16 + zlib.MAX_WBITS
 _OTHERS = ("stallscope.run", "stallscope.doctor")
-_QUANTILES = ("p50", "p99", "in-flight")
-# Thirty years in seconds, and in microseconds as long as any nanosecond count can say: beyond it something is wrong.
+# Upper limits of what is read: thirty years in seconds, and in microseconds what nanoseconds in 64 bits can hold.
 _SECONDS = 1e9
 _MICROSECONDS = 1e13
 _RATIO = 1e18
+# A clause of a merged cell's reason: status, hosts, and the reason where there is one.
+_CLAUSE = re.compile(rf"({'|'.join(status for status in Status)}) on ([^:;]+)(?:: (.*))?", re.DOTALL)
 
 
 def document(matrix: Matrix) -> dict[str, Any]:
@@ -75,9 +80,9 @@ def load(path: Path | str) -> Matrix:
     """The check saved in ``path``, compressed or not. Raises CheckFileError for anything else, whatever is in it."""
     text = _text(path)
     try:
-        told = parse(text, _made)
-        _expect_check(path, told)
-        return _matrix(Node(told, ""))
+        document = parse(text, _made)
+        _expect_check(path, document)
+        return _matrix(Node(document, ""))
     except TruncatedJson as error:
         raise CheckFileError(f"{path} is cut off: {error}; copy it again, or save the check again") from error
     except MalformedJson as error:
@@ -147,8 +152,8 @@ def _packed(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def _expect_check(path: Path | str, told: object) -> None:
-    name = told.get("schema") if isinstance(told, dict) else None
+def _expect_check(path: Path | str, document: object) -> None:
+    name = document.get("schema") if isinstance(document, dict) else None
     if name == CHECK_SCHEMA:
         return
     tool, _, version = name.partition("/") if isinstance(name, str) else ("", "", "")
@@ -221,9 +226,9 @@ def _cell_out(cell: Cell) -> dict[str, Any]:
         "repeats": [
             {
                 "host": clean(repeat.host),
-                "calls": repeat.calls,
-                "window_s": float(repeat.window_s),
-                "lanes": _channels_out(repeat.channels),
+                "calls": repeat.window.iterations,
+                "window_s": repeat.window.seconds,
+                "lanes": _channels_out(repeat.window.channels),
                 "before": _channels_out(repeat.before),
                 "after": _channels_out(repeat.after),
             }
@@ -233,35 +238,40 @@ def _cell_out(cell: Cell) -> dict[str, Any]:
 
 
 def figures(cell: Cell) -> dict[str, dict[str, float | None]]:
-    """The figures of each channel of ``cell``: microseconds now and in quiet, how many times quiet that is, and calls.
+    """The figures of each channel of ``cell``: microseconds now and in the baseline, their ratio, and the calls.
 
-    None is what has no calls behind it.
+    A figure is None where there are no calls.
     """
     return {_channel_out(channel): _figures(cell, channel) for channel in cell.channels}
 
 
 def _figures(cell: Cell, channel: Channel) -> dict[str, float | None]:
-    now, quiet = cell.channels[channel], cell.quiet.get(channel)
+    now, baseline = cell.channels[channel], cell.baseline.get(channel)
     found: dict[str, float | None] = {}
-    for q in (50, 99):
-        here, there = now.percentile(q), None if quiet is None else quiet.percentile(q)
-        times = None if here is None or there is None else Times(channel, q, there / 1000, here / 1000).ratio
-        found[f"p{q}_us"] = None if here is None else _rounded(here / 1000)
-        found[f"quiet_p{q}_us"] = None if there is None else _rounded(there / 1000)
-        found[f"times_p{q}"] = _rounded(times)
+    for quantile in PERCENTILES:
+        ratio = BaselineRatio.of(cell.channels, cell.baseline, channel, quantile)
+        found[f"{quantile}_us"] = _us(now.percentile(quantile.percent))
+        found[f"quiet_{quantile}_us"] = None if baseline is None else _us(baseline.percentile(quantile.percent))
+        found[f"times_{quantile}"] = None if ratio is None else _rounded(ratio.ratio)
     return {**found, "calls": now.count}
 
 
 def _verdict_out(verdict: Verdict) -> dict[str, Any]:
     return {
-        **plain(asdict(verdict)),
-        "quiet_us": _rounded(verdict.quiet_us),
-        "now_us": _rounded(verdict.now_us),
+        "probe": clean(verdict.probe),
+        "phase": None if verdict.phase is None else str(verdict.phase),
+        "quantile": str(verdict.quantile),
+        "quiet_us": _us(verdict.baseline_ns),
+        "now_us": _us(verdict.now_ns),
         "ratio": _rounded(verdict.ratio),
+        "kind": str(verdict.kind),
+        "cause": clean(verdict.cause),
+        "sentence": clean(verdict.sentence),
+        "helps": clean(verdict.remedy),
     }
 
 
-def _channels_out(channels: Mapping[Channel, Any]) -> dict[str, Any]:
+def _channels_out(channels: ChannelMap) -> dict[str, Any]:
     found = {}
     for channel in channels:
         used = sparse(channels, channel)
@@ -273,70 +283,78 @@ def _channel_out(channel: Channel) -> str:
     return f"{channel.phase}:{clean(channel.label)}" if channel.label else str(channel.phase)
 
 
+def _us(ns: float | None) -> float | None:
+    return None if ns is None else _rounded(ns / 1000)
+
+
+def _ns(us: float | None) -> float | None:
+    return None if us is None else us * 1000
+
+
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(float(value), 3)
 
 
 def _made(found: dict[str, Any]) -> Any:
-    """A histogram at once where an object is one, since as JSON it takes ten times the memory."""
+    """A sparse histogram where an object is one, since as JSON it takes ten times the memory."""
     if found.keys() == {"max_ns", "histogram"}:
         try:
             return SparseHistogram.read(found["histogram"], found["max_ns"])
         except ValueError:
-            # Whoever comes upon it can say where it stands.
+            # The caller knows where in the document it stands.
             return found
     return found
 
 
 def _matrix(node: Node) -> Matrix:
-    told = node.fields(
+    fields = node.fields(
         "schema", "program", "backend", "profile", "sim_seed", "seed", "quick", "interrupted", "started_at", "seconds",
         "repeats", "pace_us", "fingerprint", "hosts", "rows", "columns", "cells",
     )  # fmt: skip
-    rows = [_row(one) for one in told["rows"].items()]
-    columns = [_column(one) for one in told["columns"].items()]
-    hosts = {name: one.free() for name, one in told["hosts"].members().items()}
-    _different(told["rows"], [row.name for row in rows])
-    _different(told["columns"], [column.name for column in columns])
+    rows = [_row(one) for one in fields["rows"].items()]
+    columns = [_column(one) for one in fields["columns"].items()]
+    hosts = {name: one.free() for name, one in fields["hosts"].members().items()}
+    _different(fields["rows"], [row.name for row in rows])
+    _different(fields["columns"], [column.name for column in columns])
     if "" in hosts:
-        raise told["hosts"].wrong("has a host without a name")
+        raise fields["hosts"].wrong("has a host without a name")
     cells: dict[tuple[str, str], Cell] = {}
     known = {row.name for row in rows}, {column.name for column in columns}
-    for one in told["cells"].items():
-        cell = _cell(one, known, {"", *hosts})
+    for one in fields["cells"].items():
+        cell = _cell(one, known, list(hosts))
         if (cell.row, cell.column) in cells:
             raise one.wrong("is a cell that was there already")
         cells[cell.row, cell.column] = cell
     return Matrix(
-        backend=told["backend"].one_of(BACKENDS),
-        fingerprint=told["fingerprint"].free(),
-        started_at=_time(told["started_at"]),
-        seconds=told["seconds"].number(_SECONDS),
+        backend=fields["backend"].one_of(BACKENDS),
+        fingerprint=fields["fingerprint"].free(),
+        started_at=_time(fields["started_at"]),
+        seconds=fields["seconds"].number(_SECONDS),
         rows=tuple(rows),
         columns=tuple(columns),
         cells=cells,
-        seed=told["seed"].whole(-MOST, MOST),
-        repeats=told["repeats"].whole(0, MOST),
-        pace_us=told["pace_us"].number(_MICROSECONDS),
-        quick=told["quick"].flag(),
-        interrupted=told["interrupted"].flag(),
-        profile=told["profile"].text_or_none(),
-        sim_seed=None if told["sim_seed"].value is None else told["sim_seed"].whole(-MOST, MOST),
-        program=told["program"].text(),
+        seed=fields["seed"].whole(-MOST, MOST),
+        repeats=fields["repeats"].whole(0, MOST),
+        pace_us=fields["pace_us"].number(_MICROSECONDS),
+        quick=fields["quick"].flag(),
+        interrupted=fields["interrupted"].flag(),
+        profile=fields["profile"].text_or_none(),
+        sim_seed=None if fields["sim_seed"].value is None else fields["sim_seed"].whole(-MOST, MOST),
+        program=fields["program"].text(),
         hosts=hosts,
     )
 
 
 def _row(node: Node) -> MatrixRow:
-    told = node.fields("name", "title", "entry", "context", "stream")
-    name = told.pop("name").name()
-    return MatrixRow(name=name, **{key: one.text() for key, one in told.items()})
+    fields = node.fields("name", "title", "entry", "context", "stream")
+    name = fields.pop("name").name()
+    return MatrixRow(name=name, **{key: one.text() for key, one in fields.items()})
 
 
 def _column(node: Node) -> MatrixColumn:
-    told = node.fields("name", "title", "aggressors")
-    aggressors = tuple(one.name() for one in told["aggressors"].items())
-    return MatrixColumn(told["name"].name(), told["title"].text(), aggressors)
+    fields = node.fields("name", "title", "aggressors")
+    aggressors = tuple(one.name() for one in fields["aggressors"].items())
+    return MatrixColumn(fields["name"].name(), fields["title"].text(), aggressors)
 
 
 def _different(node: Node, names: list[str]) -> None:
@@ -355,40 +373,61 @@ def _time(node: Node) -> str:
     return text
 
 
-def _cell(node: Node, known: tuple[set[str], set[str]], hosts: set[str]) -> Cell:
-    told = node.fields(
+def _cell(node: Node, known: tuple[set[str], set[str]], hosts: Sequence[str]) -> Cell:
+    fields = node.fields(
         "row", "column", "status", "reason", "in_flight_us", "in_flight_op", "figures", "verdicts", "repeats"
     )
     for key, names in zip(("row", "column"), known, strict=True):
-        if told[key].text() not in names:
-            raise told[key].wrong("is not among those the check lists")
-    told["figures"].members()
-    repeats = tuple(_repeat(one, hosts) for one in told["repeats"].items())
-    if sum(counted(r.channels) + counted(r.before) + counted(r.after) for r in repeats) > MOST:
+        if fields[key].text() not in names:
+            raise fields[key].wrong("is not among those the check lists")
+    fields["figures"].members()
+    repeats = tuple(_repeat(one, {"", *hosts}) for one in fields["repeats"].items())
+    counts = (
+        value_count(channels)
+        for repeat in repeats
+        for channels in (repeat.window.channels, repeat.before, repeat.after)
+    )
+    if sum(counts) > MOST:
         raise node.wrong("has counts above 2**53 taken together")
+    status, reason = fields["status"].choice(Status), fields["reason"].text_or_none()
     return Cell(
-        row=told["row"].text(),
-        column=told["column"].text(),
-        status=told["status"].choice(Status),
-        reason=told["reason"].text_or_none(),
+        row=fields["row"].text(),
+        column=fields["column"].text(),
+        status=status,
+        reason=reason,
         repeats=repeats,
-        verdicts=tuple(_verdict(one) for one in told["verdicts"].items()),
-        in_flight_us=told["in_flight_us"].number_or_none(_MICROSECONDS),
-        in_flight_op=told["in_flight_op"].text_or_none(),
+        verdicts=tuple(_verdict(one, hosts) for one in fields["verdicts"].items()),
+        in_flight_us=fields["in_flight_us"].number_or_none(_MICROSECONDS),
+        in_flight_op=fields["in_flight_op"].text_or_none(),
+        hosts=tuple(_host_statuses(reason or "", status)) if hosts else (),
     )
 
 
+def _host_statuses(reason: str, status: Status) -> Iterator[HostStatus]:
+    """The hosts that the reason of a merged cell names, as ``host_reasons`` writes it.
+
+    Version 1 of the document has the status and reason of each host nowhere else.
+    """
+    for clause in reason.split("; "):
+        match = _CLAUSE.fullmatch(clause)
+        if match is not None:
+            for host in match[2].split(", "):
+                yield HostStatus(host, Status(match[1]), match[3] or "")
+
+
 def _repeat(node: Node, hosts: set[str]) -> Repeat:
-    told = node.fields("host", "calls", "window_s", "lanes", "before", "after")
-    if told["host"].text() not in hosts:
-        raise told["host"].wrong("is not among the hosts")
+    fields = node.fields("host", "calls", "window_s", "lanes", "before", "after")
+    if fields["host"].text() not in hosts:
+        raise fields["host"].wrong("is not among the hosts")
     return Repeat(
-        channels=_channels(told["lanes"]),
-        before=_channels(told["before"]),
-        after=_channels(told["after"]),
-        calls=told["calls"].whole(0, MOST),
-        window_s=told["window_s"].number(_SECONDS),
-        host=told["host"].text(),
+        window=Window(
+            channels=_channels(fields["lanes"]),
+            iterations=fields["calls"].whole(0, MOST),
+            duration_ns=round(fields["window_s"].number(_SECONDS) * 1e9),
+        ),
+        before=_channels(fields["before"]),
+        after=_channels(fields["after"]),
+        host=fields["host"].text(),
     )
 
 
@@ -400,33 +439,45 @@ def _channels(node: Node) -> SparseChannels:
             raise one.wrong("has an empty label")
         channel = Channel(Node(phase, f"the phase in {one.where}").choice(Phase), label)
         if not isinstance(one.value, SparseHistogram):
-            told = one.fields("max_ns", "histogram")
+            fields = one.fields("max_ns", "histogram")
             try:
-                one.value = SparseHistogram.read(told["histogram"].value, told["max_ns"].value)
+                one.value = SparseHistogram.read(fields["histogram"].value, fields["max_ns"].value)
             except ValueError as error:
                 raise one.wrong(str(error)) from error
         held[channel] = one.value
     return SparseChannels(held)
 
 
-def _verdict(node: Node) -> Verdict:
-    told = node.fields(
+def _verdict(node: Node, hosts: Sequence[str]) -> Verdict:
+    fields = node.fields(
         "probe", "phase", "quantile", "quiet_us", "now_us", "ratio", "kind", "cause", "sentence", "helps"
     )
-    verdict = Verdict(
-        probe=told["probe"].text(),
-        phase=None if told["phase"].value is None else told["phase"].choice(Phase),
-        quantile=told["quantile"].one_of(_QUANTILES),
-        quiet_us=told["quiet_us"].number_or_none(_MICROSECONDS),
-        now_us=told["now_us"].number_or_none(_MICROSECONDS),
-        ratio=told["ratio"].number_or_none(_RATIO),
-        kind=told["kind"].text(),
-        cause=told["cause"].text(),
-        sentence=told["sentence"].text(),
-        helps=told["helps"].text(),
-    )
     try:
-        severity(verdict)
+        kind = VerdictKind(fields["kind"].text())
     except ValueError:
-        raise told["kind"].wrong("is no kind of verdict") from None
-    return verdict
+        raise fields["kind"].wrong("is no kind of verdict") from None
+    cause = fields["cause"].text()
+    host, head = _split_sentence(fields["sentence"].text(), cause, hosts)
+    return Verdict(
+        probe=fields["probe"].text(),
+        phase=None if fields["phase"].value is None else fields["phase"].choice(Phase),
+        quantile=Quantile(fields["quantile"].one_of(tuple(Quantile))),
+        baseline_ns=_ns(fields["quiet_us"].number_or_none(_MICROSECONDS)),
+        now_ns=_ns(fields["now_us"].number_or_none(_MICROSECONDS)),
+        ratio=fields["ratio"].number_or_none(_RATIO),
+        kind=kind,
+        head=head,
+        cause=cause,
+        remedy=fields["helps"].text(),
+        host=host,
+    )
+
+
+def _split_sentence(sentence: str, cause: str, hosts: Sequence[str]) -> tuple[str, str]:
+    """The host and the head of a verdict's sentence, as ``Verdict.sentence`` composes it.
+
+    Version 1 of the document has them nowhere else.
+    """
+    host = next((one for one in hosts if sentence.startswith(f"On {one}: ")), "")
+    head = sentence.removeprefix(f"On {host}: ") if host else sentence
+    return host, head.removesuffix(cause).rstrip() if cause else head

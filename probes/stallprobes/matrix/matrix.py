@@ -1,34 +1,33 @@
-"""An interference matrix as data: victims in rows, aggressors in columns, and what was seen in each cell.
+"""An interference matrix as data: victims in rows, aggressors in columns, and what was measured in each cell.
 
-Every cell holds its repeats, each with the victim's histograms beside the aggressor and in quiet just before and
-after it. Figures follow from them and are never stored apart. Who measures it is ``check``; this module runs nothing.
+Every cell holds its repeats, each with the victim's window beside the aggressor and its baselines before and after it.
+Figures follow from them and are never stored. The module ``runner`` measures a matrix; this one runs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stallprobes.latency.histogram import BUCKETS, Histogram
-from stallprobes.model import Channel, Phase
+from stallprobes.latency.ratio import BaselineRatio, Quantile
+from stallprobes.latency.sparse import SparseChannels, merged
+from stallprobes.latency.window import ChannelMap, Window
+from stallprobes.model import MATRIX_PHASES, Phase
 from stallprobes.verdicts.kinds import Look, VerdictKind
-from stallprobes.verdicts.rules import Verdict, severity
+from stallprobes.verdicts.verdict import Verdict
 
-# The column in which a victim runs beside nothing: what a driver costs by itself.
+# The column in which a victim runs beside nothing: the cost of the driver itself.
 QUIET = "quiet"
-PHASES = (Phase.CALL, Phase.WAIT)
+PHASES = MATRIX_PHASES
 
 
 class Status(StrEnum):
-    """What can be said of a cell.
+    """The status of a cell.
 
-    ``STARVED``: fewer than 3 calls returned in half a second. ``UNSUPPORTED``: this machine cannot do it.
-    ``INVALID``: it was run, and what was seen does not count. ``MISSING``: not reached before an interrupt.
+    ``STARVED``: fewer than 3 calls returned in half a second. ``UNSUPPORTED``: this machine cannot run it.
+    ``INVALID``: it was measured, and the figures do not count. ``MISSING``: not reached before an interrupt.
     """
 
     OK = "ok"
@@ -71,79 +70,46 @@ class MatrixRow:
 
 @dataclass(frozen=True)
 class MatrixColumn:
-    """What disturbs: the aggressors' names on the command line, none for the column ``quiet``."""
+    """A set of aggressors: their names on the command line, none for the column ``quiet``."""
 
     name: str
     title: str
     aggressors: tuple[str, ...]
 
 
-class Channels(Mapping[Channel, Histogram]):
-    """Histograms by channel that take memory only for the buckets in use: a matrix holds some ten thousand of them."""
-
-    def __init__(self, channels: Mapping[Channel, Histogram]) -> None:
-        self._packed: dict[Channel, tuple[NDArray[np.uint16], NDArray[np.uint64], int]] = {}
-        for channel, histogram in channels.items():
-            places = np.flatnonzero(histogram.counts).astype(np.uint16)
-            self._packed[channel] = places, histogram.counts[places], histogram.max_ns
-
-    def __getitem__(self, channel: Channel) -> Histogram:
-        places, packed, max_ns = self._packed[channel]
-        counts = np.zeros(BUCKETS, dtype=np.uint64)
-        counts[places] = packed
-        counts.flags.writeable = False
-        return Histogram(counts, max_ns)
-
-    def __contains__(self, channel: object) -> bool:
-        return channel in self._packed
-
-    def __iter__(self) -> Iterator[Channel]:
-        return iter(self._packed)
-
-    def __len__(self) -> int:
-        return len(self._packed)
-
-
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """One measuring of a cell: the victim's histograms beside the aggressor, and its quiet before and after it.
+    """One measurement of a cell: the victim's window beside the aggressor, and its baselines before and after it.
 
-    ``calls`` turns ended within ``window_s`` seconds. ``host`` is the machine's name in a merged matrix, else "".
-    In the column ``quiet`` both quiets are empty.
+    All histograms are held sparse. ``host`` is the machine's name in a merged matrix, else "". In the column ``quiet``
+    both baselines are empty.
     """
 
-    channels: Mapping[Channel, Histogram]
-    before: Mapping[Channel, Histogram]
-    after: Mapping[Channel, Histogram]
-    calls: int
-    window_s: float
+    window: Window
+    before: ChannelMap = field(default_factory=dict)
+    after: ChannelMap = field(default_factory=dict)
     host: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("channels", "before", "after"):
-            given = getattr(self, name)
-            if not isinstance(given, Channels):
-                object.__setattr__(self, name, Channels(given))
+        if not isinstance(self.window.channels, SparseChannels):
+            window = replace(self.window, channels=SparseChannels.of(self.window.channels))
+            object.__setattr__(self, "window", window)
+        object.__setattr__(self, "before", SparseChannels.of(self.before))
+        object.__setattr__(self, "after", SparseChannels.of(self.after))
 
     @property
-    def quiet(self) -> Mapping[Channel, Histogram]:
-        """Both quiets taken together."""
+    def baseline(self) -> ChannelMap:
+        """The sum of both baselines."""
         return merged((self.before, self.after))
 
 
 @dataclass(frozen=True)
-class Times:
-    """One channel of a cell against its own quiet: microseconds at ``q`` (50 or 99) and how many times quiet that is."""
+class HostStatus:
+    """The status of a cell on one host of a merged matrix, with the ``reason`` where it is not ok, else ""."""
 
-    channel: Channel
-    q: int
-    quiet_us: float
-    now_us: float
-
-    @property
-    def ratio(self) -> float:
-        """Now over quiet; a quiet below a nanosecond counts as one."""
-        return self.now_us / max(self.quiet_us, 0.001)
+    host: str
+    status: Status
+    reason: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +117,7 @@ class Cell:
     """A victim beside an aggressor. ``reason`` says why the status is unsupported or invalid.
 
     ``in_flight_us`` is the longest age of a call (``in_flight_op``) that had not returned at a window's end.
+    ``hosts`` has the hosts of a merged matrix on which the status is not ok; ``reason`` then says the same in words.
     """
 
     row: str
@@ -161,51 +128,52 @@ class Cell:
     verdicts: tuple[Verdict, ...] = ()
     in_flight_us: float | None = None
     in_flight_op: str | None = None
+    hosts: tuple[HostStatus, ...] = ()
 
     @cached_property
-    def channels(self) -> Mapping[Channel, Histogram]:
-        """All repeats beside the aggressor taken together."""
-        return merged(repeat.channels for repeat in self.repeats)
+    def channels(self) -> ChannelMap:
+        """The sum of all repeats beside the aggressor."""
+        return merged(repeat.window.channels for repeat in self.repeats)
 
     @cached_property
-    def quiet(self) -> Mapping[Channel, Histogram]:
-        """All quiets of this cell taken together."""
-        return merged(repeat.quiet for repeat in self.repeats)
+    def baseline(self) -> ChannelMap:
+        """The sum of all baselines."""
+        return merged(one for repeat in self.repeats for one in (repeat.before, repeat.after))
 
-    def times(self, phase: Phase, q: int) -> Times | None:
-        """``phase`` at percentile ``q`` against quiet, None where either has no calls.
+    @property
+    def iterations(self) -> int:
+        """The iterations of all repeats."""
+        return sum(repeat.window.iterations for repeat in self.repeats)
 
-        Where a turn makes several calls of the phase it is the one that is most times quiet: their common histogram
-        has a hump for each, and its percentiles may fall on either.
-        """
-        labelled = [channel for channel in self.channels if channel.phase is phase and channel.label]
-        found = [self._times(channel, q) for channel in labelled or [Channel(phase)]]
-        return max((one for one in found if one is not None), key=lambda one: one.ratio, default=None)
+    @property
+    def seconds(self) -> float:
+        """The duration of all repeats' windows in seconds."""
+        return sum(repeat.window.duration_ns for repeat in self.repeats) / 1e9
 
-    def _times(self, channel: Channel, q: int) -> Times | None:
-        now = self.channels[channel].percentile(q) if channel in self.channels else None
-        quiet = self.quiet[channel].percentile(q) if channel in self.quiet else None
-        return None if now is None or quiet is None else Times(channel, q, quiet / 1000, now / 1000)
+    def ratio(self, phase: Phase, quantile: Quantile) -> BaselineRatio | None:
+        """``phase`` against the baseline, of several ops the one with the largest ratio; None where either has no
+        calls."""
+        return BaselineRatio.largest(self.channels, self.baseline, phase, quantile)
 
     @property
     def worst(self) -> Verdict | None:
-        """The verdict that matters most, None where there is none."""
-        return max(self.verdicts, key=lambda one: (severity(one), one.ratio or 0.0), default=None)
+        """The most severe verdict, None where there is none."""
+        return max(self.verdicts, key=lambda verdict: verdict.weight, default=None)
 
     @property
     def kind(self) -> CellKind:
         """Kind of the worst verdict where the status is ok or starved, else the status."""
         if not self.status.measured:
             return self.status
-        return VerdictKind(self.worst.kind) if self.worst is not None else VerdictKind.QUIET
+        return self.worst.kind if self.worst is not None else VerdictKind.QUIET
 
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """A whole check. ``cells`` has each (row name, column name) that was chosen, whatever became of it.
+    """A whole check. ``cells`` has each (row name, column name) of the plan, whatever its status.
 
     ``seed`` orders the cells; ``profile`` and ``sim_seed`` are the simulated GPU's, else None. ``pace_us`` is the
-    time between two calls of a victim, ``seconds`` what the whole took. ``hosts`` names the machines of a merged
+    period of a victim, ``seconds`` the duration of the check. ``hosts`` names the machines of a merged
     matrix with their fingerprints; it is empty for one machine.
     """
 
@@ -247,19 +215,18 @@ class Matrix:
 
     def findings(self) -> tuple[Cell, ...]:
         """The cells whose worst verdict is more than quiet, the worst first."""
-        found = [cell for cell in self.cells.values() if cell.worst is not None and severity(cell.worst) > 0]
-        return tuple(sorted(found, key=_weight, reverse=True))
+        found = [(worst.weight, cell) for cell in self.cells.values() if (worst := cell.worst) and worst.kind.severity]
+        return tuple(cell for _, cell in sorted(found, key=lambda each: each[0], reverse=True))
 
 
-def _weight(cell: Cell) -> tuple[int, float]:
-    worst = cell.worst
-    return (0, 0.0) if worst is None else (severity(worst), worst.ratio or 0.0)
+def host_reasons(hosts: Iterable[HostStatus]) -> str | None:
+    """The reasons of several hosts in words: ``starved on node-b, node-c; invalid on node-d: the host control spiked``.
 
-
-def merged(parts: Iterable[Mapping[Channel, Histogram]]) -> dict[Channel, Histogram]:
-    """Histograms of the same channels added up."""
-    whole: dict[Channel, Histogram] = {}
-    for part in parts:
-        for channel, histogram in part.items():
-            whole[channel] = whole[channel].merge(histogram) if channel in whole else histogram
-    return whole
+    None where there is no host.
+    """
+    hosts_of: dict[tuple[Status, str], list[str]] = {}
+    for one in hosts:
+        # A semicolon begins the next clause.
+        hosts_of.setdefault((one.status, one.reason.replace("; ", ", ")), []).append(one.host)
+    clauses = (f"{status} on {', '.join(on)}{f': {why}' if why else ''}" for (status, why), on in hosts_of.items())
+    return "; ".join(clauses) or None

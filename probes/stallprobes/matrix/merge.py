@@ -1,6 +1,6 @@
-"""Checks of many hosts taken together, and the hosts that are not like the others.
+"""Merge the checks of many hosts into one matrix, and find the hosts that are not like the others.
 
-A merged matrix holds one repeat for each host in each cell. Everything else in it follows from what the hosts said,
+A merged matrix holds one repeat for each host in each cell. Everything else in it follows from the hosts' own checks,
 in their order, so merging a merged matrix further gives what merging all at once gives.
 """
 
@@ -13,16 +13,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 from stallprobes.errors import CannotMerge
-from stallprobes.latency.sparse import MOST, SparseChannels, counted
+from stallprobes.latency.sparse import MOST, merged_sparse, sparse, value_count
+from stallprobes.latency.window import Window
 from stallprobes.matrix import outliers
-from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status, merged
+from stallprobes.matrix.matrix import (
+    Cell,
+    HostStatus,
+    Matrix,
+    MatrixColumn,
+    MatrixRow,
+    Repeat,
+    Status,
+    host_reasons,
+)
 from stallprobes.matrix.outliers import Outlier
-from stallprobes.verdicts.rules import Verdict, severity
+from stallprobes.verdicts.verdict import Verdict
 
-# What counts was measured; of the rest, what says most comes first.
+# A measured status counts before all others; of the rest the most informative one comes first.
 _MEASURED = (Status.STARVED, Status.OK)
 _ORDER = (*_MEASURED, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
-_CLAUSE = re.compile(rf"({'|'.join(status for status in Status)}) on ([^:;]+)(?:: (.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +45,10 @@ class Merged:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What one host has of one cell."""
+    """One host's part of a cell."""
 
     status: Status
-    why: str = ""
+    reason: str = ""
     repeat: Repeat | None = None
     verdicts: tuple[Verdict, ...] = ()
     in_flight_us: float | None = None
@@ -48,34 +57,34 @@ class _Part:
 
 @dataclass
 class _Names:
-    """The hosts' names in the order they came, none twice, with their fingerprints."""
+    """The hosts' names in the order of the checks, each once, with their fingerprints."""
 
     hosts: dict[str, Mapping[str, object]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, wanted: str, fingerprint: Mapping[str, object], told: str) -> str:
-        """The name for a host that would be called ``wanted``; ``told`` is how the user named its check."""
+    def add(self, wanted: str, fingerprint: Mapping[str, object], file: str) -> str:
+        """The name of a host that would be called ``wanted``; ``file`` is the name of its check."""
         # These stand between the names in a reason.
         wanted = re.sub(r"[,;:\s]+", " ", wanted).strip() or "host"
         name = wanted
         if name in self.hosts:
             base = re.sub(r" \(\d+\)$", "", wanted)
             name = next(n for i in range(2, len(self.hosts) + 3) if (n := f"{base} ({i})") not in self.hosts)
-            self.notes.append(f"{told} is another check of the host “{wanted}”: it counts as “{name}”.")
+            self.notes.append(f"{file} is another check of the host “{wanted}”: it counts as “{name}”.")
         self.hosts[name] = fingerprint
         return name
 
 
 def merge(matrices: Sequence[tuple[str, Matrix]], *, force: bool = False) -> Merged:
-    """The matrices of many hosts as one, with the hosts that stand out.
+    """The merged matrix of many hosts, with the outliers among them.
 
-    Each comes with the name of its file, or of its host: a name without a slash that does not end in ``.json`` or
-    ``.json.gz`` is taken as it is. Otherwise a host is called what its fingerprint says (``hostname``), else what the
-    file is called. Two checks of one host stay apart as "node-a" and "node-a (2)", and a note says so.
+    Each matrix comes with the name of its file or of its host: a name without a slash that does not end in ``.json``
+    or ``.json.gz`` is a host's. Otherwise the host's name is the fingerprint's ``hostname``, else the file's stem. Two
+    checks of one host stay apart as "node-a" and "node-a (2)", and a note says so.
 
-    Histograms of a host's repeats add up. A cell is starved when it is on any host, else ok when any host measured
-    it, and its reason names the hosts where it was otherwise; what such a host saw in an invalid cell does not count.
-    A cell's verdicts are those of the host where they are worst.
+    Histograms of a host's repeats add up. A cell is starved where it is on any host, else ok where any host measured
+    it, and its reason names the other hosts; the figures of a host on which it is invalid do not count. A cell's
+    verdicts are those of the host where they are worst.
 
     Raises CannotMerge for simulated with real GPUs, different paces, a name that stands for different things, and,
     unless ``force``, different GPU models.
@@ -84,7 +93,7 @@ def merge(matrices: Sequence[tuple[str, Matrix]], *, force: bool = False) -> Mer
         raise CannotMerge("There is nothing to merge: name the files of at least one check")
     _check(matrices, force)
     names = _Names()
-    renamed = [_name(names, told, matrix) for told, matrix in matrices]
+    renamed = [_name(names, file, matrix) for file, matrix in matrices]
     cells: dict[tuple[str, str], dict[str, _Part]] = {}
     for (_, matrix), new in zip(matrices, renamed, strict=True):
         for key, cell in matrix.cells.items():
@@ -116,14 +125,15 @@ def merge(matrices: Sequence[tuple[str, Matrix]], *, force: bool = False) -> Mer
 
 
 def _check(matrices: Sequence[tuple[str, Matrix]], force: bool) -> None:
-    told, first = matrices[0]
+    """Raise CannotMerge where the matrices do not belong together."""
+    first_name, first = matrices[0]
     models: dict[str, str] = {}
     for name, one in matrices:
         if one.backend != first.backend:
-            raise CannotMerge(f"{told} is of a {_gpu(first)} and {name} of a {_gpu(one)}: merge them apart")
+            raise CannotMerge(f"{first_name} is of a {_gpu(first)} and {name} of a {_gpu(one)}: merge them apart")
         if one.pace_us != first.pace_us:
             raise CannotMerge(
-                f"{told} calls every {first.pace_us:g} µs and {name} every {one.pace_us:g} µs, which gives other "
+                f"{first_name} calls every {first.pace_us:g} µs and {name} every {one.pace_us:g} µs, which gives other "
                 "figures: merge them apart"
             )
         for model in _models(one):
@@ -135,7 +145,7 @@ def _check(matrices: Sequence[tuple[str, Matrix]], force: bool) -> None:
     for _, one in matrices:
         for key, cell in one.cells.items():
             totals[key] = totals.get(key, 0) + sum(
-                counted(r.channels) + counted(r.before) + counted(r.after) for r in cell.repeats
+                value_count(r.window.channels) + value_count(r.before) + value_count(r.after) for r in cell.repeats
             )
     for (row, column), total in totals.items():
         if total > MOST:
@@ -156,40 +166,40 @@ def _models(matrix: Matrix) -> list[str]:
 
 def _rows(matrices: Sequence[tuple[str, Matrix]]) -> tuple[MatrixRow, ...]:
     found: dict[str, tuple[str, MatrixRow]] = {}
-    for told, matrix in matrices:
+    for file, matrix in matrices:
         for row in matrix.rows:
-            before, same = found.setdefault(row.name, (told, row))
+            before, same = found.setdefault(row.name, (file, row))
             if (same.entry, same.context, same.stream) != (row.entry, row.context, row.stream):
-                raise CannotMerge(f"{before} and {told} call different victims “{row.name}”: merge them apart")
+                raise CannotMerge(f"{before} and {file} call different victims “{row.name}”: merge them apart")
     return tuple(row for _, row in found.values())
 
 
 def _columns(matrices: Sequence[tuple[str, Matrix]]) -> tuple[MatrixColumn, ...]:
     found: dict[str, tuple[str, MatrixColumn]] = {}
-    for told, matrix in matrices:
+    for file, matrix in matrices:
         for column in matrix.columns:
-            before, same = found.setdefault(column.name, (told, column))
+            before, same = found.setdefault(column.name, (file, column))
             if same.aggressors != column.aggressors:
-                raise CannotMerge(f"{before} and {told} call different aggressors “{column.name}”: merge them apart")
+                raise CannotMerge(f"{before} and {file} call different aggressors “{column.name}”: merge them apart")
     return tuple(column for _, column in found.values())
 
 
-def _name(names: _Names, told: str, matrix: Matrix) -> dict[str, str]:
-    """The new names of a matrix's hosts by their old ones; the host of a matrix of one machine is "" there."""
+def _name(names: _Names, file: str, matrix: Matrix) -> dict[str, str]:
+    """The new names of a matrix's hosts by their old ones; the host of a matrix of one machine has the old name ""."""
     if matrix.hosts:
-        return {name: names.add(name, of, told) for name, of in matrix.hosts.items()}
+        return {name: names.add(name, of, file) for name, of in matrix.hosts.items()}
     hostname = matrix.fingerprint.get("hostname")
-    if told and "/" not in told and not told.endswith((".json", ".json.gz")):
-        name = told
+    if file and "/" not in file and not file.endswith((".json", ".json.gz")):
+        name = file
     elif isinstance(hostname, str) and hostname:
         name = hostname
     else:
-        name = PurePath(told.removesuffix(".gz")).stem
-    return {"": names.add(name, matrix.fingerprint, told)}
+        name = PurePath(file.removesuffix(".gz")).stem
+    return {"": names.add(name, matrix.fingerprint, file)}
 
 
 def _common(hosts: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    """What is the same on all hosts; the rest is None, and ``unknown`` says why."""
+    """The fingerprint's values that all hosts share; the others are None, and ``unknown`` says why."""
     if len(hosts) == 1:
         return dict(*hosts.values())
     keys = {key: None for of in hosts.values() for key in of if key != "unknown"}
@@ -205,43 +215,38 @@ def _common(hosts: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
 
 def _parts(cell: Cell, matrix: Matrix, new: Mapping[str, str]) -> Iterator[tuple[str, _Part]]:
     """Each host, by its new name, with its part of ``cell``."""
-    told = list(_told(cell, list(matrix.hosts)))
-    worst = next(
-        (host for host in matrix.hosts if any(v.sentence.startswith(f"On {host}: ") for v in cell.verdicts)),
-        next(iter(told), ("",))[0],
-    )
-    for host, part in told:
+    parts = dict(_host_parts(cell, list(matrix.hosts)))
+    worst = next((one.host for one in cell.verdicts), "") or next(iter(parts), "")
+    for host, part in parts.items():
         if host == worst:
-            prefix = f"On {host}: "
-            verdicts = tuple(replace(v, sentence=v.sentence.removeprefix(prefix)) for v in cell.verdicts)
+            verdicts = tuple(replace(verdict, host="") for verdict in cell.verdicts)
             part = replace(part, verdicts=verdicts, in_flight_us=cell.in_flight_us, in_flight_op=cell.in_flight_op)
         yield new[host], part if part.repeat is None else replace(part, repeat=replace(part.repeat, host=new[host]))
 
 
-def _told(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _Part]]:
+def _host_parts(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _Part]]:
     """Each host by its old name, with its status, reason and repeat."""
     if not hosts:
         yield "", _Part(cell.status, cell.reason or "", _total(cell.repeats))
         return
-    status: dict[str, tuple[Status, str]] = {}
-    for clause in (cell.reason or "").split("; "):
-        match = _CLAUSE.fullmatch(clause)
-        for host in match[2].split(", ") if match else ():
-            status[host] = Status(match[1]) if match else cell.status, (match[3] or "") if match else ""
+    known = {one.host: one for one in cell.hosts}
     for host in hosts:
         mine = [repeat for repeat in cell.repeats if repeat.host == host]
-        if mine or host in status:
-            yield host, _Part(*status.get(host, (Status.OK, "")), repeat=_total(mine) if mine else None)
+        if mine or host in known:
+            status = known.get(host, HostStatus(host, Status.OK))
+            yield host, _Part(status.status, status.reason, repeat=_total(mine) if mine else None)
 
 
 def _total(repeats: Sequence[Repeat]) -> Repeat:
-    """All ``repeats`` of one host as one."""
+    """The sum of all ``repeats`` of one host."""
     return Repeat(
-        channels=SparseChannels.of(merged(repeat.channels for repeat in repeats)),
-        before=SparseChannels.of(merged(repeat.before for repeat in repeats)),
-        after=SparseChannels.of(merged(repeat.after for repeat in repeats)),
-        calls=sum(repeat.calls for repeat in repeats),
-        window_s=sum(repeat.window_s for repeat in repeats),
+        window=Window(
+            channels=merged_sparse(repeat.window.channels for repeat in repeats),
+            iterations=sum(repeat.window.iterations for repeat in repeats),
+            duration_ns=sum(repeat.window.duration_ns for repeat in repeats),
+        ),
+        before=merged_sparse(repeat.before for repeat in repeats),
+        after=merged_sparse(repeat.after for repeat in repeats),
     )
 
 
@@ -250,46 +255,37 @@ def _cell(key: tuple[str, str], parts: Mapping[str, _Part], hosts: Sequence[str]
     status = min((part.status for part in ordered.values()), key=_ORDER.index, default=Status.MISSING)
     kept = {host: p for host, p in ordered.items() if status not in _MEASURED or p.status in _MEASURED}
     worst = max(kept, key=lambda host: _weight(kept[host].verdicts), default="")
+    hosts_not_ok = tuple(
+        HostStatus(host, part.status, part.reason) for host, part in ordered.items() if part.status is not Status.OK
+    )
     stuck = max(kept.values(), key=lambda part: part.in_flight_us or 0.0, default=_Part(status))
     return Cell(
         row=key[0],
         column=key[1],
         status=status,
-        reason=_reason(ordered),
+        reason=host_reasons(hosts_not_ok),
         repeats=tuple(part.repeat for part in kept.values() if part.repeat is not None),
-        verdicts=tuple(
-            replace(verdict, sentence=f"On {worst}: {verdict.sentence}")
-            for verdict in (kept[worst].verdicts if kept else ())
-        ),
+        verdicts=tuple(replace(verdict, host=worst) for verdict in (kept[worst].verdicts if kept else ())),
         in_flight_us=stuck.in_flight_us,
         in_flight_op=stuck.in_flight_op,
+        hosts=hosts_not_ok,
     )
 
 
 def _weight(verdicts: Iterable[Verdict]) -> tuple[int, float]:
-    return max(((severity(verdict), verdict.ratio or 0.0) for verdict in verdicts), default=(-1, 0.0))
-
-
-def _reason(parts: Mapping[str, _Part]) -> str | None:
-    """``starved on node-b, node-c; invalid on node-d: the host control spiked``; None when all is ok."""
-    said: dict[tuple[Status, str], list[str]] = {}
-    for host, part in parts.items():
-        if part.status is not Status.OK:
-            # A semicolon begins the next clause.
-            said.setdefault((part.status, part.why.replace("; ", ", ")), []).append(host)
-    clauses = (f"{status} on {', '.join(on)}{f': {why}' if why else ''}" for (status, why), on in said.items())
-    return "; ".join(clauses) or None
+    return max((verdict.weight for verdict in verdicts), default=(-1, 0.0))
 
 
 def _twice(matrix: Matrix) -> Iterator[str]:
     """Sentences on hosts whose figures are the same to the nanosecond: most likely one check under two names."""
-    seen: dict[tuple[object, ...], str] = {}
+    known: dict[tuple[object, ...], str] = {}
     tops: dict[str, list[object]] = {host: [] for host in matrix.hosts}
     for key, cell in matrix.cells.items():
         for repeat in cell.repeats:
-            maxima = tuple(histogram.max_ns for histogram in repeat.channels.values())
+            channels = repeat.window.channels
+            maxima = tuple(sparse(channels, channel).max_ns for channel in channels)
             tops[repeat.host] += [(key, maxima)] if any(maxima) else []
     for host, top in tops.items():
-        same = seen.setdefault(tuple(top), host) if top else host
+        same = known.setdefault(tuple(top), host) if top else host
         if same != host:
             yield f"“{same}” and “{host}” have the same figures to the nanosecond: is it one check taken twice?"

@@ -1,12 +1,12 @@
-"""Hosts that are not like the others: whose figure in which cell, found so rarely by chance that it means the host.
+"""Outliers: hosts of a merged matrix with a figure that differs from that of the other hosts.
 
-A host is named when three things hold at once, beginning with the one that differs most. Its figure differs from the
+A host is an outlier when three conditions hold, tested from the host that differs most. Its figure differs from the
 median of the others by at least half as much again. It differs by more than the others differ among themselves (their
-median absolute deviation, on logarithms), at a limit that grows with the number of comparisons. And more of its calls
-lie beyond that limit than chance gives (Fisher's exact test), at the same care. The last one keeps a p99 that rests on
-a handful of calls, and so jumps from run to run, from naming anybody.
+median absolute deviation, on logarithms), with a limit that grows with the number of comparisons. And more of its calls
+lie beyond that limit than chance gives (Fisher's exact test), at the same level. The last condition excludes a p99 that
+depends on a few calls, and so varies from run to run.
 
-What stalls a victim rarely but for tens of calls in a row can still look like one of few hosts: measure again.
+A rare stall that holds up tens of calls in a row can still make one of few hosts an outlier: measure again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import index
+from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.sparse import SparseHistogram, sparse
+from stallprobes.latency.statistics import fisher_exact
 from stallprobes.matrix.matrix import PHASES, QUIET, Matrix
 from stallprobes.model import Channel
 from stallprobes.units import duration, times
@@ -30,28 +32,28 @@ FLOOR = 1.5
 # Of a hundred merges of hosts that are alike, at most one names a host by chance, calls being independent.
 FALSE_ALARMS = 0.01
 # A percentile of fewer calls is not compared.
-ENOUGH = {50: 20, 99: 200}
+ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 # A median absolute deviation times this estimates a normal law's sigma.
 _SIGMA = 1.4826
-# The spread of so few others is no measure; the usual spread over all cells stands in for it.
+# With fewer others than this their spread is not known; the median spread over all cells replaces it.
 _FEW = 8
-# Calls close to each other share what slows them, so this many are worth one; more where the others show it.
-_SHARED = 4
+# Consecutive calls are not independent: this many count as one, or more where the other hosts show it.
+_CALLS_PER_SAMPLE = 4
 
 
 @dataclass(frozen=True)
 class Outlier:
-    """A host whose percentile ``q`` (50 or 99) of ``channel`` in a cell is not what it is on the others.
+    """A host whose percentile ``quantile`` of ``channel`` in a cell differs from that of the others.
 
     ``host_us`` is its figure and ``others_us`` the median of the others' in microseconds, ``ratio`` the one over the
-    other, ``sentence`` all of it in words.
+    other, ``sentence`` the same in words.
     """
 
     host: str
     row: str
     column: str
     channel: Channel
-    q: int
+    quantile: Quantile
     host_us: float
     others_us: float
     ratio: float
@@ -60,12 +62,12 @@ class Outlier:
 
 @dataclass(frozen=True, eq=False)
 class _Figures:
-    """One percentile of one channel in one cell on each host with enough calls: its histogram, and its logarithm of ns."""
+    """One percentile of one channel in one cell on each host with enough calls: histograms, and logarithms of ns."""
 
     row: str
     column: str
     channel: Channel
-    q: int
+    quantile: Quantile
     held: Mapping[str, SparseHistogram]
     logs: NDArray[np.float64]
 
@@ -74,14 +76,14 @@ def find(matrix: Matrix) -> tuple[Outlier, ...]:
     """The outliers of a merged ``matrix``, the farthest from the others first; none with fewer than 3 hosts."""
     figures = list(_figures(matrix))
     comparisons = sum(len(figure.held) for figure in figures)
-    spreads: dict[tuple[Channel, int], list[float]] = {}
+    spreads: dict[tuple[Channel, Quantile], list[float]] = {}
     for figure in figures:
-        spreads.setdefault((figure.channel, figure.q), []).append(_spread(figure.logs))
-    usual = {kind: float(np.median(found)) for kind, found in spreads.items()}
+        spreads.setdefault((figure.channel, figure.quantile), []).append(_spread(figure.logs))
+    typical = {kind: float(np.median(found)) for kind, found in spreads.items()}
     found = [
         outlier
         for figure in figures
-        for outlier in _outside(matrix, figure, usual[figure.channel, figure.q], FALSE_ALARMS / comparisons)
+        for outlier in _outside(matrix, figure, typical[figure.channel, figure.quantile], FALSE_ALARMS / comparisons)
     ]
     return tuple(sorted(found, key=lambda one: abs(math.log(one.ratio)), reverse=True))
 
@@ -90,45 +92,45 @@ def _figures(matrix: Matrix) -> Iterator[_Figures]:
     for cell in matrix.cells.values():
         for channel in map(Channel, PHASES):
             known = {
-                r.host: sparse(r.channels, channel)
-                for r in cell.repeats
-                if r.host in matrix.hosts and channel in r.channels
+                repeat.host: sparse(repeat.window.channels, channel)
+                for repeat in cell.repeats
+                if repeat.host in matrix.hosts and channel in repeat.window.channels
             }
-            for q, enough in ENOUGH.items():
+            for quantile, enough in ENOUGH.items():
                 held = {host: one for host, one in known.items() if one.count >= enough}
                 if len(held) >= HOSTS:
-                    ns = [one.whole().percentile(q) or 0.0 for one in held.values()]
+                    ns = [one.dense().percentile(quantile.percent) or 0.0 for one in held.values()]
                     # A call below a nanosecond counts as one.
-                    yield _Figures(cell.row, cell.column, channel, q, held, np.log(np.maximum(ns, 1.0)))
+                    yield _Figures(cell.row, cell.column, channel, quantile, held, np.log(np.maximum(ns, 1.0)))
 
 
-def _outside(matrix: Matrix, figures: _Figures, usual: float, alpha: float) -> Iterator[Outlier]:
-    care = NormalDist().inv_cdf(1 - alpha / 2)
+def _outside(matrix: Matrix, figures: _Figures, typical_spread: float, alpha: float) -> Iterator[Outlier]:
+    deviations = NormalDist().inv_cdf(1 - alpha / 2)
     names = np.array(list(figures.held))
     logs = figures.logs
-    # The farthest first, and without it: it would make those beside it look odd. More than half are the usual ones.
+    # The farthest is tested first and then left out of the spread. More than half of the hosts are no outliers.
     while len(logs) > max(HOSTS - 1, len(figures.logs) // 2 + 1):
         farthest = int(np.argmax(np.abs(logs - np.median(logs))))
         host, others = str(names[farthest]), np.delete(names, farthest)
         here, logs = float(logs[farthest]), np.delete(logs, farthest)
-        apart = here - float(np.median(logs))
-        spread = max(usual, _spread(logs) if len(logs) >= _FEW else 0.0)
+        distance = here - float(np.median(logs))
+        spread = max(typical_spread, _spread(logs) if len(logs) >= _FEW else 0.0)
         # The others' median and spread are estimates themselves, the worse the fewer they are.
-        limit = max(math.log(FLOOR), care * spread * (1 + _FEW / len(logs)))
-        border = here - apart + math.copysign(limit, apart)
-        if abs(apart) <= limit or _chance(figures, host, others.tolist(), border, apart > 0) >= alpha:
+        limit = max(math.log(FLOOR), deviations * spread * (1 + _FEW / len(logs)))
+        border = here - distance + math.copysign(limit, distance)
+        if abs(distance) <= limit or _p_value(figures, host, others.tolist(), border, distance > 0) >= alpha:
             return
         names = others
-        yield _outlier(matrix, figures, host, here - apart, apart)
+        yield _outlier(matrix, figures, host, here - distance, distance)
 
 
 def _spread(logs: NDArray[np.float64]) -> float:
-    """A robust sigma."""
+    """Robust estimate of the standard deviation."""
     return _SIGMA * float(np.median(np.abs(logs - np.median(logs))))
 
 
-def _chance(figures: _Figures, host: str, names: Sequence[str], border: float, slower: bool) -> float:
-    """How likely it is by chance that so many of the host's calls, and so few of the others', lie beyond ``border``.
+def _p_value(figures: _Figures, host: str, names: Sequence[str], border: float, slower: bool) -> float:
+    """One-sided p-value of the number of the host's calls beyond ``border``, compared with the others'.
 
     ``border`` is a logarithm of ns; beyond is above it where the host is ``slower``, else below.
     """
@@ -137,64 +139,37 @@ def _chance(figures: _Figures, host: str, names: Sequence[str], border: float, s
     counts = {name: figures.held[name].count for name in beyond}
     here, there = beyond[host], sum(beyond[name] for name in names)
     of, of_there = counts[host], sum(counts[name] for name in names)
-    usual = there / of_there
-    shared = float(_SHARED)
-    if 0 < usual < 1:
-        odd = [(beyond[name] - counts[name] * usual) ** 2 / (counts[name] * usual * (1 - usual)) for name in names]
-        shared = max(shared, sum(odd) / (len(odd) - 1))
-    return fisher(int(here / shared), int(of / shared), int(there / shared), int(of_there / shared))
+    share = there / of_there
+    per_sample = float(_CALLS_PER_SAMPLE)
+    if 0 < share < 1:
+        terms = [(beyond[name] - counts[name] * share) ** 2 / (counts[name] * share * (1 - share)) for name in names]
+        per_sample = max(per_sample, sum(terms) / (len(terms) - 1))
+    return fisher_exact(*(int(count / per_sample) for count in (here, of, there, of_there))).more
 
 
 def _beyond(held: SparseHistogram, place: int, above: bool) -> int:
-    """How many calls lie in buckets above ``place``, or below it."""
+    """Number of calls in buckets above ``place``, or below it."""
     places, counts = held.used
     return int(counts[places > place].sum() if above else counts[places < place].sum())
 
 
-def fisher(here: int, of: int, there: int, of_there: int) -> float:
-    """How likely at least ``here`` of ``of`` is where ``there`` of ``of_there`` is usual: Fisher's exact test.
-
-    1 where it is no more than usual.
-    """
-    if here * of_there <= there * of:
-        return 1.0
-    marked, everything = here + there, of + of_there
-    whole = _choose(everything, of)
-    total = 0.0
-    for k in range(here, min(marked, of) + 1):
-        # Beyond what is usual each term is smaller than the one before. Huge counts leave some error in the logarithm.
-        term = math.exp(min(0.0, _choose(marked, k) + _choose(everything - marked, of - k) - whole))
-        total += term
-        if term < 1e-12 * total:
-            break
-    return min(1.0, total)
-
-
-def _choose(n: int, k: int) -> float:
-    """The logarithm of n over k."""
-    if not 0 <= k <= n:
-        return -math.inf
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-
-
-def _outlier(matrix: Matrix, figures: _Figures, host: str, others_log: float, apart: float) -> Outlier:
+def _outlier(matrix: Matrix, figures: _Figures, host: str, others_log: float, distance: float) -> Outlier:
     row, column = matrix.row(figures.row), matrix.column(figures.column)
-    beside = "in quiet" if column.name == QUIET else f"beside “{column.title}”"
-    ratio, others_us = math.exp(apart), math.exp(others_log) / 1000
+    beside = "with no aggressor" if column.name == QUIET else f"beside “{column.title}”"
+    ratio, others_us = math.exp(distance), math.exp(others_log) / 1000
     here_us = others_us * ratio
-    said = (
-        f"p{figures.q} is {duration(here_us)}, against {duration(others_us)} on the other {len(figures.held) - 1} hosts"
-    )
+    others = f"{duration(others_us)} on the other {len(figures.held) - 1} hosts"
+    words = f"{figures.quantile} is {duration(here_us)}, against {others}"
     slower = ratio > 1
     return Outlier(
         host=host,
         row=row.name,
         column=column.name,
         channel=figures.channel,
-        q=figures.q,
+        quantile=figures.quantile,
         host_us=here_us,
         others_us=others_us,
         ratio=ratio,
-        sentence=f"{host} is {'slower' if slower else 'faster'}: {row.title} {beside}: {figures.channel.phase} {said} "
+        sentence=f"{host} is {'slower' if slower else 'faster'}: {row.title} {beside}: {figures.channel.phase} {words} "
         f"({times(ratio) if slower else f'×{ratio:.2g}'}).",
     )

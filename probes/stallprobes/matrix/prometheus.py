@@ -1,7 +1,6 @@
-"""A check's figures for Prometheus: a file that node_exporter's textfile collector reads from its folder (``*.prom``).
+"""The figures of a check in Prometheus' text format 0.0.4, for node_exporter's textfile collector (``*.prom``).
 
-Prometheus' text format, version 0.0.4. Base units (seconds, ratios); each series says by its label ``simulated``
-whether it was measured at all.
+Units are seconds and ratios. The label ``simulated`` of each series says whether a real GPU was measured.
 """
 
 from __future__ import annotations
@@ -13,18 +12,20 @@ from pathlib import Path
 
 from stallprobes.errors import CheckFileError, FileNotWritten
 from stallprobes.files import atomic
-from stallprobes.matrix.matrix import PHASES, Cell, Matrix, Status
+from stallprobes.latency.ratio import Quantile
+from stallprobes.latency.window import ChannelMap
+from stallprobes.matrix.matrix import PHASES, Matrix, Status
 from stallprobes.model import Channel
 
 # Prometheus' labels for 50 and 99 per cent.
-_QUANTILES = {50: "0.5", 99: "0.99"}
+_QUANTILES = {Quantile.P50: "0.5", Quantile.P99: "0.99"}
 # node_exporter runs as a user of its own.
 _MODE = 0o644
 
 
 @dataclass(frozen=True)
 class _Metric:
-    """One metric: its name, what it is, and its values by their labels."""
+    """One metric: its name, its help text, and its values by labels."""
 
     name: str
     about: str
@@ -35,15 +36,15 @@ class _Metric:
             yield f"# HELP {self.name} {_escaped(self.about)}"
             yield f"# TYPE {self.name} gauge"
         for labels, value in self.values:
-            told = ",".join(f'{key}="{_quoted(text)}"' for key, text in labels.items())
-            yield f"{self.name}{{{told}}} {value!r}"
+            pairs = ",".join(f'{key}="{_quoted(text)}"' for key, text in labels.items())
+            yield f"{self.name}{{{pairs}}} {value!r}"
 
 
 def write(matrix: Matrix, path: Path | str) -> None:
     """Write the figures of ``matrix`` to ``path``, readable for everybody (0644).
 
-    Unlike a saved check, a file that is there is replaced: the collector wants one file with what was measured last.
-    It is replaced at once, so that it is never read half written. Raises CheckFileError.
+    Unlike a saved check, an existing file is replaced: the collector reads one file with the latest figures. The
+    replacement is atomic. Raises CheckFileError.
     """
     try:
         atomic.write(Path(path), (text(matrix).encode(),), force=True, mode=_MODE)
@@ -83,7 +84,9 @@ def _check(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
 
 def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
     now = _Metric("stallscope_cell_latency_seconds", "Latency of the victim's calls beside the aggressor.")
-    quiet = _Metric("stallscope_cell_quiet_latency_seconds", "Latency of the victim's calls just before and after it.")
+    baseline = _Metric(
+        "stallscope_cell_quiet_latency_seconds", "Latency of the victim's calls just before and after it."
+    )
     ratio = _Metric("stallscope_cell_times_quiet_ratio", "Latency beside the aggressor over that in quiet.")
     flight = _Metric("stallscope_cell_in_flight_seconds", "Longest age of a call that had not returned at the end.")
     status = _Metric("stallscope_cell_status", "1 for what can be said of the cell, 0 for the rest.")
@@ -91,27 +94,23 @@ def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
         here = {"victim": cell.row, "aggressor": cell.column}
         for phase in PHASES:
             channel = Channel(phase)
-            for q, quantile in _QUANTILES.items():
-                labels = {**here, "phase": str(phase), "quantile": quantile, **base}
-                for metric, value in ((now, _seconds(cell, channel, q)), (quiet, _quiet_seconds(cell, channel, q))):
+            for quantile, share in _QUANTILES.items():
+                labels = {**here, "phase": str(phase), "quantile": share, **base}
+                for metric, channels in ((now, cell.channels), (baseline, cell.baseline)):
+                    value = _seconds(channels, channel, quantile)
                     if value is not None:
                         metric.values.append((labels, value))
-                times = cell.times(phase, q)
-                if times is not None:
-                    ratio.values.append((labels, times.ratio))
+                found = cell.ratio(phase, quantile)
+                if found is not None:
+                    ratio.values.append((labels, found.ratio))
         if cell.in_flight_us is not None:
             flight.values.append(({**here, **base}, cell.in_flight_us / 1e6))
         status.values.extend(({**here, "status": str(one), **base}, int(one is cell.status)) for one in Status)
-    yield from (now, quiet, ratio, flight, status)
+    yield from (now, baseline, ratio, flight, status)
 
 
-def _seconds(cell: Cell, channel: Channel, q: int) -> float | None:
-    ns = cell.channels[channel].percentile(q) if channel in cell.channels else None
-    return None if ns is None else ns / 1e9
-
-
-def _quiet_seconds(cell: Cell, channel: Channel, q: int) -> float | None:
-    ns = cell.quiet[channel].percentile(q) if channel in cell.quiet else None
+def _seconds(channels: ChannelMap, channel: Channel, quantile: Quantile) -> float | None:
+    ns = channels[channel].percentile(quantile.percent) if channel in channels else None
     return None if ns is None else ns / 1e9
 
 
@@ -119,9 +118,9 @@ def _word(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _escaped(told: str) -> str:
-    return told.replace("\\", r"\\").replace("\n", r"\n")
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n")
 
 
-def _quoted(told: str) -> str:
-    return _escaped(told).replace('"', r"\"")
+def _quoted(text: str) -> str:
+    return _escaped(text).replace('"', r"\"")

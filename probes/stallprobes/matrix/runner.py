@@ -20,11 +20,13 @@ from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import MS, Options
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, Unsupported
+from stallprobes.latency.sparse import merged
+from stallprobes.latency.window import Window
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.matrix import schedule
-from stallprobes.matrix.accumulator import CellAccumulator, Window, quiet_cell
+from stallprobes.matrix.accumulator import CellAccumulator, VictimWindow, quiet_cell
 from stallprobes.matrix.cell_runner import PACE_NS, CellRunner, Stopped
-from stallprobes.matrix.matrix import QUIET, Cell, Channels, Matrix, Repeat, Status, merged
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
 from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.schedule import QUICK_REPEATS, REPEATS, Block, Pace
 from stallprobes.model import Channel, Phase
@@ -106,7 +108,7 @@ class _Check:
             for one in plan.aggressor_sets
             for row, victim in zip(plan.rows, (*plan.victims, None), strict=True)
         }
-        self._quiets: dict[str, dict[int, list[Window]]] = {row.name: {} for row in plan.rows}
+        self._quiets: dict[str, dict[int, list[VictimWindow]]] = {row.name: {} for row in plan.rows}
         self._info: Mapping[str, object] = {}
         self._interrupted = False
         self._text = ""
@@ -216,7 +218,7 @@ class _Check:
 
     def _go(self, cell_runner: CellRunner, left: list[Block]) -> None:
         """Measure the blocks of ``left``, taking each out once it is done."""
-        pending: tuple[Block, dict[str, Window], dict[str, Window]] | None = None
+        pending: tuple[Block, dict[str, VictimWindow], dict[str, VictimWindow]] | None = None
         while left:
             block = left[0]
             dice = random.Random(f"{self._seed} {block.repeat} {block.aggressor_set.column.name}")
@@ -245,7 +247,9 @@ class _Check:
                     self._tell_quiet()
 
     def _close(
-        self, pending: tuple[Block, dict[str, Window], dict[str, Window]] | None, after: Mapping[str, Window]
+        self,
+        pending: tuple[Block, dict[str, VictimWindow], dict[str, VictimWindow]] | None,
+        after: Mapping[str, VictimWindow],
     ) -> None:
         """Count a block whose quiet afterwards is known by now."""
         if pending is None:
@@ -263,9 +267,9 @@ class _Check:
     def _add_host(
         self,
         block: Block,
-        before: Mapping[str, Window],
-        beside: Mapping[str, Window],
-        after: Mapping[str, Window],
+        before: Mapping[str, VictimWindow],
+        beside: Mapping[str, VictimWindow],
+        after: Mapping[str, VictimWindow],
     ) -> None:
         together = _host_window(beside.values())
         quiet, later = _host_window(before.values()), _host_window(after.values())
@@ -387,17 +391,22 @@ class _Check:
         )
 
 
-def _host_window(windows: Iterable[Window]) -> Window | None:
-    """The host control in several windows together."""
+def _host_window(windows: Iterable[VictimWindow]) -> VictimWindow | None:
+    """The host control over several windows, None where it has no calls in any."""
     parts = [one for one in windows if one.host]
     if not parts:
         return None
     channels = merged(one.host for one in parts)
     calls = channels[Channel(Phase.CALL)].count if Channel(Phase.CALL) in channels else 0
-    return Window(channels=channels, host={}, calls=calls, window_ns=sum(one.window_ns for one in parts))
+    return VictimWindow(Window(channels, calls, sum(one.window.duration_ns for one in parts)))
 
 
-def _quiet_repeat(windows: Iterable[Window]) -> Repeat:
-    parts = [one for one in windows if not one.spoilt]
-    channels = Channels(merged(one.channels for one in parts))
-    return Repeat(channels, {}, {}, sum(one.calls for one in parts), sum(one.window_ns for one in parts) / 1e9)
+def _quiet_repeat(windows: Iterable[VictimWindow]) -> Repeat:
+    parts = [one.window for one in windows if not one.spoilt]
+    return Repeat(
+        Window(
+            merged(one.channels for one in parts),
+            sum(one.iterations for one in parts),
+            sum(one.duration_ns for one in parts),
+        )
+    )

@@ -1,6 +1,6 @@
-"""A run as a JSON document by the published schema ``stallscope.run/1``, which the package carries.
+"""The JSON document of a run by the published schema ``stallscope.run/1``.
 
-Latencies are microseconds with three decimals; histograms are whole, in nanoseconds. What is not known is null.
+Latencies are microseconds with three decimals, histograms are complete and in nanoseconds, unknown values are null.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from stallprobes.model import Channel
 
 if TYPE_CHECKING:
     from stallprobes.latency.histogram import Histogram
+    from stallprobes.latency.window import ChannelMap
     from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
-    from stallprobes.verdicts.rules import Verdict
+    from stallprobes.verdicts.verdict import Verdict
 
 RUN_SCHEMA = "stallscope.run/1"
-# A percentile above the last rank but a few would be the maximum under another name.
+# Of fewer values the p99.9 is the maximum.
 P999_NEEDS = 1000
 
 
@@ -42,14 +43,15 @@ def _variant(variant: VariantResult) -> dict[str, Any]:
         "kind": str(variant.kind),
         "status": variant.status,
         "reason": variant.reason,
-        "quiet_s": variant.quiet_s,
+        "quiet_s": variant.baseline_s,
         "window_s": variant.window_s,
         "probes": [_probe(probe) for probe in variant.probes],
         "verdicts": [_verdict(verdict) for verdict in variant.verdicts],
     }
 
 
-def _probe(probe: ProbeResult) -> dict[str, Any]:
+def _probe(result: ProbeResult) -> dict[str, Any]:
+    probe, window = result.probe, result.window
     return {
         "name": probe.name,
         "title": probe.title,
@@ -57,31 +59,31 @@ def _probe(probe: ProbeResult) -> dict[str, Any]:
         "role": str(probe.role),
         "context": probe.context,
         "stream": probe.stream,
-        "state": probe.state,
-        "calls": probe.calls,
-        "starved": probe.starved,
-        "in_flight_us": _rounded(probe.in_flight_us),
-        "in_flight_op": probe.in_flight_op,
-        "error": probe.error,
-        "window_s": probe.window_s,
-        "period_us": probe.period_ns / 1000,
-        "proof": probe.proof,
-        "phases": _phases(probe.channels, probe.first_ns),
-        "quiet": _phases(probe.quiet, {}),
+        "state": result.state,
+        "calls": window.iterations,
+        "starved": result.starved,
+        "in_flight_us": None if window.in_flight is None else _us(window.in_flight.age_ns),
+        "in_flight_op": result.in_flight_op,
+        "error": result.error,
+        "window_s": window.seconds,
+        "period_us": window.period_ns / 1000,
+        "proof": None if probe.program.proof is None else window.proof,
+        "phases": _phases(window.channels, window.first_ns),
+        "quiet": _phases(result.baseline, {}),
         "ops": [
             {
                 "op": channel.label,
                 "phase": str(channel.phase),
-                **_figures(histogram, probe.first_ns.get(channel)),
-                "quiet": _figures(probe.quiet[channel], None) if channel in probe.quiet else None,
+                **_figures(histogram, window.first_ns.get(channel)),
+                "quiet": _figures(result.baseline[channel], None) if channel in result.baseline else None,
             }
-            for channel, histogram in probe.channels.items()
+            for channel, histogram in window.channels.items()
             if channel.label
         ],
     }
 
 
-def _phases(channels: Mapping[Channel, Histogram], first_ns: Mapping[Channel, int | None]) -> dict[str, Any]:
+def _phases(channels: ChannelMap, first_ns: Mapping[Channel, int | None]) -> dict[str, Any]:
     return {
         str(channel.phase): _figures(histogram, first_ns.get(channel))
         for channel, histogram in channels.items()
@@ -92,12 +94,12 @@ def _phases(channels: Mapping[Channel, Histogram], first_ns: Mapping[Channel, in
 def _figures(histogram: Histogram, first_ns: int | None) -> dict[str, Any]:
     return {
         "count": histogram.count,
-        "first_us": None if first_ns is None else _rounded(first_ns / 1000),
-        "p50_us": _micro(histogram.percentile(50)),
-        "p90_us": _micro(histogram.percentile(90)),
-        "p99_us": _micro(histogram.percentile(99)),
-        "p999_us": _micro(histogram.percentile_or_none(99.9, P999_NEEDS)),
-        "max_us": _micro(histogram.max_ns) if histogram.count else None,
+        "first_us": _us(first_ns),
+        "p50_us": _us(histogram.percentile(50)),
+        "p90_us": _us(histogram.percentile(90)),
+        "p99_us": _us(histogram.percentile(99)),
+        "p999_us": _us(histogram.percentile_or_none(99.9, P999_NEEDS)),
+        "max_us": _us(histogram.max_ns) if histogram.count else None,
         "histogram": histogram.sparse(),
     }
 
@@ -106,18 +108,18 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {
         "probe": verdict.probe,
         "phase": None if verdict.phase is None else str(verdict.phase),
-        "quantile": verdict.quantile,
-        "quiet_us": _rounded(verdict.quiet_us),
-        "now_us": _rounded(verdict.now_us),
+        "quantile": str(verdict.quantile),
+        "quiet_us": _us(verdict.baseline_ns),
+        "now_us": _us(verdict.now_ns),
         "ratio": _rounded(verdict.ratio),
-        "kind": verdict.kind,
+        "kind": str(verdict.kind),
         "cause": verdict.cause,
         "sentence": verdict.sentence,
-        "helps": verdict.helps,
+        "helps": verdict.remedy,
     }
 
 
-def _micro(ns: float | None) -> float | None:
+def _us(ns: float | None) -> float | None:
     return None if ns is None else _rounded(ns / 1000)
 
 

@@ -1,7 +1,7 @@
-"""A run: for each variant its quiet, then the same with its aggressors on, then quiet again, in an engine of its own.
+"""A run: each variant is measured in an engine of its own, without aggressors, with them, and without them again.
 
-Quiet is measured on both sides because a machine drifts: what is as slow before or after as it is between was not
-made slow by the aggressors.
+The baseline is measured on both sides because a machine drifts: a victim that is as slow before or after was not slowed
+down by the aggressors.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import ProbeSnapshot, Snapshot
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, UnknownName, Unsupported
-from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import Window, has_run
 from stallprobes.machine import fingerprint, gpus
-from stallprobes.model import Channel, Kind, Needs, Probe, Role, Variant, op_name
+from stallprobes.model import Kind, Needs, Probe, Role, Variant
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
-from stallprobes.verdicts import rules
-from stallprobes.verdicts.rules import Seen, Verdict, judge
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.rules import Evidence, judge
+from stallprobes.verdicts.verdict import Verdict
 
 __all__ = [
     "ALL",
@@ -39,24 +39,25 @@ PROBES = "probes"
 
 _WARM_S = 0.5
 _SETTLE_S = 0.3
-_CALM_S = 2.0
+_DRAIN_S = 2.0
 _PROOF_S = 5.0
 _START_S = 1.5
 _STEP_S = 0.1
-_SHORTEST_QUIET_S = 1.0
+_SHORTEST_BASELINE_S = 1.0
+# The states of a victim as the document has them; a kind that a victim cannot have is "n/a".
 _STATES = {
-    "quiet": "quiet",
-    "unsure": "unsure",
-    "slower": "slower",
-    "host": "slower",
-    "stalled": "STALLED",
-    "starved": "STARVED",
+    VerdictKind.QUIET: "quiet",
+    VerdictKind.DRIFT: "unsure",
+    VerdictKind.SLOWER: "slower",
+    VerdictKind.HOST: "slower",
+    VerdictKind.STALLED: "STALLED",
+    VerdictKind.STARVED: "STARVED",
 }
 
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far a run is, in seconds of measuring, and what it does now."""
+    """The progress of a run in seconds of measurement, and its current step."""
 
     done_s: float
     total_s: float
@@ -64,36 +65,17 @@ class RunProgress:
 
 
 @dataclass(frozen=True, eq=False)
-class ProbeResult:
-    """One probe in one variant: with the aggressors on in ``channels``, before that in ``quiet``.
+class ProbeResult(Evidence):
+    """The evidence on one probe in one variant, and its ``state`` in a word: that of the worst verdict for a victim or
+    the host control, "running" or "off" for an aggressor, "failed" after an error, "n/a" without a verdict."""
 
-    ``calls`` are turns that ended in the window of ``window_s`` seconds. ``first_ns`` is each channel's very first
-    value. ``proof`` is what the GPU counted in the window, None where the program has no such word.
-    """
-
-    name: str
-    title: str
-    entry: str
-    role: Role
-    context: str
-    stream: str
-    state: str
-    calls: int
-    starved: bool
-    in_flight_us: float | None
-    in_flight_op: str | None
-    error: str | None
-    window_s: float
-    period_ns: int
-    channels: Mapping[Channel, Histogram]
-    quiet: Mapping[Channel, Histogram]
-    first_ns: Mapping[Channel, int | None]
-    proof: int | None
+    state: str = "n/a"
 
 
 @dataclass(frozen=True, eq=False)
 class VariantResult:
-    """One variant: ``status`` ok, unsupported or invalid, the latter two with a ``reason``."""
+    """One variant. ``status`` is ok, unsupported or invalid, the latter two with a ``reason``; ``baseline_s`` and
+    ``window_s`` are the measured seconds without and with the aggressors."""
 
     pattern: str
     variant: str
@@ -102,13 +84,13 @@ class VariantResult:
     reason: str | None
     probes: tuple[ProbeResult, ...]
     verdicts: tuple[Verdict, ...]
-    quiet_s: float
+    baseline_s: float
     window_s: float
 
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """All that a run found. ``backend`` is "cuda", "simulated" or "host"; profile and seed are the simulated GPU's."""
+    """The result of a run. ``backend`` is "cuda", "simulated" or "host"; profile and seed are the simulated GPU's."""
 
     backend: str
     profile: str | None
@@ -124,8 +106,8 @@ Selection = Sequence[tuple[str, Variant]]
 
 
 def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[str, Variant]]:
-    """The variants that ``names`` stand for: patterns (``all`` for every one), and probes, which make a variant of
-    their own together. A probe may be placed by ``NAME@CONTEXT``, by ``NAME/STREAM`` or by both, in this order.
+    """The variants by ``names``: of patterns (``all`` for every one), and one variant with all the probes.
+    A probe may be placed by ``NAME@CONTEXT``, by ``NAME/STREAM`` or by both, in this order.
     ``variants`` keeps only those of the patterns.
 
     Raises UnknownName.
@@ -176,13 +158,13 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     survey: gpus.Survey | None = None,
 ) -> RunResult:
-    """Measure each variant for ``seconds``, its quiet before it, one after the other.
+    """Measure each variant for ``seconds`` with its aggressors, and half as long before and after.
 
-    ``gpu``: UUIDs of the GPUs to use, by commas. ``stop`` is asked every 0.1 s; once it says True, or at a
-    KeyboardInterrupt, what was measured is returned. ``survey`` saves asking the driver once more.
+    ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is called every 0.1 s; once it returns True, or at
+    a KeyboardInterrupt, the variants measured so far are returned. ``survey`` avoids a second survey of the driver.
 
     Raises EngineFailed when there is no usable GPU or the options are wrong before anything was measured; any later
-    failure makes its variant invalid and the run goes on.
+    failure makes its variant invalid and the run continues.
     """
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     settings = options or Options()
@@ -197,12 +179,12 @@ def run(
             break
         meter.begin(f"{pattern} · {variant.name}")
         try:
-            result, told = _variant(pattern, variant, backend, settings, meter, first=not results)
+            result, new_info = _variant(pattern, variant, backend, settings, meter, first=not results)
         except KeyboardInterrupt:
-            # While an engine starts nobody asks ``stop``; what the variants before it found is kept all the same.
+            # While an engine starts ``stop`` is not called; the results of earlier variants are kept.
             meter.stopped = True
             break
-        info = told or info
+        info = new_info or info
         if result is not None:
             results.append(result)
         meter.end()
@@ -220,19 +202,19 @@ def run(
 
 
 class _Stopped(Exception):
-    """The run is to end before this variant is measured."""
+    """The run ends before this variant is measured."""
 
 
 class _Meter:
-    """Counts the seconds of a run, and lets them pass in steps so that it can be stopped."""
+    """Counts the seconds of a run, in steps so that it can be stopped."""
 
     def __init__(
         self, variants: int, seconds: float, progress: Callable[[RunProgress], None] | None, stop: Callable[[], bool]
     ) -> None:
         self.window_s = seconds
-        self.quiet_s = max(_SHORTEST_QUIET_S, seconds / 2)
+        self.baseline_s = max(_SHORTEST_BASELINE_S, seconds / 2)
         self.stopped = False
-        self._each = _START_S + _WARM_S + self.quiet_s + 2 * _SETTLE_S + self.window_s
+        self._each = _START_S + _WARM_S + self.baseline_s + 2 * _SETTLE_S + self.window_s
         self._total = variants * self._each
         self._base = 0.0
         self._done = 0.0
@@ -298,42 +280,45 @@ def _measured(pattern: str, variant: Variant, session: Session, meter: _Meter) -
     aggressors = [probe.name for probe in variant.probes if probe.role is Role.AGGRESSOR]
     session.set_running([probe.name for probe in variant.probes if probe.role is not Role.AGGRESSOR])
     meter.pass_time(session, _WARM_S)
-    before = _window(session, meter, meter.quiet_s / 2)
+    before = _windows(session, meter, meter.baseline_s / 2)
     session.set_running(dict.fromkeys(aggressors, True))
-    _await_proof(variant, session, meter)
+    _await_aggressors(variant, session, meter)
     meter.pass_time(session, _SETTLE_S)
-    window = _window(session, meter, meter.window_s)
+    windows = _windows(session, meter, meter.window_s)
     session.set_running(dict.fromkeys(aggressors, False))
-    quiets = (before, _window(session, meter, meter.quiet_s / 2)) if _calmed(variant, session, meter) else (before,)
+    baselines = [before]
+    if _drained(variant, session, meter):
+        baselines.append(_windows(session, meter, meter.baseline_s / 2))
     errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
-    seen = [_seen(probe, window, quiets, errors) for probe in variant.probes]
-    verdicts = judge(seen)
-    reason = _invalid(variant, window, errors)
+    evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
+    verdicts = judge(evidence)
+    reason = _invalid(variant, windows, errors)
+    first = variant.probes[0].name
     return VariantResult(
         pattern=pattern,
         variant=variant.name,
         kind=variant.kind,
         status="ok" if reason is None else "invalid",
         reason=reason,
-        probes=tuple(_result(one, window.probes[one.probe.name], verdicts) for one in seen),
+        probes=tuple(_result(one, verdicts) for one in evidence),
         verdicts=verdicts,
-        quiet_s=sum(part.probes[variant.probes[0].name].window_ns or 0 for part in quiets) / 1e9,
-        window_s=(window.probes[variant.probes[0].name].window_ns or 0) / 1e9,
+        baseline_s=sum(each[first].duration_ns for each in baselines) / 1e9,
+        window_s=windows[first].seconds,
     )
 
 
-def _window(session: Session, meter: _Meter, seconds: float) -> Snapshot:
+def _windows(session: Session, meter: _Meter, seconds: float) -> dict[str, Window]:
     begin = session.snapshot()
     meter.pass_time(session, seconds)
     return session.snapshot().minus(begin)
 
 
-def _calmed(variant: Variant, session: Session, meter: _Meter) -> bool:
-    """Wait, at most _CALM_S, until no aggressor has a call in flight, then a little for what they left on the GPU.
+def _drained(variant: Variant, session: Session, meter: _Meter) -> bool:
+    """Wait, at most _DRAIN_S, until no aggressor has a call in flight, then until its GPU work is done.
 
-    False when one still has.
+    False when one still has a call in flight.
     """
-    for _ in range(int(_CALM_S / _STEP_S)):
+    for _ in range(int(_DRAIN_S / _STEP_S)):
         now = session.snapshot()
         if not any(now.probes[probe.name].in_flight for probe in _aggressors(variant)):
             meter.pass_time(session, _SETTLE_S)
@@ -342,11 +327,11 @@ def _calmed(variant: Variant, session: Session, meter: _Meter) -> bool:
     return False
 
 
-def _await_proof(variant: Variant, session: Session, meter: _Meter) -> None:
-    """Wait, at most _PROOF_S, until every aggressor has shown that it runs."""
+def _await_aggressors(variant: Variant, session: Session, meter: _Meter) -> None:
+    """Wait, at most _PROOF_S, until every aggressor runs or has failed."""
     for _ in range(int(_PROOF_S / _STEP_S)):
-        now = session.snapshot()
-        if all(_ran(probe, now.probes[probe.name]) or now.probes[probe.name].error for probe in _aggressors(variant)):
+        now = session.snapshot().probes
+        if all(has_run(probe, now[probe.name]) or now[probe.name].error for probe in _aggressors(variant)):
             return
         meter.pass_time(session, _STEP_S)
 
@@ -355,68 +340,42 @@ def _aggressors(variant: Variant) -> list[Probe]:
     return [probe for probe in variant.probes if probe.role is Role.AGGRESSOR]
 
 
-def _ran(probe: Probe, part: ProbeSnapshot) -> bool:
-    """Whether an aggressor ran: by the GPU's own count where it has one, else by its turns or the call it is in."""
-    if probe.program.proof is not None:
-        return part.proof > 0
-    return part.iterations > 0 or part.in_flight is not None
-
-
-def _invalid(variant: Variant, window: Snapshot, errors: Mapping[str, str]) -> str | None:
+def _invalid(variant: Variant, windows: Mapping[str, Window], errors: Mapping[str, str]) -> str | None:
     for probe in _aggressors(variant):
         if probe.name in errors:
             return f"the aggressor failed: {errors[probe.name]}"
-        if not _ran(probe, window.probes[probe.name]):
+        if not has_run(probe, windows[probe.name]):
             return f"the aggressor {probe.name} did not run in the window"
     return None
 
 
-def _seen(probe: Probe, window: Snapshot, quiets: Sequence[Snapshot], errors: Mapping[str, str]) -> Seen:
-    now = window.probes[probe.name]
-    flight = now.in_flight
-    return Seen(
-        probe=probe,
-        channels=now.channels,
-        quiet=() if probe.role is Role.AGGRESSOR else tuple(quiet.probes[probe.name].channels for quiet in quiets),
-        calls=now.iterations,
-        window_ns=now.window_ns or 0,
-        in_flight_ns=None if flight is None else flight.age_ns,
-        in_flight_op=None if flight is None else op_name(probe.program.ops[flight.op]),
-        error=errors.get(probe.name),
+def _evidence(
+    probe: Probe,
+    windows: Mapping[str, Window],
+    baselines: Sequence[Mapping[str, Window]],
+    errors: Mapping[str, str],
+) -> Evidence:
+    measured = () if probe.role is Role.AGGRESSOR else baselines
+    return Evidence(
+        probe, windows[probe.name], tuple(each[probe.name].channels for each in measured), errors.get(probe.name)
     )
 
 
-def _result(one: Seen, part: ProbeSnapshot, verdicts: Sequence[Verdict]) -> ProbeResult:
-    probe = one.probe
-    return ProbeResult(
-        name=probe.name,
-        title=probe.title,
-        entry=probe.entry,
-        role=probe.role,
-        context=probe.context,
-        stream=probe.stream,
-        state=_state(one, verdicts),
-        calls=one.calls,
-        starved=one.starved,
-        in_flight_us=None if one.in_flight_ns is None else one.in_flight_ns / 1000,
-        in_flight_op=one.in_flight_op,
-        error=one.error,
-        window_s=one.window_ns / 1e9,
-        period_ns=part.period_ns,
-        channels=one.channels,
-        quiet=one.whole_quiet,
-        first_ns=part.first_ns,
-        proof=part.proof if probe.program.proof is not None else None,
-    )
+def _result(one: Evidence, verdicts: Sequence[Verdict]) -> ProbeResult:
+    return ProbeResult(one.probe, one.window, one.baselines, one.error, _state(one, verdicts))
 
 
-def _state(one: Seen, verdicts: Sequence[Verdict]) -> str:
+def _state(one: Evidence, verdicts: Sequence[Verdict]) -> str:
     if one.error is not None:
         return "failed"
     if one.probe.role is Role.AGGRESSOR:
-        return "running" if one.calls or one.in_flight_ns is not None else "off"
-    own = [found for found in verdicts if found.probe == one.probe.name]
-    return _STATES.get(max(own, key=rules.severity).kind, "n/a") if own else "n/a"
+        return "running" if one.window.iterations or one.window.in_flight is not None else "off"
+    worst = max(
+        (verdict.kind for verdict in verdicts if verdict.probe == one.probe.name),
+        key=lambda kind: kind.severity,
+        default=None,
+    )
+    return "n/a" if worst is None else _STATES.get(worst, "n/a")
 
 
 def _fingerprint(

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from stallprobes.engine import board as b
-from stallprobes.engine.board import RING, Board, BoardError, BoardLayout, EngineState, InFlight, ProbeState, Snapshot
+from stallprobes.engine.board import RING, Board, BoardError, BoardLayout, EngineState, ProbeState, Snapshot
 from stallprobes.latency.histogram import Histogram, index
+from stallprobes.latency.window import InFlight
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
@@ -125,7 +126,7 @@ def test_what_another_process_writes_is_read_here(board: Board) -> None:
     assert one(snapshot).state is ProbeState.RUNNING
     assert one(snapshot).channels[CALL] == Histogram.of([77, 77, 77])
     assert one(snapshot).first_ns == {CALL: 99, WAIT: None, DUE: None, Channel(Phase.CALL, "a"): None}
-    assert one(snapshot.minus(before)).iterations == 4
+    assert snapshot.minus(before)["one"].iterations == 4
 
 
 def test_a_board_has_no_name_and_is_gone_when_closed() -> None:
@@ -182,10 +183,10 @@ def test_a_window_holds_only_what_came_in_it(board: Board) -> None:
     record(board, CALL, 40, 50)
     words[[b.ITERATIONS, b.MISSED, b.PROOF]] = 4, 3, 17
     push(board, 2, 4)
-    window = one(board.snapshot(300).minus(earlier))
+    window = board.snapshot(300).minus(earlier)["one"]
     assert window.channels[CALL] == Histogram.of([40, 50])
-    assert (window.iterations, window.missed, window.proof, window.window_ns) == (2, 0, 7, 200)
-    assert window.ring.tolist() == [[2, 0, 20], [3, 0, 30]]
+    assert (window.iterations, window.missed, window.proof, window.duration_ns) == (2, 0, 7, 200)
+    assert window.calls.tolist() == [[2, 0, 20], [3, 0, 30]]
     assert one(earlier).channels[CALL].count == 2
 
 
@@ -200,24 +201,24 @@ def test_a_call_that_hangs_counts_as_waited_within_the_window(board: Board) -> N
     period = 1_000_000
     earlier = board.snapshot(10_000_000)
     board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 1, 8_000_000, 8_000_000
-    window = one(board.snapshot(30_000_000).minus(earlier))
+    window = board.snapshot(30_000_000).minus(earlier)["one"]
     assert window.channels[DUE] == Histogram.of(range(20_000_000, 0, -period))
     assert window.channels[CALL].count == 0
     board["one"].words[b.DUE_NS] = 25_500_000
-    window = one(board.snapshot(30_000_000).minus(earlier))
+    window = board.snapshot(30_000_000).minus(earlier)["one"]
     assert window.channels[DUE] == Histogram.of(range(4_500_000, 0, -period))
 
 
 def test_a_call_of_ordinary_length_in_flight_counts_only_when_it_ends(board: Board) -> None:
     earlier = board.snapshot(10_000_000)
     board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 1, 29_900_000, 29_900_000
-    assert one(board.snapshot(30_000_000).minus(earlier)).channels[DUE].count == 0
+    assert board.snapshot(30_000_000).minus(earlier)["one"].channels[DUE].count == 0
 
 
 def test_back_to_back_nothing_was_due_meanwhile(board: Board) -> None:
     earlier = board.snapshot(10)
     board["two"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 1, 10, 10
-    window = board.snapshot(10**9).minus(earlier).probes["two"]
+    window = board.snapshot(10**9).minus(earlier)["two"]
     assert window.channels[DUE].count == 0
     assert window.in_flight is not None
 
@@ -228,9 +229,9 @@ def test_the_ring_keeps_the_newest_in_order(board: Board) -> None:
     assert earlier.ring[:, 0].tolist() == list(range(101, RING + 100))
     push(board, RING + 100, RING + 103)
     window = one(board.snapshot()).minus(earlier)
-    assert window.ring[:, 0].tolist() == [RING + 100, RING + 101, RING + 102]
+    assert window.calls[:, 0].tolist() == [RING + 100, RING + 101, RING + 102]
     push(board, RING + 103, 3 * RING)
-    assert len(one(board.snapshot()).minus(earlier).ring) == RING - 1
+    assert len(one(board.snapshot()).minus(earlier).calls) == RING - 1
 
 
 def test_a_wrong_code_is_kept_with_op_and_time(board: Board) -> None:

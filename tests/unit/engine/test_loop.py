@@ -15,6 +15,7 @@ from stallprobes.engine import board as b
 from stallprobes.engine import loop
 from stallprobes.engine.board import Board, BoardLayout, ProbeSnapshot, ProbeState
 from stallprobes.latency.histogram import BUCKETS, Histogram, index
+from stallprobes.latency.window import InFlight
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
@@ -459,7 +460,7 @@ def test_waiting_for_its_own_guard_is_not_a_stall() -> None:
 
 def test_the_call_in_flight_is_told_while_it_runs() -> None:
     stage = Stage((Op("x"), Op("y", phase=None)))
-    told: list[b.InFlight | None] = []
+    told: list[InFlight | None] = []
 
     def look(*_: int) -> int:
         stage.now += 500
@@ -473,10 +474,10 @@ def test_the_call_in_flight_is_told_while_it_runs() -> None:
     assert stage.run().in_flight is None
     second = START + MS
     assert told == [
-        b.InFlight(0, START, 500, START),
-        b.InFlight(1, START + 500, 500, START),
-        b.InFlight(0, second, 500, second),
-        b.InFlight(1, second + 500, 500, second),
+        InFlight(0, START, 500, START),
+        InFlight(1, START + 500, 500, START),
+        InFlight(0, second, 500, second),
+        InFlight(1, second + 500, 500, second),
     ]
 
 

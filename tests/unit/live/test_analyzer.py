@@ -21,7 +21,7 @@ def test_quiet_is_measured_once_and_stays_the_yardstick(stall: Recording) -> Non
     bases = []
     for observation in frames:
         analyzer.feed(observation)
-        bases.append(analyzer.quiet.get("d2d"))
+        bases.append(analyzer.baselines.get("d2d"))
     known = [base for base in bases if base is not None]
     assert known
     assert all(base is known[0] for base in known)
@@ -37,8 +37,8 @@ def test_quiet_is_never_gathered_while_something_disturbs(stall: Recording) -> N
         assert observation.snapshot is not None
         if observation.snapshot.probes["spin-primary"].on:
             disturbed += 1
-            analyzer.forget_quiet()
-            assert set(analyzer.quiet_missing) == {"d2d", "host"}
+            analyzer.discard_baselines()
+            assert set(analyzer.without_baseline) == {"d2d", "host"}
             assert analyzer.monitor_view("d2d").rows[0].state == "baseline"
     assert disturbed > 10
 
@@ -121,7 +121,7 @@ def test_clear_keeps_quiet_and_forgets_the_rest(stall: Recording) -> None:
     assert analyzer.monitor_view(None).log
     analyzer.clear()
     assert analyzer.monitor_view(None).log == ()
-    assert analyzer.quiet
+    assert analyzer.baselines
 
 
 def test_the_slowest_call_of_a_victim_is_known_for_the_trap(stall: Recording) -> None:

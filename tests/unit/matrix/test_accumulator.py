@@ -8,8 +8,11 @@ import pytest
 from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
 from stallprobes.latency.histogram import Histogram
-from stallprobes.matrix.accumulator import CellAccumulator, Window
-from stallprobes.matrix.matrix import Channels, Status
+from stallprobes.latency.ratio import Quantile
+from stallprobes.latency.sparse import SparseChannels
+from stallprobes.latency.window import InFlight, Window
+from stallprobes.matrix.accumulator import CellAccumulator, VictimWindow
+from stallprobes.matrix.matrix import Status
 from stallprobes.matrix.plan import plan
 from stallprobes.model import Channel, Phase
 
@@ -31,11 +34,18 @@ def channels(call: int, due: list[int] | None = None, n: int = 300) -> dict[Chan
 HOST_CHANNELS = {CALL: Histogram.of([5000] * 30)}
 
 
-def window(call: int = 3000, *, calls: int = 300, seconds: float = 0.02, **more: object) -> Window:
+def window(
+    call: int = 3000,
+    *,
+    calls: int = 300,
+    seconds: float = 0.02,
+    due: list[int] | None = None,
+    in_flight: InFlight | None = None,
+    spoilt: str | None = None,
+) -> VictimWindow:
     """A window of ordinary calls."""
-    due = more.pop("due", None)
-    assert due is None or isinstance(due, list)
-    return Window(channels(call, due, calls), HOST_CHANNELS, calls, round(seconds * 1e9), **more)  # type: ignore[arg-type]
+    victim = Window(channels(call, due, calls), calls, round(seconds * 1e9), in_flight)
+    return VictimWindow(victim, HOST_CHANNELS, spoilt)
 
 
 def accumulator() -> CellAccumulator:
@@ -62,13 +72,13 @@ def test_a_stall_says_what_and_why_and_names_the_row() -> None:
     assert found.worst is not None
     assert found.worst.probe == "launch"
     assert "holds driver locks" in found.worst.sentence
-    assert found.times(Phase.CALL, 50).ratio == pytest.approx(20, rel=0.1)
+    assert found.ratio(Phase.CALL, Quantile.P50).ratio == pytest.approx(20, rel=0.1)
 
 
 def test_fewer_than_three_calls_in_half_a_second_are_starved() -> None:
     one = accumulator()
     for _ in range(2):
-        one.add(window(), window(calls=0, seconds=0.5, in_flight_ns=500_000_000, in_flight_op="cuLaunchKernel"), None)
+        one.add(window(), window(calls=0, seconds=0.5, in_flight=InFlight(0, 0, 500_000_000, 0)), None)
     found = cell(one)
     assert found.status is Status.STARVED
     assert found.in_flight_us == pytest.approx(500_000)
@@ -111,7 +121,7 @@ def test_one_repeat_in_which_the_thread_lost_its_core_is_no_rare_stall() -> None
 
 def test_packed_channels_are_what_was_packed() -> None:
     given = channels(3000)
-    packed = Channels(given)
+    packed = SparseChannels.of(given)
     assert dict(packed) == given
     assert len(packed) == 3
     assert CALL in packed

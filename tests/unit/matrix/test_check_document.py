@@ -26,6 +26,7 @@ from factories import host_checks, matrices
 from stallprobes.errors import CheckFileError
 from stallprobes.files import atomic, schemas
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.model import Channel, Phase
@@ -87,7 +88,7 @@ def test_what_is_saved_comes_back_to_the_last_count(matrix: Matrix, tmp_path: Pa
     assert check_document.document(again) == told
     for key, cell in matrix.cells.items():
         assert again.cells[key].channels == cell.channels
-        assert dict(again.cells[key].quiet) == dict(cell.quiet)
+        assert dict(again.cells[key].baseline) == dict(cell.baseline)
         assert again.cells[key].kind == cell.kind
     assert (again.rows, again.columns, again.hosts) == (matrix.rows, matrix.columns, matrix.hosts)
 
@@ -96,10 +97,10 @@ def test_figures_are_those_of_the_histograms_and_not_believed_when_read(tmp_path
     matrix = host_checks.every_status()
     told = check_document.document(matrix)
     number = list(matrix.cells).index(host_checks.SPIN)
-    times = matrix.cells[host_checks.SPIN].times(Phase.CALL, 50)
+    times = matrix.cells[host_checks.SPIN].ratio(Phase.CALL, Quantile.P50)
     assert times is not None
     found = told["cells"][number]["figures"]["call"]
-    assert (found["p50_us"], found["times_p50"]) == (round(times.now_us, 3), round(times.ratio, 3))
+    assert (found["p50_us"], found["times_p50"]) == (round(times.now_ns / 1000, 3), round(times.ratio, 3))
     assert found["calls"] == matrix.cells[host_checks.SPIN].channels[matrices.CALL].count
     before = json.dumps(told)
     found["p50_us"] = 1e6
@@ -464,7 +465,11 @@ def test_any_histogram_under_any_label_comes_back(tmp_path: Path, values: list[i
     whole = Histogram.of(values).merge(Histogram.from_sparse([[64, count]], 64))
     (repeat,) = cell.repeats
     matrix = host_checks.changed(
-        matrix, replace(cell, repeats=(replace(repeat, channels={Channel(Phase.CALL, label): whole}),))
+        matrix,
+        replace(
+            cell,
+            repeats=(replace(repeat, window=replace(repeat.window, channels={Channel(Phase.CALL, label): whole})),),
+        ),
     )
     path = tmp_path / "a.json"
     check_document.save(matrix, path, force=True)

@@ -13,8 +13,19 @@ import pytest
 from factories.matrices import CALL, COLUMNS, FINGERPRINT, ROWS, WAIT, made_up
 from stallprobes.errors import NotComparable
 from stallprobes.latency.histogram import BUCKETS, Histogram
-from stallprobes.latency.statistics import MANY, Usual, apart, exceed, of_mean, scatter, student, usual
-from stallprobes.matrix.compare import CellChange, Change, Compared, Comparison, compare, differences
+from stallprobes.latency.ratio import Quantile
+from stallprobes.latency.statistics import (
+    MANY,
+    VariancePrior,
+    arcsine_distance,
+    fisher_exact_at_cut,
+    prior_variance,
+    student_t_two_sided,
+    tail_chi_square,
+    variance_of_mean,
+)
+from stallprobes.latency.window import Window
+from stallprobes.matrix.compare import CellChange, Change, Comparison, QuantileChange, compare, differences
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
 from stallprobes.model import Channel, Phase
 
@@ -46,7 +57,12 @@ def redrawn(
         values = draw(dice, number)
         repeats.append(
             replace(
-                repeat, channels={**repeat.channels, channel: Histogram.of(values.astype(np.int64))}, calls=len(values)
+                repeat,
+                window=replace(
+                    repeat.window,
+                    channels={**repeat.window.channels, channel: Histogram.of(values.astype(np.int64))},
+                    iterations=len(values),
+                ),
             )
         )
     return put(matrix, replace(cell, repeats=tuple(repeats), **more))  # type: ignore[arg-type]
@@ -68,8 +84,8 @@ def cell(comparison: Comparison, key: tuple[str, str] = D2D_SPIN) -> CellChange:
     return next(one for one in comparison.cells if (one.row, one.column) == key)
 
 
-def part(comparison: Comparison, q: int, channel: Channel = CALL, key: tuple[str, str] = D2D_SPIN) -> Compared:
-    return next(one for one in cell(comparison, key).parts if (one.q, one.channel) == (q, channel))
+def part(comparison: Comparison, q: int, channel: Channel = CALL, key: tuple[str, str] = D2D_SPIN) -> QuantileChange:
+    return next(one for one in cell(comparison, key).parts if (one.quantile.percent, one.channel) == (q, channel))
 
 
 def changed(comparison: Comparison) -> set[tuple[str, str]]:
@@ -133,7 +149,7 @@ def test_one_repeat_alone_makes_no_change() -> None:
     new = redrawn(made_up(2), D2D_SPIN, lambda dice, number: around(12_000 if number == 2 else 3_800)(dice, number))
     told = part(compare(made_up(1), new), 99)
     assert told.change is Change.UNSURE
-    assert told.why.endswith("but one repeat alone makes the difference.")
+    assert told.why.endswith("but one repeat alone causes the difference.")
 
 
 def test_repeats_that_differ_among_themselves_as_much_leave_it_open() -> None:
@@ -141,7 +157,7 @@ def test_repeats_that_differ_among_themselves_as_much_leave_it_open() -> None:
     new = redrawn(made_up(2), D2D_SPIN, lambda dice, number: around(middles[number])(dice, number))
     told = part(compare(made_up(1, drift=0.1), new), 50)
     assert told.change is Change.UNSURE
-    assert told.why.endswith("but repeats differ too much among themselves to tell.")
+    assert told.why.endswith("but the repeats vary too much.")
 
 
 def test_one_repeat_by_itself_claims_nothing() -> None:
@@ -156,7 +172,7 @@ def test_a_slow_cell_is_judged_by_the_middle_of_its_few_calls(calls: int) -> Non
     new = redrawn(made_up(2), D2D_SPIN, around(5.0e6, calls), channel=WAIT)
     comparison = compare(old, new)
     assert part(comparison, 50, WAIT).change is Change.SLOWER
-    assert [one.q for one in cell(comparison).parts if one.channel == WAIT] == [50]
+    assert [one.quantile for one in cell(comparison).parts if one.channel == WAIT] == [Quantile.P50]
     assert cell(compare(old, old)).change is Change.SAME
 
 
@@ -164,7 +180,7 @@ def test_too_few_calls_leave_it_open() -> None:
     old = redrawn(made_up(1), D2D_SPIN, around(2.4e6, 1))
     told = part(compare(old, redrawn(made_up(2), D2D_SPIN, around(5.0e6, 1))), 50)
     assert told.change is Change.UNSURE
-    assert told.why.endswith("but of 4 and 4 calls too few are beyond it.")
+    assert told.why.endswith("but too few of 4 and 4 calls are beyond it.")
 
 
 def test_a_percentile_that_falls_among_rare_outliers_is_the_same() -> None:
@@ -207,7 +223,7 @@ def test_a_whole_row_that_moved_is_told_once_in_its_quiet() -> None:
     comparison = compare(old, new)
     assert changed(comparison) == {("d2d", QUIET)}
     assert cell(comparison).change is Change.SAME
-    assert part(comparison, 50).why == "It moved with the quiet of its row, which is ×1.5 what it was."
+    assert part(comparison, 50).why == "It changed with the baseline of its row, which is ×1.5 the old one."
 
 
 def test_a_cell_that_moved_more_than_its_row_is_told_too() -> None:
@@ -220,14 +236,14 @@ def test_a_row_that_moved_a_little_makes_none_of_its_cells_slower() -> None:
     comparison = compare(old, new)
     assert not changed(comparison)
     assert cell(comparison).change is Change.UNSURE
-    assert part(comparison, 50).why.endswith("but the quiet of this row is ×1.2 too.")
+    assert part(comparison, 50).why.endswith("but the baseline of this row is ×1.2 too.")
 
 
 def test_quiet_that_moved_beside_the_cells_only_is_not_hidden() -> None:
     old, new = made_up(1), with_quiet(made_up(2), "d2d", 1.3)
     told = part(compare(old, new), 50, key=("d2d", QUIET))
     assert told.change is Change.UNSURE
-    assert told.why == "Quiet beside this row's other cells is ×1.3 what it was."
+    assert told.why == "The baseline beside this row's other cells is ×1.3 the old one."
 
 
 def test_a_stall_far_above_quiet_is_not_explained_by_it() -> None:
@@ -240,7 +256,13 @@ def starve(matrix: Matrix, key: tuple[str, str] = D2D_SPIN, calls: int = 1) -> M
     starved = redrawn(
         matrix, key, around(5e8, calls), status=Status.STARVED, in_flight_us=800_000.0, in_flight_op="cuMemcpyDtoDAsync"
     ).cells[key]
-    return put(matrix, replace(starved, repeats=tuple(replace(r, window_s=0.5) for r in starved.repeats)))
+    return put(
+        matrix,
+        replace(
+            starved,
+            repeats=tuple(replace(r, window=replace(r.window, duration_ns=500_000_000)) for r in starved.repeats),
+        ),
+    )
 
 
 def test_a_newly_starved_cell_is_slower_and_fails_by_its_own_name() -> None:
@@ -248,7 +270,7 @@ def test_a_newly_starved_cell_is_slower_and_fails_by_its_own_name() -> None:
     comparison = compare(fine, starved)
     told = cell(comparison)
     assert (told.change, told.newly_starved, told.no_longer_starved) == (Change.SLOWER, True, False)
-    assert told.note == "It starves now and did not before: cuMemcpyDtoDAsync was in flight for 800 ms."
+    assert told.note == "Starved now and not before: cuMemcpyDtoDAsync was in flight for 800 ms."
     assert comparison.regressions() == comparison.regressions({"starved"}) == (told,)
     assert not comparison.regressions({"slower"})
 
@@ -261,19 +283,21 @@ def test_a_cell_that_starves_no_longer_is_faster() -> None:
 def test_a_cell_that_starves_in_both_is_the_same() -> None:
     told = cell(compare(starve(made_up(1)), starve(made_up(2))))
     assert told.change is Change.SAME
-    assert told.note.startswith("It starves in both")
+    assert told.note.startswith("Starved in both")
 
 
 def test_a_cell_that_was_close_to_starving_is_unsure() -> None:
     nearly = put(starve(made_up(1)), replace(starve(made_up(1), calls=4).cells[D2D_SPIN], status=Status.OK))
     told = cell(compare(nearly, starve(made_up(2))))
     assert (told.change, told.newly_starved) == (Change.UNSURE, False)
-    assert "never was far from it" in told.note
+    assert "was near it" in told.note
 
 
 def test_a_call_in_flight_for_long_counts() -> None:
     usual = made_up(2).cells[D2D_SPIN]
-    barren = tuple(replace(one, calls=number) for number, one in enumerate(usual.repeats))
+    barren = tuple(
+        replace(one, window=replace(one.window, iterations=number)) for number, one in enumerate(usual.repeats)
+    )
     hung = put(made_up(2), replace(usual, in_flight_us=300_000.0, repeats=barren))
     assert not cell(compare(made_up(1), put(made_up(2), replace(usual, in_flight_us=300_000.0)))).newly_starved
     assert cell(compare(made_up(1), hung)).newly_starved
@@ -322,7 +346,7 @@ def test_where_a_turn_makes_several_calls_each_is_judged_by_itself() -> None:
         return redrawn(made, D2D_SPIN, around(record_ns), channel=record, seed=seed)
 
     comparison = compare(labelled(1, 2_000), labelled(2, 4_000))
-    channels = {one.channel: one.change for one in cell(comparison).parts if one.q == 50}
+    channels = {one.channel: one.change for one in cell(comparison).parts if one.quantile is Quantile.P50}
     assert channels == {query: Change.SAME, record: Change.SLOWER, WAIT: Change.SAME}
     assert {one.channel for one in cell(compare(made_up(1), labelled(2, 4_000))).parts} == {CALL, WAIT}
 
@@ -427,16 +451,16 @@ def counts(*values_ns: int) -> np.ndarray:
 
 def test_the_exact_test_is_fishers() -> None:
     """Four against four, three of the slower half new: 17 of the 70 ways to part them are as far or farther."""
-    tails = exceed(counts(1, 2, 3, 20), counts(4, 21, 22, 23), 0.5)
+    tails = fisher_exact_at_cut(counts(1, 2, 3, 20), counts(4, 21, 22, 23), 0.5)
     assert tails.more == pytest.approx(17 / 70)
     assert tails.fewer == pytest.approx(69 / 70)
-    assert exceed(counts(5, 5), counts(5, 5), 0.5).more == 1.0
+    assert fisher_exact_at_cut(counts(5, 5), counts(5, 5), 0.5).more == 1.0
 
 
 def test_the_exact_test_says_so_as_seldom_as_it_says() -> None:
     dice = np.random.default_rng(1)
     drawn = [[Histogram.of(dice.integers(1, 60, 40)).counts.astype(np.int64) for _ in range(2)] for _ in range(2000)]
-    said = sum(exceed(old, new, 0.3).more <= 0.05 for old, new in drawn)
+    said = sum(fisher_exact_at_cut(old, new, 0.3).more <= 0.05 for old, new in drawn)
     assert said <= 0.065 * len(drawn)
 
 
@@ -444,60 +468,62 @@ def test_the_exact_test_says_so_as_seldom_as_it_says() -> None:
     ("t", "freedom", "chance"), [(2.228, 10, 0.05), (4.587, 10, 0.001), (1.96, MANY, 0.05), (4.303, 3.9, 0.05)]
 )
 def test_students_law_is_as_in_the_tables(t: float, freedom: float, chance: float) -> None:
-    assert student(t, freedom) == pytest.approx(chance, rel=0.005)
-    assert student(-t, freedom) == student(t, freedom)
+    assert student_t_two_sided(t, freedom) == pytest.approx(chance, rel=0.005)
+    assert student_t_two_sided(-t, freedom) == student_t_two_sided(t, freedom)
 
 
 def test_with_no_freedom_nothing_can_be_told() -> None:
-    assert student(1e9, 1) == 1.0
-    assert usual([1.0] * 9, 6) == Usual(0.0, 0.0)
-    assert Usual(0.0, 0.0).moderate(0.3, 0) == (0.3, 0)
-    assert of_mean(np.array([1.0])) == scatter(np.zeros((1, BUCKETS), dtype=np.int64), 0.1) == 0.0
+    assert student_t_two_sided(1e9, 1) == 1.0
+    assert prior_variance([1.0] * 9, 6) == VariancePrior(0.0, 0.0)
+    assert VariancePrior(0.0, 0.0).moderated(0.3, 0) == (0.3, 0)
+    assert variance_of_mean(np.array([1.0])) == tail_chi_square(np.zeros((1, BUCKETS), dtype=np.int64), 0.1) == 0.0
 
 
 def test_variances_that_scatter_by_chance_alone_are_one_and_the_same() -> None:
     dice = np.random.default_rng(1)
     same = 4.0 * dice.chisquare(6, 300) / 6
-    assert usual(list(same), 6).freedom > 50
-    assert usual(list(same), 6).variance == pytest.approx(4.0, rel=0.1)
-    other = usual(list(same * np.exp(dice.normal(0, 1.5, 300))), 6)
+    assert prior_variance(list(same), 6).freedom > 50
+    assert prior_variance(list(same), 6).variance == pytest.approx(4.0, rel=0.1)
+    other = prior_variance(list(same * np.exp(dice.normal(0, 1.5, 300))), 6)
     assert 0 < other.freedom < 8
 
 
 def test_a_few_wild_variances_leave_the_tame_ones_usual_and_stay_as_they_are() -> None:
     dice = np.random.default_rng(1)
-    known = usual([*(4.0 * dice.chisquare(6, 240) / 6), *(900.0 * dice.chisquare(6, 60) / 6)], 6)
+    known = prior_variance([*(4.0 * dice.chisquare(6, 240) / 6), *(900.0 * dice.chisquare(6, 60) / 6)], 6)
     assert known.freedom > 20
     assert known.variance == pytest.approx(4.0, rel=0.15)
-    assert known.moderate(900.0, 6) == (900.0, 6)
-    assert 4.0 < known.moderate(8.0, 6)[0] < 8.0
+    assert known.moderated(900.0, 6) == (900.0, 6)
+    assert 4.0 < known.moderated(8.0, 6)[0] < 8.0
 
 
 def test_shares_lie_apart_by_their_own_deviation() -> None:
     dice = np.random.default_rng(1)
     sides = [[Histogram.of(dice.integers(1, 100, 400)).counts.astype(np.int64) for _ in "ab"] for _ in range(500)]
-    found = [apart(old, new, 0.2) for old, new in sides]
+    found = [arcsine_distance(old, new, 0.2) for old, new in sides]
     assert np.std(found) == pytest.approx(1.0, abs=0.1)
-    assert apart(counts(*[1] * 50), counts(*[1] * 40, *[9] * 10), 0.1) > 3
+    assert arcsine_distance(counts(*[1] * 50), counts(*[1] * 40, *[9] * 10), 0.1) > 3
 
 
 def test_shares_scatter_by_chance_as_much_as_there_are_repeats() -> None:
     dice = np.random.default_rng(1)
     found = [
-        scatter(np.array([Histogram.of(dice.integers(1, 100, 400)).counts for _ in range(4)], dtype=np.int64), 0.2)
+        tail_chi_square(
+            np.array([Histogram.of(dice.integers(1, 100, 400)).counts for _ in range(4)], dtype=np.int64), 0.2
+        )
         for _ in range(300)
     ]
     assert np.mean(found) == pytest.approx(3, abs=0.4)
 
 
 def test_an_empty_repeat_takes_no_part() -> None:
-    nothing = Repeat({}, {}, {}, 0, 0.0125)
+    nothing = Repeat(Window({}, 0, 12_500_000))
     old = made_up(1)
     some = replace(old.cells[D2D_SPIN], repeats=(*old.cells[D2D_SPIN].repeats, nothing))
     assert cell(compare(put(old, some), old)).change is Change.SAME
     none = compare(put(old, replace(some, repeats=(nothing,))), old)
     assert {one.change for one in cell(none).parts} == {Change.UNSURE}
     told = part(none, 50)
-    assert (told.old_us, told.ratio, told.why) == (None, None, "No call is known of in the old check.")
+    assert (told.old_us, told.ratio, told.why) == (None, None, "The old check has no calls.")
     neither = compare(*[put(old, replace(some, repeats=(nothing,)))] * 2)
-    assert (cell(neither).change, cell(neither).note) == (Change.UNSURE, "No calls are known of.")
+    assert (cell(neither).change, cell(neither).note) == (Change.UNSURE, "No calls.")

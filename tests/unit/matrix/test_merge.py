@@ -14,6 +14,7 @@ from factories import host_checks, matrices
 from factories.host_checks import every_status, host
 from stallprobes.errors import CannotMerge, CheckFileError
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.statistics import fisher_exact
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge, outliers
 from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
@@ -29,7 +30,7 @@ def of(*named: tuple[str, Matrix]) -> Merged:
 
 def counts(matrix: Matrix, key: tuple[str, str]) -> list[int]:
     cell = matrix.cells[key]
-    return [histogram.count for histogram in (*cell.channels.values(), *cell.quiet.values())]
+    return [histogram.count for histogram in (*cell.channels.values(), *cell.baseline.values())]
 
 
 def test_histograms_add_up_with_one_repeat_for_each_host() -> None:
@@ -40,9 +41,9 @@ def test_histograms_add_up_with_one_repeat_for_each_host() -> None:
         assert [repeat.host for repeat in cell.repeats] == list(found.hosts)
         assert counts(found, key) == np.sum([counts(one, key) for one in known], axis=0).tolist()
         for repeat, one in zip(cell.repeats, known, strict=True):
-            assert dict(repeat.channels) == dict(one.cells[key].channels)
-            assert dict(repeat.quiet) == dict(one.cells[key].quiet)
-            assert repeat.calls == sum(part.calls for part in one.cells[key].repeats)
+            assert dict(repeat.window.channels) == dict(one.cells[key].channels)
+            assert dict(repeat.baseline) == dict(one.cells[key].baseline)
+            assert repeat.window.iterations == one.cells[key].iterations
     assert found.hosts["node-2"] == known[1].fingerprint
 
 
@@ -195,11 +196,14 @@ def test_a_slow_host_is_named_with_its_cell_and_in_plain_words() -> None:
     known = [(f"node-{i}", host(i, times={ALLOC: 2.0} if i == 3 else {})) for i in range(8)]
     found = of(*known).outliers
     assert {(one.host, one.row, one.column) for one in found} == {("node-3", *ALLOC)}
-    assert {(one.channel, one.q) for one in found} >= {(Channel(Phase.CALL), 50), (Channel(Phase.WAIT), 50)}
+    assert {(one.channel, one.quantile.percent) for one in found} >= {
+        (Channel(Phase.CALL), 50),
+        (Channel(Phase.WAIT), 50),
+    }
     for one in found:
         assert one.ratio == pytest.approx(2.0, rel=0.3)
         assert one.host_us / one.others_us == pytest.approx(one.ratio)
-    first = next(one for one in found if (one.channel.phase, one.q) == (Phase.CALL, 50))
+    first = next(one for one in found if (one.channel.phase, one.quantile.percent) == (Phase.CALL, 50))
     assert first.sentence.startswith(
         "node-3 is slower: D2D · primary · own stream beside “pinned alloc/free”: call p50 is 7."
     )
@@ -210,13 +214,13 @@ def test_a_fast_host_is_named_too_and_quiet_is_called_so() -> None:
     known = [(f"node-{i}", host(i, times={("launch", "quiet"): 0.4} if i == 3 else {})) for i in range(8)]
     found = of(*known).outliers
     assert found
-    assert all("node-3 is faster: launch · primary · own stream in quiet: " in one.sentence for one in found)
+    assert all("node-3 is faster: launch · primary · own stream with no aggressor: " in one.sentence for one in found)
 
 
 def test_a_tail_on_one_host_is_found_at_p99_only() -> None:
     known = [(f"node-{i}", host(i, tails={ALLOC: 50.0} if i == 3 else {})) for i in range(8)]
     found = of(*known).outliers
-    assert {(one.host, one.row, one.column, one.q) for one in found} == {("node-3", *ALLOC, 99)}
+    assert {(one.host, one.row, one.column, one.quantile.percent) for one in found} == {("node-3", *ALLOC, 99)}
 
 
 def test_three_hosts_are_enough_to_name_one_and_two_are_not() -> None:
@@ -267,7 +271,7 @@ def test_rare_stalls_that_every_host_has_name_nobody(hosts: int, share: float, b
         drawn = 3000 * np.exp(dice.normal(0, 0.05) + dice.normal(0, 0.15, 1000))
         stalled = np.convolve(dice.random(1000) < share / burst, np.ones(burst))[:1000] > 0
         histogram = Histogram.of(np.where(stalled, 30 * drawn, drawn).astype(np.int64))
-        return Repeat({matrices.CALL: histogram}, {}, {}, calls=1000, window_s=0.05, host=host)
+        return Repeat(matrices.window({matrices.CALL: histogram}, 1000, 0.05), host=host)
 
     names = [f"node-{i}" for i in range(hosts)]
     whole = replace(host(1, calls=1, repeats=1), hosts={name: {} for name in names})
@@ -286,5 +290,5 @@ def test_fishers_test_is_the_sum_of_the_hypergeometric_law(here: int, of_here: i
         math.comb(marked, k) * math.comb(everything - marked, of_here - k)
         for k in range(here, min(marked, of_here) + 1)
     ) / math.comb(everything, of_here)
-    assert outliers.fisher(here, of_here, there, of_there) == pytest.approx(exact, rel=1e-6)
-    assert outliers.fisher(0, of_here, there, of_there) == 1.0
+    assert fisher_exact(here, of_here, there, of_there).more == pytest.approx(exact, rel=1e-6)
+    assert fisher_exact(0, of_here, there, of_there).more == 1.0

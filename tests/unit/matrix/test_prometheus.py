@@ -13,6 +13,7 @@ import pytest
 from factories import host_checks
 from stallprobes.errors import CheckFileError
 from stallprobes.files import atomic
+from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import prometheus
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.matrix.merge import merge
@@ -77,16 +78,16 @@ def test_the_figures_are_those_of_the_cells_in_seconds() -> None:
     for cell in matrix.cells.values():
         here = {"victim": cell.row, "aggressor": cell.column}
         for phase in (Phase.CALL, Phase.WAIT):
-            for q, quantile in ((50, "0.5"), (99, "0.99")):
-                times = cell.times(phase, q)
+            for percentile, quantile in ((Quantile.P50, "0.5"), (Quantile.P99, "0.99")):
+                times = cell.ratio(phase, percentile)
                 if times is None:
                     continue
                 compared += 1
                 labels = {**here, "phase": str(phase), "quantile": quantile, "gpu": "Made-up GPU", "uuid": "GPU-0001"}
                 now = only(found, "stallscope_cell_latency_seconds", **labels)
                 quiet = only(found, "stallscope_cell_quiet_latency_seconds", **labels)
-                assert now == pytest.approx(times.now_us / 1e6)
-                assert quiet == pytest.approx(times.quiet_us / 1e6)
+                assert now == pytest.approx(times.now_ns / 1e9)
+                assert quiet == pytest.approx(times.baseline_ns / 1e9)
                 assert only(found, "stallscope_cell_times_quiet_ratio", **labels) == pytest.approx(now / quiet)
         said = {str(one): only(found, "stallscope_cell_status", **here, status=str(one)) for one in Status}
         assert said == {str(one): float(one is cell.status) for one in Status}

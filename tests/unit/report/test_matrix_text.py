@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from factories import matrices, matrix_examples
+from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.matrix.compare import compare
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.outliers import Outlier
@@ -204,11 +205,13 @@ def test_quiet_is_no_pair_that_is_counted() -> None:
 
 
 def test_a_host_that_is_slow_everywhere_does_not_drown_the_others() -> None:
-    def outlier(host: str, row: int, q: int, ratio: float) -> Outlier:
-        return Outlier(host, f"row-{row}", "spin", matrices.CALL, q, 1.0, 1.0, ratio, f"{host} row-{row} p{q}")
+    def outlier(host: str, row: int, quantile: Quantile, ratio: float) -> Outlier:
+        return Outlier(
+            host, f"row-{row}", "spin", matrices.CALL, quantile, 1.0, 1.0, ratio, f"{host} row-{row} {quantile}"
+        )
 
-    many = [outlier("node-a", row, q, 2.0 + row + q / 100) for row in range(50) for q in (50, 99)]
-    told = wording.host_sentences([*many, outlier("node-b", 0, 50, 0.1)])
+    many = [outlier("node-a", row, q, 2.0 + row + q.percent / 100) for row in range(50) for q in PERCENTILES]
+    told = wording.host_sentences([*many, outlier("node-b", 0, Quantile.P50, 0.1)])
     assert told == [
         *(f"node-a row-{row} p99" for row in (49, 48, 47, 46, 45)),
         "node-a: 45 more cells differ from the other hosts.",

@@ -6,8 +6,10 @@ import pytest
 
 from stallprobes.catalog import Placement, entries, on_null_stream, on_shared_stream
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import InFlight, Window
 from stallprobes.model import SECONDARY, Channel, Phase, Probe
-from stallprobes.verdicts.rules import Seen, Verdict, judge
+from stallprobes.verdicts.rules import Evidence, judge
+from stallprobes.verdicts.verdict import Verdict
 
 CALL, WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
 SECOND = 1_000_000_000
@@ -31,17 +33,15 @@ def seen(
     calls: int | None = None,
     flight_ns: int | None = None,
     error: str | None = None,
-) -> Seen:
-    return Seen(
-        probe=of,
-        channels={channel: now},
-        quiet=tuple({channel: quiet} for quiet in quiets),
-        calls=now.count if calls is None else calls,
-        window_ns=SECOND,
-        in_flight_ns=flight_ns,
-        in_flight_op=None if flight_ns is None else "cuLaunchKernel",
-        error=error,
+) -> Evidence:
+    window = Window(
+        {channel: now},
+        iterations=now.count if calls is None else calls,
+        duration_ns=SECOND,
+        in_flight=None if flight_ns is None else InFlight(0, 0, flight_ns, 0),
+        period_ns=of.period_ns,
     )
+    return Evidence(of, window, tuple({channel: quiet} for quiet in quiets), error)
 
 
 D2D = probe("d2d", Placement(SECONDARY))
@@ -49,11 +49,11 @@ SPIN = probe("spin")
 HOST = probe("host")
 
 
-def running(of: Probe = SPIN) -> Seen:
-    return Seen(of, {CALL: spread(5_000, count=20)}, (), 20, SECOND)
+def running(of: Probe = SPIN) -> Evidence:
+    return Evidence(of, Window({CALL: spread(5_000, count=20)}, 20, SECOND))
 
 
-def verdict_on(name: str, *all_seen: Seen) -> Verdict:
+def verdict_on(name: str, *all_seen: Evidence) -> Verdict:
     return next(one for one in judge(all_seen) if one.probe == name)
 
 
@@ -64,14 +64,14 @@ def test_a_copy_that_waits_for_a_slice_is_stalled_with_its_cause() -> None:
     assert 400 < found.ratio < 450
     assert "time-slice" in found.cause
     assert "time-slice" in found.sentence
-    assert "copy engine" in found.helps
+    assert "copy engine" in found.remedy
 
 
 @pytest.mark.parametrize("now_ns", [10_900, 30_000])
 def test_what_is_as_slow_after_as_between_is_unsure(now_ns: int) -> None:
     found = verdict_on("d2d", seen(D2D, spread(now_ns), spread(5_500), spread(now_ns - 400)), running())
     assert found.kind == "unsure"
-    assert "off again" in found.sentence
+    assert "after the aggressors stopped" in found.sentence
     assert "time-slice" not in found.sentence
 
 
@@ -111,7 +111,7 @@ def test_calls_of_one_turn_are_judged_apart() -> None:
     def channels(extra: Histogram) -> dict[Channel, Histogram]:
         return {**labels, CALL: short.merge(long).merge(extra)}
 
-    one = Seen(relay, channels(spread(7_700, count=10)), (channels(spread(2_200, count=10)),), 1000, SECOND)
+    one = Evidence(relay, Window(channels(spread(7_700, count=10)), 1000, SECOND), (channels(spread(2_200, count=10)),))
     (found,) = judge([one])
     assert found.kind == "quiet"
 
@@ -157,7 +157,7 @@ def test_no_call_back_is_starved_with_its_age() -> None:
     assert (found.kind, found.quantile) == ("starved", "in-flight")
     assert "0 calls returned" in found.sentence
     assert "1.30 s" in found.sentence
-    assert found.now_us == 1_300_000
+    assert found.now_ns == 1_300_000_000
 
 
 def test_a_slow_pace_alone_is_not_starving() -> None:
@@ -175,7 +175,7 @@ def test_gpu_time_booked_on_a_copy_is_told_from_the_copy() -> None:
     labels = {"reduction kernel": 5_010_000, "D2H 4 bytes": 10_000}
     channels = {Channel(Phase.GPU, label): spread(ns, ns) for label, ns in labels.items()}
     channels[Channel(Phase.CALL, "D2H 4 bytes")] = spread(5_009_000, 5_009_000)
-    (found,) = judge([Seen(readback, channels, (), 100, SECOND)])
+    (found,) = judge([Evidence(readback, Window(channels, 100, SECOND))])
     assert found.kind == "gpu-time"
     assert "reduction kernel" in found.sentence
 
@@ -186,7 +186,7 @@ def test_host_time_that_no_gpu_work_explains_is_overhead() -> None:
         Channel(Phase.GPU, "D2H 4 bytes"): spread(10_000),
         Channel(Phase.CALL, "D2H 4 bytes"): spread(904_000),
     }
-    (found,) = judge([Seen(first, channels, (), 100, SECOND)])
+    (found,) = judge([Evidence(first, Window(channels, 100, SECOND))])
     assert found.kind == "overhead"
 
 

@@ -46,7 +46,7 @@ def explanation(probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live
     own = [entry for entry in log if entry.verdict.probe == probe.name]
     if own:
         section(text, "Latest verdict", own[0].text)
-        section(text, "Remedy", own[0].verdict.helps)
+        section(text, "Remedy", own[0].verdict.remedy)
     entry = entries().get(probe.entry)
     if entry is not None:
         section(text, "What it does", entry.what)

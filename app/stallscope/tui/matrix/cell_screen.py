@@ -107,7 +107,7 @@ def _append_percentiles(text: Text, matrix_view: MatrixView, key: Key) -> None:
         return
     lines = []
     for phase in PHASES:
-        for name, channels in (("now", cell.channels), ("base", cell.quiet)):
+        for name, channels in (("now", cell.channels), ("base", cell.baseline)):
             histogram = channels.get(Channel(phase))
             if histogram is None or not histogram.count:
                 continue
@@ -126,14 +126,13 @@ def _append_measurement(text: Text, matrix_view: MatrixView, key: Key) -> None:
     if cell is None or not cell.repeats:
         return
     hosts = [repeat.host for repeat in cell.repeats if repeat.host]
-    seconds = sum(repeat.window_s for repeat in cell.repeats)
-    calls = sum(repeat.calls for repeat in cell.repeats)
     where = f" on {', '.join(hosts)}" if hosts else ""
     several = "" if len(cell.repeats) == 1 else "s"
     section(
         text,
         "Measurement",
-        f"{calls} calls in {len(cell.repeats)} repeat{several}{where}, {duration(seconds * 1e6)} in total; "
+        f"{cell.iterations} calls in {len(cell.repeats)} repeat{several}{where}, "
+        f"{duration(cell.seconds * 1e6)} in total; "
         "baseline just before and after each.",
     )
 

@@ -10,7 +10,6 @@ from stallprobes.matrix.compare import Change
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.model import Channel, Role
 from stallprobes.units import duration, times
-from stallprobes.verdicts.rules import severity
 from stallscope.report import wording
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
 
@@ -37,13 +36,15 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
         return out
     if cell.reason:
         out.append(("Why", "strong", cell.reason))
-    verdicts = [one for one in sorted(cell.verdicts, key=severity, reverse=True) if severity(one) > 0]
+    verdicts = [
+        one for one in sorted(cell.verdicts, key=lambda one: one.kind.severity, reverse=True) if one.kind.severity
+    ]
     if brief and verdicts and len(out) == 1:
         out = [(out[0][0], out[0][1], verdicts[0].sentence)]
         out += [("", "", one.sentence) for one in verdicts[1:]]
     else:
         out += [("", "", one.sentence) for one in verdicts]
-    out += [("What helps", "strong", helps) for helps in dict.fromkeys(one.helps for one in verdicts if one.helps)]
+    out += [("What helps", "strong", helps) for helps in dict.fromkeys(one.remedy for one in verdicts if one.remedy)]
     if not verdicts:
         percentiles = _percentiles(matrix_view.figures[key])
         if percentiles:
@@ -91,7 +92,7 @@ def _change_sentences(change: CellChange) -> str:
         ratio = "" if part.ratio is None else f" ({times(part.ratio)})"
         name = wording.channel_name(part.channel)
         figures = f"{duration(part.old_us)} → {duration(part.new_us)}{ratio}"
-        words.append(f"{name} p{part.q} {part.change.look.word}: {part.why or figures}".rstrip(".") + ".")
+        words.append(f"{name} {part.quantile} {part.change.look.word}: {part.why or figures}".rstrip(".") + ".")
     return " ".join(words)
 
 
@@ -114,5 +115,7 @@ def histograms(matrix_view: MatrixView, key: Key) -> FocusView | None:
             ratio=None if worst is None else worst.ratio,
             in_flight_us=cell.in_flight_us if wording.in_flight(cell) else None,
         ),
-        tuple(ChannelView(channel.phase, "", cell.channels[channel], cell.quiet.get(channel)) for channel in channels),
+        tuple(
+            ChannelView(channel.phase, "", cell.channels[channel], cell.baseline.get(channel)) for channel in channels
+        ),
     )

@@ -26,7 +26,7 @@ class Differences(TextDialog[None]):
         text, found = Text(), self.state.comparison
         assert found is not None
         now = self.state.origin or "this check"
-        section(text, "Compared", f"{self.state.against} → {now}")
+        section(text, "QuantileChange", f"{self.state.against} → {now}")
         section(
             text,
             "Differences of the fingerprints",

@@ -19,11 +19,10 @@ from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, Mat
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, times
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import severity
 from stallscope.report import wording
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import CellChange, Compared, Comparison
+    from stallprobes.matrix.compare import CellChange, Comparison, QuantileChange
 
 Key = tuple[str, str]
 
@@ -113,7 +112,7 @@ class CellLabel:
 def cell_figures(cell: Cell) -> CellFigures:
     """Figures of ``cell``; takes about half a millisecond."""
     worst = cell.worst
-    weight = (0, 0.0) if worst is None else (severity(worst), worst.ratio or 0.0)
+    weight = (0, 0.0) if worst is None else worst.weight
     parts = {phase: part for phase in PHASES if (part := _phase_figures(cell, phase)).now_us}
     return CellFigures(cell.kind, parts, weight)
 
@@ -123,11 +122,11 @@ def _phase_figures(cell: Cell, phase: Phase) -> PhaseFigures:
     # Rare stalls show in the due time, which the screen shows as part of the call.
     mine = (phase, Phase.DUE) if phase is Phase.CALL else (phase,)
     own = [one for one in cell.verdicts if one.phase in mine and one.ratio is not None]
-    worst = max(own, key=lambda one: (severity(one), one.ratio), default=None)
-    if worst is None or severity(worst) == 0:
+    worst = max(own, key=lambda one: one.weight, default=None)
+    if worst is None or worst.kind.severity == 0:
         return replace(part, ratio=part.times(50))
     quantile = DUE if worst.phase is Phase.DUE else worst.quantile
-    return replace(part, kind=VerdictKind(worst.kind), quantile=quantile, ratio=worst.ratio)
+    return replace(part, kind=worst.kind, quantile=quantile, ratio=worst.ratio)
 
 
 def _largest_ratio_percentiles(cell: Cell, phase: Phase) -> PhaseFigures:
@@ -135,13 +134,15 @@ def _largest_ratio_percentiles(cell: Cell, phase: Phase) -> PhaseFigures:
     known = [
         channel
         for repeat in cell.repeats[:1]
-        for channel in repeat.channels
+        for channel in repeat.window.channels
         if channel.phase is phase and channel.label
     ]
     parts = []
     for channel in known or [Channel(phase)]:
         # The properties of the cell would keep every histogram of the matrix unpacked.
-        now = _percentiles(repeat.channels[channel] for repeat in cell.repeats if channel in repeat.channels)
+        now = _percentiles(
+            repeat.window.channels[channel] for repeat in cell.repeats if channel in repeat.window.channels
+        )
         both = ((repeat.before, repeat.after) for repeat in cell.repeats)
         quiet = _percentiles(channels[channel] for pair in both for channels in pair if channel in channels)
         parts.append(PhaseFigures(now, quiet))
@@ -297,7 +298,7 @@ def _change_labels(change: CellChange | None) -> CellLabels:
     return CellLabel(word, style), CellLabel(word, style), CellLabel(below, style)
 
 
-def _distance(part: Compared) -> float:
+def _distance(part: QuantileChange) -> float:
     return 0.0 if not part.ratio else max(part.ratio, 1 / part.ratio)
 
 

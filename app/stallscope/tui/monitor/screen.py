@@ -91,7 +91,7 @@ class Monitor(ActionScreen):
         for observation in self.source.observations():
             self._feed(observation)
         if live is not None and self.analyzer is not None:
-            live.update_engine(bool(self.analyzer.quiet_missing))
+            live.update_engine(bool(self.analyzer.without_baseline))
         self._freeze_on_stall()
         if self.app.screen is self or self.app.screen.is_modal:
             self.draw()
@@ -104,14 +104,14 @@ class Monitor(ActionScreen):
             self.analyzer = self._new_analyzer(observation)
         if isinstance(source, ReplaySource):
             # A replay compares with the recorded baselines.
-            self.analyzer.quiet = dict(source.quiet())
+            self.analyzer.baselines = dict(source.baselines())
         self.analyzer.feed(observation)
         states = (None if self.last is None else self.last.engine.state, observation.engine.state)
         if states[0] is None or (states[0] != EngineCondition.READY and states[1] == EngineCondition.READY):
             self._ready_at = observation.wall_s
         self.last = observation
         if self.recorder is not None:
-            self.recorder.put(observation, self.analyzer.quiet)
+            self.recorder.put(observation, self.analyzer.baselines)
         if observation.telemetry is not None:
             value = observation.telemetry["utilisation_percent"].value
             self._utilization = [*self._utilization, value][-8:] if isinstance(value, int) else []
@@ -128,9 +128,9 @@ class Monitor(ActionScreen):
             self.focus_name = probe_sets.first_victim(probe_set)
         return Analyzer(
             probe_set,
-            quiet_s=self.settings.quiet_seconds,
+            baseline_s=self.settings.quiet_seconds,
             keep_s=2 * self.settings.history_seconds,
-            log=() if previous is None or self.live is None else previous.told(observation.wall_s),
+            log=() if previous is None or self.live is None else previous.ended_log(observation.wall_s),
         )
 
     def _freeze_on_stall(self) -> None:
@@ -340,7 +340,7 @@ class Monitor(ActionScreen):
         self.live.set_period(row.name, period)
         if self.analyzer is not None:
             # Caches and clocks depend on the call rate, so the baseline does too.
-            self.analyzer.forget_quiet([row.name])
+            self.analyzer.discard_baselines([row.name])
         self.notify(f"{row.title}: {1e9 / period:.0f} calls/s. Its baseline is measured again.")
 
     def action_bigger(self) -> None:
@@ -402,7 +402,7 @@ class Monitor(ActionScreen):
     def action_quiet(self) -> None:
         """Measure the baseline again."""
         if self.analyzer is not None:
-            self.analyzer.forget_quiet()
+            self.analyzer.discard_baselines()
 
     def action_clear(self) -> None:
         """Clear window, history and log."""

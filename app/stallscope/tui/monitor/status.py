@@ -30,7 +30,7 @@ def empty_log_text(observation: Observation, analyzer: Analyzer | None) -> str:
     """Text of the verdict log where it is empty."""
     if observation.engine.state != EngineCondition.READY:
         return observation.engine.sentence
-    if analyzer is not None and analyzer.quiet_missing:
+    if analyzer is not None and analyzer.without_baseline:
         return f"Measuring the baseline… {_NEXT_STEP}"
     if analyzer is not None and analyzer.worst is not None:
         return "A victim is slower than its baseline. The verdict follows when that has lasted for a moment."

@@ -11,7 +11,6 @@ from textual import events
 from textual.message import Message
 
 from stallprobes.live.view_model import LogEntry
-from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui.common.lines import Line, LineWidget, rule
 
 # From this height on the expected result is shown above the verdicts.
@@ -75,7 +74,7 @@ def worst_first(entries: Sequence[LogEntry]) -> list[LogEntry]:
     def rank(entry: LogEntry) -> tuple[bool, int, float]:
         if entry.ended_s is not None:
             return True, 0, 0.0
-        return False, -VerdictKind(entry.verdict.kind).severity, -(entry.verdict.ratio or 0.0)
+        return False, -entry.verdict.kind.severity, -(entry.verdict.ratio or 0.0)
 
     return sorted(entries, key=rank)
 
@@ -83,11 +82,11 @@ def worst_first(entries: Sequence[LogEntry]) -> list[LogEntry]:
 @lru_cache(256)
 def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     """One entry wrapped to ``width``: time, kind, sentence, duration of a past one, and remedy."""
-    look = VerdictKind(entry.verdict.kind).look
+    look = entry.verdict.kind.look
     clock = time.strftime("%H:%M:%S", time.localtime(entry.began_s))
     past = entry.ended_s is not None
     lasted = "" if entry.ended_s is None else f" (lasted {max(entry.ended_s - entry.began_s, 0.1):.1f} s)"
-    remedy = f" Remedy: {entry.verdict.helps}" if entry.verdict.helps else ""
+    remedy = f" Remedy: {entry.verdict.remedy}" if entry.verdict.remedy else ""
     head = f" {clock} {look.word:<8} "
     wrapped = textwrap.wrap(f"{entry.text}{lasted}{remedy}", max(20, width - len(head) - 1), break_on_hyphens=False)
     style = "dim" if past else ""

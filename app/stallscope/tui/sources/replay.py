@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from stallprobes.live.analyzer import Quiet
+from stallprobes.live.analyzer import Baseline
 from stallprobes.live.observation import Observation
 from stallprobes.live.recording import Recording
 
@@ -68,9 +68,9 @@ class ReplaySource:
             self._next += 1
         return found
 
-    def quiet(self) -> Mapping[str, Quiet]:
+    def baselines(self) -> Mapping[str, Baseline]:
         """The baselines at the last observation, by probe."""
-        return self.recording.quiet(max(self._next - 1, 0))
+        return self.recording.baselines(max(self._next - 1, 0))
 
     def close(self) -> None:
         """Nothing to release: the recording is in memory."""

@@ -1,0 +1,80 @@
+"""A window: what one probe did between two snapshots of the board.
+
+From the board through the verdicts to the JSON documents it is this one type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.latency.histogram import Histogram
+from stallprobes.model import Channel, Probe
+
+ChannelMap = Mapping[Channel, Histogram]
+
+NO_CALLS: NDArray[np.int64] = np.zeros((0, 3), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """A call that has not returned.
+
+    ``op`` is the index of its op in the program, ``since_ns`` the board's time at which it began, ``age_ns`` for how
+    long it has run, ``due_ns`` the board's time at which its iteration was scheduled.
+    """
+
+    op: int
+    since_ns: int
+    age_ns: int
+    due_ns: int
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """The calls of one probe within ``duration_ns``.
+
+    ``iterations`` ended within it; ``in_flight`` is the call that had not returned at its end. ``missed`` counts the
+    iterations that were due and left out, ``proof`` what the GPU counted (0 for a program without a proof).
+    ``period_ns`` is the probe's period, 0 for back to back. ``first_ns`` is each channel's value in the probe's very
+    first iteration, which no histogram holds. ``calls`` are the most recent calls as int64[n][3] (end in ns, number of
+    the channel, value in ns), oldest first.
+    """
+
+    channels: ChannelMap
+    iterations: int
+    duration_ns: int
+    in_flight: InFlight | None = None
+    missed: int = 0
+    proof: int = 0
+    period_ns: int = 0
+    first_ns: Mapping[Channel, int | None] = field(default_factory=dict)
+    calls: NDArray[np.int64] = field(default_factory=lambda: NO_CALLS)
+
+    @property
+    def seconds(self) -> float:
+        """The duration in seconds."""
+        return self.duration_ns / 1e9
+
+
+class Progress(Protocol):
+    """What a probe has done, since its start or within a window."""
+
+    @property
+    def iterations(self) -> int: ...
+    @property
+    def proof(self) -> int: ...
+    @property
+    def in_flight(self) -> InFlight | None: ...
+
+
+def has_run(probe: Probe, progress: Progress) -> bool:
+    """Whether ``probe`` ran: by the GPU's own count where its program has a proof, else by its iterations or the call
+    in flight."""
+    if probe.program.proof is not None:
+        return progress.proof > 0
+    return progress.iterations > 0 or progress.in_flight is not None

@@ -1,0 +1,42 @@
+"""A verdict as data. Loads neither the rules nor the catalogue, so that a file reader can import it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stallprobes.latency.ratio import Quantile
+from stallprobes.model import Phase
+from stallprobes.verdicts.kinds import VerdictKind
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One finding about one probe.
+
+    ``quantile`` is the figure that is compared; ``baseline_ns`` and ``now_ns`` are its values, ``ratio`` now over
+    baseline, each None where it is not known. ``head`` says what was measured, ``cause`` why, ``remedy`` what to do;
+    each is one or more sentences, empty where there is nothing to say. ``host`` is the machine in a merged matrix.
+    """
+
+    probe: str
+    phase: Phase | None
+    quantile: Quantile
+    baseline_ns: float | None
+    now_ns: float | None
+    ratio: float | None
+    kind: VerdictKind
+    head: str
+    cause: str = ""
+    remedy: str = ""
+    host: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words: the host where there are several, what was measured, and why."""
+        words = " ".join(part for part in (self.head, self.cause) if part)
+        return f"On {self.host}: {words}" if self.host else words
+
+    @property
+    def weight(self) -> tuple[int, float]:
+        """Sort key: the severity of the kind, then the ratio; larger is worse."""
+        return self.kind.severity, self.ratio or 0.0
