@@ -115,7 +115,7 @@ def _stacked(out: TextWriter, variant: VariantResult) -> None:
     for result in variant.probes:
         worst = _worst(variant, result).text.replace("–", "")
         out.paragraph(
-            f"{result.probe.name} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, "
+            f"{result.probe.name} ({_where(result)}): {f'{_state_word(result.state)} {worst}'.rstrip()}, "
             f"{format_count(result.window.iterations)} calls"
             + (f", in flight {_in_flight(result)}" if _in_flight(result) else ""),
             indent="    ",
@@ -189,8 +189,15 @@ def _where(result: ProbeResult) -> str:
     return "host" if probe.context == "none" else f"{probe.context} · {probe.stream}"
 
 
+def _state_word(state: str) -> str:
+    """The word for a state of the run's document; drift is "unsure" there."""
+    return VerdictKind.DRIFT.look.word if state == VerdictKind.DRIFT else state
+
+
 def _state(result: ProbeResult) -> TableCell:
-    return TableCell(result.state, _MARKS.get(result.state, "") if result.probe.role is Role.VICTIM else "dim")
+    return TableCell(
+        _state_word(result.state), _MARKS.get(result.state, "") if result.probe.role is Role.VICTIM else "dim"
+    )
 
 
 def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:

@@ -221,7 +221,8 @@ def test_a_host_that_is_slow_everywhere_does_not_drown_the_others() -> None:
 
 def test_a_report_begins_with_the_worst_stalls_what_changed_and_how_sure_it_is() -> None:
     lines = shown(matrix_examples.every_kind(), full=False).splitlines()
-    stalls, changes, measured = lines[2:5]
+    title, stalls, changes, measured = lines[:4]
+    assert title.startswith("NVIDIA H200")
     assert stalls.startswith("Stalls ")
     assert "1 STARVED, 4 STALLED, 1 host noise, 1 slower, 1 drift of 44 cells. Worst: launch beside starved" in stalls
     assert "(STARVED, 0 calls in 0.1 s); launch beside late (call from due time p99" in stalls
