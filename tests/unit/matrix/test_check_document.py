@@ -580,7 +580,7 @@ def test_a_limit_on_file_sizes_is_told_and_leaves_nothing_behind(tmp_path: Path)
         capture_output=True,
         text=True,
     )
-    assert done.stderr.endswith("BadCheck: a.json cannot be written: File too large\n")
+    assert done.stderr.endswith("CheckFileError: a.json cannot be written: File too large\n")
     assert list(tmp_path.iterdir()) == []
 
 
