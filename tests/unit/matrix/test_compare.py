@@ -12,18 +12,8 @@ import pytest
 
 from factories.matrices import CALL, COLUMNS, FINGERPRINT, ROWS, WAIT, made_up
 from stallprobes.errors import NotComparable
-from stallprobes.latency.histogram import BUCKETS, Histogram
+from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.statistics import (
-    MANY,
-    VariancePrior,
-    arcsine_distance,
-    fisher_exact_at_cut,
-    prior_variance,
-    student_t_two_sided,
-    tail_chi_square,
-    variance_of_mean,
-)
 from stallprobes.latency.window import Window
 from stallprobes.matrix.compare import CellChange, Change, Comparison, QuantileChange, compare, differences
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
@@ -447,73 +437,6 @@ def test_every_row_is_held_against_its_own_quiet() -> None:
 
 def counts(*values_ns: int) -> np.ndarray:
     return Histogram.of(values_ns).counts.astype(np.int64)
-
-
-def test_the_exact_test_is_fishers() -> None:
-    """Four against four, three of the slower half new: 17 of the 70 ways to part them are as far or farther."""
-    tails = fisher_exact_at_cut(counts(1, 2, 3, 20), counts(4, 21, 22, 23), 0.5)
-    assert tails.more == pytest.approx(17 / 70)
-    assert tails.fewer == pytest.approx(69 / 70)
-    assert fisher_exact_at_cut(counts(5, 5), counts(5, 5), 0.5).more == 1.0
-
-
-def test_the_exact_test_says_so_as_seldom_as_it_says() -> None:
-    dice = np.random.default_rng(1)
-    drawn = [[Histogram.of(dice.integers(1, 60, 40)).counts.astype(np.int64) for _ in range(2)] for _ in range(2000)]
-    said = sum(fisher_exact_at_cut(old, new, 0.3).more <= 0.05 for old, new in drawn)
-    assert said <= 0.065 * len(drawn)
-
-
-@pytest.mark.parametrize(
-    ("t", "freedom", "chance"), [(2.228, 10, 0.05), (4.587, 10, 0.001), (1.96, MANY, 0.05), (4.303, 3.9, 0.05)]
-)
-def test_students_law_is_as_in_the_tables(t: float, freedom: float, chance: float) -> None:
-    assert student_t_two_sided(t, freedom) == pytest.approx(chance, rel=0.005)
-    assert student_t_two_sided(-t, freedom) == student_t_two_sided(t, freedom)
-
-
-def test_with_no_freedom_nothing_can_be_told() -> None:
-    assert student_t_two_sided(1e9, 1) == 1.0
-    assert prior_variance([1.0] * 9, 6) == VariancePrior(0.0, 0.0)
-    assert VariancePrior(0.0, 0.0).moderated(0.3, 0) == (0.3, 0)
-    assert variance_of_mean(np.array([1.0])) == tail_chi_square(np.zeros((1, BUCKETS), dtype=np.int64), 0.1) == 0.0
-
-
-def test_variances_that_scatter_by_chance_alone_are_one_and_the_same() -> None:
-    dice = np.random.default_rng(1)
-    same = 4.0 * dice.chisquare(6, 300) / 6
-    assert prior_variance(list(same), 6).freedom > 50
-    assert prior_variance(list(same), 6).variance == pytest.approx(4.0, rel=0.1)
-    other = prior_variance(list(same * np.exp(dice.normal(0, 1.5, 300))), 6)
-    assert 0 < other.freedom < 8
-
-
-def test_a_few_wild_variances_leave_the_tame_ones_usual_and_stay_as_they_are() -> None:
-    dice = np.random.default_rng(1)
-    known = prior_variance([*(4.0 * dice.chisquare(6, 240) / 6), *(900.0 * dice.chisquare(6, 60) / 6)], 6)
-    assert known.freedom > 20
-    assert known.variance == pytest.approx(4.0, rel=0.15)
-    assert known.moderated(900.0, 6) == (900.0, 6)
-    assert 4.0 < known.moderated(8.0, 6)[0] < 8.0
-
-
-def test_shares_lie_apart_by_their_own_deviation() -> None:
-    dice = np.random.default_rng(1)
-    sides = [[Histogram.of(dice.integers(1, 100, 400)).counts.astype(np.int64) for _ in "ab"] for _ in range(500)]
-    found = [arcsine_distance(old, new, 0.2) for old, new in sides]
-    assert np.std(found) == pytest.approx(1.0, abs=0.1)
-    assert arcsine_distance(counts(*[1] * 50), counts(*[1] * 40, *[9] * 10), 0.1) > 3
-
-
-def test_shares_scatter_by_chance_as_much_as_there_are_repeats() -> None:
-    dice = np.random.default_rng(1)
-    found = [
-        tail_chi_square(
-            np.array([Histogram.of(dice.integers(1, 100, 400)).counts for _ in range(4)], dtype=np.int64), 0.2
-        )
-        for _ in range(300)
-    ]
-    assert np.mean(found) == pytest.approx(3, abs=0.4)
 
 
 def test_an_empty_repeat_takes_no_part() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from factories import host_checks, matrices
 from factories.host_checks import every_status, host
 from stallprobes.errors import CannotMerge, CheckFileError
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.statistics import fisher_exact
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge, outliers
 from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
@@ -279,16 +277,3 @@ def test_rare_stalls_that_every_host_has_name_nobody(hosts: int, share: float, b
         keys = [(row.name, "spin") for row in matrices.ROWS]
         cells = {key: Cell(*key, status=Status.OK, repeats=tuple(map(repeat, names))) for key in keys}
         assert outliers.find(replace(whole, cells=cells)) == ()
-
-
-@pytest.mark.parametrize(
-    ("here", "of_here", "there", "of_there"), [(3, 10, 5, 100), (10, 10, 0, 10), (40, 500, 60, 5000)]
-)
-def test_fishers_test_is_the_sum_of_the_hypergeometric_law(here: int, of_here: int, there: int, of_there: int) -> None:
-    marked, everything = here + there, of_here + of_there
-    exact = sum(
-        math.comb(marked, k) * math.comb(everything - marked, of_here - k)
-        for k in range(here, min(marked, of_here) + 1)
-    ) / math.comb(everything, of_here)
-    assert fisher_exact(here, of_here, there, of_there).more == pytest.approx(exact, rel=1e-6)
-    assert fisher_exact(0, of_here, there, of_there).more == 1.0
