@@ -22,6 +22,11 @@ def duration(us: float | None) -> str:
     return f"{three(us / 1_000_000)} s"
 
 
+def duration_ns(ns: float | None) -> str:
+    """``ns`` nanoseconds as ``duration`` writes them; ``–`` for None."""
+    return duration(None if ns is None else ns / 1000)
+
+
 def times(ratio: float) -> str:
     """``ratio`` as ``×427`` or ``×1.3``."""
     return f"×{ratio:.0f}" if ratio >= 9.95 else f"×{ratio:.1f}"

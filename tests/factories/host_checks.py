@@ -53,7 +53,7 @@ def starved_cell(key: tuple[str, str]) -> Cell:
         status=Status.STARVED,
         repeats=(repeat,),
         verdicts=(starved,),
-        in_flight_us=1_190_000.25,
+        in_flight_ns=1_190_000_250,
         in_flight_op="cuMemcpyDtoDAsync",
     )
 

@@ -50,7 +50,7 @@ def every_kind(seed: int = 1) -> Matrix:
     )
     change(
         "launch", "starved", status=Status.STARVED, verdicts=(stuck,), repeats=none,
-        in_flight_us=1.2e6, in_flight_op="cuLaunchKernel",
+        in_flight_ns=1_200_000_000, in_flight_op="cuLaunchKernel",
     )  # fmt: skip
     for kind in ("slower", "unsure", "host"):
         change("launch", kind, verdicts=(verdict(kind, ratio=2.0, now_us=5.4),))
@@ -92,7 +92,13 @@ def hostile() -> Matrix:
             verdicts = tuple(replace(v, head=EVIL, cause=EVIL, remedy=EVIL) for v in cell.verdicts)
             key = (new_row.name, new_column.name)
             cells[key] = replace(
-                cell, row=key[0], column=key[1], verdicts=verdicts, reason=EVIL, in_flight_us=1e6, in_flight_op=EVIL
+                cell,
+                row=key[0],
+                column=key[1],
+                verdicts=verdicts,
+                reason=EVIL,
+                in_flight_ns=10**9,
+                in_flight_op=EVIL,
             )
     return replace(
         made,
@@ -156,7 +162,7 @@ def screen_example(seed: int = 1, *, driver: str = "580.1", slower: float = 1.0)
         cells[starved],
         status=Status.STARVED,
         verdicts=(STARVED,),
-        in_flight_us=499_000.0,
+        in_flight_ns=499_000_000,
         in_flight_op="cuMemcpyDtoHAsync",
     )
     for row in matrices.ROWS:

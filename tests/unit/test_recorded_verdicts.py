@@ -130,8 +130,8 @@ def judged_again(matrix: Matrix, cell: Cell) -> Json:
         lambda one: one.after,
     ]
     accumulator.hosts = tuple(merged(map(part, control.repeats)) for part in parts)
-    if cell.in_flight_us is not None:
-        accumulator.longest = InFlight(0, 0, round(cell.in_flight_us * 1000), 0)
+    if cell.in_flight_ns is not None:
+        accumulator.longest = InFlight(0, 0, cell.in_flight_ns, 0)
     again = accumulator.cell(cell.row, cell.column, matrix.repeats, HOST)
     return [str(again.kind), str(again.status), [verdict_figures(one) for one in again.verdicts]]
 

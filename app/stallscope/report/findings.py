@@ -24,25 +24,26 @@ PERCENTILE_MARKS = {
     '"': "from the due time, at p99",
     "+": "a call that had not returned",
 }
+_QUANTILE_MARKS = {Quantile.P50: "", Quantile.P99: "'", Quantile.IN_FLIGHT: "+"}
 # Some call nearly always is in flight when a window ends; a report mentions those that are older than this.
-IN_FLIGHT_US = 100_000
+IN_FLIGHT_NS = 100_000_000
 
 
 @dataclass(frozen=True)
-class Shown:
-    """Ratio to the baseline that a cell shows for one phase, at percentile ``q`` (50 or 99; 100: a call in flight).
+class ShownRatio:
+    """Ratio to the baseline that a cell shows for a phase: its origin ``phase`` and ``quantile``.
 
-    ``due``: the time counts from when the call was due.
+    The phase is ``due`` for a call whose latency from the due time is worse.
     """
 
+    phase: Phase
+    quantile: Quantile
     ratio: float
-    q: int
-    due: bool = False
 
     @property
     def mark(self) -> str:
         """Key of ``PERCENTILE_MARKS``, "" for a median."""
-        return '"' if self.due else {99: "'", 100: "+"}.get(self.q, "")
+        return '"' if self.phase is Phase.DUE else _QUANTILE_MARKS[self.quantile]
 
 
 @dataclass(frozen=True)
@@ -95,15 +96,14 @@ def verdicts(cell: Cell) -> tuple[Verdict, ...]:
     return tuple(found.values())
 
 
-def shown(cell: Cell, phase: Phase) -> Shown | None:
-    """Ratio to show for ``phase``: that of its verdict, else that of the medians. None without figures."""
+def shown(cell: Cell, phase: Phase) -> ShownRatio | None:
+    """Ratio to show for ``phase``: that of its verdict, else that of the medians; None without calls."""
     for wanted in (phase, Phase.DUE) if phase is Phase.CALL else (phase,):
         for verdict in verdicts(cell):
             if verdict.phase is wanted and verdict.ratio is not None and verdict.probe == cell.row:
-                q = 100 if verdict.quantile is Quantile.IN_FLIGHT else verdict.quantile.percent
-                return Shown(verdict.ratio, q, wanted is Phase.DUE)
+                return ShownRatio(wanted, verdict.quantile, verdict.ratio)
     found = cell.ratio(phase, Quantile.P50)
-    return None if found is None else Shown(found.ratio, 50)
+    return None if found is None else ShownRatio(phase, found.quantile, found.ratio)
 
 
 def channels(cell: Cell) -> tuple[Channel, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import Channel, Phase, Role
-from stallprobes.units import duration, times
+from stallprobes.units import duration, duration_ns, times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report.catalog_text import VARIANT_KINDS
 from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count
@@ -161,7 +161,7 @@ def _host_and_device(out: TextWriter, variant: VariantResult) -> None:
                 channel = Channel(phase, label)
                 first = result.window.first_ns.get(channel)
                 p50, p99, _ = _figures(result.window.channels[channel])
-                cells += [duration(None if first is None else first / 1000), duration(p50), duration(p99)]
+                cells += [duration_ns(first), duration(p50), duration(p99)]
             rows.append(cells)
         out.table(columns, rows)
 
@@ -181,7 +181,7 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
 
 def _in_flight(result: ProbeResult) -> str:
     flight = result.window.in_flight
-    return "" if flight is None or flight.age_ns < _IN_FLIGHT_NS else duration(flight.age_ns / 1000)
+    return "" if flight is None or flight.age_ns < _IN_FLIGHT_NS else duration_ns(flight.age_ns)
 
 
 def _where(result: ProbeResult) -> str:
@@ -201,7 +201,7 @@ def _state(result: ProbeResult) -> TableCell:
 
 
 def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:
-    """Largest ratio of the verdicts on ``probe``, else of its medians; empty for aggressors."""
+    """Largest ratio of the verdicts on the probe of ``result``, else of its medians; empty for aggressors."""
     if result.probe.role is Role.AGGRESSOR:
         return TableCell("")
     ratios = [v.ratio for v in variant.verdicts if v.probe == result.probe.name and v.ratio is not None]

@@ -12,7 +12,7 @@ from stallprobes.matrix.compare import CellOutcome, Change, Difference, Quantile
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.noise import BaselineSpread, baseline_spread
 from stallprobes.model import Channel, Phase
-from stallprobes.units import duration, times
+from stallprobes.units import duration, duration_ns, times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import findings
 from stallscope.report.text import plural
@@ -187,9 +187,9 @@ def short_figure(cell: Cell) -> str:
 
 def in_flight(cell: Cell) -> str:
     """``cuMemcpyDtoHAsync in flight for 1.20 s`` for a call older than 100 ms, else ""."""
-    if cell.in_flight_us is None or cell.in_flight_us < findings.IN_FLIGHT_US:
+    if cell.in_flight_ns is None or cell.in_flight_ns < findings.IN_FLIGHT_NS:
         return ""
-    return f"{cell.in_flight_op or 'a call'} in flight for {duration(cell.in_flight_us)}"
+    return f"{cell.in_flight_op or 'a call'} in flight for {duration_ns(cell.in_flight_ns)}"
 
 
 def _figure(cell: Cell, verdict: Verdict) -> str:
@@ -291,7 +291,7 @@ def compared_text(part: QuantileChange) -> str:
     name = f"{part.channel.phase}{f' of {part.channel.label}' if part.channel.label else ''} {part.quantile}"
     if part.change is Change.UNSURE and part.why:
         return f"{name} {part.why.rstrip('.')}"
-    change = f"{name} {duration(part.old_us)} → {duration(part.new_us)}"
+    change = f"{name} {duration_ns(part.old_ns)} → {duration_ns(part.new_ns)}"
     return change + (f" ({times(part.ratio)})" if part.ratio is not None else "")
 
 

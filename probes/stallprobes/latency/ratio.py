@@ -1,17 +1,20 @@
-"""A latency compared with its baseline."""
+"""Ratio of a latency to its baseline. Loads no numpy, so that text reports and file readers can import it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from stallprobes.latency.window import ChannelMap
 from stallprobes.model import Channel, Phase
+
+if TYPE_CHECKING:
+    from stallprobes.latency.window import ChannelMap
 
 
 class Quantile(StrEnum):
-    """Which figure of a channel is compared: the median, the 99th percentile, or the age of a call in flight."""
+    """The figure of a channel that is compared: median, 99th percentile, or age of the call in flight."""
 
     P50 = "p50"
     P99 = "p99"
@@ -30,7 +33,7 @@ PERCENTILES = (Quantile.P50, Quantile.P99)
 
 @dataclass(frozen=True)
 class BaselineRatio:
-    """One figure of a channel and its baseline, both in nanoseconds."""
+    """A figure of a channel and its baseline, in nanoseconds, with their ratio."""
 
     channel: Channel
     quantile: Quantile
@@ -39,12 +42,15 @@ class BaselineRatio:
 
     @property
     def ratio(self) -> float:
-        """Now over baseline; a baseline below 1 ns counts as 1 ns."""
+        """``now_ns`` over ``baseline_ns``; a baseline below 1 ns counts as 1 ns."""
         return self.now_ns / max(self.baseline_ns, 1.0)
 
     @classmethod
     def of(cls, now: ChannelMap, baseline: ChannelMap, channel: Channel, quantile: Quantile) -> BaselineRatio | None:
-        """The percentile of ``channel`` in both; None where either holds no calls. Raises ValueError for IN_FLIGHT."""
+        """The percentile of ``channel`` in ``now`` and ``baseline``; None if either has no calls.
+
+        Raises ValueError for IN_FLIGHT.
+        """
         if channel not in now or channel not in baseline:
             return None
         here, there = (channels[channel].percentile(quantile.percent) for channels in (now, baseline))
@@ -52,15 +58,15 @@ class BaselineRatio:
 
     @classmethod
     def largest(cls, now: ChannelMap, baseline: ChannelMap, phase: Phase, quantile: Quantile) -> BaselineRatio | None:
-        """The largest ratio among the ops of ``phase``; None where nothing can be compared.
+        """The largest ratio among the operations of ``phase``; None if none has calls in both.
 
-        Where an iteration makes several calls of the phase, each has a channel of its own: their common histogram has
-        a mode for each, and its percentiles may fall on either.
+        An iteration with several calls of the phase has a labelled channel for each. Their common histogram would have
+        a mode per operation, and its percentiles could fall on any of them.
         """
         found = (cls.of(now, baseline, channel, quantile) for channel in phase_channels(now, phase))
         return max((one for one in found if one is not None), key=lambda one: one.ratio, default=None)
 
 
 def phase_channels(channels: Iterable[Channel], phase: Phase) -> list[Channel]:
-    """The channels of the ops of ``phase`` where they are labelled, else the phase's own."""
+    """The labelled channels of ``phase``; without any, the channel of the whole phase."""
     return [one for one in channels if one.phase is phase and one.label] or [Channel(phase)]

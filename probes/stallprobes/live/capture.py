@@ -44,7 +44,7 @@ def capture(
         info = session.start()
         if probe_set.backend == SIM:
             facts = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
-            gpu = GpuName(str(info.get("gpu_model")))
+            gpu = GpuName(str(info.get("gpu_model", "simulated GPU")))
             probe_set = replace(probe_set, gpus=(gpu,), details=facts)
         if uuid is not None:
             telemetry = Telemetry(uuid)

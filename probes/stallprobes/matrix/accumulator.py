@@ -13,7 +13,7 @@ from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.matrix.matrix import Cell, Repeat, Status
 from stallprobes.matrix.plan import AggressorSet, VictimProbe
 from stallprobes.model import Channel, Phase, Probe, Role, op_name
-from stallprobes.units import duration, times
+from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import ENOUGH_CALLS, STALLED, TAIL_NS, TAIL_SHARE, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
@@ -90,7 +90,7 @@ class CellAccumulator:
             self.error,
             tuple(self.repeats),
             tuple(replace(one, probe=row) for one in found),
-            None if self.longest is None else self.longest.age_ns / 1000,
+            None if self.longest is None else self.longest.age_ns,
             None if self.longest is None else op_name(victim.program.ops[self.longest.op]),
         )
 
@@ -139,15 +139,14 @@ def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: Aggres
     if figure.now_ns <= limit or showing < max(LEAST_REPEATS, len(repeats) - 1):
         return None
     known = explanation(one.probe, aggressor_set.probes)
-    ratio = figure.now_ns / figure.baseline_ns
-    change = f"{duration(figure.baseline_ns / 1000)} → {duration(figure.now_ns / 1000)} ({times(ratio)})"
+    change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
     return Verdict(
         probe=one.probe.name,
         phase=Phase.DUE,
         quantile=figure.quantile,
         baseline_ns=figure.baseline_ns,
         now_ns=figure.now_ns,
-        ratio=ratio,
+        ratio=figure.ratio,
         kind=VerdictKind.STALLED,
         head=f"{one.probe.title}: few calls are slow, but for so long that 1 in 100 or more of the calls due had to "
         f"wait: p99 of the time until done {change} while “{aggressor_set.column.title}” runs.",

@@ -21,7 +21,7 @@ from stallprobes.latency.statistics import VariancePrior, prior_variance, studen
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.quantile_test import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
 from stallprobes.model import Channel, Phase
-from stallprobes.units import duration, times
+from stallprobes.units import duration, duration_ns, times
 from stallprobes.verdicts.kinds import Look
 from stallprobes.verdicts.rules import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
@@ -101,7 +101,7 @@ _WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
 
 @dataclass(frozen=True)
 class QuantileChange:
-    """The change of one percentile of one channel of a cell, in microseconds, None where no call returned.
+    """Change of one percentile of one channel of a cell: the old and the new value in ns, None where no call returned.
 
     ``why`` is a sentence, empty where there is nothing to say.
     """
@@ -110,8 +110,8 @@ class QuantileChange:
     column: str
     channel: Channel
     quantile: Quantile
-    old_us: float | None
-    new_us: float | None
+    old_ns: float | None
+    new_ns: float | None
     ratio: float | None
     change: Change
     why: str = ""
@@ -308,10 +308,9 @@ class _Tester:
                     change = Change.UNSURE
                     why = f"The baseline beside this row's other cells is {times(ratio)} the old one"
                 self._baseline_changes[place] = change
-            before, now = (ns / 1000 for ns in test.values_ns)
             sentence = f"{why}." if why else ""
             found.append(
-                QuantileChange(row, key[1], test.channel, test.quantile, before, now, test.ratio, change, sentence)
+                QuantileChange(row, key[1], test.channel, test.quantile, *test.values_ns, test.ratio, change, sentence)
             )
         return tuple(found)
 
@@ -319,7 +318,7 @@ class _Tester:
         """The change, and why as a sentence without its full stop."""
         if not test.relevant:
             return Change.SAME, ""
-        values = f"{duration(test.values_ns[0] / 1000)} → {duration(test.values_ns[1] / 1000)}"
+        values = f"{duration_ns(test.values_ns[0])} → {duration_ns(test.values_ns[1])}"
         if test.single_repeat:
             return Change.UNSURE, f"{values}, but one repeat does not show the variance"
         p_value = test.p_value()
@@ -415,8 +414,7 @@ def _column_means(
 
 
 def _without_calls(test: QuantileTest) -> QuantileChange:
-    percentiles = (one.whole.percentile(test.quantile.percent) for one in (test.old, test.new))
-    old, new = (None if ns is None else ns / 1000 for ns in percentiles)
+    old, new = (one.whole.percentile(test.quantile.percent) for one in (test.old, test.new))
     why = f"The {'old' if old is None else 'new'} check has no calls."
     return QuantileChange(
         test.cell.row, test.cell.column, test.channel, test.quantile, old, new, None, Change.UNSURE, why
@@ -458,8 +456,8 @@ def _newly(well: Cell, ill: Cell) -> bool:
     if Status.STARVED in (well.status, ill.status):
         return ill.status is Status.STARVED
     longest = max((histogram.max_ns for histogram in well.channels.values()), default=0)
-    age_ns, longest_ns = (ill.in_flight_us or 0.0) * 1000, max(longest, (well.in_flight_us or 0.0) * 1000)
-    return age_ns >= max(IN_FLIGHT_NS, _NEAR * longest_ns) and _starved_share(ill) >= 0.5
+    longest_ns = max(longest, well.in_flight_ns or 0)
+    return (ill.in_flight_ns or 0) >= max(IN_FLIGHT_NS, _NEAR * longest_ns) and _starved_share(ill) >= 0.5
 
 
 def _starved_share(cell: Cell) -> float:
@@ -469,8 +467,8 @@ def _starved_share(cell: Cell) -> float:
 
 def _starving(found: CellChange, well: Cell, ill: Cell) -> CellChange:
     words = "Starved now and not before" if found.newly_starved else "Starved before and not any more"
-    if ill.in_flight_us is not None:
-        words += f": {ill.in_flight_op or 'a call'} was in flight for {duration(ill.in_flight_us)}"
+    if ill.in_flight_ns is not None:
+        words += f": {ill.in_flight_op or 'a call'} was in flight for {duration_ns(ill.in_flight_ns)}"
     rate = well.iterations / well.seconds if well.seconds > 0 else math.inf
     fewest = min((repeat.window.iterations for repeat in well.repeats), default=0)
     if rate < _NEAR * STARVED_CALLS / (STARVED_WINDOW_NS / 1e9) or fewest < _NEAR * STARVED_CALLS:

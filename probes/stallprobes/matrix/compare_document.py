@@ -69,12 +69,16 @@ def _part(part: QuantileChange) -> dict[str, Any]:
         "phase": str(part.channel.phase),
         "op": part.channel.label or None,
         "quantile": str(part.quantile),
-        "old_us": _rounded(part.old_us),
-        "new_us": _rounded(part.new_us),
+        "old_us": _us(part.old_ns),
+        "new_us": _us(part.new_ns),
         "ratio": _rounded(part.ratio),
         "change": str(part.change),
         "why": part.why,
     }
+
+
+def _us(ns: float | None) -> float | None:
+    return None if ns is None else _rounded(ns / 1000)
 
 
 def _rounded(value: float | None) -> float | None:

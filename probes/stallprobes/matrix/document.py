@@ -219,7 +219,7 @@ def _cell_out(cell: Cell) -> dict[str, Any]:
         "column": clean(cell.column),
         "status": str(cell.status),
         "reason": plain(cell.reason),
-        "in_flight_us": _rounded(cell.in_flight_us),
+        "in_flight_us": _us(cell.in_flight_ns),
         "in_flight_op": plain(cell.in_flight_op),
         "figures": figures(cell),
         "verdicts": [_verdict_out(verdict) for verdict in cell.verdicts],
@@ -390,6 +390,7 @@ def _cell(node: Node, known: tuple[set[str], set[str]], hosts: Sequence[str]) ->
     if sum(counts) > MOST:
         raise node.wrong("has counts above 2**53 taken together")
     status, reason = fields["status"].choice(Status), fields["reason"].text_or_none()
+    in_flight_ns = _ns(fields["in_flight_us"].number_or_none(_MICROSECONDS))
     return Cell(
         row=fields["row"].text(),
         column=fields["column"].text(),
@@ -397,7 +398,7 @@ def _cell(node: Node, known: tuple[set[str], set[str]], hosts: Sequence[str]) ->
         reason=reason,
         repeats=repeats,
         verdicts=tuple(_verdict(one, hosts) for one in fields["verdicts"].items()),
-        in_flight_us=fields["in_flight_us"].number_or_none(_MICROSECONDS),
+        in_flight_ns=None if in_flight_ns is None else round(in_flight_ns),
         in_flight_op=fields["in_flight_op"].text_or_none(),
         hosts=tuple(_host_statuses(reason or "", status)) if hosts else (),
     )

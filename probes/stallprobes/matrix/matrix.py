@@ -116,7 +116,7 @@ class HostStatus:
 class Cell:
     """A victim beside an aggressor. ``reason`` says why the status is unsupported or invalid.
 
-    ``in_flight_us`` is the longest age of a call (``in_flight_op``) that had not returned at a window's end.
+    ``in_flight_ns`` is the longest age (ns) of a call (``in_flight_op``) that had not returned at a window's end.
     ``hosts`` has the hosts of a merged matrix on which the status is not ok; ``reason`` then says the same in words.
     """
 
@@ -126,7 +126,7 @@ class Cell:
     reason: str | None = None
     repeats: tuple[Repeat, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
-    in_flight_us: float | None = None
+    in_flight_ns: int | None = None
     in_flight_op: str | None = None
     hosts: tuple[HostStatus, ...] = ()
 

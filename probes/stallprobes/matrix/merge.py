@@ -51,7 +51,7 @@ class _Part:
     reason: str = ""
     repeat: Repeat | None = None
     verdicts: tuple[Verdict, ...] = ()
-    in_flight_us: float | None = None
+    in_flight_ns: int | None = None
     in_flight_op: str | None = None
 
 
@@ -220,7 +220,7 @@ def _parts(cell: Cell, matrix: Matrix, new: Mapping[str, str]) -> Iterator[tuple
     for host, part in parts.items():
         if host == worst:
             verdicts = tuple(replace(verdict, host="") for verdict in cell.verdicts)
-            part = replace(part, verdicts=verdicts, in_flight_us=cell.in_flight_us, in_flight_op=cell.in_flight_op)
+            part = replace(part, verdicts=verdicts, in_flight_ns=cell.in_flight_ns, in_flight_op=cell.in_flight_op)
         yield new[host], part if part.repeat is None else replace(part, repeat=replace(part.repeat, host=new[host]))
 
 
@@ -258,7 +258,7 @@ def _cell(key: tuple[str, str], parts: Mapping[str, _Part], hosts: Sequence[str]
     hosts_not_ok = tuple(
         HostStatus(host, part.status, part.reason) for host, part in ordered.items() if part.status is not Status.OK
     )
-    stuck = max(kept.values(), key=lambda part: part.in_flight_us or 0.0, default=_Part(status))
+    stuck = max(kept.values(), key=lambda part: part.in_flight_ns or 0, default=_Part(status))
     return Cell(
         row=key[0],
         column=key[1],
@@ -266,7 +266,7 @@ def _cell(key: tuple[str, str], parts: Mapping[str, _Part], hosts: Sequence[str]
         reason=host_reasons(hosts_not_ok),
         repeats=tuple(part.repeat for part in kept.values() if part.repeat is not None),
         verdicts=tuple(replace(verdict, host=worst) for verdict in (kept[worst].verdicts if kept else ())),
-        in_flight_us=stuck.in_flight_us,
+        in_flight_ns=stuck.in_flight_ns,
         in_flight_op=stuck.in_flight_op,
         hosts=hosts_not_ok,
     )

@@ -25,7 +25,7 @@ from stallprobes.latency.sparse import SparseHistogram, sparse
 from stallprobes.latency.statistics import fisher_exact
 from stallprobes.matrix.matrix import PHASES, QUIET, Matrix
 from stallprobes.model import Channel
-from stallprobes.units import duration, times
+from stallprobes.units import duration_ns, times
 
 HOSTS = 3
 FLOOR = 1.5
@@ -45,8 +45,8 @@ _CALLS_PER_SAMPLE = 4
 class Outlier:
     """A host whose percentile ``quantile`` of ``channel`` in a cell differs from that of the others.
 
-    ``host_us`` is its figure and ``others_us`` the median of the others' in microseconds, ``ratio`` the one over the
-    other, ``sentence`` the same in words.
+    ``host_ns`` is its figure and ``others_ns`` the median of the others' figures, in ns; ``ratio`` is the first over
+    the second, ``sentence`` the same in words.
     """
 
     host: str
@@ -54,8 +54,8 @@ class Outlier:
     column: str
     channel: Channel
     quantile: Quantile
-    host_us: float
-    others_us: float
+    host_ns: float
+    others_ns: float
     ratio: float
     sentence: str
 
@@ -156,10 +156,10 @@ def _beyond(held: SparseHistogram, place: int, above: bool) -> int:
 def _outlier(matrix: Matrix, figures: _Figures, host: str, others_log: float, distance: float) -> Outlier:
     row, column = matrix.row(figures.row), matrix.column(figures.column)
     beside = "with no aggressor" if column.name == QUIET else f"beside “{column.title}”"
-    ratio, others_us = math.exp(distance), math.exp(others_log) / 1000
-    here_us = others_us * ratio
-    others = f"{duration(others_us)} on the other {len(figures.held) - 1} hosts"
-    words = f"{figures.quantile} is {duration(here_us)}, against {others}"
+    ratio, others_ns = math.exp(distance), math.exp(others_log)
+    host_ns = others_ns * ratio
+    others = f"{duration_ns(others_ns)} on the other {len(figures.held) - 1} hosts"
+    words = f"{figures.quantile} is {duration_ns(host_ns)}, against {others}"
     slower = ratio > 1
     return Outlier(
         host=host,
@@ -167,8 +167,8 @@ def _outlier(matrix: Matrix, figures: _Figures, host: str, others_log: float, di
         column=column.name,
         channel=figures.channel,
         quantile=figures.quantile,
-        host_us=here_us,
-        others_us=others_us,
+        host_ns=host_ns,
+        others_ns=others_ns,
         ratio=ratio,
         sentence=f"{host} is {'slower' if slower else 'faster'}: {row.title} {beside}: {figures.channel.phase} {words} "
         f"({times(ratio) if slower else f'×{ratio:.2g}'}).",

@@ -103,8 +103,8 @@ def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
                 found = cell.ratio(phase, quantile)
                 if found is not None:
                     ratio.values.append((labels, found.ratio))
-        if cell.in_flight_us is not None:
-            flight.values.append(({**here, **base}, cell.in_flight_us / 1e6))
+        if cell.in_flight_ns is not None:
+            flight.values.append(({**here, **base}, cell.in_flight_ns / 1e9))
         status.values.extend(({**here, "status": str(one), **base}, int(one is cell.status)) for one in Status)
     yield from (now, baseline, ratio, flight, status)
 

@@ -17,7 +17,7 @@ from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
 from stallprobes.latency.sparse import merged
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
-from stallprobes.units import duration, times
+from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
@@ -147,8 +147,8 @@ def _starved(one: Evidence, scene: Scene) -> Verdict:
     window, flight, starved = one.window, one.window.in_flight, one.starved
     baseline_ns = one.baseline_ns(_CALL, Quantile.P50)
     returned = f"{window.iterations} call{'' if window.iterations == 1 else 's'} returned in {window.seconds:.1f} s"
-    waiting = "" if flight is None else f"; {one.in_flight_op} has been in flight for {duration(flight.age_ns / 1000)}"
-    before = "" if baseline_ns is None else f", baseline {duration(baseline_ns / 1000)} per call"
+    waiting = "" if flight is None else f"; {one.in_flight_op} has been in flight for {duration_ns(flight.age_ns)}"
+    before = "" if baseline_ns is None else f", baseline {duration_ns(baseline_ns)} per call"
     head = f"{one.probe.title}: {'starved, ' if starved else ''}{returned}{waiting}{before}"
     return Verdict(
         probe=one.probe.name,
@@ -205,10 +205,7 @@ def _against(one: Evidence, channel: Channel, scene: Scene) -> Verdict | None:
 
 
 def _slow(one: Evidence, figure: BaselineRatio, kind: VerdictKind, scene: Scene) -> Verdict:
-    change = (
-        f"{duration(figure.baseline_ns / 1000)} → {duration(figure.now_ns / 1000)} "
-        f"({times(figure.now_ns / figure.baseline_ns)})"
-    )
+    change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
     head = f"{one.probe.title}: {_name(figure.channel)} {figure.quantile} {change}"
     if one.probe.role is Role.HOST:
         kind, why = VerdictKind.HOST, "It makes no CUDA call: the machine itself was slower, not the driver."
@@ -225,7 +222,7 @@ def _slow(one: Evidence, figure: BaselineRatio, kind: VerdictKind, scene: Scene)
         quantile=figure.quantile,
         baseline_ns=figure.baseline_ns,
         now_ns=figure.now_ns,
-        ratio=figure.now_ns / figure.baseline_ns,
+        ratio=figure.ratio,
         kind=kind,
         head=f"{head}.",
         cause=why,
@@ -250,7 +247,7 @@ def _quiet(one: Evidence) -> Verdict:
     if ratio is None:
         words = "too few calls to judge"
     else:
-        change = f"{_duration(baseline_ns)} → {_duration(now_ns)} ({times(ratio)})"
+        change = f"{duration_ns(baseline_ns)} → {duration_ns(now_ns)} ({times(ratio)})"
         words = f"quiet: {_name(channel)} p50 {change}"
     return Verdict(
         probe=one.probe.name,
@@ -284,8 +281,7 @@ def _hidden(one: Evidence) -> list[Verdict]:
         explained = sum(others.values()) >= HIDDEN_SHARE * (host_ns - gpu_ns)
         if explained and longest is not None:
             why = (
-                f"The host time is the wait for the GPU work before it: {longest} takes "
-                f"{duration(others[longest] / 1000)}."
+                f"The host time is the wait for the GPU work before it: {longest} takes {duration_ns(others[longest])}."
             )
             remedy = "Read back into pinned memory and wait once, or keep the scalar on the GPU."
         else:
@@ -300,8 +296,8 @@ def _hidden(one: Evidence) -> list[Verdict]:
                 now_ns=host_ns,
                 ratio=host_ns / max(gpu_ns, 1.0),
                 kind=VerdictKind.GPU_TIME if explained else VerdictKind.OVERHEAD,
-                head=f"{one.probe.title}: {label} takes {duration(host_ns / 1000)} on the host, "
-                f"{duration(gpu_ns / 1000)} on the GPU.",
+                head=f"{one.probe.title}: {label} takes {duration_ns(host_ns)} on the host, "
+                f"{duration_ns(gpu_ns)} on the GPU.",
                 cause=why,
                 remedy=remedy,
             )
@@ -323,7 +319,3 @@ def _while(aggressors: Sequence[Evidence]) -> str:
 
 def _name(channel: Channel) -> str:
     return f"{channel.phase} of {channel.label}" if channel.label else str(channel.phase)
-
-
-def _duration(ns: float | None) -> str:
-    return duration(None if ns is None else ns / 1000)

@@ -118,9 +118,9 @@ def test_the_same_two_checks_the_other_way_round_are_faster() -> None:
 def test_what_is_told_is_what_the_histograms_say() -> None:
     old, new = made_up(1), made_up(2, times={D2D_SPIN: 1.5})
     told = part(compare(old, new), 50)
-    assert told.old_us == (old.cells[D2D_SPIN].channels[CALL].percentile(50) or 0) / 1000
-    assert told.new_us == (new.cells[D2D_SPIN].channels[CALL].percentile(50) or 0) / 1000
-    assert told.ratio == (told.new_us or 0) / (told.old_us or 0)
+    assert told.old_ns == old.cells[D2D_SPIN].channels[CALL].percentile(50)
+    assert told.new_ns == new.cells[D2D_SPIN].channels[CALL].percentile(50)
+    assert told.ratio == (told.new_ns or 0) / (told.old_ns or 0)
     assert told.why == "3.79 µs → 5.66 µs (×1.5)."
 
 
@@ -244,7 +244,12 @@ def test_a_stall_far_above_quiet_is_not_explained_by_it() -> None:
 
 def starve(matrix: Matrix, key: tuple[str, str] = D2D_SPIN, calls: int = 1) -> Matrix:
     starved = redrawn(
-        matrix, key, around(5e8, calls), status=Status.STARVED, in_flight_us=800_000.0, in_flight_op="cuMemcpyDtoDAsync"
+        matrix,
+        key,
+        around(5e8, calls),
+        status=Status.STARVED,
+        in_flight_ns=8 * 10**8,
+        in_flight_op="cuMemcpyDtoDAsync",
     ).cells[key]
     return put(
         matrix,
@@ -288,8 +293,8 @@ def test_a_call_in_flight_for_long_counts() -> None:
     barren = tuple(
         replace(one, window=replace(one.window, iterations=number)) for number, one in enumerate(usual.repeats)
     )
-    hung = put(made_up(2), replace(usual, in_flight_us=300_000.0, repeats=barren))
-    assert not cell(compare(made_up(1), put(made_up(2), replace(usual, in_flight_us=300_000.0)))).newly_starved
+    hung = put(made_up(2), replace(usual, in_flight_ns=300_000_000, repeats=barren))
+    assert not cell(compare(made_up(1), put(made_up(2), replace(usual, in_flight_ns=300_000_000)))).newly_starved
     assert cell(compare(made_up(1), hung)).newly_starved
     assert cell(compare(hung, made_up(1))).no_longer_starved
     assert cell(compare(hung, hung)).change is Change.SAME
@@ -297,7 +302,7 @@ def test_a_call_in_flight_for_long_counts() -> None:
 
 def test_a_call_in_flight_no_longer_than_others_took_is_nothing_new() -> None:
     long = redrawn(made_up(1), D2D_SPIN, around(1.3e8, 5))
-    hung = put(long, replace(long.cells[D2D_SPIN], in_flight_us=120_000.0))
+    hung = put(long, replace(long.cells[D2D_SPIN], in_flight_ns=120_000_000))
     assert cell(compare(long, hung)).change is Change.SAME
 
 
@@ -447,6 +452,6 @@ def test_an_empty_repeat_takes_no_part() -> None:
     none = compare(put(old, replace(some, repeats=(nothing,))), old)
     assert {one.change for one in cell(none).parts} == {Change.UNSURE}
     told = part(none, 50)
-    assert (told.old_us, told.ratio, told.why) == (None, None, "The old check has no calls.")
+    assert (told.old_ns, told.ratio, told.why) == (None, None, "The old check has no calls.")
     neither = compare(*[put(old, replace(some, repeats=(nothing,)))] * 2)
     assert (cell(neither).change, cell(neither).note) == (Change.UNSURE, "No calls.")

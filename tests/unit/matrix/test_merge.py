@@ -83,7 +83,7 @@ def test_the_worst_that_was_measured_wins_and_the_reason_names_the_hosts() -> No
     found = of(("a.json", good), ("b.json", bad), ("c.json", every_status(3, "node-c"))).matrix
     starved = found.cells[host_checks.STARVED]
     assert (starved.status, starved.reason) == (Status.STARVED, "starved on node-b, node-c")
-    assert starved.in_flight_us == 1_190_000.25
+    assert starved.in_flight_ns == 1_190_000_250
     assert starved.kind == "starved"
     unsupported = found.cells[host_checks.UNSUPPORTED]
     assert unsupported.status is Status.OK
@@ -200,7 +200,7 @@ def test_a_slow_host_is_named_with_its_cell_and_in_plain_words() -> None:
     }
     for one in found:
         assert one.ratio == pytest.approx(2.0, rel=0.3)
-        assert one.host_us / one.others_us == pytest.approx(one.ratio)
+        assert one.host_ns / one.others_ns == pytest.approx(one.ratio)
     first = next(one for one in found if (one.channel.phase, one.quantile.percent) == (Phase.CALL, 50))
     assert first.sentence.startswith(
         "node-3 is slower: D2D · primary · own stream beside “pinned alloc/free”: call p50 is 7."

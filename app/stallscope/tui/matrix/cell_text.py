@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.live.view_model import ChannelView, FocusView
 from stallprobes.live.view_model import ProbeRow as Line
 from stallprobes.matrix.compare import Change
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.model import Channel, Role
-from stallprobes.units import duration, times
+from stallprobes.units import duration_ns, times
 from stallscope.report import wording
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
 
@@ -64,16 +65,15 @@ def _percentiles(known: CellFigures) -> str:
     """p50 and p99 of a quiet cell with those of its baseline."""
     words = []
     for phase, part in known.parts.items():
-        if 50 not in part.now_us:
+        if not part.ratios:
+            p50, p99 = (duration_ns(part.now_ns.get(quantile)) for quantile in PERCENTILES)
+            words.append(f"{phase} p50 {p50}, p99 {p99}")
             continue
-        ratio = part.times(50)
-        if ratio is None:
-            words.append(f"{phase} p50 {duration(part.now_us[50])}, p99 {duration(part.now_us.get(99))}")
-        else:
-            words.append(
-                f"{phase} p50 {duration(part.quiet_us[50])} → {duration(part.now_us[50])} ({times(ratio)}), "
-                f"p99 {duration(part.quiet_us.get(99))} → {duration(part.now_us.get(99))}"
-            )
+        median, tail = (part.ratios[quantile] for quantile in PERCENTILES)
+        words.append(
+            f"{phase} p50 {duration_ns(median.baseline_ns)} → {duration_ns(median.now_ns)} ({times(median.ratio)}), "
+            f"p99 {duration_ns(tail.baseline_ns)} → {duration_ns(tail.now_ns)}"
+        )
     return "; ".join(words) + "." if words else ""
 
 
@@ -91,7 +91,7 @@ def _change_sentences(change: CellChange) -> str:
             continue
         ratio = "" if part.ratio is None else f" ({times(part.ratio)})"
         name = wording.channel_name(part.channel)
-        figures = f"{duration(part.old_us)} → {duration(part.new_us)}{ratio}"
+        figures = f"{duration_ns(part.old_ns)} → {duration_ns(part.new_ns)}{ratio}"
         words.append(f"{name} {part.quantile} {part.change.look.word}: {part.why or figures}".rstrip(".") + ".")
     return " ".join(words)
 
@@ -113,7 +113,7 @@ def histograms(matrix_view: MatrixView, key: Key) -> FocusView | None:
             state=known.kind.look.word,
             mark=known.kind.look.style,
             ratio=None if worst is None else worst.ratio,
-            in_flight_us=cell.in_flight_us if wording.in_flight(cell) else None,
+            in_flight_us=cell.in_flight_ns / 1000 if cell.in_flight_ns and wording.in_flight(cell) else None,
         ),
         tuple(
             ChannelView(channel.phase, "", cell.channels[channel], cell.baseline.get(channel)) for channel in channels

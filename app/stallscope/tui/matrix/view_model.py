@@ -1,7 +1,7 @@
 """View model of the matrix screen: the figures, labels and order of all cells.
 
-Percentiles of hundreds of cells take longer than a screen may wait. Whoever reads or measures a matrix computes them
-in its own thread, and the screen only formats them.
+The percentiles of hundreds of cells take too long for the thread of the screen. The thread that reads or measures the
+matrix computes them; the screen only formats them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.matrix.compare import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import Channel, Phase
-from stallprobes.units import duration, times
+from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import wording
 
 if TYPE_CHECKING:
+    from stallprobes.latency.window import ChannelMap
     from stallprobes.matrix.compare import CellChange, Comparison, QuantileChange
 
 Key = tuple[str, str]
@@ -73,23 +75,22 @@ class CellValue(StrEnum):
 
 @dataclass(frozen=True)
 class PhaseFigures:
-    """One phase of a cell: microseconds at percentile 50 and 99, beside the aggressor and in the baseline.
+    """One phase of a cell: p50 and p99 beside the aggressor (ns), and their ratios to the baseline.
 
-    ``kind``, ``quantile`` and ``ratio`` are those of the phase's worst verdict; QUIET, "p50" and the ratio of the
-    medians without one. The quantile ``DUE`` is p99 from the due time.
+    Both mappings are empty without calls, ``ratios`` also without a baseline. ``kind``, ``quantile`` and ``ratio`` are
+    those of the phase's worst verdict; QUIET, "p50" and the ratio of the medians without one. The quantile ``DUE`` is
+    p99 from the due time.
     """
 
-    now_us: Mapping[int, float]
-    quiet_us: Mapping[int, float]
+    now_ns: Mapping[Quantile, float]
+    ratios: Mapping[Quantile, BaselineRatio]
     kind: VerdictKind = VerdictKind.QUIET
-    quantile: str = "p50"
+    quantile: str = Quantile.P50
     ratio: float | None = None
 
-    def times(self, q: int) -> float | None:
-        """Ratio to the baseline at percentile ``q``, None without calls in either."""
-        if q not in self.now_us or q not in self.quiet_us:
-            return None
-        return self.now_us[q] / max(self.quiet_us[q], 0.001)
+    def ratio_at(self, quantile: Quantile) -> float | None:
+        """Ratio to the baseline at ``quantile``, None without calls in either."""
+        return self.ratios[quantile].ratio if quantile in self.ratios else None
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def cell_figures(cell: Cell) -> CellFigures:
     """Figures of ``cell``; takes about half a millisecond."""
     worst = cell.worst
     weight = (0, 0.0) if worst is None else worst.weight
-    parts = {phase: part for phase in PHASES if (part := _phase_figures(cell, phase)).now_us}
+    parts = {phase: part for phase in PHASES if (part := _phase_figures(cell, phase)).now_ns}
     return CellFigures(cell.kind, parts, weight)
 
 
@@ -124,7 +125,7 @@ def _phase_figures(cell: Cell, phase: Phase) -> PhaseFigures:
     own = [one for one in cell.verdicts if one.phase in mine and one.ratio is not None]
     worst = max(own, key=lambda one: one.weight, default=None)
     if worst is None or worst.kind.severity == 0:
-        return replace(part, ratio=part.times(50))
+        return replace(part, ratio=part.ratio_at(Quantile.P50))
     quantile = DUE if worst.phase is Phase.DUE else worst.quantile
     return replace(part, kind=worst.kind, quantile=quantile, ratio=worst.ratio)
 
@@ -140,23 +141,26 @@ def _largest_ratio_percentiles(cell: Cell, phase: Phase) -> PhaseFigures:
     parts = []
     for channel in known or [Channel(phase)]:
         # The properties of the cell would keep every histogram of the matrix unpacked.
-        now = _percentiles(
-            repeat.window.channels[channel] for repeat in cell.repeats if channel in repeat.window.channels
+        now = _sum(channel, (repeat.window.channels for repeat in cell.repeats))
+        baseline = _sum(channel, (one for repeat in cell.repeats for one in (repeat.before, repeat.after)))
+        now_ns = {one: now[channel].percentile(one.percent) for one in PERCENTILES if channel in now}
+        ratios = {one: BaselineRatio.of(now, baseline, channel, one) for one in PERCENTILES}
+        parts.append(
+            PhaseFigures(
+                {quantile: ns for quantile, ns in now_ns.items() if ns is not None},
+                {quantile: found for quantile, found in ratios.items() if found is not None},
+            )
         )
-        both = ((repeat.before, repeat.after) for repeat in cell.repeats)
-        quiet = _percentiles(channels[channel] for pair in both for channels in pair if channel in channels)
-        parts.append(PhaseFigures(now, quiet))
-    return max(parts, key=lambda part: part.times(50) or 0.0)
+    return max(parts, key=lambda part: part.ratio_at(Quantile.P50) or 0.0)
 
 
-def _percentiles(parts: Iterable[Histogram]) -> dict[int, float]:
-    """p50 and p99 of the sum of histograms, in microseconds; empty without calls."""
-    known = list(parts)
+def _sum(channel: Channel, parts: Iterable[ChannelMap]) -> ChannelMap:
+    """The sum of the histograms of ``channel``; empty if no part has it."""
+    known = [part[channel] for part in parts if channel in part]
     if not known:
         return {}
-    whole = Histogram(np.sum([one.counts for one in known], axis=0, dtype=np.uint64), max(one.max_ns for one in known))
-    found = {q: whole.percentile(q) for q in (50, 99)}
-    return {q: ns / 1000 for q, ns in found.items() if ns is not None}
+    counts = np.asarray(np.sum([one.counts for one in known], axis=0, dtype=np.uint64))
+    return {channel: Histogram(counts, max(one.max_ns for one in known))}
 
 
 # A cell in one line, and its call and wait in a line each.
@@ -241,7 +245,7 @@ class MatrixView:
         if not cell.status.measured:
             return _word_labels(cell.status.look.mark, cell.status.look.style)
         if key[1] == QUIET:
-            return _baseline_labels(known, 99 if value is CellValue.P99 else 50)
+            return _baseline_labels(known, Quantile.P99 if value is CellValue.P99 else Quantile.P50)
         if known.kind in (VerdictKind.STARVED, VerdictKind.FAILED):
             return _word_labels(known.kind.look.word, known.kind.look.style)
         lines = tuple(_phase_label(known.parts.get(phase), value) for phase in PHASES)
@@ -252,8 +256,10 @@ def _word_labels(text: str, style: str) -> CellLabels:
     return CellLabel(text, style), CellLabel(text, style), CellLabel("")
 
 
-def _baseline_labels(known: CellFigures, q: int) -> CellLabels:
-    lines = [CellLabel(_short(part.now_us.get(q)) if (part := known.parts.get(phase)) else "") for phase in PHASES]
+def _baseline_labels(known: CellFigures, quantile: Quantile) -> CellLabels:
+    lines = [
+        CellLabel(_short(part.now_ns.get(quantile)) if (part := known.parts.get(phase)) else "") for phase in PHASES
+    ]
     return lines[0], lines[0], lines[1]
 
 
@@ -261,10 +267,16 @@ def _phase_label(part: PhaseFigures | None, value: CellValue, letter: str = "") 
     """One phase with its mark, in columns of their own so that figures are aligned."""
     if part is None:
         return CellLabel("")
-    ratio = part.ratio if value is CellValue.JUDGED else part.times(50 if value is CellValue.P50 else 99)
-    tails = {"p99": TAIL_MARK, DUE: DUE_MARK} if part.kind is VerdictKind.STALLED else {}
+    ratio = _shown_ratio(part, value)
+    tails: dict[str, str] = {Quantile.P99: TAIL_MARK, DUE: DUE_MARK} if part.kind is VerdictKind.STALLED else {}
     mark = tails.get(part.quantile, part.kind.look.mark)
     return CellLabel(f"{_ratio(ratio)}{letter}{mark:<2}", kind_style(part.kind))
+
+
+def _shown_ratio(part: PhaseFigures, value: CellValue) -> float | None:
+    if value is CellValue.JUDGED:
+        return part.ratio
+    return part.ratio_at(Quantile.P50 if value is CellValue.P50 else Quantile.P99)
 
 
 def _worse_phase_label(known: CellFigures, value: CellValue) -> CellLabel:
@@ -274,7 +286,7 @@ def _worse_phase_label(known: CellFigures, value: CellValue) -> CellLabel:
 
     def weight(phase: Phase) -> tuple[int, float]:
         part = known.parts[phase]
-        ratio = part.ratio if value is CellValue.JUDGED else part.times(50 if value is CellValue.P50 else 99)
+        ratio = _shown_ratio(part, value)
         return (part.kind.severity if value is CellValue.JUDGED else 0, ratio or 0.0)
 
     phase = max(known.parts, key=weight)
@@ -311,5 +323,5 @@ def _ratio(ratio: float | None) -> str:
     return times(ratio)
 
 
-def _short(us: float | None) -> str:
-    return duration(us).replace(" ", "")
+def _short(ns: float | None) -> str:
+    return duration_ns(ns).replace(" ", "")
