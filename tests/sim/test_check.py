@@ -145,9 +145,11 @@ def test_a_lost_engine_costs_its_column_and_no_other(monkeypatch: pytest.MonkeyP
 
 
 def test_an_aggressor_that_does_not_run_makes_its_cells_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = cell_runner._Watch.see
+    usual = cell_runner._AggressorProgress.update
     monkeypatch.setattr(
-        cell_runner._Watch, "see", lambda self, look: usual(self, look) or ("it did not run" if len(look) > 1 else None)
+        cell_runner._AggressorProgress,
+        "update",
+        lambda self, snapshots: usual(self, snapshots) or ("it did not run" if len(snapshots) > 1 else None),
     )
     found = measured()
     assert found.cells["launch", "spin"].status is Status.INVALID

@@ -1,4 +1,4 @@
-"""The repeats of one cell as they are measured, and the cell that follows from them."""
+"""Accumulation of the repeats of one cell, and the cell computed from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import ENOUGH_CALLS, STALLED, TAIL_NS, TAIL_SHARE, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
 
-# A cell with discarded repeats is valid with this many others; where fewer are planned, with all of them.
+# A cell with rejected repeats needs so many valid ones, or all that are planned if those are fewer.
 LEAST_REPEATS = 2
 
 _DUE = Channel(Phase.DUE)
@@ -26,25 +26,29 @@ _DUE = Channel(Phase.DUE)
 
 @dataclass(frozen=True, eq=False)
 class VictimWindow:
-    """A victim's window with the host control's channels in it; ``spoilt`` says why it does not count."""
+    """A victim's window with the host control's channels in the same time.
+
+    ``rejection`` is a clause on why the window does not count, None if it counts.
+    """
 
     window: Window
     host: ChannelMap = field(default_factory=dict)
-    spoilt: str | None = None
+    rejection: str | None = None
 
 
 @dataclass
 class CellAccumulator:
-    """One cell while it is measured: its valid repeats, and the reasons why others do not count.
+    """One cell while it is measured: its valid repeats and the reasons of the rejected ones.
 
-    ``hosts``: the host control's channels beside the aggressors, before and after them. ``longest`` is the oldest call
-    in flight at the end of a repeat.
+    ``victim`` is None for the host control. ``hosts`` are the host control's channels with the aggressors, before and
+    after them. ``longest`` is the oldest call in flight at the end of a repeat. ``status`` and ``reason`` are set when
+    the cell cannot be measured.
     """
 
     victim: VictimProbe | None
     aggressor_set: AggressorSet
     repeats: list[Repeat] = field(default_factory=list)
-    spoilt: list[str] = field(default_factory=list)
+    rejections: list[str] = field(default_factory=list)
     hosts: tuple[dict[Channel, Histogram], ...] = field(default_factory=lambda: ({}, {}, {}))
     longest: InFlight | None = None
     status: Status | None = None
@@ -52,10 +56,10 @@ class CellAccumulator:
     error: str | None = None
 
     def add(self, before: VictimWindow, now: VictimWindow, after: VictimWindow | None) -> None:
-        """Add one repeat; of a spoilt one only the reason is kept."""
-        found = next((one.spoilt for one in (now, before, after) if one is not None and one.spoilt), None)
+        """Add one repeat, or only its reason if a window of it is rejected."""
+        found = next((one.rejection for one in (now, before, after) if one is not None and one.rejection), None)
         if found is not None:
-            self.spoilt.append(found)
+            self.rejections.append(found)
             return
         self.repeats.append(Repeat(now.window, before.window.channels, {} if after is None else after.window.channels))
         for total, part in zip(self.hosts, (now, before, after), strict=True):
@@ -66,16 +70,16 @@ class CellAccumulator:
             self.longest = flight
 
     def cell(self, row: str, column: str, wanted: int, host: Probe) -> Cell:
-        """The cell as far as it is known; ``wanted`` repeats make it whole."""
+        """The cell from the repeats so far; ``wanted`` is the planned number of repeats."""
         if self.status is not None:
             return Cell(row, column, self.status, self.reason, tuple(self.repeats))
-        if not self.repeats and not self.spoilt:
+        if not self.repeats and not self.rejections:
             return Cell(row, column, Status.MISSING, "it was not reached")
-        if len(self.repeats) < min(wanted, LEAST_REPEATS) and self.spoilt:
-            return Cell(row, column, Status.INVALID, self.spoilt[-1], tuple(self.repeats))
+        if len(self.repeats) < min(wanted, LEAST_REPEATS) and self.rejections:
+            return Cell(row, column, Status.INVALID, self.rejections[-1], tuple(self.repeats))
         victim = host if self.victim is None else self.victim.probe
         evidence = self._evidence(victim)
-        # That the aggressors ran was checked in each window.
+        # Each window was rejected if an aggressor did not run in it.
         ran = Window({}, iterations=1, duration_ns=evidence.window.duration_ns)
         others = [Evidence(probe, ran) for probe in self.aggressor_set.probes]
         control = [] if self.victim is None else [self._host(host, ran)]
@@ -111,7 +115,7 @@ class CellAccumulator:
 
 
 def quiet_cell(row: str, column: str, repeats: Sequence[Repeat], others: Sequence[Cell]) -> Cell:
-    """The cell of a victim beside nothing; ``others`` of its row give the reason where the machine cannot run it."""
+    """The cell of a victim with no aggressor; unsupported if all ``others`` of its row are."""
     refused = [cell for cell in others if cell.status is Status.UNSUPPORTED]
     if not repeats and refused and len(refused) == len(others):
         return Cell(row, column, Status.UNSUPPORTED, refused[0].reason)
@@ -121,11 +125,11 @@ def quiet_cell(row: str, column: str, repeats: Sequence[Repeat], others: Sequenc
 
 
 def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: AggressorSet) -> Verdict | None:
-    """The verdict on stalls that few of the calls meet, and that take much of the time; None without them.
+    """The verdict on rare, long stalls, None without them.
 
-    A victim that calls often makes many fast calls between two stalls. Counted by the calls that were due, those that
-    a stall kept waiting weigh as much as it lasted. A thread that lost its core once would look the same, so all
-    repeats but one, and two at least, have to show it.
+    A frequent victim makes many fast calls between two stalls, so that few of its calls are slow. The latency from the
+    due time weights a stall by its duration. A thread that lost its CPU core once has the same effect, so at least two
+    repeats, and all but one, have to show the stall.
     """
     if one.probe.role is Role.HOST or len(repeats) < LEAST_REPEATS:
         return None
@@ -148,8 +152,8 @@ def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: Aggres
         now_ns=figure.now_ns,
         ratio=figure.ratio,
         kind=VerdictKind.STALLED,
-        head=f"{one.probe.title}: few calls are slow, but for so long that 1 in 100 or more of the calls due had to "
-        f"wait: p99 of the time until done {change} while “{aggressor_set.column.title}” runs.",
+        head=f"{one.probe.title}: few calls are slow, but they delay 1 in 100 or more of the calls due: "
+        f"p99 of the latency from the due time {change} while “{aggressor_set.column.title}” runs.",
         cause=known.why,
         remedy=known.helps,
     )

@@ -1,4 +1,4 @@
-"""An engine with all victims and aggressors of a check, and the windows measured with it."""
+"""Measurement of cells: an engine with all victims and aggressors of a check, and the windows measured in it."""
 
 from __future__ import annotations
 
@@ -27,49 +27,52 @@ PACE_NS = 50_000
 
 _HOST_PACE_NS, _HOST_VIRTUAL_PACE_NS = 500_000, 1_000_000
 _DRAIN_PACE_NS = 1_000_000
-# The first calls after a rest find cold caches and a sleeping core.
+# The first calls after a pause find cold caches and an idle core, and are not measured.
 _LEAD_IN_S = 0.002
 _PARK_S = 0.001
 _SETTLE_S = 0.005
-# A simulated core has no such state, and what a thread that is switched off still does is over in microseconds.
+# A simulated core has no such state, and a thread that is switched off stops within microseconds.
 _LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0, 0.0002, 0.001
 _STUCK_NS = 500_000
 _PARK_AT_MOST_S = 0.05
-_MORE_RARELY = 1.5
+_INTERVAL_GROWTH = 1.5
 _PROOF_S = 5.0
 _DRAIN_AT_MOST_S = 3.0
-# An aggressor that has done nothing for so long, and is in no call either, is not running.
-_PATIENCE_NS = 250_000_000
+# An aggressor without progress for so long, and with no call in flight, does not run.
+_NO_PROGRESS_NS = 250_000_000
 _LONGER_S = 0.1
-# A host control that is slower than this, and than so many times its median, had the machine taken from it.
+# A host control with a call slower than this, and than so many times its median, lost its CPU core.
 _SPIKE_NS = 100_000
 _SPIKE_TIMES = 10
-# Controls stall no simulated victim, but each of their calls takes real time to simulate.
+# Control aggressors stall no simulated victim, but simulating each of their calls takes real time.
 _CONTROL_PERIOD_NS = 100_000
 _CALL = Channel(Phase.CALL)
 _THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"}
-_WATCH_S = 0.05
+_CLOCK_INTERVAL_S = 0.05
 
 
 class Stopped(Exception):
-    """The check is to end now."""
+    """Raised within a check when ``stop`` returns True."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long a window beside the aggressor and one of quiet last (s), the longest that waiting for a slow
-    aggressor's turn may make the former, how many calls it is made longer for, and whether a victim that gets no call
-    through is given half a second."""
+    """Lengths of the windows of a block, in seconds.
+
+    ``window_s`` with the aggressors, ``baseline_s`` without. A window is extended up to ``longest_s`` for slow
+    iterations of an aggressor, and until it has ``calls`` iterations of the victim. With ``starve``, a window without
+    enough calls lasts half a second, so that it shows whether the victim is starved.
+    """
 
     window_s: float
-    quiet_s: float
+    baseline_s: float
     longest_s: float
     calls: int
     starve: bool
 
 
 class CellRunner:
-    """A context manager around a session. Victims run one at a time, so that none disturbs another."""
+    """Context manager of a session with all probes. Victims run one at a time, since they would disturb each other."""
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class CellRunner:
         self.victims = victims
         self._host = entries()[HOST].probe(period_ns=_HOST_VIRTUAL_PACE_NS if backend == "sim" else _HOST_PACE_NS)
         probes = [*(one.probe for one in victims), *(probe for one in aggressor_sets for probe in one.probes)]
-        # A green context is a part of the primary one, which is waited for.
+        # Draining the primary context includes its green contexts.
         contexts = [context for context in contexts_of(probes) if context != replace(GREEN, device=context.device)]
         self._drains = [
             entries()["context-sync"].probe(Placement(context), name=f"drain {number}", period_ns=_DRAIN_PACE_NS)
@@ -113,8 +116,8 @@ class CellRunner:
                 self.session.set_period(name, _CONTROL_PERIOD_NS)
             self.session.set_running([self._host.name])
             if not self._virtual:
-                self._clocks = _watching(self.session.info)
-            self._pass(self._lead_in_s)
+                self._clocks = _clock_telemetry(self.session.info)
+            self._run_for(self._lead_in_s)
         except BaseException:
             self.session.stop()
             raise
@@ -126,90 +129,100 @@ class CellRunner:
         self.session.stop()
 
     def now_s(self) -> float:
-        """The bench's clock: virtual time on a simulated GPU."""
+        """Time of the board in seconds; virtual on a simulated GPU."""
         return self.session.probe_snapshots([self._host.name], False)[self._host.name].at_ns / 1e9
 
-    def quiet(self, victims: Sequence[VictimProbe], lengths: Lengths, dice: random.Random) -> dict[str, VictimWindow]:
-        """A window of quiet for each victim, by row name."""
+    def measure_baselines(
+        self, victims: Sequence[VictimProbe], lengths: Lengths, rng: random.Random
+    ) -> dict[str, VictimWindow]:
+        """A window of each victim with no aggressor running, by row name. ``rng`` determines their order."""
         found = {}
-        for victim in dice.sample(list(victims), len(victims)):
-            found[victim.row.name] = self._window(victim, lengths.quiet_s, lengths.quiet_s, 0, False, None)
-        self._rest()
+        for victim in rng.sample(list(victims), len(victims)):
+            found[victim.row.name] = self._window(victim, lengths.baseline_s, lengths.baseline_s, 0, False, None)
+        self._stop_victim()
         return found
 
-    def beside(
-        self, aggressor_set: AggressorSet, victims: Sequence[VictimProbe], lengths: Lengths, dice: random.Random
+    def measure(
+        self, aggressor_set: AggressorSet, victims: Sequence[VictimProbe], lengths: Lengths, rng: random.Random
     ) -> dict[str, VictimWindow]:
-        """A window for each victim beside the disturbance, by row name; when it returns, the GPU has nothing to do.
+        """A window of each victim with the aggressors running, by row name. ``rng`` determines their order.
 
-        A window in which an aggressor did not run is spoilt and says so.
+        Afterwards the aggressors are off and the GPU is idle. A window in which an aggressor did not run is rejected.
         """
         names = [probe.name for probe in aggressor_set.probes]
         self.session.set_running(dict.fromkeys(names, True))
-        watch = _Watch(aggressor_set.probes)
-        began = self._await_proof(watch)
+        progress = _AggressorProgress(aggressor_set.probes)
+        began = self._await_start(progress)
         found = {}
         try:
-            self._pass(self._settle_s)
+            self._run_for(self._settle_s)
             iteration_s = self._iteration_s.get(aggressor_set.column.name, 0.0)
-            # A slow aggressor's stalls come and go with its turns.
+            # The stalls of a slow aggressor come with its iterations, so the window should contain at least one.
             wanted = 2 * iteration_s if iteration_s <= 0.04 else 1.2 * iteration_s
             seconds = min(max(lengths.window_s, wanted), max(lengths.longest_s, lengths.window_s))
-            for victim in dice.sample(list(victims), len(victims)):
+            for victim in rng.sample(list(victims), len(victims)):
                 longest_s = max(_LONGER_S, seconds)
-                found[victim.row.name] = self._window(victim, seconds, longest_s, lengths.calls, lengths.starve, watch)
-            self._rest()
-            self._learn(aggressor_set, watch, began)
+                found[victim.row.name] = self._window(
+                    victim, seconds, longest_s, lengths.calls, lengths.starve, progress
+                )
+            self._stop_victim()
+            self._store_iteration_time(aggressor_set, progress, began)
         finally:
             self.session.set_running(dict.fromkeys(names, False))
         self._drain(names)
         return found
 
     def _window(
-        self, victim: VictimProbe, seconds: float, longest_s: float, calls: int, starve: bool, watch: _Watch | None
+        self,
+        victim: VictimProbe,
+        seconds: float,
+        longest_s: float,
+        calls: int,
+        starve: bool,
+        progress: _AggressorProgress | None,
     ) -> VictimWindow:
         name, host = victim.probe.name, self._host.name
         before, self._calling = self._calling, name
-        # The one before it ends while this one begins; nobody is measured meanwhile.
+        # The previous victim stops while this one starts. Neither is measured meanwhile.
         self.session.set_running({name: True} if before is None else {before: False, name: True})
-        self._pass(self._lead_in_s)
+        self._run_for(self._lead_in_s)
         if before is not None and self._stuck(before):
             self._until(lambda: self._parked(before), _PARK_AT_MOST_S)
-        aggressors = [] if watch is None else watch.names
+        aggressors = [] if progress is None else progress.names
         begin = {**self.session.probe_snapshots([name, host]), **self.session.probe_snapshots(aggressors, False)}
-        if watch is not None:
-            watch.see(begin)
+        if progress is not None:
+            progress.update(begin)
         passed = 0.0
         step = seconds
         while True:
-            self._pass(step)
+            self._run_for(step)
             passed += step
             end = {**self.session.probe_snapshots([name, host]), **self.session.probe_snapshots(aggressors, False)}
             window = end[name].minus(begin[name])
             limit = STARVED_WINDOW_NS / 1e9 if starve and window.iterations < STARVED_CALLS else longest_s
             if window.iterations >= calls or passed >= limit - 1e-9:
                 break
-            # As long as the missing calls will take at this pace, a little more at first than too often a little.
+            # The time that the missing calls take at this rate; at least a quarter of the window, to limit the steps.
             missing = (
                 seconds
                 if window.iterations < STARVED_CALLS
                 else passed * (calls - window.iterations + 1) / window.iterations
             )
             step = min(max(missing, seconds / 4), limit - passed)
-        spoilt = None if watch is None else watch.see(end)
-        beside = end[host].minus(begin[host])
-        spoilt = spoilt or _spiked(beside) or self._throttled(begin[name].at_ns)
-        return VictimWindow(window, beside.channels, spoilt)
+        host_window = end[host].minus(begin[host])
+        rejection = None if progress is None else progress.update(end)
+        rejection = rejection or _host_delay(host_window) or self._throttled(begin[name].at_ns)
+        return VictimWindow(window, host_window.channels, rejection)
 
-    def _rest(self) -> None:
-        """End the victim that still calls."""
+    def _stop_victim(self) -> None:
+        """Stop the victim that still runs."""
         name, self._calling = self._calling, None
         if name is not None:
             self.session.set_running({name: False})
             self._until(lambda: self._parked(name), _PARK_AT_MOST_S)
 
     def _stuck(self, name: str) -> bool:
-        """Whether it is in a call that does not end soon or, after a rest, has not heard that it is to end."""
+        """Whether the probe has not stopped yet; in virtual time, whether it is in a long call."""
         part = self.session.probe_snapshots([name], False)[name]
         if self._virtual:
             return part.in_flight is not None and part.in_flight.age_ns > _STUCK_NS
@@ -219,38 +232,40 @@ class CellRunner:
         return self.session.probe_snapshots([name], False)[name].state != ProbeState.RUNNING
 
     def _until(self, done: Callable[[], bool], at_most_s: float) -> None:
-        """Let time pass until ``done``, looking ever more rarely."""
+        """Run until ``done`` returns True, for at most ``at_most_s``; the interval between calls of ``done`` grows."""
         waited, step = 0.0, self._park_s
         while waited < at_most_s:
-            self._pass(step)
+            self._run_for(step)
             if done():
                 return
             waited += step
-            step *= _MORE_RARELY
+            step *= _INTERVAL_GROWTH
 
-    def _await_proof(self, watch: _Watch) -> float:
+    def _await_start(self, progress: _AggressorProgress) -> float:
         waited = 0.0
-        begin = self.session.probe_snapshots(watch.names, False)
-        watch.see(begin)
+        begin = self.session.probe_snapshots(progress.names, False)
+        progress.update(begin)
         while waited < _PROOF_S:
-            self._pass(self._settle_s)
+            self._run_for(self._settle_s)
             waited += self._settle_s
-            now = self.session.probe_snapshots(watch.names, False)
-            watch.see(now)
-            if all(watch.ran(name) or now[name].error is not None for name in watch.names):
+            now = self.session.probe_snapshots(progress.names, False)
+            progress.update(now)
+            if all(progress.ran(name) or now[name].error is not None for name in progress.names):
                 break
         return self.now_s()
 
-    def _learn(self, aggressor_set: AggressorSet, watch: _Watch, began_s: float) -> None:
-        """Remember how long the slowest turn of the aggressors takes; one that only keeps a queue filled has none."""
+    def _store_iteration_time(self, aggressor_set: AggressorSet, progress: _AggressorProgress, began_s: float) -> None:
+        """Store the longest mean iteration time of the aggressors, except those that only keep a queue full."""
         on_s = self.now_s() - began_s
         iterations = [
-            on_s / max(watch.iterations(probe.name), 1) for probe in aggressor_set.probes if probe.program.guard is None
+            on_s / max(progress.iterations(probe.name), 1)
+            for probe in aggressor_set.probes
+            if probe.program.guard is None
         ]
         self._iteration_s[aggressor_set.column.name] = max(iterations, default=0.0)
 
     def _drain(self, names: Sequence[str]) -> None:
-        """Wait until the aggressors' calls have returned and every context has nothing left to do."""
+        """Wait until the aggressors' calls have returned and every context is idle."""
 
         def returned() -> bool:
             now = self.session.probe_snapshots(names, False)
@@ -267,18 +282,19 @@ class CellRunner:
         self.session.set_running(dict.fromkeys(drains, True))
         self._until(drained, _DRAIN_AT_MOST_S)
         self.session.set_running(dict.fromkeys(drains, False))
-        self._pass(self._lead_in_s)
+        self._run_for(self._lead_in_s)
 
     def _throttled(self, since_ns: int) -> str | None:
+        """A clause if NVML reported lowered clocks since ``since_ns``, else None."""
         if self._clocks is None:
             return None
         reading = self._clocks.snapshot()["clock_reasons"]
         if reading.value is None or reading.at_ns < since_ns:
             return None
         found = sorted(_THROTTLED.intersection(reading.value))
-        return f"the GPU's clocks were held down: {', '.join(found)}" if found else None
+        return f"the GPU's clocks were lowered: {', '.join(found)}" if found else None
 
-    def _pass(self, seconds: float) -> None:
+    def _run_for(self, seconds: float) -> None:
         if self._stop():
             raise Stopped
         if not seconds:
@@ -286,8 +302,8 @@ class CellRunner:
         self.session.run_for(seconds)
 
 
-class _Watch:
-    """Observes whether aggressors run."""
+class _AggressorProgress:
+    """Progress of the aggressors between snapshots."""
 
     def __init__(self, probes: Sequence[Probe]) -> None:
         self.names = [probe.name for probe in probes]
@@ -296,49 +312,49 @@ class _Watch:
         self._active: dict[str, ProbeSnapshot] = {}
         self._latest: dict[str, ProbeSnapshot] = {}
 
-    def see(self, look: Mapping[str, ProbeSnapshot]) -> str | None:
-        """Take in an observation; a sentence where an aggressor failed or did nothing for too long, else None."""
+    def update(self, snapshots: Mapping[str, ProbeSnapshot]) -> str | None:
+        """Add snapshots; a clause if an aggressor failed or made no progress for too long, else None."""
         found = None
         for name in self.names:
-            part = look[name]
+            part = snapshots[name]
             self._first.setdefault(name, part)
             self._latest[name] = part
             active = self._active.setdefault(name, part)
             if has_run(self._probes[name], part.minus(active)):
                 self._active[name] = part
-            elif part.at_ns - active.at_ns > _PATIENCE_NS:
+            elif part.at_ns - active.at_ns > _NO_PROGRESS_NS:
                 found = f"the {name} did not run"
             if part.error is not None:
                 found = f"the {name} failed with code {part.error.code}"
         return found
 
     def ran(self, name: str) -> bool:
-        """Whether an aggressor ran since the first observation."""
+        """Whether an aggressor ran since the first snapshot."""
         return has_run(self._probes[name], self._latest[name].minus(self._first[name]))
 
     def iterations(self, name: str) -> int:
-        """An aggressor's iterations since the first observation."""
+        """Iterations of an aggressor since the first snapshot."""
         return self._latest[name].iterations - self._first[name].iterations
 
 
-def _spiked(host: Window) -> str | None:
-    """A sentence where the host control lost its core for long in this window, else None."""
+def _host_delay(host: Window) -> str | None:
+    """A clause if a call of the host control took so long that it must have lost its CPU core, else None."""
     histogram = host.channels.get(_CALL, Histogram.empty())
     median = histogram.percentile(50)
     if median is None or histogram.max_ns < max(_SPIKE_NS, _SPIKE_TIMES * median):
         return None
-    return f"the host control, which makes no CUDA call, was held up for {histogram.max_ns / 1000:.0f} µs"
+    return f"the host control, which makes no CUDA call, was delayed by {histogram.max_ns / 1000:.0f} µs"
 
 
-def _watching(info: Mapping[str, object]) -> Telemetry | None:
-    """Looks at the reasons for lower clocks while the check runs; None where the GPU's UUID is not known."""
+def _clock_telemetry(info: Mapping[str, object]) -> Telemetry | None:
+    """Telemetry of the reasons for lowered clocks while the check runs; None if the GPU is unknown."""
     devices = info.get("devices")
     if not isinstance(devices, list) or not devices:
         return None
     reasons = [one for one in FIELDS if one.name == "clock_reasons"]
-    fields = tuple(type(one)(one.name, _WATCH_S, one.read) for one in reasons)
-    watch = Telemetry(str(devices[0].get("uuid")), load=nvml.load, fields=fields)
-    watch.start()
-    # Its thread must not be in the middle of loading NVML when the first window begins.
-    time.sleep(_WATCH_S)
-    return watch
+    fields = tuple(type(one)(one.name, _CLOCK_INTERVAL_S, one.read) for one in reasons)
+    telemetry = Telemetry(str(devices[0].get("uuid")), load=nvml.load, fields=fields)
+    telemetry.start()
+    # Loading NVML in its thread must not overlap with the first window.
+    time.sleep(_CLOCK_INTERVAL_S)
+    return telemetry

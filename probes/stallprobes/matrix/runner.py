@@ -1,9 +1,10 @@
-"""The check: every victim of a plan beside every disturbance, each cell against its own quiet.
+"""The check: measurement of each victim of a plan with each of its aggressor sets, compared with its own baseline.
 
-A repeat goes through the disturbances in random order. Before each of them every victim is measured in quiet, which is
-also the quiet after the one before; then every victim beside it, one at a time. The first repeat only warms up and
-learns how long the aggressors' turns are. What the host control or the clocks spoilt does not count; a cell with half
-of its repeats spoilt is measured again at the end.
+A repeat measures the aggressor sets in random order. Before each set, the baseline of every victim is measured; it also
+serves as the baseline after the previous set. Then every victim is measured with the set running, one victim at a time.
+The first repeat only warms up and measures how long an iteration of the aggressors takes; its windows are discarded. A
+window is rejected when the host control or the GPU's clocks disturbed it; a cell with half of its repeats rejected is
+measured again at the end.
 """
 
 from __future__ import annotations
@@ -31,20 +32,21 @@ from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.schedule import QUICK_REPEATS, REPEATS, Block, Pace
 from stallprobes.model import Channel, Phase
 
-# How many engines share a simulated GPU's columns: each takes a core's time.
+# Number of engines that divide the columns of a simulated check. Each uses one CPU core.
 _ENGINES = 2
 _WATCHDOG_NS = 60 * MS
-# How often a cell is measured again that too many spoilt repeats left without enough.
-_AGAIN = 2
-# Between the seeds of two engines, so that no user's seeds meet.
-_FAR = 1_000_003
+# Additional repeats of a cell that has too few valid ones.
+_ADDITIONAL_REPEATS = 2
+# Difference between the seeds of two engines, larger than the seeds that users choose.
+_SEED_STEP = 1_000_003
 
 
 @dataclass(frozen=True)
 class CheckProgress:
-    """How far a check is: windows done of all, the seconds left (None while that is not known), and what it does.
+    """Progress of a check: the number of measured windows and of all windows, and the current step.
 
-    ``cell`` is one just measured, as far as it is known by now.
+    ``left_s`` is the estimated remaining time in seconds, None while unknown. ``cell`` is a cell that was just
+    measured, with the repeats so far.
     """
 
     done: int
@@ -66,15 +68,14 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     survey: gpus.Survey | None = None,
 ) -> Matrix:
-    """Measure ``plan``. ``seed`` makes the order of the cells.
+    """Measure ``plan`` and return the matrix. ``seed`` determines the order of the cells.
 
-    ``progress`` hears what is done, one call at a time, from any thread; with ``cells`` also each cell just measured:
-    to work that out takes time, which nobody needs who waits for the whole.
+    ``progress`` is called from any thread, never twice at the same time. With ``cells`` it also receives each cell just
+    measured, which costs the time to compute it. ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is
+    called between windows and within long ones; once it returns True, or at a KeyboardInterrupt, the cells measured so
+    far are returned. ``survey`` avoids a second survey of the driver.
 
-    ``gpu``: UUIDs of the GPUs to use, by commas. ``stop`` is asked between any two windows and within long ones; once
-    it says True, or at a KeyboardInterrupt, what was measured is returned. ``survey`` saves asking the driver again.
-
-    Raises EngineFailed when nothing could be measured at all; a failure on the way makes its column invalid.
+    Raises EngineFailed if nothing was measured; any later failure makes its column invalid and the check continues.
     """
     settings = options or Options()
     if gpu is not None:
@@ -99,7 +100,7 @@ class _Check:
         self._options = options
         self._seed = seed
         self._progress = progress
-        self._cells_too = cells and progress is not None
+        self._reports_cells = cells and progress is not None
         self._stop = stop
         self._repeats = QUICK_REPEATS if plan.quick else REPEATS
         self._host = entries()[HOST].probe()
@@ -108,25 +109,25 @@ class _Check:
             for one in plan.aggressor_sets
             for row, victim in zip(plan.rows, (*plan.victims, None), strict=True)
         }
-        self._quiets: dict[str, dict[int, list[VictimWindow]]] = {row.name: {} for row in plan.rows}
+        self._baselines: dict[str, dict[int, list[VictimWindow]]] = {row.name: {} for row in plan.rows}
         self._info: Mapping[str, object] = {}
         self._interrupted = False
         self._text = ""
         self._pace = Pace(plan, backend == "sim")
         self._done = 0
         self._total = 0
-        self._ending = threading.Event()
-        self._telling = threading.Lock()
+        self._aborted = threading.Event()
+        self._progress_lock = threading.Lock()
 
     def matrix(self, survey: gpus.Survey | None) -> Matrix:
-        """Measure, and put everything together."""
+        """Measure all blocks and return the matrix."""
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         blocks = schedule.blocks(self._plan, self._repeats, self._seed)
         self._total = sum(len(block.victims) for block in blocks)
         try:
             for enabling in (False, True):
-                self._share(schedule.with_peer_access(blocks, enabling))
-            self._share(self._again())
+                self._measure_all(schedule.with_peer_access(blocks, enabling))
+            self._measure_all(self._additional_blocks())
         except (Stopped, KeyboardInterrupt):
             self._interrupted = True
         simulated = self._backend == "sim"
@@ -149,24 +150,24 @@ class _Check:
             program=nvml.version_of("stallscope") or "",
         )
 
-    def _again(self) -> list[Block]:
-        """The spoilt cells once more, where half of their repeats or more are spoilt."""
+    def _additional_blocks(self) -> list[Block]:
+        """Blocks for the cells of which half of the repeats or more were rejected."""
         found = []
         for one in self._plan.aggressor_sets:
-            spoilt = tuple(
+            rejected = tuple(
                 victim
                 for victim in self._plan.victims
-                if (accumulator := self._accumulators[victim.row.name, one.column.name]).spoilt
+                if (accumulator := self._accumulators[victim.row.name, one.column.name]).rejections
                 and accumulator.status is None
                 and len(accumulator.repeats) <= self._repeats // 2
             )
-            found += [Block(self._repeats + 1 + extra, one, spoilt) for extra in range(_AGAIN)]
+            found += [Block(self._repeats + 1 + extra, one, rejected) for extra in range(_ADDITIONAL_REPEATS)]
         return [block for block in found if block.victims]
 
-    def _share(self, blocks: list[Block]) -> None:
-        """Measure the blocks: in one engine, or on a simulated GPU in several side by side, each with its own columns.
+    def _measure_all(self, blocks: list[Block]) -> None:
+        """Measure the blocks in one engine; on a simulated GPU in several concurrent ones, each with its own columns.
 
-        Their number does not depend on the machine, so that the same seeds give the same matrix everywhere.
+        The number of engines does not depend on the machine, so that equal seeds give equal matrices everywhere.
         """
         if self._backend != "sim":
             self._measure(blocks, self._options)
@@ -178,9 +179,9 @@ class _Check:
             for number in range(_ENGINES)
         ]
         with ThreadPoolExecutor(_ENGINES) as pool:
-            # Dice of their own, or the engines would measure the same calls.
+            # With one seed, all engines would simulate the same latencies.
             running = [
-                pool.submit(self._measure, group, replace(self._options, seed=self._options.seed + number * _FAR))
+                pool.submit(self._measure, group, replace(self._options, seed=self._options.seed + number * _SEED_STEP))
                 for number, group in enumerate(groups)
                 if group
             ]
@@ -188,192 +189,192 @@ class _Check:
                 for one in as_completed(running):
                     one.result()
             except BaseException:
-                self._ending.set()
+                self._aborted.set()
                 raise
 
     def _measure(self, blocks: list[Block], options: Options) -> None:
-        """Go through the blocks, with a new engine whenever the old one is gone or cannot be had with all of them."""
+        """Measure the blocks, with a new engine after one is lost or cannot run all of their probes."""
         while blocks:
-            if self._stops():
+            if self._stop_requested():
                 raise Stopped
             victims = {victim.row.name: victim for block in blocks for victim in block.victims}
             aggressor_sets = {block.aggressor_set.column.name: block.aggressor_set for block in blocks}
             cell_runner = CellRunner(
-                tuple(victims.values()), tuple(aggressor_sets.values()), self._backend, options, self._stops
+                tuple(victims.values()), tuple(aggressor_sets.values()), self._backend, options, self._stop_requested
             )
             left = list(blocks)
             try:
                 with cell_runner:
                     if not self._info or options == self._options:
                         self._info = cell_runner.session.info
-                    self._go(cell_runner, left)
+                    self._measure_blocks(cell_runner, left)
                 return
             except Unsupported as error:
-                blocks = self._without(left, error)
+                blocks = self._drop_unsupported(left, error)
             except EngineFailed as error:
                 started = bool(cell_runner.session.info)
-                if not started and (error.exit_code in (EXIT_NO_GPU, EXIT_USAGE) or not self._anything()):
+                if not started and (error.exit_code in (EXIT_NO_GPU, EXIT_USAGE) or not self._has_repeats()):
                     raise
-                blocks = self._without_failed(left, error)
+                blocks = self._drop_failed(left, error)
 
-    def _go(self, cell_runner: CellRunner, left: list[Block]) -> None:
-        """Measure the blocks of ``left``, taking each out once it is done."""
+    def _measure_blocks(self, cell_runner: CellRunner, left: list[Block]) -> None:
+        """Measure the blocks of ``left`` and remove each once it is done."""
         pending: tuple[Block, dict[str, VictimWindow], dict[str, VictimWindow]] | None = None
         while left:
             block = left[0]
-            dice = random.Random(f"{self._seed} {block.repeat} {block.aggressor_set.column.name}")
+            rng = random.Random(f"{self._seed} {block.repeat} {block.aggressor_set.column.name}")
             lengths = self._pace.lengths(left)
-            self._say(block)
+            self._report_step(block)
             began = time.monotonic()
             try:
-                before = cell_runner.quiet(block.victims, lengths, dice)
-                self._close(pending, before)
+                before = cell_runner.measure_baselines(block.victims, lengths, rng)
+                self._finish(pending, before)
                 pending = None
-                beside = cell_runner.beside(block.aggressor_set, block.victims, lengths, dice)
+                windows = cell_runner.measure(block.aggressor_set, block.victims, lengths, rng)
             except (Stopped, KeyboardInterrupt, EngineFailed):
-                self._close(pending, {})
+                self._finish(pending, {})
                 raise
-            self._note_troubles(cell_runner, block)
-            pending = (block, before, beside)
-            self._pace.took(block, lengths, time.monotonic() - began)
-            with self._telling:
+            self._invalidate_failed(cell_runner)
+            pending = (block, before, windows)
+            self._pace.add_block(block, lengths, time.monotonic() - began)
+            with self._progress_lock:
                 self._done += len(block.victims)
             left.pop(0)
             if not left or left[0].repeat != block.repeat or left[0].victims != block.victims:
-                rest = cell_runner.quiet(block.victims, lengths, dice)
-                self._close(pending, rest)
+                rest = cell_runner.measure_baselines(block.victims, lengths, rng)
+                self._finish(pending, rest)
                 pending = None
                 if block.repeat:
-                    self._tell_quiet()
+                    self._report_baselines()
 
-    def _close(
+    def _finish(
         self,
         pending: tuple[Block, dict[str, VictimWindow], dict[str, VictimWindow]] | None,
         after: Mapping[str, VictimWindow],
     ) -> None:
-        """Count a block whose quiet afterwards is known by now."""
+        """Add the windows of the block ``pending`` with its baseline ``after``; None or repeat 0 adds nothing."""
         if pending is None:
             return
-        block, before, beside = pending
+        block, before, windows = pending
         if block.repeat == 0:
             return
         column = block.aggressor_set.column.name
-        for row, now in beside.items():
+        for row, now in windows.items():
             self._accumulators[row, column].add(before[row], now, after.get(row))
-            self._quiets[row].setdefault(block.repeat, []).append(before[row])
-        self._add_host(block, before, beside, after)
-        self._tell(block)
+            self._baselines[row].setdefault(block.repeat, []).append(before[row])
+        self._add_host(block, before, windows, after)
+        self._report_cells(block)
 
     def _add_host(
         self,
         block: Block,
         before: Mapping[str, VictimWindow],
-        beside: Mapping[str, VictimWindow],
+        windows: Mapping[str, VictimWindow],
         after: Mapping[str, VictimWindow],
     ) -> None:
-        together = _host_window(beside.values())
-        quiet, later = _host_window(before.values()), _host_window(after.values())
-        if together is None or quiet is None:
+        host = _host_window(windows.values())
+        host_before, host_after = _host_window(before.values()), _host_window(after.values())
+        if host is None or host_before is None:
             return
-        self._accumulators[HOST, block.aggressor_set.column.name].add(quiet, together, later)
-        self._quiets[HOST].setdefault(block.repeat, []).append(quiet)
+        self._accumulators[HOST, block.aggressor_set.column.name].add(host_before, host, host_after)
+        self._baselines[HOST].setdefault(block.repeat, []).append(host_before)
 
-    def _tell(self, block: Block) -> None:
+    def _report_cells(self, block: Block) -> None:
         for row in (*(victim.row.name for victim in block.victims), HOST):
-            self._tell_cell(row, block.aggressor_set.column.name)
+            self._report_cell(row, block.aggressor_set.column.name)
 
-    def _tell_cell(self, row: str, column: str) -> None:
-        if self._progress is None or not self._cells_too:
+    def _report_cell(self, row: str, column: str) -> None:
+        if self._progress is None or not self._reports_cells:
             return
         cell = self._accumulators[row, column].cell(row, column, self._repeats, self._host)
-        with self._telling:
+        with self._progress_lock:
             self._progress(CheckProgress(self._done, self._total, self._left_s(), self._text, cell))
 
-    def _tell_quiet(self) -> None:
-        """The column quiet as it is after a whole repeat: it takes too long to add up after every block."""
-        if self._progress is None or not self._cells_too:
+    def _report_baselines(self) -> None:
+        """Report the column quiet. Called once per repeat: merging its histograms takes too long for every block."""
+        if self._progress is None or not self._reports_cells:
             return
         for row in self._plan.rows:
-            cell = quiet_cell(row.name, QUIET, self._quiet_repeats(row.name), ())
-            with self._telling:
+            cell = quiet_cell(row.name, QUIET, self._baseline_repeats(row.name), ())
+            with self._progress_lock:
                 self._progress(CheckProgress(self._done, self._total, self._left_s(), self._text, cell))
 
-    def _quiet_repeats(self, row: str) -> list[Repeat]:
-        return [_quiet_repeat(windows) for _, windows in sorted(self._quiets[row].items())]
+    def _baseline_repeats(self, row: str) -> list[Repeat]:
+        return [_baseline_repeat(windows) for _, windows in sorted(self._baselines[row].items())]
 
-    def _note_troubles(self, cell_runner: CellRunner, block: Block) -> None:
-        """A probe that stopped by an error: its row or its column cannot be measured any more."""
+    def _invalidate_failed(self, cell_runner: CellRunner) -> None:
+        """Make the row or the column of each failed probe invalid."""
         for failure in cell_runner.session.probe_failures():
-            for (row, column), accumulator in self._accumulators.items():
-                mine = accumulator.victim is not None and accumulator.victim.probe.name == failure.probe
-                its = any(probe.name == failure.probe for probe in accumulator.aggressor_set.probes)
-                if (mine or its) and accumulator.status is None:
+            for accumulator in self._accumulators.values():
+                is_victim = accumulator.victim is not None and accumulator.victim.probe.name == failure.probe
+                is_aggressor = any(probe.name == failure.probe for probe in accumulator.aggressor_set.probes)
+                if (is_victim or is_aggressor) and accumulator.status is None:
                     accumulator.status, accumulator.reason = Status.INVALID, failure.sentence
-                    del row, column
 
-    def _without(self, blocks: list[Block], error: Unsupported) -> list[Block]:
-        """The blocks without the probe that this machine cannot run; all of them where that is not known."""
+    def _drop_unsupported(self, blocks: list[Block], error: Unsupported) -> list[Block]:
+        """The blocks without the probe that this machine cannot run; none if ``error`` names no probe."""
 
         def needs(victim: VictimProbe, one: AggressorSet) -> bool:
             return error.probe is None or error.probe in {victim.probe.name, *(probe.name for probe in one.probes)}
 
-        return self._dropped(blocks, needs, Status.UNSUPPORTED, error.reason)
+        return self._drop(blocks, needs, Status.UNSUPPORTED, error.reason)
 
-    def _without_failed(self, blocks: list[Block], error: EngineFailed) -> list[Block]:
-        """The blocks without the disturbance at which the engine was lost."""
+    def _drop_failed(self, blocks: list[Block], error: EngineFailed) -> list[Block]:
+        """The blocks without the aggressor set with which the engine was lost."""
         column = blocks[0].aggressor_set.column.name if blocks else ""
-        return self._dropped(
+        return self._drop(
             blocks, lambda _, one: one.column.name == column, Status.INVALID, f"the engine was lost: {error.sentence}"
         )
 
-    def _dropped(
+    def _drop(
         self,
         blocks: list[Block],
-        out: Callable[[VictimProbe, AggressorSet], bool],
+        drops: Callable[[VictimProbe, AggressorSet], bool],
         status: Status,
         reason: str,
     ) -> list[Block]:
+        """The blocks without the cells for which ``drops`` returns True, which get ``status`` and ``reason``."""
         kept = []
         for block in blocks:
-            stay = []
+            victims = []
             for victim in block.victims:
-                if out(victim, block.aggressor_set):
+                if drops(victim, block.aggressor_set):
                     accumulator = self._accumulators[victim.row.name, block.aggressor_set.column.name]
                     if accumulator.status is None:
                         accumulator.status, accumulator.reason = status, reason
-                        self._tell_cell(victim.row.name, block.aggressor_set.column.name)
+                        self._report_cell(victim.row.name, block.aggressor_set.column.name)
                     self._total -= 1
                 else:
-                    stay.append(victim)
-            if stay:
-                kept.append(replace(block, victims=tuple(stay)))
-            elif status is not Status.UNSUPPORTED or not stay:
+                    victims.append(victim)
+            if victims:
+                kept.append(replace(block, victims=tuple(victims)))
+            else:
                 host = self._accumulators[HOST, block.aggressor_set.column.name]
                 if not host.repeats:
                     host.status, host.reason = status, reason
         return kept
 
-    def _say(self, block: Block) -> None:
+    def _report_step(self, block: Block) -> None:
         if self._progress is None:
             return
         what = "warming up" if block.repeat == 0 else f"repeat {min(block.repeat, self._repeats)} of {self._repeats}"
-        with self._telling:
+        with self._progress_lock:
             self._text = f"{what} · {block.aggressor_set.column.title}"
             self._progress(CheckProgress(self._done, self._total, self._left_s(), self._text))
 
     def _left_s(self) -> float | None:
         return self._pace.left_s(self._done, self._total, self._repeats)
 
-    def _stops(self) -> bool:
-        return self._ending.is_set() or self._stop()
+    def _stop_requested(self) -> bool:
+        return self._aborted.is_set() or self._stop()
 
-    def _anything(self) -> bool:
-        return any(accumulator.repeats or accumulator.spoilt for accumulator in self._accumulators.values())
+    def _has_repeats(self) -> bool:
+        return any(accumulator.repeats or accumulator.rejections for accumulator in self._accumulators.values())
 
     def _cells(self) -> dict[tuple[str, str], Cell]:
         cells = {}
         for row in self._plan.rows:
-            repeats = self._quiet_repeats(row.name)
+            repeats = self._baseline_repeats(row.name)
             others = []
             for one in self._plan.aggressor_sets:
                 key = (row.name, one.column.name)
@@ -392,7 +393,7 @@ class _Check:
 
 
 def _host_window(windows: Iterable[VictimWindow]) -> VictimWindow | None:
-    """The host control over several windows, None where it has no calls in any."""
+    """The sum of the host control's windows, None if it has no calls in any."""
     parts = [one for one in windows if one.host]
     if not parts:
         return None
@@ -401,8 +402,8 @@ def _host_window(windows: Iterable[VictimWindow]) -> VictimWindow | None:
     return VictimWindow(Window(channels, calls, sum(one.window.duration_ns for one in parts)))
 
 
-def _quiet_repeat(windows: Iterable[VictimWindow]) -> Repeat:
-    parts = [one.window for one in windows if not one.spoilt]
+def _baseline_repeat(windows: Iterable[VictimWindow]) -> Repeat:
+    parts = [one.window for one in windows if not one.rejection]
     return Repeat(
         Window(
             merged(one.channels for one in parts),

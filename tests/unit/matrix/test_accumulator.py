@@ -41,11 +41,11 @@ def window(
     seconds: float = 0.02,
     due: list[int] | None = None,
     in_flight: InFlight | None = None,
-    spoilt: str | None = None,
+    rejection: str | None = None,
 ) -> VictimWindow:
     """A window of ordinary calls."""
     victim = Window(channels(call, due, calls), calls, round(seconds * 1e9), in_flight)
-    return VictimWindow(victim, HOST_CHANNELS, spoilt)
+    return VictimWindow(victim, HOST_CHANNELS, rejection)
 
 
 def accumulator() -> CellAccumulator:
@@ -86,11 +86,11 @@ def test_fewer_than_three_calls_in_half_a_second_are_starved() -> None:
     assert "starved" in found.worst.sentence
 
 
-def test_spoilt_repeats_do_not_count_and_too_few_others_make_it_invalid() -> None:
+def test_rejected_repeats_do_not_count_and_too_few_others_make_it_invalid() -> None:
     one = accumulator()
     one.add(window(), window(), window())
     for _ in range(3):
-        one.add(window(), window(90_000, spoilt="the host control was held up"), window())
+        one.add(window(), window(90_000, rejection="the host control was held up"), window())
     assert (cell(one).status, cell(one).reason) == (Status.INVALID, "the host control was held up")
     one.add(window(), window(), window())
     assert (cell(one).status, cell(one).kind, len(cell(one).repeats)) == (Status.OK, "quiet", 2)
