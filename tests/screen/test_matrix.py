@@ -522,7 +522,12 @@ async def test_escape_at_the_prompt_does_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["o", "c"])
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "cannot be read"), ("", "is empty"), ("{}", "is no check"), ('{"schema": "stallscope.check/1', "cut off")],
+    [
+        (None, "cannot be read"),
+        ("", "is empty"),
+        ("{}", "is not a check"),
+        ('{"schema": "stallscope.check/1', "cut off"),
+    ],
 )
 async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes(
     tmp_path: Path, key: str, content: str | None, words: str

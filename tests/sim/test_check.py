@@ -128,16 +128,16 @@ def test_an_unknown_profile_is_wrong_use() -> None:
 
 
 def test_a_lost_engine_costs_its_column_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = cell_runner.CellRunner.beside
+    usual = cell_runner.CellRunner.measure
     lost = threading.Event()
 
-    def beside(self, aggressor_set, *rest):  # type: ignore[no-untyped-def]
+    def measure(self, aggressor_set, *rest):  # type: ignore[no-untyped-def]
         if aggressor_set.column.name == "alloc-async" and not lost.is_set():
             lost.set()
             raise EngineFailed(4, "the engine ended (killed)")
         return usual(self, aggressor_set, *rest)
 
-    monkeypatch.setattr(cell_runner.CellRunner, "beside", beside)
+    monkeypatch.setattr(cell_runner.CellRunner, "measure", measure)
     found = measured()
     assert found.cells["launch", "alloc-async"].status is Status.INVALID
     assert "killed" in (found.cells["launch", "alloc-async"].reason or "")

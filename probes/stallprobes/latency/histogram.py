@@ -1,7 +1,7 @@
-"""Log-linear histograms of nanoseconds: 64 buckets an octave, so a bucket is at most 1/64 of its value wide.
+"""Log-linear histograms of nanoseconds: 64 buckets per octave, a relative width of at most 1/64.
 
-Values below 128 ns are exact; the last bucket takes everything from about 2180 s on. Numpy only, so that a reader of
-figures need not load a compiler.
+Values below 128 ns are exact; the last bucket contains all values from about 2180 s on. The module needs numpy only, so
+that reading results does not load a compiler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Counts = NDArray[np.uint64]
 
 
 def index(value: int) -> int:
-    """The bucket of ``value`` ns. Negative values go to the first bucket, too large ones to the last.
+    """The bucket of ``value`` ns. Negative values belong to the first bucket, too large ones to the last.
 
     The bucket formula: with an exponent of the value's bit length less SUB_BITS + 1, exponent * SUB + (value >>
     exponent). The compiled loop and the simulated thread have copies of it that tests compare with this one.
@@ -48,7 +48,7 @@ def lower(bucket: int) -> int:
 
 
 def upper(bucket: int) -> int:
-    """The first value in ns that is above ``bucket``; for the last bucket, where it would end were it like the rest."""
+    """The smallest value (ns) above ``bucket``; the last bucket has the width of its octave."""
     exponent = max(bucket // SUB - 1, 0)
     return (bucket - exponent * SUB + 1) << exponent
 
@@ -65,7 +65,7 @@ MIDDLE: NDArray[np.float64] = _frozen((LOWER + UPPER - 1) / 2)
 
 @lru_cache(maxsize=64)
 def _share(q: float) -> Fraction:
-    # Through the decimal text, since 99.9 as a binary fraction would put the rank of the 1000th value at 1000, not 999.
+    # The decimal text is exact: as a binary fraction, 99.9 would give rank 1000 of 1000 values, not 999.
     return Fraction(repr(float(q))) / 100
 
 
@@ -77,9 +77,9 @@ def rank(q: float, count: int) -> int:
 
 
 def waiting(age_ns: int, period_ns: int) -> Counts:
-    """Counts of age, age - period, age - 2 period and so on while above 0: what each start due meanwhile has waited.
+    """Counts (uint64[BUCKETS]) of age, age - period, age - 2 period, … above 0: the delays of all iterations due since.
 
-    With a period of 0 only the age itself counts. The cost does not grow with the age.
+    With a period of 0 only the age itself counts. The cost does not depend on the age.
     """
     counts = np.zeros(BUCKETS, dtype=np.uint64)
     if age_ns <= 0:
@@ -147,7 +147,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values it holds."""
+        """Number of values."""
         return int(self.counts.sum())
 
     def percentile(self, q: float) -> float | None:
@@ -163,7 +163,7 @@ class Histogram:
         return min(float(MIDDLE[place]), float(self.max_ns))
 
     def percentile_or_none(self, q: float, need: int) -> float | None:
-        """The percentile ``q`` in ns, or None with fewer than ``need`` values (p99.9 of 10 values says nothing)."""
+        """The percentile ``q`` in ns, or None with fewer than ``need`` values."""
         return self.percentile(q) if self.count >= need else None
 
     def mean_ns(self) -> float | None:
@@ -177,17 +177,17 @@ class Histogram:
         return float(self.counts[index(ns) + 1 :].sum()) / count if count else 0.0
 
     def merge(self, other: Histogram) -> Histogram:
-        """Both together."""
+        """The sum of both histograms."""
         return Histogram(_frozen(self.counts + other.counts), max(self.max_ns, other.max_ns))
 
     def minus(self, earlier: Histogram) -> Histogram:
-        """What was added since ``earlier``, a former state of the same recorder.
+        """The values added since ``earlier``, a previous state of the same histogram.
 
-        The maximum is exact when the recorder's maximum falls into the top bucket of the difference; otherwise it is
-        that bucket's last value. Raises ValueError when ``earlier`` holds more in some bucket.
+        The maximum is exact if the present one lies in the top bucket of the difference, else the last value of that
+        bucket. Raises ValueError if ``earlier`` has more values in any bucket.
         """
         if (self.counts < earlier.counts).any():
-            raise ValueError("the earlier histogram holds more than the later one")
+            raise ValueError("the earlier histogram has more values than the later one")
         counts = _frozen(self.counts - earlier.counts)
         used = np.flatnonzero(counts)
         if not len(used):
@@ -196,8 +196,10 @@ class Histogram:
         return Histogram(counts, self.max_ns if index(self.max_ns) == top else int(UPPER[top]) - 1)
 
     def add_waiting(self, age_ns: int, period_ns: int) -> Histogram:
-        """This and what a call in flight for ``age_ns`` has cost so far: the age, and for each start due since, every
-        ``period_ns``, the time that one has waited (correction of coordinated omission)."""
+        """This histogram with a call in flight for ``age_ns``: its age, and the delay of each iteration due since.
+
+        The iterations are due every ``period_ns`` (correction of coordinated omission).
+        """
         if age_ns <= 0:
             return self
         return Histogram(_frozen(self.counts + waiting(age_ns, period_ns)), max(self.max_ns, age_ns))

@@ -1,7 +1,7 @@
-"""Sparse histograms: only the buckets in use are held, and a dense histogram is made on request.
+"""Sparse histograms: they store only the buckets in use and convert to dense ones on request.
 
-A dense histogram takes 18 KiB. A check of a hundred hosts holds some 250 000 histograms with a few dozen buckets in use
-each.
+A dense histogram takes 18 KiB. The check of a hundred hosts has about 250 000 histograms, each with a few dozen buckets
+in use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
 from stallprobes.latency.window import ChannelMap
 from stallprobes.model import Channel
 
-# The largest whole number that every reader of JSON keeps exactly.
+# The largest integer that every JSON parser represents exactly.
 MOST = 2**53
 
 
@@ -42,24 +42,24 @@ class SparseHistogram:
     def read(cls, pairs: Any, max_ns: Any) -> SparseHistogram:
         """The histogram of ``[[lower bound in ns, count], ...]``.
 
-        Raises ValueError, with a sentence that has no subject, unless the bounds are ascending lower bounds of
+        Raises ValueError, with a message without its subject, unless the bounds are ascending lower bounds of
         buckets, the counts and their sum are 1 to 2**53, and the maximum is not below the highest bucket.
         """
         if type(max_ns) is not int or not 0 <= max_ns <= MOST:
-            raise ValueError("has a max_ns that is no whole number of nanoseconds from 0 to 2**53")
+            raise ValueError("has a max_ns that is not a whole number of nanoseconds from 0 to 2**53")
         if type(pairs) is not list or not set(map(type, pairs)) <= {list} or not set(map(len, pairs)) <= {2}:
-            raise ValueError("has a histogram that is no list of pairs")
+            raise ValueError("has a histogram that is not a list of pairs")
         if not pairs:
             return cls(np.zeros((2, 0), dtype=np.int64), max_ns)
         flat = list(chain.from_iterable(pairs))
         if set(map(type, flat)) != {int} or min(flat) < 0 or max(flat) > MOST:
-            raise ValueError("has a bound or count that is no whole number from 0 to 2**53")
+            raise ValueError("has a bound or count that is not a whole number from 0 to 2**53")
         used = np.array(flat, dtype=np.int64).reshape(-1, 2).T.copy()
         if not used[1].all() or sum(flat[1::2]) > MOST:
-            raise ValueError("has a count of 0, or counts above 2**53 taken together")
+            raise ValueError("has a count of 0, or counts above 2**53 in total")
         places = np.searchsorted(LOWER, used[0], side="right") - 1
         if (LOWER[places] != used[0]).any():
-            raise ValueError("has a bound that is no bucket's lower bound")
+            raise ValueError("has a bound that is not a bucket's lower bound")
         if (places[1:] <= places[:-1]).any():
             raise ValueError("has buckets that do not ascend")
         if max_ns < pairs[-1][0]:
@@ -85,7 +85,7 @@ class SparseHistogram:
 
 
 class SparseChannels(Mapping[Channel, Histogram]):
-    """Histograms by channel, held sparse; each access makes a dense one anew."""
+    """Histograms by channel, stored sparse. Each access creates a dense histogram."""
 
     __slots__ = ("_held",)
 
@@ -94,7 +94,7 @@ class SparseChannels(Mapping[Channel, Histogram]):
 
     @classmethod
     def of(cls, channels: ChannelMap) -> SparseChannels:
-        """``channels`` held sparse; itself where it is so already."""
+        """``channels`` in sparse form; the same object if it is sparse already."""
         return channels if isinstance(channels, cls) else cls({one: sparse(channels, one) for one in channels})
 
     def __getitem__(self, channel: Channel) -> Histogram:

@@ -1,6 +1,6 @@
-"""Statistics: an exact test of two histograms, and the variance of a figure between repeats.
+"""Statistics: exact tests of two histograms, and the variance of a quantity between repeats.
 
-Nothing here knows cells or verdicts, and nothing is simulated: the same data gives the same answer.
+The module is independent of cells and verdicts, and deterministic: no test is based on random numbers.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Tails:
 
 
 def fisher_exact(above: int, calls: int, above_before: int, calls_before: int) -> Tails:
-    """Fisher's exact test: whether ``above`` of ``calls`` is more or less than ``above_before`` of ``calls_before``.
+    """Fisher's exact test of ``above`` of ``calls`` against ``above_before`` of ``calls_before``.
 
-    The p-values are those of the hypergeometric distribution with the same margins.
+    The p-values are tail probabilities of the hypergeometric distribution with the same margins.
     """
     marked, total = above + above_before, calls + calls_before
     least, most = max(0, marked - calls_before), min(marked, calls)
@@ -45,10 +45,10 @@ def fisher_exact(above: int, calls: int, above_before: int, calls_before: int) -
 
 
 def _hypergeometric_sum(first: int, last: int, marked: int, drawn: int, total: int) -> float:
-    """The probability of ``first`` to ``last`` marked ones among ``drawn`` of ``total``, away from the mean."""
+    """Probability of ``first`` to ``last`` marked items among ``drawn`` of ``total``, summed away from the mean."""
     if not max(0, marked - (total - drawn)) <= first <= min(marked, drawn):
         return 0.0
-    # Huge counts leave some error in the logarithm.
+    # Rounding of the logarithm can exceed 0 for very large counts.
     term = math.exp(
         min(0.0, _log_choose(marked, first) + _log_choose(total - marked, drawn - first) - _log_choose(total, drawn))
     )
@@ -70,9 +70,9 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def fisher_exact_at_cut(old: Int64s, new: Int64s, share: float) -> Tails:
-    """Fisher's exact test of how many values of ``new`` and of ``old`` (counts by bucket) lie above a cut.
+    """Fisher's exact test of the values of ``new`` and ``old`` (counts by bucket) above a cut.
 
-    The cut is that of both together, so the test is exact at it. Where there is none, both p-values are 1.
+    The cut is that of the sum of both, so the test is exact. Without a cut, both p-values are 1.
     """
     place = cut_bucket(old + new, share)
     if place is None:
@@ -81,17 +81,21 @@ def fisher_exact_at_cut(old: Int64s, new: Int64s, share: float) -> Tails:
 
 
 def cut_bucket(counts: Int64s, share: float) -> int | None:
-    """The bucket from which on about ``share`` (0 to 1) of ``counts`` lie, None where no border divides them."""
+    """The first bucket of the top ``share`` (0 to 1) of ``counts``, as near as a border allows.
+
+    None if all counts are in one bucket.
+    """
     above = counts[::-1].cumsum()[::-1]
     inner = np.flatnonzero((above > 0) & (above < above[0]))
     return int(inner[np.abs(above[inner] - share * above[0]).argmin()]) if len(inner) else None
 
 
 def arcsine_distance(old: Int64s, new: Int64s, share: float) -> float:
-    """Distance of the shares above the cut, in standard deviations of independent values; positive where more of
-    ``new`` are.
+    """Difference of the shares above the cut, in standard deviations of independent values.
 
-    Anscombe's arcsine transformation, whose variance is the same for every share.
+    It is positive if the share of ``new`` is larger.
+
+    Anscombe's arcsine transformation, whose variance does not depend on the share.
     """
     place = cut_bucket(old + new, share)
     if place is None:
@@ -160,7 +164,7 @@ class VariancePrior:
 
 
 def prior_variance(variances: Sequence[float], freedom: float) -> VariancePrior:
-    """The prior of ``variances``, each observed with ``freedom`` degrees of freedom.
+    """Prior of ``variances``, each observed with ``freedom`` degrees of freedom.
 
     Empirical Bayes estimate (Smyth 2004, Statistical Applications in Genetics 3, 3: the moderated t): variances that
     differ no more than chance allows give many degrees of freedom, those that differ more give fewer. Outliers above

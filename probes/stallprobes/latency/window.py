@@ -1,6 +1,6 @@
-"""A window: what one probe did between two snapshots of the board.
+"""Window: the calls of one probe between two snapshots of the board.
 
-From the board through the verdicts to the JSON documents it is this one type.
+Board, verdicts and JSON documents use this one type.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NO_CALLS: NDArray[np.int64] = np.zeros((0, 3), dtype=np.int64)
 class InFlight:
     """A call that has not returned.
 
-    ``op`` is the index of its op in the program, ``since_ns`` the board's time at which it began, ``age_ns`` for how
-    long it has run, ``due_ns`` the board's time at which its iteration was scheduled.
+    ``op`` is the index of its operation in the program, ``since_ns`` the board's time at its start, ``age_ns`` its age,
+    ``due_ns`` the board's time at which its iteration was due.
     """
 
     op: int
@@ -39,7 +39,7 @@ class Window:
     """The calls of one probe within ``duration_ns``.
 
     ``iterations`` ended within it; ``in_flight`` is the call that had not returned at its end. ``missed`` counts the
-    iterations that were due and left out, ``proof`` what the GPU counted (0 for a program without a proof).
+    iterations that were due and skipped, ``proof`` the GPU's own count (0 for a program without a proof).
     ``period_ns`` is the probe's period, 0 for back to back. ``first_ns`` is each channel's value in the probe's very
     first iteration, which no histogram holds. ``calls`` are the most recent calls as int64[n][3] (end in ns, number of
     the channel, value in ns), oldest first.
@@ -62,7 +62,7 @@ class Window:
 
 
 class Progress(Protocol):
-    """What a probe has done, since its start or within a window."""
+    """Progress of a probe, since its start or within a window."""
 
     @property
     def iterations(self) -> int: ...
@@ -73,8 +73,7 @@ class Progress(Protocol):
 
 
 def has_run(probe: Probe, progress: Progress) -> bool:
-    """Whether ``probe`` ran: by the GPU's own count where its program has a proof, else by its iterations or the call
-    in flight."""
+    """Whether ``probe`` ran: by the GPU's count if its program has a proof, else by iterations or a call in flight."""
     if probe.program.proof is not None:
         return progress.proof > 0
     return progress.iterations > 0 or progress.in_flight is not None

@@ -1,10 +1,10 @@
-"""The analyzer of the live screen: observations in, view models out.
+"""Analyzer of the live screen: computes view models from observations.
 
-It keeps a window of the last second, each victim's baseline, the coarse history and the log of verdicts. It owns no
-session and no thread, and its output follows from the observations alone, so a replayed recording shows the same.
+It keeps the window of the last second, the baseline of each victim, the coarse history and the log of verdicts. It has
+no session and no thread; its output depends only on the observations, so that a replay gives the same output.
 
-The baseline is measured once, while no aggressor runs, and is kept until it is requested again: a baseline that
-followed the present would hide a slow change.
+A baseline is measured once, while no aggressor runs, and kept until it is discarded: one that is updated continuously
+would hide slow changes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Baseline:
 
 @dataclass
 class _Pending:
-    """A verdict that holds now: how often in a row it was found or missing, and its entry once it is logged."""
+    """A present verdict: how many consecutive times it was found or missing, and its entry once it is logged."""
 
     found: int = 0
     missing: int = 0
@@ -62,7 +62,7 @@ class _Pending:
 
 
 class Analyzer:
-    """Turns the observations of one probe set into windows, verdicts and view models."""
+    """Analyzer of one probe set: computes windows, verdicts and view models from observations."""
 
     def __init__(
         self,
@@ -84,16 +84,16 @@ class Analyzer:
         self._last: Snapshot | None = None
         self._history = History(len(probe_set.probes), round(keep_s * 1e9) // SLOT_NS)
         self.baselines: dict[str, Baseline] = dict(baselines or {})
-        self._gathering: dict[str, ProbeSnapshot] = {}
+        self._baseline_starts: dict[str, ProbeSnapshot] = {}
         self._idle_since_ns: int | None = None
-        self._was_on: dict[str, bool] = {}
+        self._on_before: dict[str, bool] = {}
         self._marks: deque[tuple[int, str]] = deque(maxlen=_MARKS)
         self._judged_ns = 0
         self._verdicts: tuple[Verdict, ...] = ()
         self._pending: dict[tuple[str, Phase | None], _Pending] = {}
         self._log: deque[LogEntry] = deque(log, maxlen=_LOG)
         self._last_number = max((entry.number for entry in log), default=0)
-        self._held: frozenset[str] = frozenset()
+        self._waiting: frozenset[str] = frozenset()
         self._strips: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {}
         self._errors: dict[str, str] = {}
 
@@ -108,33 +108,33 @@ class Analyzer:
         return other
 
     def feed(self, observation: Observation) -> None:
-        """Take in the next observation. Those of an engine that does not answer are left out: its calls did not wait
-        for the GPU."""
-        self._held = observation.waiting
+        """Process the next observation. Those of an engine that does not answer are ignored: its calls did not wait for
+        the GPU."""
+        self._waiting = observation.waiting
         self._errors = {failure.probe: failure.sentence for failure in observation.probe_failures}
         now = observation.snapshot
         if now is None or observation.engine.state != EngineCondition.READY:
             self._recent.clear()
-            self._gathering.clear()
+            self._baseline_starts.clear()
             self._last = None
             return
         if self._last is not None and now.at_ns < self._last.at_ns:
             self._recent.clear()
             self._last = None
-        self._remember(now)
-        self._switches(now)
-        self._gather(now)
-        self._slide(now)
+        self._add_history(now)
+        self._add_switch_marks(now)
+        self._measure_baselines(now)
+        self._update_window(now)
         if now.at_ns - self._judged_ns >= _JUDGE_NS:
             self._judged_ns = now.at_ns
             self._judge(now, observation.wall_s)
         self._last = now
 
     def discard_baselines(self, names: Iterable[str] | None = None) -> None:
-        """Measure the baselines of ``names``, or of all, again as soon as no aggressor runs."""
+        """Discard the baselines of ``names``, or all; they are measured again as soon as no aggressor runs."""
         for name in list(self.baselines) if names is None else names:
             self.baselines.pop(name, None)
-            self._gathering.pop(name, None)
+            self._baseline_starts.pop(name, None)
 
     def clear(self) -> None:
         """Empty the window, the history and the log; the baselines stay."""
@@ -161,14 +161,16 @@ class Analyzer:
 
     @property
     def worst(self) -> str | None:
-        """The victim with the worst verdict now, None while all are quiet."""
+        """The victim with the worst present verdict, None if all are quiet."""
         logged = [one for one in self._verdicts if one.kind.logged and self._role(one.probe) is Role.VICTIM]
         worst = max(logged, key=lambda one: one.weight, default=None)
         return None if worst is None else worst.probe
 
     def slowest_ns(self) -> int:
-        """The longest call of a victim in the window, or its age in flight (ns); 0 where the host control had half as
-        much, since the machine itself is then the cause."""
+        """The longest call of a victim in the window, or its age in flight (ns).
+
+        0 if the host control had a call at least half as long, since the machine is then the cause.
+        """
         if self._windows is None:
             return 0
         longest = {Role.VICTIM: 0, Role.HOST: 0, Role.AGGRESSOR: 0}
@@ -207,7 +209,7 @@ class Analyzer:
             return None
         now_ns, left = self._last.at_ns, 0
         for name in needed:
-            begun = self._gathering.get(name)
+            begun = self._baseline_starts.get(name)
             if begun is None:
                 settled = max(self._idle_since_ns or 0, self._last.probes[name].on_since_ns or now_ns) + _SETTLE_NS
             until = self._baseline_ns + (max(settled, now_ns) if begun is None else begun.at_ns)
@@ -227,7 +229,7 @@ class Analyzer:
         probe = self.probe_set.probe(name)
         return None if probe is None else probe.role
 
-    def _remember(self, now: Snapshot) -> None:
+    def _add_history(self, now: Snapshot) -> None:
         self._history.move_to(now.at_ns, None if self._last is None else self._last.at_ns)
         for number, probe in enumerate(self.probe_set.probes):
             part = now.probes[probe.name]
@@ -242,13 +244,13 @@ class Analyzer:
                 )
                 self._history.add(number, counts, age)
 
-    def _switches(self, now: Snapshot) -> None:
+    def _add_switch_marks(self, now: Snapshot) -> None:
         for probe in self.probe_set.probes:
             on = now.probes[probe.name].on
-            before = self._was_on.get(probe.name)
+            before = self._on_before.get(probe.name)
             if before is not None and before != on and probe.role is Role.AGGRESSOR:
-                self._marks.append((now.at_ns, f"{probe.title.split(' · ')[0]} {'on' if on else 'off'}"))
-            self._was_on[probe.name] = on
+                self._marks.append((now.at_ns, f"{probe.short_title} {'on' if on else 'off'}"))
+            self._on_before[probe.name] = on
 
     def _busy(self, now: Snapshot) -> bool:
         """Whether an aggressor may still run."""
@@ -258,30 +260,30 @@ class Analyzer:
     def _needs_baseline(self, part: ProbeSnapshot) -> bool:
         return part.on and part.error is None and part.name not in self.baselines
 
-    def _gather(self, now: Snapshot) -> None:
+    def _measure_baselines(self, now: Snapshot) -> None:
         """Measure the baseline of each victim that runs, from half a second after the last aggressor stopped."""
         if self._busy(now):
             self._idle_since_ns = None
-            self._gathering.clear()
+            self._baseline_starts.clear()
             return
         if self._idle_since_ns is None:
             self._idle_since_ns = now.at_ns
         for probe in self.probe_set.probes:
             part = now.probes[probe.name]
             if probe.role is Role.AGGRESSOR or not self._needs_baseline(part):
-                self._gathering.pop(probe.name, None)
+                self._baseline_starts.pop(probe.name, None)
                 continue
-            begun = self._gathering.get(probe.name)
+            begun = self._baseline_starts.get(probe.name)
             if begun is None:
-                # First calls are slow and no part of a baseline.
+                # The first calls are slow and not part of a baseline.
                 since = max(self._idle_since_ns, part.on_since_ns or now.at_ns)
                 if part.iterations and now.at_ns - since >= _SETTLE_NS:
-                    self._gathering[probe.name] = part
+                    self._baseline_starts[probe.name] = part
             elif part.at_ns - begun.at_ns >= self._baseline_ns and part.iterations - begun.iterations >= ENOUGH_CALLS:
                 self.baselines[probe.name] = Baseline(part.minus(begun).channels, now.at_ns)
-                del self._gathering[probe.name]
+                del self._baseline_starts[probe.name]
 
-    def _slide(self, now: Snapshot) -> None:
+    def _update_window(self, now: Snapshot) -> None:
         self._recent.append(now)
         while len(self._recent) > 2 and now.at_ns - self._recent[1].at_ns >= WINDOW_NS:
             self._recent.popleft()
@@ -297,7 +299,7 @@ class Analyzer:
         for key, found in present.items():
             state = self._pending.setdefault(key, _Pending())
             state.found, state.missing = state.found + 1, 0
-            # A verdict that is found only once is not logged: the window may hold one odd call.
+            # A verdict that is found only once is not logged: the window may contain a single outlier.
             if state.entry is None and (state.found >= 2 or found.kind is VerdictKind.FAILED):
                 self._last_number += 1
                 state.entry = LogEntry(self._last_number, wall_s, found, onset=self._onset(found, now))
@@ -319,8 +321,10 @@ class Analyzer:
         return new
 
     def _onset(self, found: Verdict, now: Snapshot) -> str:
-        """A sentence on when the verdict began: the time from the last switch to the first slow call after it, "" where
-        the ring does not hold that call any more."""
+        """A sentence on the time from the last switch to the first slow call after it.
+
+        "" if that call is unknown, for example because the ring no longer contains it.
+        """
         aggressors = [p for p in self.probe_set.probes if p.role is Role.AGGRESSOR and now.probes[p.name].on]
         part, baseline = now.probes[found.probe], self.baselines.get(found.probe)
         if not aggressors or baseline is None or found.phase is None or found.kind is VerdictKind.HOST:
@@ -347,7 +351,7 @@ class Analyzer:
 
     def _evidence(self, probe: Probe, window: Window, now: Snapshot) -> Evidence:
         baseline, on_since_ns = self.baselines.get(probe.name), now.probes[probe.name].on_since_ns
-        # A probe that was switched on a moment ago did not run in the whole window.
+        # A probe that was switched on during the window ran only in the rest of it.
         run_ns = max(now.at_ns - on_since_ns, 0) if on_since_ns else 0
         return Evidence(
             probe,
@@ -367,16 +371,16 @@ class Analyzer:
             period_ns=probe.period_ns,
             short_title=probe.short_title,
         )
-        # Without an engine the last window stays.
+        # Without an engine the last window remains visible.
         snapshot = self._window_end or self._last
         if snapshot is None:
             return row
-        part, held = snapshot.probes[probe.name], probe.name in self._held
+        part, held = snapshot.probes[probe.name], probe.name in self._waiting
         row = replace(row, on=part.on or held, period_ns=part.period_ns)
         if probe.name in self._errors:
             return replace(row, state="failed", mark="bad")
         if held:
-            return replace(row, state="after quiet", mark="dim")
+            return replace(row, state="waiting", mark="dim")
         if not part.on:
             return row
         if self._windows is None:
@@ -406,8 +410,8 @@ class Analyzer:
     def _judged_row(self, row: ProbeRow, own: Verdict | None, live: Histogram, baseline: Baseline) -> ProbeRow:
         """The row of a victim with its ratio and the state that its worst verdict ``own`` gives."""
         assert row.phase is not None
-        loud = own is not None and own.kind is not VerdictKind.QUIET
-        quantile = own.quantile if own is not None and loud else Quantile.P50
+        severe = own is not None and own.kind is not VerdictKind.QUIET
+        quantile = own.quantile if own is not None and severe else Quantile.P50
         quantile = Quantile.P50 if quantile is Quantile.IN_FLIGHT else quantile
         channel = Channel(row.phase)
         before = baseline.channels.get(channel, Histogram.empty()).percentile(quantile.percent)
@@ -417,8 +421,8 @@ class Analyzer:
         ratio = None
         if now_ns is not None and before is not None:
             ratio = BaselineRatio(channel, quantile, before, now_ns).ratio
-        if own is not None and loud and own.ratio is not None:
-            # The figure of the verdict, so that row and sentence agree.
+        if own is not None and severe and own.ratio is not None:
+            # The ratio of the verdict, so that row and sentence agree.
             ratio = own.ratio
         row = replace(row, ratio=ratio, quantile=quantile)
         if own is None or own.kind not in _ROW_STATES:
@@ -428,7 +432,7 @@ class Analyzer:
     def _focus(self, number: int, row: ProbeRow, columns: int, span_s: float) -> FocusView:
         probe = self.probe_set.probes[number]
         slots = max(1, round(span_s * 1e9 / SLOT_NS / max(columns, 1)))
-        heat, ages, looked, first = self._history.columns(number, columns, slots)
+        heat, ages, observed_s, first = self._history.columns(number, columns, slots)
         marks = tuple(
             (at // SLOT_NS // slots - first, words) for at, words in self._marks if at // SLOT_NS // slots >= first
         )
@@ -443,14 +447,14 @@ class Analyzer:
                 for one in shown
                 if one in window.channels
             )
-        return FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, looked)
+        return FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, observed_s)
 
 
 def _worse(found: Verdict, logged: Verdict) -> bool:
     """Whether ``found`` replaces the verdict that is logged."""
     if found.kind is not logged.kind:
         return found.kind.severity > logged.kind.severity
-    # A window that the stall fills only partly shows it in the tail first.
+    # A stall that began within the window shows in the tail first.
     if found.quantile is not logged.quantile:
         return found.quantile is Quantile.P50
     return (found.ratio or 0) > 1.2 * (logged.ratio or 0)

@@ -1,4 +1,4 @@
-"""Record a probe set without a screen, before, with and after its aggressors, into a file that the screen replays."""
+"""Recording of a probe set without a screen: before, with and after its aggressors, for replay on the screen."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def capture(
 ) -> Analyzer:
     """Record ``probe_set`` to ``path``: the baseline, ``seconds`` with all aggressors running, 2 s without.
 
-    ``uuid`` names the GPU whose NVML values are recorded too. ``wall_s`` replaces the time of day of the beginning.
-    ``stop`` is called every tenth of a second. Returns the analyzer of the whole recording.
+    ``uuid`` names the GPU whose NVML values are recorded too. ``wall_s`` replaces the start time, in seconds
+    since 1970. ``stop`` is called every 0.1 s. Returns the analyzer of the whole recording.
 
     Raises RecordingError, EngineFailed or Unsupported.
     """
@@ -49,15 +49,15 @@ def capture(
         if uuid is not None:
             telemetry = Telemetry(uuid)
             telemetry.start()
-        taker = _Taker(session, probe_set, recorder, telemetry, wall_s, stop)
+        loop = _CaptureLoop(session, probe_set, recorder, telemetry, wall_s, stop)
         aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
         session.set_running([probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR])
-        taker.take(_LONGEST_BASELINE_S, until=lambda: not taker.analyzer.without_baseline)
+        loop.run_for(_LONGEST_BASELINE_S, until=lambda: not loop.analyzer.without_baseline)
         session.set_running(dict.fromkeys(aggressors, True))
-        taker.take(seconds)
+        loop.run_for(seconds)
         session.set_running(dict.fromkeys(aggressors, False))
-        taker.take(_AFTER_S)
-        return taker.analyzer
+        loop.run_for(_AFTER_S)
+        return loop.analyzer
     finally:
         if telemetry is not None:
             telemetry.stop()
@@ -65,8 +65,8 @@ def capture(
         recorder.close(10.0)
 
 
-class _Taker:
-    """Takes an observation each tenth of a second."""
+class _CaptureLoop:
+    """Records an observation every 0.1 s."""
 
     def __init__(
         self,
@@ -82,21 +82,21 @@ class _Taker:
         self._probe_set = probe_set
         self._recorder = recorder
         self._telemetry = telemetry
-        self._shift_s: float | None = None
+        self._wall_offset_s: float | None = None
         self._wall_s = wall_s
         self._stop = stop
 
-    def take(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+    def run_for(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
         """Record for ``seconds``, or until ``until`` returns True."""
         for _ in range(round(seconds / STEP_S)):
             if self._stop():
                 return
             self._session.run_for(STEP_S)
             snapshot = self._session.snapshot()
-            if self._shift_s is None:
-                self._shift_s = (time.time() if self._wall_s is None else self._wall_s) - snapshot.at_ns / 1e9
+            if self._wall_offset_s is None:
+                self._wall_offset_s = (time.time() if self._wall_s is None else self._wall_s) - snapshot.at_ns / 1e9
             observation = Observation(
-                wall_s=snapshot.at_ns / 1e9 + self._shift_s,
+                wall_s=snapshot.at_ns / 1e9 + self._wall_offset_s,
                 probe_set=self._probe_set,
                 engine=EngineStatus(EngineCondition.READY),
                 snapshot=snapshot,

@@ -1,7 +1,7 @@
-"""Latency counts of the last minutes: one coarse histogram for each probe and tenth of a second.
+"""History of the last minutes: one coarse latency histogram per probe and slot of 0.1 s.
 
-The logarithmic axis is fixed, 100 ns to 10 s, and the same in all plots. Each tenth of a second also has its observed
-time, so that rates can be drawn: an observation that comes late must not change the apparent rate of calls.
+The logarithmic axis is fixed, 100 ns to 10 s, in all plots. Each slot also has its observed time, so that a late
+observation does not change the call rate in a plot.
 """
 
 from __future__ import annotations

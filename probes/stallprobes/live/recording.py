@@ -60,18 +60,18 @@ class Recorder:
         self._thread.start()
 
     def put(self, observation: Observation, baselines: Mapping[str, Baseline]) -> None:
-        """Record an observation and the baselines known with it. Never waits; ``dropped`` counts what did not fit."""
+        """Record an observation and the baselines known with it. Never blocks; if the queue is full, it is dropped."""
         try:
             self._queue.put_nowait((observation, dict(baselines)))
         except queue.Full:
             self.dropped += 1
 
     def put_blocking(self, observation: Observation, baselines: Mapping[str, Baseline]) -> None:
-        """Record an observation, and wait where the disk is slower."""
+        """Record an observation; blocks while the queue is full."""
         self._queue.put((observation, dict(baselines)))
 
     def close(self, seconds: float = 1.0) -> None:
-        """Write what is queued, for at most ``seconds``."""
+        """Write the queued observations, for at most ``seconds``."""
         try:
             self._queue.put(None, timeout=seconds)
         except queue.Full:
@@ -227,15 +227,15 @@ class Recording:
             )
 
     def _index(self) -> Iterator[_Place]:
-        probe_set, quiet = -1, None
+        probe_set, baselines = -1, None
         for number, line in enumerate(self._lines):
             if line.startswith(_OBSERVATION):
                 if probe_set >= 0:
-                    yield _Place(number, float(line[len(_OBSERVATION) : line.index(b",")]), probe_set, quiet)
+                    yield _Place(number, float(line[len(_OBSERVATION) : line.index(b",")]), probe_set, baselines)
             elif line.startswith(b'{"bench"'):
-                probe_set, quiet = number, None
+                probe_set, baselines = number, None
             elif line.startswith(b'{"quiet"'):
-                quiet = number
+                baselines = number
 
 
 def _decompress(decompressor: Any, body: bytes) -> bytes:
@@ -418,10 +418,10 @@ def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
     probes = {}
     for name, (words, period_ns, flight, error, channels, first) in known["p"].items():
         state, on, iterations, on_since_ns, heartbeat_ns, missed, proof = words
-        seen: dict[Channel, Histogram] = {}
+        by_channel: dict[Channel, Histogram] = {}
         for channel, hist, max_ns in _channels_in(channels):
             earlier = None if before is None else before.probes[name].channels[channel].counts
-            seen[channel] = hist if earlier is None else Histogram(hist.counts + earlier, max_ns)
+            by_channel[channel] = hist if earlier is None else Histogram(hist.counts + earlier, max_ns)
         probes[name] = ProbeSnapshot(
             name=name,
             at_ns=known["at"],
@@ -435,8 +435,8 @@ def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
             missed=missed,
             proof=proof,
             period_ns=period_ns,
-            channels=seen,
-            first_ns=dict(zip(seen, first, strict=True)),
+            channels=by_channel,
+            first_ns=dict(zip(by_channel, first, strict=True)),
             ring=NO_CALLS,
             ring_head=0,
         )

@@ -1,10 +1,10 @@
-"""The comparison of two interference matrices: which cells are slower, faster, the same, or unsure.
+"""Comparison of two interference matrices: each cell is slower, faster, the same, or unsure.
 
-A change is claimed only when three conditions hold. The calls: an exact test of how many lie above a cut, corrected for
-the number of tests. The size: a ratio and a difference that matter. The repeats: the change is large compared with the
-variance between repeats, in this cell and in similar ones, and no single repeat causes it. Calls within a repeat are
-not independent of each other, which is why the calls alone do not suffice. A difference of that size for which the
-other conditions do not hold is UNSURE.
+A cell is slower or faster only if three conditions hold. Size: ratio and difference exceed their limits. Calls: an
+exact test of the number of calls above a cut is significant, corrected for the number of tests. Repeats: the change is
+large compared with the variance between repeats, in this cell and in similar ones, and no single repeat causes it. The
+last condition is needed because the calls of one repeat are not independent. A change of sufficient size that fails
+another condition is UNSURE.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from stallprobes.units import duration, duration_ns, times
 from stallprobes.verdicts.kinds import Look
 from stallprobes.verdicts.rules import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
-# With nothing changed, at most one comparison in a hundred says slower or faster of any cell by chance. That holds for
-# calls that are independent: of 110 comparisons of simulated checks none did (bench_check.py has them), of the 45 of
-# ten checks in a row on one H200 two did, of one cell each.
+# Probability that a comparison of two checks of an unchanged machine reports any cell as slower or faster, if calls are
+# independent. Measured: 0 of 110 comparisons of simulated checks (bench_check.py), 2 of the 45 comparisons of ten
+# consecutive checks on one H200, one cell each.
 FALSE_ALARMS = 0.01
-# With so many calls in both checks a difference with a p-value above LIKELY is no change.
+# With so many calls in both checks, a difference with a p-value above LIKELY is no change; with fewer it is unsure.
 ENOUGH = {P50: 8, P99: 200}
 LIKELY = 0.01
 # Up to this dispersion (1 for independent calls) the slow calls of a repeat count as independent.
 DISPERSION = 2.0
-# The same limit for one cell by itself, with few repeats: chance exceeds it 1 time in 50.
+# The limit for a single cell, with few repeats: independent calls exceed it 1 time in 50.
 DISPERSION_OF_ONE = 2.6
-# How many times its row's baseline a figure may be for both to have one cause, such as the CPU's clock.
+# Up to this ratio to the row's baseline, a change of both has one cause, such as the CPU's clock.
 ALIKE = 10.0
 FAIL_ON = frozenset({"slower", "starved"})
 FAILURES = ("slower", "starved", "faster", "unsure")
 
-# A column's mean needs so many rows.
+# Minimum number of rows for the mean of a column.
 _ROWS = 4
 # A column whose medians vary between repeats by so many times the prior variance has modes.
 _MULTIMODAL = 6.0
 _JUDGED = (Status.OK, Status.STARVED)
-# Starved has a sharp limit; a victim this near to it may cross it by chance.
+# A victim within this factor of the limit of starvation may cross it by chance.
 _NEAR = 3.0
 _FIRST = (
     "gpu", "driver", "cuda", "mig", "mps", "module_loading", "compute_mode", "memory_bytes",
@@ -57,7 +57,7 @@ _NEVER = frozenset({"date", "pid", "unknown"})
 
 
 class Change(StrEnum):
-    """The result of the comparison of a figure."""
+    """Result of the comparison of a percentile or a cell."""
 
     SAME = "same"
     SLOWER = "slower"
@@ -71,7 +71,7 @@ class Change(StrEnum):
 
 
 class CellOutcome(StrEnum):
-    """What became of a cell: its change, or that it starves as it did not before, or no longer. Worst first."""
+    """Outcome of a cell, the worst first: its change, newly starved, or no longer starved (``FED``)."""
 
     SLOWER = "slower"
     STARVED = "starved"
@@ -93,7 +93,7 @@ OUTCOME_LOOKS = {
     ),
     CellOutcome.FASTER: Look("FASTER", style="good"),
     CellOutcome.FED: Look("no longer STARVED", style="good"),
-    CellOutcome.UNSURE: Look("UNSURE", style="warn", meaning="too few calls or too much noise to tell"),
+    CellOutcome.UNSURE: Look("UNSURE", style="warn", meaning="too few calls or too much noise"),
     CellOutcome.SAME: Look("SAME", style="dim"),
 }
 _WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
@@ -103,7 +103,7 @@ _WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
 class QuantileChange:
     """Change of one percentile of one channel of a cell: the old and the new value in ns, None where no call returned.
 
-    ``why`` is a sentence, empty where there is nothing to say.
+    ``why`` is a sentence on the reason, else "".
     """
 
     row: str
@@ -119,9 +119,9 @@ class QuantileChange:
 
 @dataclass(frozen=True)
 class CellChange:
-    """The change of a cell: the worst of its parts, slower before faster before unsure.
+    """Change of a cell: the worst of its parts, in the order slower, faster, unsure, same.
 
-    ``note`` says why nothing can be compared, or that the victim is starved.
+    ``note`` is a sentence on why the cell cannot be compared, or that the victim is starved, else "".
     """
 
     row: str
@@ -134,7 +134,7 @@ class CellChange:
 
     @property
     def outcome(self) -> CellOutcome:
-        """Newly starved or no longer starved, else the change."""
+        """The outcome: newly starved, no longer starved, or the change."""
         if self.newly_starved:
             return CellOutcome.STARVED
         return CellOutcome.FED if self.no_longer_starved else CellOutcome(self.change)
@@ -151,11 +151,11 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Two checks and their differences: of the fingerprints, the most important first, and of each common cell.
+    """Two checks, the differences of their fingerprints, the most important first, and the change of each common cell.
 
     ``only_old`` and ``only_new`` are (row, column) of the cells that only one of them measured. ``false_alarm_rate``
-    is the chance (0 to 1), for independent calls, that a comparison of two equal machines says slower or faster of any
-    cell at all.
+    is the probability (0 to 1), for independent calls, that a comparison of equal machines reports any cell as slower
+    or faster.
     """
 
     old: Matrix
@@ -167,13 +167,13 @@ class Comparison:
     false_alarm_rate: float = FALSE_ALARMS
 
     def regressions(self, fail_on: Collection[str] = FAIL_ON) -> tuple[CellChange, ...]:
-        """The cells that fail, by names out of ``FAILURES``: a newly starved cell fails on ``starved`` alone.
+        """The cells that fail by the names in ``fail_on``; a newly starved cell fails only by ``starved``.
 
-        Raises ValueError for another name.
+        Raises ValueError for a name that is not in ``FAILURES``.
         """
         for name in fail_on:
             if name not in FAILURES:
-                raise ValueError(f"{name} is none of {', '.join(FAILURES)}")
+                raise ValueError(f"{name} is not one of {', '.join(FAILURES)}")
         return tuple(cell for cell in self.cells if (_failure(cell) in fail_on))
 
     def counts(self) -> Mapping[Change, int]:
@@ -190,9 +190,9 @@ def _failure(cell: CellChange) -> str:
 
 
 def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
-    """The comparison of all cells that ``old`` and ``new`` have.
+    """Comparison of the cells that both ``old`` and ``new`` measured.
 
-    Raises NotComparable when they are of different kinds of GPU or were measured differently, unless ``force``.
+    Raises NotComparable if GPU model, profile or measurement differ, unless ``force``.
     """
     if not force and (problem := _incomparable(old, new)) is not None:
         raise NotComparable(problem)
@@ -228,7 +228,7 @@ def _incomparable(old: Matrix, new: Matrix) -> str | None:
 
 
 def differences(old: Matrix, new: Matrix) -> tuple[Difference, ...]:
-    """The differences of the fingerprints, those that affect latencies most first; dates are left out."""
+    """Differences of the fingerprints except dates, those that affect latencies most first."""
     before, now = (_flat({**m.fingerprint, "program": m.program or None, "quick": m.quick}) for m in (old, new))
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     return tuple(Difference(key, before.get(key), now.get(key)) for key in sorted(keys, key=_place))
@@ -267,7 +267,7 @@ def _cells(old: Matrix, new: Matrix, both: Iterable[tuple[str, str]]) -> tuple[C
 
 
 class _Tester:
-    """All tests of a comparison: the prior variances and the correction for their number follow from them all."""
+    """All tests of a comparison, which share prior variances and the correction for their number."""
 
     def __init__(self, old: Matrix, new: Matrix, tests: list[QuantileTest]) -> None:
         self._old, self._new = old, new
@@ -306,7 +306,7 @@ class _Tester:
                 ratio = self._baseline_ratio(row, test.channel, test.quantile)
                 if change is Change.SAME and beyond(ratio, test.limit):
                     change = Change.UNSURE
-                    why = f"The baseline beside this row's other cells is {times(ratio)} the old one"
+                    why = f"The baseline of this row's other cells is {times(ratio)} the old one"
                 self._baseline_changes[place] = change
             sentence = f"{why}." if why else ""
             found.append(
@@ -315,7 +315,7 @@ class _Tester:
         return tuple(found)
 
     def _change(self, test: QuantileTest) -> tuple[Change, str]:
-        """The change, and why as a sentence without its full stop."""
+        """The change, and its reason as a sentence without the full stop."""
         if not test.relevant:
             return Change.SAME, ""
         values = f"{duration_ns(test.values_ns[0])} → {duration_ns(test.values_ns[1])}"
@@ -323,7 +323,7 @@ class _Tester:
             return Change.UNSURE, f"{values}, but one repeat does not show the variance"
         p_value = test.p_value()
         if p_value > LIKELY and min(test.old.calls, test.new.calls) >= ENOUGH[test.quantile]:
-            return Change.SAME, f"{values}, which chance explains: few calls are near the percentile"
+            return Change.SAME, f"{values}, which is within chance: few calls are near the percentile"
         if p_value > self._allowed:
             return Change.UNSURE, f"{values}, but too few of {test.old.calls} and {test.new.calls} calls are beyond it"
         if not test.steady:
@@ -335,10 +335,10 @@ class _Tester:
     def _repeats_p_value(self, test: QuantileTest) -> float:
         """The p-value of the difference by the variance between repeats.
 
-        An aggressor may work in one of two modes for seconds. Some rows then meet both in one check, and others by
-        chance only one: so a cell counts as no steadier than its column is on average.
-        A tail's percentile jumps where few calls are slow; the number of slow calls then says more, unless that varies
-        from repeat to repeat by more than chance. So the tail has two tests, and either may decide.
+        An aggressor may stay in one of two modes for seconds. Some rows of a check then contain both modes and others,
+        by chance, only one: so the variance of a cell is at least the mean of its column.
+        The p99 varies strongly if few calls are slow. The number of slow calls is then the better statistic, unless it
+        varies between repeats by more than chance. So the tail has two tests, and one significant test suffices.
         """
         prior, weight = self._priors[test.channel.phase, test.quantile]
         # The prior is that of the median number of calls; fewer calls vary more.
@@ -354,10 +354,10 @@ class _Tester:
             return found
         prior = self._dispersion_priors[test.channel.phase]
         dispersion, freedom = prior.moderated(test.tail_dispersion, test.variance[1])
-        # Where a column has modes its slow calls come by repeats, and their number shows the modes, not a change.
+        # In a column with modes, the number of slow calls per repeat depends on the mode.
         if modes:
             dispersion = max(dispersion, self._column_dispersions.get(column, 0.0))
-        # A cell whose own repeats vary more never counts as steady as the others.
+        # The prior of similar cells does not apply to a cell whose own repeats vary more.
         if dispersion > DISPERSION or test.tail_dispersion > DISPERSION_OF_ONE:
             return min(1.0, 2 * found)
         distance = test.distance() / math.sqrt(max(dispersion, 1.0))
@@ -370,7 +370,7 @@ class _Tester:
         return self._column_variances.get((test.cell.column, *key), 0.0) > _MULTIMODAL * self._priors[key][0].variance
 
     def _beside_baseline(self, test: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
-        """The change of a cell given that of its row's baseline: one cause is reported once, in the column quiet."""
+        """The change of a cell relative to its row's baseline: one cause is reported once, in the column quiet."""
         place = (test.cell.row, test.channel, test.quantile)
         baseline_ratio = self._baseline_ratio(*place)
         excess = test.ratio / baseline_ratio
@@ -442,37 +442,37 @@ def _cell(old: Cell, new: Cell, parts: tuple[QuantileChange, ...]) -> CellChange
             return replace(found, change=Change.UNSURE, note=note)
     if statuses == (Status.STARVED, Status.STARVED):
         return replace(found, note="Starved in both: fewer than 3 calls returned in half a second.")
-    if _newly(old, new):
-        return _starving(replace(found, change=Change.SLOWER, newly_starved=True), old, new)
-    if _newly(new, old):
-        return _starving(replace(found, change=Change.FASTER, no_longer_starved=True), new, old)
+    if _starves_only(new, old):
+        return _starvation_change(replace(found, change=Change.SLOWER, newly_starved=True), new, old)
+    if _starves_only(old, new):
+        return _starvation_change(replace(found, change=Change.FASTER, no_longer_starved=True), old, new)
     worst = min((part.change for part in parts), key=_WORST.index, default=Change.UNSURE)
     return replace(found, change=worst, note="" if parts else "No calls.")
 
 
-def _newly(well: Cell, ill: Cell) -> bool:
-    """Whether ``ill`` is starved and ``well`` is not: by the status, or by a call in flight longer than any of
-    ``well``."""
-    if Status.STARVED in (well.status, ill.status):
-        return ill.status is Status.STARVED
-    longest = max((histogram.max_ns for histogram in well.channels.values()), default=0)
-    longest_ns = max(longest, well.in_flight_ns or 0)
-    return (ill.in_flight_ns or 0) >= max(IN_FLIGHT_NS, _NEAR * longest_ns) and _starved_share(ill) >= 0.5
+def _starves_only(cell: Cell, other: Cell) -> bool:
+    """Whether only ``cell`` is starved: by status, or by a call in flight for longer than any call of ``other``."""
+    if Status.STARVED in (cell.status, other.status):
+        return cell.status is Status.STARVED
+    longest = max((histogram.max_ns for histogram in other.channels.values()), default=0)
+    longest_ns = max(longest, other.in_flight_ns or 0)
+    return (cell.in_flight_ns or 0) >= max(IN_FLIGHT_NS, _NEAR * longest_ns) and _starved_share(cell) >= 0.5
 
 
 def _starved_share(cell: Cell) -> float:
-    """The share of repeats in which as few calls returned as of a starved victim."""
+    """Share (0 to 1) of the repeats in which so few calls returned that the victim may be starved."""
     return sum(repeat.window.iterations < STARVED_CALLS for repeat in cell.repeats) / max(len(cell.repeats), 1)
 
 
-def _starving(found: CellChange, well: Cell, ill: Cell) -> CellChange:
-    words = "Starved now and not before" if found.newly_starved else "Starved before and not any more"
-    if ill.in_flight_ns is not None:
-        words += f": {ill.in_flight_op or 'a call'} was in flight for {duration_ns(ill.in_flight_ns)}"
-    rate = well.iterations / well.seconds if well.seconds > 0 else math.inf
-    fewest = min((repeat.window.iterations for repeat in well.repeats), default=0)
+def _starvation_change(found: CellChange, starved: Cell, other: Cell) -> CellChange:
+    """``found`` with its note; unsure if the check without starvation was close to it."""
+    words = "Starved now and not before" if found.newly_starved else "Starved before and no longer"
+    if starved.in_flight_ns is not None:
+        words += f": {starved.in_flight_op or 'a call'} was in flight for {duration_ns(starved.in_flight_ns)}"
+    rate = other.iterations / other.seconds if other.seconds > 0 else math.inf
+    fewest = min((repeat.window.iterations for repeat in other.repeats), default=0)
     if rate < _NEAR * STARVED_CALLS / (STARVED_WINDOW_NS / 1e9) or fewest < _NEAR * STARVED_CALLS:
-        note = f"{words}, but the other check was near it, with {rate:.0f} calls per second."
+        note = f"{words}, but the other check was close to it, with {rate:.0f} calls per second."
         return replace(found, change=Change.UNSURE, newly_starved=False, no_longer_starved=False, note=note)
     return replace(found, note=f"{words}.")
 

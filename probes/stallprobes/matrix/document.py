@@ -1,10 +1,10 @@
-"""The JSON document of a check by the published schema ``stallscope.check/1``: atomic writing, validated reading.
+"""JSON document of a check, published schema ``stallscope.check/1``: atomic writing and validated reading.
 
-The figures in the document are for its readers; ``load`` computes them from the histograms. A matrix that was read
-equals the one that was saved, to the last count, and saving it again gives the same document.
+``load`` ignores the figures in the document and computes them from the histograms. A loaded matrix equals the saved
+one exactly, and saving it again gives the same document.
 
-A file may be compressed with gzip, which takes a fifth of the space: ``save`` compresses for a name that ends in
-``.gz``, and ``load`` recognizes gzip by the first bytes, whatever the name.
+A file may be compressed with gzip, to a fifth of its size: ``save`` compresses if the name ends in ``.gz``, and
+``load`` recognizes gzip by the first bytes.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from stallprobes.verdicts.verdict import Verdict
 CHECK_SCHEMA = "stallscope.check/1"
 VERSION = 1
 COMPRESSED = ".gz"
-# A whole check takes some 5 MB, and 1 to 2 MB for each host of a merged one. It counts unpacked.
+# Largest document in bytes, uncompressed. A check takes about 5 MB, a merged one 1 to 2 MB per host.
 LARGEST = 512 * 1024 * 1024
 BACKENDS = ("cuda", "simulated", "host")
 
 _GZIP = b"\x1f\x8b"
-# Added to zlib's largest window it asks for gzip's header and checksum.
+# 16 plus the window size makes zlib write gzip's header and checksum.
 _AS_GZIP = 16 + zlib.MAX_WBITS
 _OTHERS = ("stallscope.run", "stallscope.doctor")
-# Upper limits of what is read: thirty years in seconds, and in microseconds what nanoseconds in 64 bits can hold.
+# Upper limits of values in a document: thirty years in seconds, and 64 bits of nanoseconds in microseconds.
 _SECONDS = 1e9
 _MICROSECONDS = 1e13
 _RATIO = 1e18
@@ -51,25 +51,25 @@ _CLAUSE = re.compile(rf"({'|'.join(status for status in Status)}) on ([^:;]+)(?:
 
 
 def document(matrix: Matrix) -> dict[str, Any]:
-    """``matrix`` as JSON types. What JSON or a terminal could not take (NaN, control characters) is replaced."""
+    """``matrix`` as JSON types, without what JSON or a terminal cannot represent (NaN, control characters)."""
     return {**_head(matrix), "cells": [_cell_out(cell) for cell in matrix.cells.values()]}
 
 
 def save(matrix: Matrix, path: Path | str, force: bool = False) -> None:
-    """Write ``matrix`` to ``path``: whole or not at all, over a file that is there only with ``force``.
+    """Write ``matrix`` to ``path`` atomically; an existing file is replaced only with ``force``.
 
-    Compressed with gzip when the name ends in ``.gz``; the same matrix then gives the same bytes whenever it is saved.
-    The permissions are what the user's umask leaves. Raises CheckFileError; no other file is left behind then.
+    The file is compressed with gzip if the name ends in ``.gz``; equal matrices give equal bytes. The permissions
+    follow the user's umask. Raises CheckFileError, and then leaves no temporary file.
     """
     chunks = _chunks(matrix, path)
     try:
-        atomic.write(Path(path), _packed(chunks) if _named_compressed(path) else chunks, force=force)
+        atomic.write(Path(path), _compressed(chunks) if _is_gzip_name(path) else chunks, force=force)
     except FileNotWritten as error:
         raise CheckFileError(str(error)) from error
 
 
 def ready(path: Path | str, force: bool = False) -> None:
-    """Raise CheckFileError where ``save`` would refuse ``path`` as things are: to be asked before measuring."""
+    """Raise CheckFileError if ``save`` could not write ``path`` now; to be called before measuring."""
     try:
         atomic.ready(Path(path), force=force)
     except FileNotWritten as error:
@@ -77,23 +77,23 @@ def ready(path: Path | str, force: bool = False) -> None:
 
 
 def load(path: Path | str) -> Matrix:
-    """The check saved in ``path``, compressed or not. Raises CheckFileError for anything else, whatever is in it."""
+    """The check saved in ``path``, compressed or not. Raises CheckFileError for any other content."""
     text = _text(path)
     try:
-        document = parse(text, _made)
+        document = parse(text, _decoded_object)
         _expect_check(path, document)
         return _matrix(Node(document, ""))
     except TruncatedJson as error:
         raise CheckFileError(f"{path} is cut off: {error}; copy it again, or save the check again") from error
     except MalformedJson as error:
-        # Text that is not even JSON is more likely to be another file than a spoiled check.
+        # Without the schema's name at the start, the file is more likely another one than a damaged check.
         if text.startswith("{") and f'"{CHECK_SCHEMA}"' in text[:200]:
             raise CheckFileError(f"{path} is damaged: {error}; copy it again, or save the check again") from error
         raise CheckFileError(
-            f"{path} is no check: {error}; name a file that `stallscope check --save` wrote"
+            f"{path} is not a check: {error}; name a file that `stallscope check --save` wrote"
         ) from error
     except MemoryError:
-        raise CheckFileError(f"{path} takes more memory than there is: read it on a larger machine") from None
+        raise CheckFileError(f"{path} does not fit into memory: read it on a larger machine") from None
 
 
 def _text(path: Path | str) -> str:
@@ -101,16 +101,16 @@ def _text(path: Path | str) -> str:
         with open(path, "rb") as file:
             data = file.read(LARGEST + 1)
         if data.startswith(_GZIP) and len(data) <= LARGEST:
-            data = _unpacked(path, data)
+            data = _decompressed(path, data)
     except IsADirectoryError:
         raise CheckFileError(f"{path} is a folder: name a file in it") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise CheckFileError(f"{path} cannot be read: {why}") from error
     except MemoryError:
-        raise CheckFileError(f"{path} takes more memory than there is: read it on a larger machine") from None
+        raise CheckFileError(f"{path} does not fit into memory: read it on a larger machine") from None
     if len(data) > LARGEST:
-        raise CheckFileError(f"{path} is no check: none is larger than {LARGEST >> 20} MiB; name another file")
+        raise CheckFileError(f"{path} is not a check: none is larger than {LARGEST >> 20} MiB; name another file")
     if not data.strip():
         raise CheckFileError(f"{path} is empty: save the check again")
     if data.startswith(b'{"format": "stallscope.recording"'):
@@ -121,12 +121,12 @@ def _text(path: Path | str) -> str:
         return data.decode().strip()
     except UnicodeDecodeError:
         raise CheckFileError(
-            f"{path} is no check: it is not UTF-8; name a file that `stallscope check --save` wrote"
+            f"{path} is not a check: it is not UTF-8; name a file that `stallscope check --save` wrote"
         ) from None
 
 
-def _unpacked(path: Path | str, data: bytes) -> bytes:
-    """What ``data`` holds, compressed with gzip: never more than one byte above LARGEST, whatever it claims to hold."""
+def _decompressed(path: Path | str, data: bytes) -> bytes:
+    """``data`` decompressed with gzip, at most LARGEST + 1 bytes of it."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
             return file.read(LARGEST + 1)
@@ -136,16 +136,16 @@ def _unpacked(path: Path | str, data: bytes) -> bytes:
         ) from None
     except (OSError, zlib.error):
         raise CheckFileError(
-            f"{path} is damaged: what is compressed in it cannot be unpacked; copy it again, or save the check again"
+            f"{path} is damaged: its compressed data cannot be decompressed; copy it again, or save the check again"
         ) from None
 
 
-def _named_compressed(path: Path | str) -> bool:
+def _is_gzip_name(path: Path | str) -> bool:
     return Path(path).suffix.lower() == COMPRESSED
 
 
-def _packed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """``chunks`` compressed with gzip. Its header has neither time nor name, so that the same gives the same."""
+def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """``chunks`` compressed with gzip, without time and name in the header, so that equal input gives equal bytes."""
     packer = zlib.compressobj(wbits=_AS_GZIP)
     for chunk in chunks:
         yield packer.compress(chunk)
@@ -163,12 +163,12 @@ def _expect_check(path: Path | str, document: object) -> None:
         raise CheckFileError(
             f"{path} is a check of schema version {version[:20]}, but this stallscope reads {VERSION}: upgrade it"
         )
-    what = f"what `stallscope {kind} --json` writes, not a check" if tool in _OTHERS else "no check of stallscope"
+    what = f"what `stallscope {kind} --json` writes, not a check" if tool in _OTHERS else "not a check of stallscope"
     raise CheckFileError(f"{path} is {what}: name a file that `stallscope check --save` wrote")
 
 
 def _chunks(matrix: Matrix, path: Path | str) -> Iterator[bytes]:
-    """The document as text, a line for each cell, without ever holding all of it."""
+    """The document as text in chunks, one line per cell, so that it is never in memory as a whole."""
     size = 0
 
     def counted(text: str) -> bytes:
@@ -177,8 +177,8 @@ def _chunks(matrix: Matrix, path: Path | str) -> Iterator[bytes]:
         size += len(chunk)
         if size > LARGEST:
             raise CheckFileError(
-                f"{path} would be larger than {LARGEST >> 20} MiB, which no reader takes: merge fewer hosts at a time, "
-                "or check fewer victims"
+                f"{path} would be larger than {LARGEST >> 20} MiB, the largest that can be read: merge fewer "
+                "hosts at a time, or check fewer victims"
             )
         return chunk
 
@@ -238,9 +238,8 @@ def _cell_out(cell: Cell) -> dict[str, Any]:
 
 
 def figures(cell: Cell) -> dict[str, dict[str, float | None]]:
-    """The figures of each channel of ``cell``: microseconds now and in the baseline, their ratio, and the calls.
-
-    A figure is None where there are no calls.
+    """The figures of each channel of ``cell``: percentiles in microseconds and those of the baseline, their ratios, and
+    the number of calls. A percentile or ratio is None without calls.
     """
     return {_channel_out(channel): _figures(cell, channel) for channel in cell.channels}
 
@@ -295,13 +294,13 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(float(value), 3)
 
 
-def _made(found: dict[str, Any]) -> Any:
-    """A sparse histogram where an object is one, since as JSON it takes ten times the memory."""
+def _decoded_object(found: dict[str, Any]) -> Any:
+    """``found`` as a sparse histogram if it is one: as JSON types it takes ten times the memory."""
     if found.keys() == {"max_ns", "histogram"}:
         try:
             return SparseHistogram.read(found["histogram"], found["max_ns"])
         except ValueError:
-            # The caller knows where in the document it stands.
+            # The caller reports the error with its place in the document.
             return found
     return found
 
@@ -314,8 +313,8 @@ def _matrix(node: Node) -> Matrix:
     rows = [_row(one) for one in fields["rows"].items()]
     columns = [_column(one) for one in fields["columns"].items()]
     hosts = {name: one.free() for name, one in fields["hosts"].members().items()}
-    _different(fields["rows"], [row.name for row in rows])
-    _different(fields["columns"], [column.name for column in columns])
+    _require_unique(fields["rows"], [row.name for row in rows])
+    _require_unique(fields["columns"], [column.name for column in columns])
     if "" in hosts:
         raise fields["hosts"].wrong("has a host without a name")
     cells: dict[tuple[str, str], Cell] = {}
@@ -323,7 +322,7 @@ def _matrix(node: Node) -> Matrix:
     for one in fields["cells"].items():
         cell = _cell(one, known, list(hosts))
         if (cell.row, cell.column) in cells:
-            raise one.wrong("is a cell that was there already")
+            raise one.wrong("is a second cell of its row and column")
         cells[cell.row, cell.column] = cell
     return Matrix(
         backend=fields["backend"].one_of(BACKENDS),
@@ -357,9 +356,9 @@ def _column(node: Node) -> MatrixColumn:
     return MatrixColumn(fields["name"].name(), fields["title"].text(), aggressors)
 
 
-def _different(node: Node, names: list[str]) -> None:
+def _require_unique(node: Node, names: list[str]) -> None:
     if len(set(names)) < len(names):
-        raise node.wrong("has a name twice")
+        raise node.wrong("has a duplicate name")
 
 
 def _time(node: Node) -> str:
@@ -369,7 +368,7 @@ def _time(node: Node) -> str:
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
-        raise node.wrong("is no time by ISO 8601 with an offset from UTC")
+        raise node.wrong("is not an ISO 8601 time with an offset from UTC")
     return text
 
 
@@ -388,7 +387,7 @@ def _cell(node: Node, known: tuple[set[str], set[str]], hosts: Sequence[str]) ->
         for channels in (repeat.window.channels, repeat.before, repeat.after)
     )
     if sum(counts) > MOST:
-        raise node.wrong("has counts above 2**53 taken together")
+        raise node.wrong("has counts above 2**53 in total")
     status, reason = fields["status"].choice(Status), fields["reason"].text_or_none()
     in_flight_ns = _ns(fields["in_flight_us"].number_or_none(_MICROSECONDS))
     return Cell(
@@ -405,9 +404,9 @@ def _cell(node: Node, known: tuple[set[str], set[str]], hosts: Sequence[str]) ->
 
 
 def _host_statuses(reason: str, status: Status) -> Iterator[HostStatus]:
-    """The hosts that the reason of a merged cell names, as ``host_reasons`` writes it.
+    """The hosts in the reason of a merged cell, as ``host_reasons`` writes it.
 
-    Version 1 of the document has the status and reason of each host nowhere else.
+    Version 1 of the document has no other field for the status and reason of each host.
     """
     for clause in reason.split("; "):
         match = _CLAUSE.fullmatch(clause)
@@ -456,7 +455,7 @@ def _verdict(node: Node, hosts: Sequence[str]) -> Verdict:
     try:
         kind = VerdictKind(fields["kind"].text())
     except ValueError:
-        raise fields["kind"].wrong("is no kind of verdict") from None
+        raise fields["kind"].wrong("is not a verdict kind") from None
     cause = fields["cause"].text()
     host, head = _split_sentence(fields["sentence"].text(), cause, hosts)
     return Verdict(
@@ -477,7 +476,7 @@ def _verdict(node: Node, hosts: Sequence[str]) -> Verdict:
 def _split_sentence(sentence: str, cause: str, hosts: Sequence[str]) -> tuple[str, str]:
     """The host and the head of a verdict's sentence, as ``Verdict.sentence`` composes it.
 
-    Version 1 of the document has them nowhere else.
+    Version 1 of the document has no other fields for them.
     """
     host = next((one for one in hosts if sentence.startswith(f"On {one}: ")), "")
     head = sentence.removeprefix(f"On {host}: ") if host else sentence

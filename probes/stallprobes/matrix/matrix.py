@@ -1,7 +1,7 @@
-"""An interference matrix as data: victims in rows, aggressors in columns, and what was measured in each cell.
+"""Interference matrix as data: victims in rows, aggressors in columns, and the measurements in cells.
 
-Every cell holds its repeats, each with the victim's window beside the aggressor and its baselines before and after it.
-Figures follow from them and are never stored. The module ``runner`` measures a matrix; this one runs nothing.
+Every cell holds its repeats, each with the victim's window with the aggressor running and its baselines before and
+after. Percentiles and ratios are computed from them, not stored. The module ``runner`` measures a matrix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stallprobes.model import MATRIX_PHASES, Phase
 from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# The column in which a victim runs beside nothing: the cost of the driver itself.
+# The column in which a victim runs with no aggressor: the cost of the driver itself.
 QUIET = "quiet"
 PHASES = MATRIX_PHASES
 
@@ -27,7 +27,7 @@ class Status(StrEnum):
     """The status of a cell.
 
     ``STARVED``: fewer than 3 calls returned in half a second. ``UNSUPPORTED``: this machine cannot run it.
-    ``INVALID``: it was measured, and the figures do not count. ``MISSING``: not reached before an interrupt.
+    ``INVALID``: it was measured, but the result does not count. ``MISSING``: not reached before an interrupt.
     """
 
     OK = "ok"
@@ -79,9 +79,9 @@ class MatrixColumn:
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """One measurement of a cell: the victim's window beside the aggressor, and its baselines before and after it.
+    """One measurement of a cell: the victim's window with the aggressor running, and its baselines before and after.
 
-    All histograms are held sparse. ``host`` is the machine's name in a merged matrix, else "". In the column ``quiet``
+    All histograms are sparse. ``host`` is the machine's name in a merged matrix, else "". In the column ``quiet``
     both baselines are empty.
     """
 
@@ -114,10 +114,10 @@ class HostStatus:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A victim beside an aggressor. ``reason`` says why the status is unsupported or invalid.
+    """The measurements of a victim with an aggressor. ``reason`` explains the status unsupported or invalid.
 
     ``in_flight_ns`` is the longest age (ns) of a call (``in_flight_op``) that had not returned at a window's end.
-    ``hosts`` has the hosts of a merged matrix on which the status is not ok; ``reason`` then says the same in words.
+    ``hosts`` has the hosts of a merged matrix on which the status is not ok; ``reason`` is then the same as text.
     """
 
     row: str
@@ -132,7 +132,7 @@ class Cell:
 
     @cached_property
     def channels(self) -> ChannelMap:
-        """The sum of all repeats beside the aggressor."""
+        """The sum of all repeats with the aggressor running."""
         return merged(repeat.window.channels for repeat in self.repeats)
 
     @cached_property
@@ -170,7 +170,7 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """A whole check. ``cells`` has each (row name, column name) of the plan, whatever its status.
+    """The result of a check. ``cells`` has each (row name, column name) of the plan, whatever its status.
 
     ``seed`` orders the cells; ``profile`` and ``sim_seed`` are the simulated GPU's, else None. ``pace_us`` is the
     period of a victim, ``seconds`` the duration of the check. ``hosts`` names the machines of a merged
@@ -220,7 +220,7 @@ class Matrix:
 
 
 def host_reasons(hosts: Iterable[HostStatus]) -> str | None:
-    """The reasons of several hosts in words: ``starved on node-b, node-c; invalid on node-d: the host control spiked``.
+    """The reasons of several hosts as text: ``starved on node-b, node-c; invalid on node-d: the host control spiked``.
 
     None where there is no host.
     """

@@ -1,7 +1,7 @@
-"""Merge the checks of many hosts into one matrix, and find the hosts that are not like the others.
+"""Merge of the checks of several hosts into one matrix, with the hosts that differ from the others.
 
-A merged matrix holds one repeat for each host in each cell. Everything else in it follows from the hosts' own checks,
-in their order, so merging a merged matrix further gives what merging all at once gives.
+A merged matrix has one repeat per host in each cell. Merging is associative: merging a merged matrix with further
+checks gives the same result as merging all checks at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ORDER = (*_MEASURED, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
 
 @dataclass(frozen=True, eq=False)
 class Merged:
-    """``matrix`` of all hosts, the ``outliers`` in it, and ``notes``, sentences on what a reader should know."""
+    """The ``matrix`` of all hosts, its ``outliers``, and ``notes``: sentences on the input."""
 
     matrix: Matrix
     outliers: tuple[Outlier, ...]
@@ -57,20 +57,20 @@ class _Part:
 
 @dataclass
 class _Names:
-    """The hosts' names in the order of the checks, each once, with their fingerprints."""
+    """Unique names of the hosts, in the order of the checks, with their fingerprints."""
 
     hosts: dict[str, Mapping[str, object]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def add(self, wanted: str, fingerprint: Mapping[str, object], file: str) -> str:
-        """The name of a host that would be called ``wanted``; ``file`` is the name of its check."""
-        # These stand between the names in a reason.
+        """Add a host and return its unique name, ``wanted`` if it is free; ``file`` is the name of its check."""
+        # These characters separate the names in a reason.
         wanted = re.sub(r"[,;:\s]+", " ", wanted).strip() or "host"
         name = wanted
         if name in self.hosts:
             base = re.sub(r" \(\d+\)$", "", wanted)
             name = next(n for i in range(2, len(self.hosts) + 3) if (n := f"{base} ({i})") not in self.hosts)
-            self.notes.append(f"{file} is another check of the host “{wanted}”: it counts as “{name}”.")
+            self.notes.append(f"{file} is another check of the host “{wanted}”: it is named “{name}”.")
         self.hosts[name] = fingerprint
         return name
 
@@ -80,17 +80,17 @@ def merge(matrices: Sequence[tuple[str, Matrix]], *, force: bool = False) -> Mer
 
     Each matrix comes with the name of its file or of its host: a name without a slash that does not end in ``.json``
     or ``.json.gz`` is a host's. Otherwise the host's name is the fingerprint's ``hostname``, else the file's stem. Two
-    checks of one host stay apart as "node-a" and "node-a (2)", and a note says so.
+    checks of one host are named "node-a" and "node-a (2)", with a note.
 
-    Histograms of a host's repeats add up. A cell is starved where it is on any host, else ok where any host measured
-    it, and its reason names the other hosts; the figures of a host on which it is invalid do not count. A cell's
-    verdicts are those of the host where they are worst.
+    The histograms of a host's repeats are summed. A cell is starved if it is on any host, else ok if any host measured
+    it; its reason names the other hosts. Hosts on which it is invalid are left out. A cell's verdicts are those of the
+    host with the worst one.
 
-    Raises CannotMerge for simulated with real GPUs, different paces, a name that stands for different things, and,
-    unless ``force``, different GPU models.
+    Raises CannotMerge for simulated with real GPUs, different periods, one name for different probes, and, unless
+    ``force``, different GPU models.
     """
     if not matrices:
-        raise CannotMerge("There is nothing to merge: name the files of at least one check")
+        raise CannotMerge("No checks to merge: name at least one file")
     _check(matrices, force)
     names = _Names()
     renamed = [_name(names, file, matrix) for file, matrix in matrices]
@@ -120,12 +120,12 @@ def merge(matrices: Sequence[tuple[str, Matrix]], *, force: bool = False) -> Mer
     )
     notes = [*names.notes, *_twice(matrix)]
     if len({one.quick for one in known}) > 1:
-        notes.append("Some of the checks are quick ones: they count for less, having fewer calls.")
+        notes.append("Some of the checks are quick ones: they have fewer calls and so less weight.")
     return Merged(matrix, outliers.find(matrix), tuple(notes))
 
 
 def _check(matrices: Sequence[tuple[str, Matrix]], force: bool) -> None:
-    """Raise CannotMerge where the matrices do not belong together."""
+    """Raise CannotMerge if the matrices cannot be merged."""
     first_name, first = matrices[0]
     models: dict[str, str] = {}
     for name, one in matrices:
@@ -157,7 +157,7 @@ def _gpu(matrix: Matrix) -> str:
 
 
 def _models(matrix: Matrix) -> list[str]:
-    """The GPU models of a matrix as far as they are known."""
+    """The known GPU models of a matrix."""
     if matrix.simulated:
         return [matrix.profile] if matrix.profile else []
     found = [of.get("gpu") for of in (matrix.hosts.values() if matrix.hosts else (matrix.fingerprint,))]
@@ -199,7 +199,7 @@ def _name(names: _Names, file: str, matrix: Matrix) -> dict[str, str]:
 
 
 def _common(hosts: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    """The fingerprint's values that all hosts share; the others are None, and ``unknown`` says why."""
+    """The common fingerprint of all hosts: a value that differs is None, with the reason in ``unknown``."""
     if len(hosts) == 1:
         return dict(*hosts.values())
     keys = {key: None for of in hosts.values() for key in of if key != "unknown"}
@@ -277,7 +277,7 @@ def _weight(verdicts: Iterable[Verdict]) -> tuple[int, float]:
 
 
 def _twice(matrix: Matrix) -> Iterator[str]:
-    """Sentences on hosts whose figures are the same to the nanosecond: most likely one check under two names."""
+    """Sentences on hosts with equal maxima in all cells, most likely one check under two names."""
     known: dict[tuple[object, ...], str] = {}
     tops: dict[str, list[object]] = {host: [] for host in matrix.hosts}
     for key, cell in matrix.cells.items():
@@ -288,4 +288,4 @@ def _twice(matrix: Matrix) -> Iterator[str]:
     for host, top in tops.items():
         same = known.setdefault(tuple(top), host) if top else host
         if same != host:
-            yield f"“{same}” and “{host}” have the same figures to the nanosecond: is it one check taken twice?"
+            yield f"“{same}” and “{host}” have the same figures to the nanosecond: they may be the same check."

@@ -1,12 +1,12 @@
 """Outliers: hosts of a merged matrix with a figure that differs from that of the other hosts.
 
-A host is an outlier when three conditions hold, tested from the host that differs most. Its figure differs from the
+A host is an outlier if three conditions hold. The host that differs most is tested first. Its figure differs from the
 median of the others by at least half as much again. It differs by more than the others differ among themselves (their
 median absolute deviation, on logarithms), with a limit that grows with the number of comparisons. And more of its calls
 lie beyond that limit than chance gives (Fisher's exact test), at the same level. The last condition excludes a p99 that
 depends on a few calls, and so varies from run to run.
 
-A rare stall that holds up tens of calls in a row can still make one of few hosts an outlier: measure again.
+A rare stall that delays tens of consecutive calls can still make one of few hosts an outlier: measure again.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from stallprobes.units import duration_ns, times
 
 HOSTS = 3
 FLOOR = 1.5
-# Of a hundred merges of hosts that are alike, at most one names a host by chance, calls being independent.
+# Probability that a merge of equal hosts names an outlier, if calls are independent.
 FALSE_ALARMS = 0.01
-# A percentile of fewer calls is not compared.
+# Minimum number of calls for a percentile to be compared.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
-# A median absolute deviation times this estimates a normal law's sigma.
+# Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 _SIGMA = 1.4826
-# With fewer others than this their spread is not known; the median spread over all cells replaces it.
+# With fewer other hosts, the median spread of all cells replaces their own.
 _FEW = 8
-# Consecutive calls are not independent: this many count as one, or more where the other hosts show it.
+# Consecutive calls are not independent: so many count as one, more if the spread of the other hosts requires it.
 _CALLS_PER_SAMPLE = 4
 
 
@@ -100,7 +100,7 @@ def _figures(matrix: Matrix) -> Iterator[_Figures]:
                 held = {host: one for host, one in known.items() if one.count >= enough}
                 if len(held) >= HOSTS:
                     ns = [one.dense().percentile(quantile.percent) or 0.0 for one in held.values()]
-                    # A call below a nanosecond counts as one.
+                    # The logarithm needs at least 1 ns.
                     yield _Figures(cell.row, cell.column, channel, quantile, held, np.log(np.maximum(ns, 1.0)))
 
 
@@ -108,14 +108,14 @@ def _outside(matrix: Matrix, figures: _Figures, typical_spread: float, alpha: fl
     deviations = NormalDist().inv_cdf(1 - alpha / 2)
     names = np.array(list(figures.held))
     logs = figures.logs
-    # The farthest is tested first and then left out of the spread. More than half of the hosts are no outliers.
+    # The host that differs most is tested first, and excluded from the spread. At most half of the hosts are outliers.
     while len(logs) > max(HOSTS - 1, len(figures.logs) // 2 + 1):
         farthest = int(np.argmax(np.abs(logs - np.median(logs))))
         host, others = str(names[farthest]), np.delete(names, farthest)
         here, logs = float(logs[farthest]), np.delete(logs, farthest)
         distance = here - float(np.median(logs))
         spread = max(typical_spread, _spread(logs) if len(logs) >= _FEW else 0.0)
-        # The others' median and spread are estimates themselves, the worse the fewer they are.
+        # Median and spread of few hosts are uncertain estimates, so the limit grows.
         limit = max(math.log(FLOOR), deviations * spread * (1 + _FEW / len(logs)))
         border = here - distance + math.copysign(limit, distance)
         if abs(distance) <= limit or _p_value(figures, host, others.tolist(), border, distance > 0) >= alpha:

@@ -1,6 +1,6 @@
-"""The figures of a check in Prometheus' text format 0.0.4, for node_exporter's textfile collector (``*.prom``).
+"""Metrics of a check in Prometheus' text format 0.0.4, for node_exporter's textfile collector (``*.prom``).
 
-Units are seconds and ratios. The label ``simulated`` of each series says whether a real GPU was measured.
+Units are seconds and ratios. The label ``simulated`` of each series is "true" for a simulated GPU.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix.matrix import PHASES, Matrix, Status
 from stallprobes.model import Channel
 
-# Prometheus' labels for 50 and 99 per cent.
+# Values of the label ``quantile``.
 _QUANTILES = {Quantile.P50: "0.5", Quantile.P99: "0.99"}
-# node_exporter runs as a user of its own.
+# node_exporter runs as another user.
 _MODE = 0o644
 
 
@@ -41,10 +41,9 @@ class _Metric:
 
 
 def write(matrix: Matrix, path: Path | str) -> None:
-    """Write the figures of ``matrix`` to ``path``, readable for everybody (0644).
+    """Write the metrics of ``matrix`` to ``path`` atomically, with mode 0644. Raises CheckFileError.
 
-    Unlike a saved check, an existing file is replaced: the collector reads one file with the latest figures. The
-    replacement is atomic. Raises CheckFileError.
+    Unlike a saved check, it replaces an existing file: the collector reads one file with the latest values.
     """
     try:
         atomic.write(Path(path), (text(matrix).encode(),), force=True, mode=_MODE)
@@ -53,7 +52,7 @@ def write(matrix: Matrix, path: Path | str) -> None:
 
 
 def text(matrix: Matrix) -> str:
-    """The figures of ``matrix`` in Prometheus' text format."""
+    """The metrics of ``matrix`` in Prometheus' text format."""
     base = {
         "gpu": _word(matrix.fingerprint.get("gpu")),
         "uuid": _word(matrix.fingerprint.get("uuid")),
@@ -74,22 +73,20 @@ def _check(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
         "hosts": str(len(matrix.hosts) or 1),
     }
     begun = datetime.datetime.fromisoformat(matrix.started_at).timestamp()
-    yield _Metric("stallscope_check_info", "What was checked; always 1.", [(info, 1)])
-    yield _Metric("stallscope_check_timestamp_seconds", "When the check began, since 1970.", [(base, begun)])
-    yield _Metric("stallscope_check_duration_seconds", "How long the check took.", [(base, float(matrix.seconds))])
-    interrupted = _Metric("stallscope_check_interrupted", "1 when the check was stopped before its end.")
+    yield _Metric("stallscope_check_info", "Machine and program of the check; always 1.", [(info, 1)])
+    yield _Metric("stallscope_check_timestamp_seconds", "Start of the check, in seconds since 1970.", [(base, begun)])
+    yield _Metric("stallscope_check_duration_seconds", "Duration of the check.", [(base, float(matrix.seconds))])
+    interrupted = _Metric("stallscope_check_interrupted", "1 if the check was stopped before its end.")
     interrupted.values.append((base, int(matrix.interrupted)))
     yield interrupted
 
 
 def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
-    now = _Metric("stallscope_cell_latency_seconds", "Latency of the victim's calls beside the aggressor.")
-    baseline = _Metric(
-        "stallscope_cell_quiet_latency_seconds", "Latency of the victim's calls just before and after it."
-    )
-    ratio = _Metric("stallscope_cell_times_quiet_ratio", "Latency beside the aggressor over that in quiet.")
-    flight = _Metric("stallscope_cell_in_flight_seconds", "Longest age of a call that had not returned at the end.")
-    status = _Metric("stallscope_cell_status", "1 for what can be said of the cell, 0 for the rest.")
+    now = _Metric("stallscope_cell_latency_seconds", "Latency of the victim's calls with the aggressor running.")
+    baseline = _Metric("stallscope_cell_quiet_latency_seconds", "Latency of the victim's calls without the aggressor.")
+    ratio = _Metric("stallscope_cell_times_quiet_ratio", "Latency with the aggressor running over the latency without.")
+    flight = _Metric("stallscope_cell_in_flight_seconds", "Longest age of a call in flight at the end of a window.")
+    status = _Metric("stallscope_cell_status", "1 for the status of the cell, 0 for the others.")
     for cell in matrix.cells.values():
         here = {"victim": cell.row, "aggressor": cell.column}
         for phase in PHASES:

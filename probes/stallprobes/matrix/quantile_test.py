@@ -1,4 +1,4 @@
-"""The test of one percentile of one channel of a cell: how far the two checks are apart, and how sure that is."""
+"""Tests of one percentile of one channel of a cell between two checks: size and significance of the change."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Repeat
 from stallprobes.model import Channel
 
 P50, P99 = PERCENTILES
-# The smallest relevant change: a ratio and a difference, by percentile. Beside an aggressor the median settles on one
-# of several values from one engine to the next: in ten checks in a row of one H200 a small H2D beside a full launch
-# queue waited 4.5 us in some and 6.1 us in others, the p99 of an event's record 0.4 or 1.3 us.
+# The smallest relevant change: a ratio and a difference, by percentile. With an aggressor running, the median takes one
+# of several values per engine: in ten consecutive checks on one H200, the wait of a small H2D with a full launch queue
+# was 4.5 us in some checks and 6.1 us in others, the p99 of an event record 0.4 or 1.3 us.
 RATIO = {P50: 1.4, P99: 1.3}
 BASELINE_RATIO = {P50: 1.2, P99: 1.3}
 DIFFERENCE_NS = {P50: 300, P99: 1000}
-# A percentile is tested where one of the two checks has so many calls.
+# A percentile is tested if one of the two checks has so many calls.
 CALLS = {P50: 1, P99: 100}
 
-# The shares of both checks' calls above the cuts. A p99 changes when 1 call in 100 or more is slow in one check, which
-# is half as many of both; the cuts above that are for more. For p50 each check's own share is a cut too: where the two
-# do not overlap, it separates them.
+# Shares of both checks' calls above the cuts. A p99 changes when 1 call in 100 or more is slow in one check, which is
+# half that share of both checks; the larger shares are for more slow calls. For p50, each check's share of the calls is
+# a further cut, which separates distributions that do not overlap.
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
-# The cut for the comparison of repeats: enough calls of each are above it to count.
+# Share above the cut for the comparison of repeats, large enough for a count in each.
 _TAIL = 0.02
-# The variance that a bucket's width leaves in the means of two times four percentiles' logarithms.
+# Variance due to the bucket width of the difference of two means of four log percentiles.
 _GRAIN = 2 * (1 / 64) ** 2 / 12 / 4
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelRepeats:
-    """One channel of a cell in one check, repeat by repeat.
+    """One channel of a cell in one check, by repeat.
 
     ``whole`` is their sum, ``counts`` is int64[repeats, buckets from ``first`` on], ``hosts`` has each repeat's host.
     """
@@ -59,7 +59,7 @@ class ChannelRepeats:
         """``channel`` in those of ``repeats`` that have calls in it, ordered by host."""
         with_channel = [repeat for repeat in repeats if channel in repeat.window.channels]
         histograms = [(repeat.host, repeat.window.channels[channel]) for repeat in with_channel]
-        # By host, so that a host's repeats have the same index in both checks.
+        # Sorted by host, so that a host's repeats have the same index in both checks.
         held = sorted(((host, one) for host, one in histograms if one.count), key=lambda each: each[0])
         counts = np.array([histogram.counts for _, histogram in held], dtype=np.int64).reshape(len(held), BUCKETS)
         most = max((histogram.max_ns for _, histogram in held), default=0)
@@ -122,18 +122,18 @@ class QuantileTest:
 
     @property
     def relevant(self) -> bool:
-        """Whether ratio and difference are large enough to matter."""
+        """Whether ratio and difference reach their limits."""
         difference = abs(self.values_ns[1] - self.values_ns[0])
         return beyond(self.ratio, self.limit) and difference >= DIFFERENCE_NS[self.quantile]
 
     @property
     def limit(self) -> float:
-        """The smallest ratio that matters."""
+        """The smallest relevant ratio."""
         return (BASELINE_RATIO if self.cell.column == QUIET else RATIO)[self.quantile]
 
     @property
     def paired(self) -> bool:
-        """Whether both checks are of the same machines, so that each is compared with itself."""
+        """Whether both checks are of the same hosts, so that each host is compared with itself."""
         return any(self.old.hosts) and self.old.hosts == self.new.hosts
 
     @property
@@ -223,7 +223,7 @@ def quantile_tests(old: Cell, new: Cell) -> list[QuantileTest]:
 
 
 def _channels(old: Cell, new: Cell) -> list[Channel]:
-    """The channels to test: those of the labelled ops that both cells have, else the phase's own."""
+    """The channels to test: the labelled ones that both cells have, else those of the whole phases."""
     common = [channel for channel in old.channels if channel in new.channels]
     found = [channel for phase in PHASES for channel in phase_channels(common, phase)]
     return [channel for channel in found if channel in old.channels or channel in new.channels]

@@ -1,6 +1,7 @@
-"""The JSON document of a run by the published schema ``stallscope.run/1``.
+"""JSON document of a run, published schema ``stallscope.run/1``.
 
-Latencies are microseconds with three decimals, histograms are complete and in nanoseconds, unknown values are null.
+Latencies are microseconds with three decimals. Histograms are complete, with bounds in nanoseconds. Unknown values are
+null.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from stallprobes.verdicts.verdict import Verdict
 
 RUN_SCHEMA = "stallscope.run/1"
-# Of fewer values the p99.9 is the maximum.
+# With fewer values, the p99.9 is the maximum.
 P999_NEEDS = 1000
 
 

@@ -1,7 +1,7 @@
-"""A run: each variant is measured in an engine of its own, without aggressors, with them, and without them again.
+"""Run: each variant is measured in its own engine, without aggressors, with them, and without them again.
 
-The baseline is measured on both sides because a machine drifts: a victim that is as slow before or after was not slowed
-down by the aggressors.
+The baseline is measured before and after because machines drift: a victim that is as slow in either was not slowed down
+by the aggressors.
 """
 
 from __future__ import annotations
@@ -66,16 +66,22 @@ class RunProgress:
 
 @dataclass(frozen=True, eq=False)
 class ProbeResult(Evidence):
-    """The evidence on one probe in one variant, and its ``state`` in a word: that of the worst verdict for a victim or
-    the host control, "running" or "off" for an aggressor, "failed" after an error, "n/a" without a verdict."""
+    """The evidence on one probe in one variant, and its ``state``.
+
+    The state is that of the worst verdict for a victim or the host control, "running" or "off" for an aggressor,
+    "failed" after an error, "n/a" without a verdict.
+    """
 
     state: str = "n/a"
 
 
 @dataclass(frozen=True, eq=False)
 class VariantResult:
-    """One variant. ``status`` is ok, unsupported or invalid, the latter two with a ``reason``; ``baseline_s`` and
-    ``window_s`` are the measured seconds without and with the aggressors."""
+    """The result of one variant.
+
+    ``status`` is ok, unsupported or invalid, the latter two with a ``reason``. ``baseline_s`` and ``window_s`` are the
+    measured seconds without and with the aggressors.
+    """
 
     pattern: str
     variant: str
@@ -106,11 +112,10 @@ Selection = Sequence[tuple[str, Variant]]
 
 
 def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[str, Variant]]:
-    """The variants by ``names``: of patterns (``all`` for every one), and one variant with all the probes.
-    A probe may be placed by ``NAME@CONTEXT``, by ``NAME/STREAM`` or by both, in this order.
-    ``variants`` keeps only those of the patterns.
+    """The variants selected by ``names``: those of patterns (``all`` for every pattern), and one with all named probes.
 
-    Raises UnknownName.
+    A probe may be placed by ``NAME@CONTEXT``, by ``NAME/STREAM`` or by both, in this order. ``variants`` restricts the
+    variants of the patterns. Raises UnknownName.
     """
     known = patterns()
     wanted: list[str] = []
@@ -125,11 +130,11 @@ def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[
         found = [(name, variant) for name, variant in found if variant.name in variants]
     probes = [name for name in wanted if name not in known]
     if probes:
-        found.append((PROBES, _together(probes)))
+        found.append((PROBES, _probes_variant(probes)))
     return found
 
 
-def _together(names: Iterable[str]) -> Variant:
+def _probes_variant(names: Iterable[str]) -> Variant:
     probes: dict[str, Probe] = {}
     for name in names:
         probes[name] = parse_probe(name)
@@ -170,24 +175,24 @@ def run(
     settings = options or Options()
     if gpu is not None:
         settings = replace(settings, gpu=gpu)
-    meter = _Meter(len(chosen), seconds, progress, stop)
+    clock = _RunClock(len(chosen), seconds, progress, stop)
     results: list[VariantResult] = []
     info: Mapping[str, object] = {}
     for pattern, variant in chosen:
-        if meter.stopped or stop():
-            meter.stopped = True
+        if clock.stopped or stop():
+            clock.stopped = True
             break
-        meter.begin(f"{pattern} · {variant.name}")
+        clock.begin(f"{pattern} · {variant.name}")
         try:
-            result, new_info = _variant(pattern, variant, backend, settings, meter, first=not results)
+            result, new_info = _variant(pattern, variant, backend, settings, clock, first=not results)
         except KeyboardInterrupt:
             # While an engine starts ``stop`` is not called; the results of earlier variants are kept.
-            meter.stopped = True
+            clock.stopped = True
             break
         info = new_info or info
         if result is not None:
             results.append(result)
-        meter.end()
+        clock.end()
     simulated = backend == "sim"
     return RunResult(
         backend="simulated" if simulated else backend,
@@ -197,16 +202,16 @@ def run(
         started_at=started,
         seconds=seconds,
         variants=tuple(results),
-        interrupted=meter.stopped,
+        interrupted=clock.stopped,
     )
 
 
 class _Stopped(Exception):
-    """The run ends before this variant is measured."""
+    """Raised when the run is stopped before the variant is measured."""
 
 
-class _Meter:
-    """Counts the seconds of a run, in steps so that it can be stopped."""
+class _RunClock:
+    """Progress of a run: lets time pass in steps, between which the run can be stopped."""
 
     def __init__(
         self, variants: int, seconds: float, progress: Callable[[RunProgress], None] | None, stop: Callable[[], bool]
@@ -224,18 +229,18 @@ class _Meter:
 
     def begin(self, text: str) -> None:
         self._done = self._base
-        self._say(text)
+        self._report(text)
 
     def end(self) -> None:
         self._base += self._each
         self._done = self._base
-        self._say(self._text)
+        self._report(self._text)
 
     def started(self) -> None:
         self._done += _START_S
 
     def pass_time(self, session: Session, seconds: float) -> None:
-        """Let ``seconds`` pass in the session. Raises _Stopped when asked to stop, EngineFailed when it is gone."""
+        """Run the session for ``seconds``. Raises _Stopped and EngineFailed."""
         left = seconds
         while left > 1e-9:
             if self._stop():
@@ -245,16 +250,16 @@ class _Meter:
             session.run_for(step)
             left -= step
             self._done += step
-            self._say(self._text)
+            self._report(self._text)
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self._text = text
         if self._progress is not None:
             self._progress(RunProgress(min(self._done, self._total), self._total, text))
 
 
 def _variant(
-    pattern: str, variant: Variant, backend: str, options: Options, meter: _Meter, first: bool
+    pattern: str, variant: Variant, backend: str, options: Options, clock: _RunClock, first: bool
 ) -> tuple[VariantResult | None, Mapping[str, object]]:
     def without(status: str, reason: str) -> VariantResult:
         return VariantResult(pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
@@ -262,8 +267,8 @@ def _variant(
     session = Session(variant.probes, backend=backend, options=options)
     try:
         info = session.start()
-        meter.started()
-        return _measured(pattern, variant, session, meter), info
+        clock.started()
+        return _measured(pattern, variant, session, clock), info
     except Unsupported as error:
         return without("unsupported", error.reason), {}
     except _Stopped:
@@ -276,19 +281,19 @@ def _variant(
         session.stop()
 
 
-def _measured(pattern: str, variant: Variant, session: Session, meter: _Meter) -> VariantResult:
+def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock) -> VariantResult:
     aggressors = [probe.name for probe in variant.probes if probe.role is Role.AGGRESSOR]
     session.set_running([probe.name for probe in variant.probes if probe.role is not Role.AGGRESSOR])
-    meter.pass_time(session, _WARM_S)
-    before = _windows(session, meter, meter.baseline_s / 2)
+    clock.pass_time(session, _WARM_S)
+    before = _windows(session, clock, clock.baseline_s / 2)
     session.set_running(dict.fromkeys(aggressors, True))
-    _await_aggressors(variant, session, meter)
-    meter.pass_time(session, _SETTLE_S)
-    windows = _windows(session, meter, meter.window_s)
+    _await_aggressors(variant, session, clock)
+    clock.pass_time(session, _SETTLE_S)
+    windows = _windows(session, clock, clock.window_s)
     session.set_running(dict.fromkeys(aggressors, False))
     baselines = [before]
-    if _drained(variant, session, meter):
-        baselines.append(_windows(session, meter, meter.baseline_s / 2))
+    if _drained(variant, session, clock):
+        baselines.append(_windows(session, clock, clock.baseline_s / 2))
     errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
     verdicts = judge(evidence)
@@ -307,13 +312,13 @@ def _measured(pattern: str, variant: Variant, session: Session, meter: _Meter) -
     )
 
 
-def _windows(session: Session, meter: _Meter, seconds: float) -> dict[str, Window]:
+def _windows(session: Session, clock: _RunClock, seconds: float) -> dict[str, Window]:
     begin = session.snapshot()
-    meter.pass_time(session, seconds)
+    clock.pass_time(session, seconds)
     return session.snapshot().minus(begin)
 
 
-def _drained(variant: Variant, session: Session, meter: _Meter) -> bool:
+def _drained(variant: Variant, session: Session, clock: _RunClock) -> bool:
     """Wait, at most _DRAIN_S, until no aggressor has a call in flight, then until its GPU work is done.
 
     False when one still has a call in flight.
@@ -321,19 +326,19 @@ def _drained(variant: Variant, session: Session, meter: _Meter) -> bool:
     for _ in range(int(_DRAIN_S / _STEP_S)):
         now = session.snapshot()
         if not any(now.probes[probe.name].in_flight for probe in _aggressors(variant)):
-            meter.pass_time(session, _SETTLE_S)
+            clock.pass_time(session, _SETTLE_S)
             return True
-        meter.pass_time(session, _STEP_S)
+        clock.pass_time(session, _STEP_S)
     return False
 
 
-def _await_aggressors(variant: Variant, session: Session, meter: _Meter) -> None:
+def _await_aggressors(variant: Variant, session: Session, clock: _RunClock) -> None:
     """Wait, at most _PROOF_S, until every aggressor runs or has failed."""
     for _ in range(int(_PROOF_S / _STEP_S)):
         now = session.snapshot().probes
         if all(has_run(probe, now[probe.name]) or now[probe.name].error for probe in _aggressors(variant)):
             return
-        meter.pass_time(session, _STEP_S)
+        clock.pass_time(session, _STEP_S)
 
 
 def _aggressors(variant: Variant) -> list[Probe]:

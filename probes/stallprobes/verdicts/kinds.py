@@ -1,4 +1,4 @@
-"""The kinds of verdict, with the one table of how each is shown. Loads neither the catalogue nor numpy."""
+"""Verdict kinds and the table of their words, letters, marks and styles. Loads neither the catalogue nor numpy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class VerdictKind(StrEnum):
-    """What a verdict says of a probe, from harmless to severe. The values are those of the JSON documents, version 1.
+    """Kind of a verdict, from harmless to severe. The values are those of the JSON documents, version 1.
 
     ``GPU_TIME``: host time that is GPU time. ``OVERHEAD``: host time that no GPU work explains. ``DRIFT``: slower than
     the baseline, and as slow after the aggressors stopped. ``HOST``: the machine itself was slower, without CUDA.
@@ -41,13 +41,13 @@ class VerdictKind(StrEnum):
 
     @property
     def logged(self) -> bool:
-        """Whether the live screen logs it: all but quiet and drift."""
+        """Whether the live screen logs verdicts of this kind: all but quiet and drift."""
         return self not in (VerdictKind.QUIET, VerdictKind.DRIFT)
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a kind or status is shown.
+    """Display attributes of a kind or status.
 
     ``word`` in sentences and rows, capitals for what makes a program wait; ``letter`` in the text matrix; ``mark``, one
     or two characters beside a figure on the screen; ``style``: "good", "warn", "bad", "accent", "dim", "faint" or "";

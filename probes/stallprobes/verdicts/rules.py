@@ -1,8 +1,8 @@
-"""The rules that turn windows into verdicts.
+"""Rules that derive verdicts from windows.
 
-The rules hold two promises. A stall that is not there is not shown: a verdict needs enough calls and a difference above
-the resolution of the clock that the machine's own noise does not explain. A stall that is there is not hidden: the
-median and the tail are judged separately, each phase by itself, and a call in flight counts by its age.
+Against false stalls, a verdict needs enough calls and a difference that exceeds both the resolution of the clock and
+the slowdown of the host control. Against missed stalls, median and tail are judged separately, as is each phase, and a
+call in flight counts with its age.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CALL = Channel(Phase.CALL)
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What is known of one probe: its window, its baselines and its error.
+    """Measurements of one probe: its window, its baselines and its error.
 
     The first baseline was measured before the aggressors ran, a later one after them. ``error`` is a sentence where a
     call failed.
@@ -62,7 +62,7 @@ class Evidence:
         return merged(self.baselines)
 
     def baseline_ns(self, channel: Channel, quantile: Quantile) -> float | None:
-        """The percentile to compare with in ns: that of the slower baseline with enough calls, None where none has."""
+        """The percentile (ns) of the slower baseline with enough calls, None if none has enough."""
         enough = [one[channel] for one in self.baselines if channel in one and one[channel].count >= ENOUGH_CALLS]
         return max((histogram.percentile(quantile.percent) or 0.0 for histogram in enough), default=None)
 
@@ -84,8 +84,8 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """The evidence on all probes that ran together, by role."""
+class EvidenceByRole:
+    """The evidence on all probes that ran at the same time, by role."""
 
     aggressors: Sequence[Evidence]
     victims: Sequence[Evidence]
@@ -93,11 +93,11 @@ class Scene:
 
 
 def judge(evidence: Sequence[Evidence]) -> tuple[Verdict, ...]:
-    """The verdicts on all probes that ran together, the most severe first.
+    """Verdicts on all probes that ran at the same time, the most severe first.
 
-    Each victim and the host control has at least one, of the kind quiet where nothing else is found.
+    Each victim and the host control has at least one verdict; its kind is quiet if no rule applies.
     """
-    scene = Scene(
+    by_role = EvidenceByRole(
         aggressors=[one for one in evidence if one.probe.role is Role.AGGRESSOR],
         victims=[one for one in evidence if one.probe.role is Role.VICTIM],
         host=next((one for one in evidence if one.probe.role is Role.HOST), None),
@@ -107,9 +107,9 @@ def judge(evidence: Sequence[Evidence]) -> tuple[Verdict, ...]:
         if one.error is not None:
             found.append(_failed(one))
         elif one.probe.role is Role.AGGRESSOR:
-            found.extend(_hidden(one))
+            found.extend(_host_time(one))
         else:
-            found.extend(_victim(one, scene))
+            found.extend(_victim(one, by_role))
     return tuple(sorted(found, key=lambda verdict: verdict.kind.severity, reverse=True))
 
 
@@ -126,12 +126,12 @@ def _failed(one: Evidence) -> Verdict:
     )
 
 
-def _victim(one: Evidence, scene: Scene) -> list[Verdict]:
+def _victim(one: Evidence, by_role: EvidenceByRole) -> list[Verdict]:
     flight = one.window.in_flight
     stuck = one.starved or (flight is not None and flight.age_ns >= IN_FLIGHT_NS)
-    found = [_starved(one, scene)] if stuck else []
+    found = [_starved(one, by_role)] if stuck else []
     for channel in _judged_channels(one):
-        verdict = _channel(one, channel, scene)
+        verdict = _channel(one, channel, by_role)
         if verdict is not None:
             found.append(verdict)
     return found or [_quiet(one)]
@@ -142,8 +142,8 @@ def _judged_channels(one: Evidence) -> list[Channel]:
     return [channel for phase in JUDGED_PHASES for channel in phase_channels(channels, phase) if channel in channels]
 
 
-def _starved(one: Evidence, scene: Scene) -> Verdict:
-    why, remedy = _because(one, scene)
+def _starved(one: Evidence, by_role: EvidenceByRole) -> Verdict:
+    why, remedy = _explanation(one, by_role)
     window, flight, starved = one.window, one.window.in_flight, one.starved
     baseline_ns = one.baseline_ns(_CALL, Quantile.P50)
     returned = f"{window.iterations} call{'' if window.iterations == 1 else 's'} returned in {window.seconds:.1f} s"
@@ -158,33 +158,33 @@ def _starved(one: Evidence, scene: Scene) -> Verdict:
         now_ns=None if flight is None else flight.age_ns,
         ratio=None if flight is None or not baseline_ns else flight.age_ns / baseline_ns,
         kind=VerdictKind.STARVED if starved else VerdictKind.STALLED,
-        head=f"{head}{_while(scene.aggressors)}.",
+        head=f"{head}{_while_running(by_role.aggressors)}.",
         cause=why,
         remedy=remedy,
     )
 
 
-def _channel(one: Evidence, channel: Channel, scene: Scene) -> Verdict | None:
-    """The verdict on one channel, None where it is quiet."""
-    found = _against(one, channel, scene)
+def _channel(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdict | None:
+    """The verdict on one channel, None if it is quiet."""
+    found = _compared(one, channel, by_role)
     if found is not None or len(one.baselines) < 2:
         return found
-    early = _against(replace(one, baselines=one.baselines[:1]), channel, scene)
+    early = _compared(replace(one, baselines=one.baselines[:1]), channel, by_role)
     if early is None or early.kind is VerdictKind.HOST:
         return early
     return replace(
         early,
         kind=VerdictKind.DRIFT,
-        cause="It was as slow after the aggressors stopped: drift, or a lasting effect of the aggressors.",
+        cause="It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors.",
         remedy="Measure again, for longer.",
     )
 
 
-def _against(one: Evidence, channel: Channel, scene: Scene) -> Verdict | None:
-    """The verdict on one channel against the slower baseline: by its median, or by its tail where that is worse.
+def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdict | None:
+    """The verdict on one channel compared with the slower baseline: by median, or by tail if that is worse.
 
-    A median within the baseline's tail is never more than slower: a slow mode that the baseline has too became the
-    usual one.
+    A median up to the baseline's p99 is slower, never stalled: a slow mode that the baseline has too became the usual
+    one.
     """
     now = one.window.channels.get(channel)
     baseline_p50, baseline_p99 = one.baseline_ns(channel, Quantile.P50), one.baseline_ns(channel, Quantile.P99)
@@ -195,27 +195,27 @@ def _against(one: Evidence, channel: Channel, scene: Scene) -> Verdict | None:
     slower = now.count >= TAIL_CALLS and median.now_ns >= SLOWER * median.baseline_ns and excess >= SLOWER_NS
     stalled = slower and median.now_ns >= STALLED * median.baseline_ns and excess >= STALLED_NS
     if stalled and median.now_ns > baseline_p99:
-        return _slow(one, median, VerdictKind.STALLED, scene)
+        return _slowdown(one, median, VerdictKind.STALLED, by_role)
     tail = BaselineRatio(channel, Quantile.P99, max(baseline_p99, 1.0), now.percentile(99) or 0.0)
     limit = max(STALLED * tail.baseline_ns, tail.baseline_ns + TAIL_NS)
     share = now.share_above(int(limit))
     if share >= TAIL_SHARE and share * now.count >= TAIL_CALLS:
-        return _slow(one, tail, VerdictKind.STALLED, scene)
-    return _slow(one, median, VerdictKind.SLOWER, scene) if slower else None
+        return _slowdown(one, tail, VerdictKind.STALLED, by_role)
+    return _slowdown(one, median, VerdictKind.SLOWER, by_role) if slower else None
 
 
-def _slow(one: Evidence, figure: BaselineRatio, kind: VerdictKind, scene: Scene) -> Verdict:
+def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: EvidenceByRole) -> Verdict:
     change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
-    head = f"{one.probe.title}: {_name(figure.channel)} {figure.quantile} {change}"
+    head = f"{one.probe.title}: {_channel_name(figure.channel)} {figure.quantile} {change}"
     if one.probe.role is Role.HOST:
-        kind, why = VerdictKind.HOST, "It makes no CUDA call: the machine itself was slower, not the driver."
+        kind, why = VerdictKind.HOST, "It makes no CUDA call: the machine was slower, not the driver."
         remedy = "Look for other load on this machine, or measure again."
-    elif scene.host is not None and _host_explains(scene.host, figure):
+    elif by_role.host is not None and _host_explains(by_role.host, figure):
         kind, why = VerdictKind.HOST, "The host control, which makes no CUDA call, slowed down at the same time."
         remedy = "Look for other load on this machine, or measure again."
     else:
-        why, remedy = _because(one, scene)
-        head += _while(scene.aggressors)
+        why, remedy = _explanation(one, by_role)
+        head += _while_running(by_role.aggressors)
     return Verdict(
         probe=one.probe.name,
         phase=figure.channel.phase,
@@ -231,7 +231,7 @@ def _slow(one: Evidence, figure: BaselineRatio, kind: VerdictKind, scene: Scene)
 
 
 def _host_explains(host: Evidence, figure: BaselineRatio) -> bool:
-    """Whether the host control slowed down by a good part of the victim's excess at the same percentile."""
+    """Whether the host control slowed down by at least HOST_SHARE of the victim's excess at the same percentile."""
     now, baseline_ns = host.window.channels.get(_CALL), host.baseline_ns(_CALL, figure.quantile)
     if now is None or not now.count or baseline_ns is None:
         return False
@@ -248,7 +248,7 @@ def _quiet(one: Evidence) -> Verdict:
         words = "too few calls to judge"
     else:
         change = f"{duration_ns(baseline_ns)} → {duration_ns(now_ns)} ({times(ratio)})"
-        words = f"quiet: {_name(channel)} p50 {change}"
+        words = f"quiet: {_channel_name(channel)} p50 {change}"
     return Verdict(
         probe=one.probe.name,
         phase=channel.phase,
@@ -261,8 +261,8 @@ def _quiet(one: Evidence) -> Verdict:
     )
 
 
-def _hidden(one: Evidence) -> list[Verdict]:
-    """The verdicts on calls that take long on the host and little on the GPU, where events timed both."""
+def _host_time(one: Evidence) -> list[Verdict]:
+    """Verdicts on calls that take much longer on the host than on the GPU, where events measured both."""
     found = []
     channels = one.window.channels
     device = {
@@ -285,8 +285,10 @@ def _hidden(one: Evidence) -> list[Verdict]:
             )
             remedy = "Read back into pinned memory and wait once, or keep the scalar on the GPU."
         else:
-            why = "No GPU work explains the host time: the driver spends it, such as on loading code or new memory."
-            remedy = "Leave first calls out of a measurement, and make them before the critical part."
+            why = (
+                "No GPU work explains the host time: the driver spends it, for example on module loading or allocation."
+            )
+            remedy = "Make the first calls before the critical part, and leave them out of measurements."
         found.append(
             Verdict(
                 probe=one.probe.name,
@@ -305,17 +307,17 @@ def _hidden(one: Evidence) -> list[Verdict]:
     return found
 
 
-def _because(one: Evidence, scene: Scene) -> tuple[str, str]:
+def _explanation(one: Evidence, by_role: EvidenceByRole) -> tuple[str, str]:
     known = explanation(
-        one.probe, [other.probe for other in scene.aggressors], [other.probe for other in scene.victims]
+        one.probe, [other.probe for other in by_role.aggressors], [other.probe for other in by_role.victims]
     )
     return known.why, known.helps
 
 
-def _while(aggressors: Sequence[Evidence]) -> str:
+def _while_running(aggressors: Sequence[Evidence]) -> str:
     titles = " and ".join(f"“{one.probe.title}”" for one in aggressors)
     return f" while {titles} {'run' if len(aggressors) > 1 else 'runs'}" if aggressors else ""
 
 
-def _name(channel: Channel) -> str:
+def _channel_name(channel: Channel) -> str:
     return f"{channel.phase} of {channel.label}" if channel.label else str(channel.phase)

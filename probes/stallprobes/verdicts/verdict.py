@@ -14,8 +14,8 @@ class Verdict:
     """One finding about one probe.
 
     ``quantile`` is the figure that is compared; ``baseline_ns`` and ``now_ns`` are its values, ``ratio`` now over
-    baseline, each None where it is not known. ``head`` says what was measured, ``cause`` why, ``remedy`` what to do;
-    each is one or more sentences, empty where there is nothing to say. ``host`` is the machine in a merged matrix.
+    baseline, each None if unknown. ``head`` states the measurement, ``cause`` its explanation, ``remedy`` the
+    countermeasure; each is one or more sentences, or "". ``host`` is the machine in a merged matrix, else "".
     """
 
     probe: str
@@ -32,7 +32,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict in words: the host where there are several, what was measured, and why."""
+        """Host (in a merged matrix), head and cause as text."""
         words = " ".join(part for part in (self.head, self.cause) if part)
         return f"On {self.host}: {words}" if self.host else words
 

@@ -118,7 +118,7 @@ def test_a_difference_counts_what_came_later(before: list[int], after: list[int]
 
 
 def test_a_difference_with_a_later_histogram_is_refused() -> None:
-    with pytest.raises(ValueError, match="holds more"):
+    with pytest.raises(ValueError, match="has more values"):
         Histogram.of([5]).minus(Histogram.of([5, 6]))
 
 

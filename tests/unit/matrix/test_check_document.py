@@ -134,21 +134,21 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
     [
         (b"", "is empty"),
         (b" \n\n", "is empty"),
-        (b"[1, 2]", "is no check of stallscope"),
-        (b"null", "is no check of stallscope"),
-        (b'{"a": 1}', "is no check of stallscope"),
-        (b'{"schema": ["stallscope.check/1"]}', "is no check of stallscope"),
-        (b"hello", "is no check: line 1 is not valid JSON"),
+        (b"[1, 2]", "is not a check of stallscope"),
+        (b"null", "is not a check of stallscope"),
+        (b'{"a": 1}', "is not a check of stallscope"),
+        (b'{"schema": ["stallscope.check/1"]}', "is not a check of stallscope"),
+        (b"hello", "is not a check: line 1 is not valid JSON"),
         (b"\x7fELF\x02\xff", "it is not UTF-8"),
         (b"\xef\xbb\xbf{}", "byte order mark"),
         ("{}".encode("utf-16"), "byte order mark"),
         (b"\x1f\x8b", "is cut off: it ends within its compressed data"),
         (b"\x1f\x8b\x08\x00", "is cut off: it ends within its compressed data"),
-        (b"\x1f\x8b" + b"\xff" * 30, "is damaged: what is compressed in it cannot be unpacked"),
+        (b"\x1f\x8b" + b"\xff" * 30, "is damaged: its compressed data cannot be decompressed"),
         (gzip.compress(b"", mtime=0), "is empty"),
-        (gzip.compress(b"hello", mtime=0), "is no check: line 1 is not valid JSON"),
+        (gzip.compress(b"hello", mtime=0), "is not a check: line 1 is not valid JSON"),
         (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), "it is not UTF-8"),
-        (gzip.compress(b"{}", mtime=0) + b"more", "is damaged: what is compressed in it cannot be unpacked"),
+        (gzip.compress(b"{}", mtime=0) + b"more", "is damaged: its compressed data cannot be decompressed"),
         (gzip.compress(b'{"schema": "stallscope.check/2"}', mtime=0), "upgrade"),
         (gzip.compress(b'{"format": "stallscope.recording", "version": 1}', mtime=0), "is a recording"),
         (b'{"schema": "stallscope.run/1"}', "`stallscope run --json` writes, not a check"),
@@ -156,10 +156,10 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         (b'{"format": "stallscope.recording", "version": 1}\nx\x9c\xff', "is a recording"),
         (b'{"schema": "stallscope.check/2"}', "schema version 2, but this stallscope reads 1: upgrade"),
         (b'{"schema": "stallscope.check/' + b"9" * 50 + b'"}', "upgrade"),
-        (b'{"schema": "stallscope.check/0"}', "is no check"),
-        (b'{"schema": "stallscope.check/x"}', "is no check"),
+        (b'{"schema": "stallscope.check/0"}', "is not a check"),
+        (b'{"schema": "stallscope.check/x"}', "is not a check"),
         (b'{"schema": "stallscope.check/1"}', "damaged: the document has no “program”"),
-        (b"[" * 200_000, "is no check: it is nested too deeply"),
+        (b"[" * 200_000, "is not a check: it is nested too deeply"),
         (b'{"a":' * 200_000, "nested too deeply"),
         (b'{"a": ' + b"1" * 5000 + b"}", "thousands of digits"),
         (b'{"schema": "stallscope.check/1", "schema": "x"}', "“schema” occurs twice"),
@@ -188,8 +188,8 @@ TOP = 2**53
         ("program", None, "program is not a string"),
         ("program", "\x1b[2J", "program has control characters"),
         ("program", "\ud800", "program has control characters"),
-        ("started_at", "yesterday", "started_at is no time"),
-        ("started_at", "2026-11-21T10:00:00", "started_at is no time"),
+        ("started_at", "yesterday", "started_at is not an ISO 8601 time"),
+        ("started_at", "2026-11-21T10:00:00", "started_at is not an ISO 8601 time"),
         ("backend", "rocm", "backend is not one of cuda, simulated, host"),
         ("fingerprint", [], "fingerprint is not an object"),
         ("fingerprint", json.loads('{"a":' * 40 + "1" + "}" * 40), "fingerprint is nested deeper than 32"),
@@ -197,15 +197,15 @@ TOP = 2**53
         ("fingerprint.more", {"max_ns": 1, "histogram": []}, "fingerprint has a value of an unexpected type"),
         ("hosts", {"": {}}, "hosts has a host without a name"),
         ("hosts", {"a": 1}, "hosts[“a”] is not an object"),
-        ("rows.1.name", "launch", "rows has a name twice"),
-        ("columns.1.name", "quiet", "columns has a name twice"),
+        ("rows.1.name", "launch", "rows has a duplicate name"),
+        ("columns.1.name", "quiet", "columns has a duplicate name"),
         ("rows.0.name", "", "rows[0].name is empty"),
         ("columns.1.aggressors", "spin", "columns[1].aggressors is not a list"),
         ("cells", {}, "cells is not a list"),
         ("cells.0", 3, "cells[0] is not an object"),
         ("cells.0.row", "nobody", "cells[0].row is not among those the check lists"),
         ("cells.0.column", ["quiet"], "cells[0].column is not a string"),
-        ("cells.0.column", "spin", "cells[1] is a cell that was there already"),
+        ("cells.0.column", "spin", "cells[1] is a second cell of its row and column"),
         ("cells.0.status", "fine", "cells[0].status is not one of ok, starved"),
         ("cells.0.status", None, "cells[0].status is not one of"),
         ("cells.0.more", 1, "cells[0] has “more”, which is not expected here"),
@@ -216,19 +216,19 @@ TOP = 2**53
         ("cells.0.repeats.0.lanes", {"cal": {}}, "is not one of call, wait"),
         ("cells.0.repeats.0.lanes", {"call:": {}}, "has an empty label"),
         (CHANNEL, {}, "[“call”] has no “max_ns”"),
-        (f"{CHANNEL}.max_ns", -1, "[“call”] has a max_ns that is no whole number"),
+        (f"{CHANNEL}.max_ns", -1, "[“call”] has a max_ns that is not a whole number"),
         (f"{CHANNEL}.max_ns", 5, "a max_ns below its highest bucket"),
-        (f"{CHANNEL}.histogram", None, "a histogram that is no list of pairs"),
-        (f"{CHANNEL}.histogram.0", [64, 1, 1], "a histogram that is no list of pairs"),
-        (f"{CHANNEL}.histogram.0", [64, -1], "a bound or count that is no whole number"),
-        (f"{CHANNEL}.histogram.0", [64, 1.0], "a bound or count that is no whole number"),
-        (f"{CHANNEL}.histogram.0", [64, True], "a bound or count that is no whole number"),
+        (f"{CHANNEL}.histogram", None, "a histogram that is not a list of pairs"),
+        (f"{CHANNEL}.histogram.0", [64, 1, 1], "a histogram that is not a list of pairs"),
+        (f"{CHANNEL}.histogram.0", [64, -1], "a bound or count that is not a whole number"),
+        (f"{CHANNEL}.histogram.0", [64, 1.0], "a bound or count that is not a whole number"),
+        (f"{CHANNEL}.histogram.0", [64, True], "a bound or count that is not a whole number"),
         (f"{CHANNEL}.histogram.0", [64, 0], "a count of 0"),
-        (f"{CHANNEL}.histogram.0", [64, TOP + 1], "a bound or count that is no whole number from 0 to 2**53"),
-        (f"{CHANNEL}.histogram.0", [64, TOP], "counts above 2**53 taken together"),
-        (f"{CHANNEL}.histogram.0", [129, 1], "a bound that is no bucket's lower bound"),
+        (f"{CHANNEL}.histogram.0", [64, TOP + 1], "a bound or count that is not a whole number from 0 to 2**53"),
+        (f"{CHANNEL}.histogram.0", [64, TOP], "counts above 2**53 in total"),
+        (f"{CHANNEL}.histogram.0", [129, 1], "a bound that is not a bucket's lower bound"),
         (f"{CHANNEL}.histogram.0", [2**40, 1], "buckets that do not ascend"),
-        ("cells.3.verdicts.0.kind", "bad", "kind is no kind of verdict"),
+        ("cells.3.verdicts.0.kind", "bad", "kind is not a verdict kind"),
         ("cells.3.verdicts.0.phase", "pause", "phase is not one of"),
         ("cells.3.verdicts.0.ratio", "1", "ratio is not a number"),
     ],
@@ -243,7 +243,7 @@ def test_counts_of_a_cell_that_no_sum_can_hold_are_refused(tmp_path: Path) -> No
     found = copy.deepcopy(DOCUMENT)
     for channel in ("call", "wait"):
         found["cells"][0]["repeats"][0]["lanes"][channel] = {"max_ns": 64, "histogram": [[64, TOP]]}
-    assert "cells[0] has counts above 2**53 taken together" in refused(tmp_path / "a.json", json.dumps(found))
+    assert "cells[0] has counts above 2**53 in total" in refused(tmp_path / "a.json", json.dumps(found))
 
 
 def test_a_number_beyond_every_float_is_refused(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_whatever_happens_to_compressed_bytes_is_a_check_or_a_refusal(data: st.D
 def test_nothing_is_saved_that_could_not_be_read_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_document, "LARGEST", 1 << 12)
     for name in ("a.json", "a.json.gz"):
-        with pytest.raises(CheckFileError, match="which no reader takes"):
+        with pytest.raises(CheckFileError, match="the largest that can be read"):
             check_document.save(host_checks.every_status(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 

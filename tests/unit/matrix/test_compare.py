@@ -233,7 +233,7 @@ def test_quiet_that_moved_beside_the_cells_only_is_not_hidden() -> None:
     old, new = made_up(1), with_quiet(made_up(2), "d2d", 1.3)
     told = part(compare(old, new), 50, key=("d2d", QUIET))
     assert told.change is Change.UNSURE
-    assert told.why == "The baseline beside this row's other cells is ×1.3 the old one."
+    assert told.why == "The baseline of this row's other cells is ×1.3 the old one."
 
 
 def test_a_stall_far_above_quiet_is_not_explained_by_it() -> None:
@@ -285,7 +285,7 @@ def test_a_cell_that_was_close_to_starving_is_unsure() -> None:
     nearly = put(starve(made_up(1)), replace(starve(made_up(1), calls=4).cells[D2D_SPIN], status=Status.OK))
     told = cell(compare(nearly, starve(made_up(2))))
     assert (told.change, told.newly_starved) == (Change.UNSURE, False)
-    assert "was near it" in told.note
+    assert "was close to it" in told.note
 
 
 def test_a_call_in_flight_for_long_counts() -> None:

@@ -63,12 +63,12 @@ def test_a_host_is_called_as_given_else_by_its_hostname_else_by_its_file() -> No
 def test_two_checks_of_one_host_stay_apart_and_a_note_says_so() -> None:
     found = of(("a.json", host(1, "node-a")), ("b.json", host(2, "node-a")), ("c.json", host(3, "node-a")))
     assert list(found.matrix.hosts) == ["node-a", "node-a (2)", "node-a (3)"]
-    assert found.notes[0] == "b.json is another check of the host “node-a”: it counts as “node-a (2)”."
+    assert found.notes[0] == "b.json is another check of the host “node-a”: it is named “node-a (2)”."
 
 
 def test_one_check_under_two_names_is_noticed() -> None:
     found = of(("a", host(1)), ("b", host(1)), ("c", host(2)))
-    assert found.notes == ("“a” and “b” have the same figures to the nanosecond: is it one check taken twice?",)
+    assert found.notes == ("“a” and “b” have the same figures to the nanosecond: they may be the same check.",)
 
 
 def test_a_name_that_would_break_a_reason_is_mended() -> None:
@@ -166,7 +166,7 @@ def test_what_does_not_belong_together_is_refused() -> None:
     for other, said in others:
         with pytest.raises(CannotMerge, match=said):
             of(("a", one), ("b", other))
-    with pytest.raises(CheckFileError, match="nothing to merge"):
+    with pytest.raises(CheckFileError, match="No checks to merge"):
         merge.merge([])
 
 

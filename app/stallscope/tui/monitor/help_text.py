@@ -7,7 +7,7 @@ SECTIONS = (
         "States",
         "quiet: as fast as the baseline. slower: at least 1.5 times the baseline. STALLED: at least 3 times. STARVED: "
         "fewer than 3 calls returned in 0.5 s. host noise: the host control, which makes no CUDA call, was slower too. "
-        "baseline: the baseline is being measured. after quiet: switched on, starts when the baseline is complete.",
+        "baseline: the baseline is being measured. waiting: switched on, starts when the baseline is complete.",
     ),
     (
         "Phases",
