@@ -152,5 +152,5 @@ def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: Aggres
         head=f"{one.probe.title}: few calls are slow, but for so long that 1 in 100 or more of the calls due had to "
         f"wait: p99 of the time until done {change} while “{aggressor_set.column.title}” runs.",
         cause=known.why,
-        remedy=known.helps,
+        remedy=known.remedy,
     )

@@ -313,7 +313,7 @@ def _because(one: Evidence, scene: Scene) -> tuple[str, str]:
     known = explanation(
         one.probe, [other.probe for other in scene.aggressors], [other.probe for other in scene.victims]
     )
-    return known.why, known.helps
+    return known.why, known.remedy
 
 
 def _while(aggressors: Sequence[Evidence]) -> str:
