@@ -416,7 +416,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Variant:
-    """One configuration of a pattern: its probes, the expected result, its cause, and what helps."""
+    """One configuration of a pattern: its probes, the expected result, its cause and its remedy."""
 
     name: str
     kind: Kind
@@ -424,7 +424,7 @@ class Variant:
     probes: tuple[Probe, ...]
     expect: str
     why: str
-    helps: str = ""
+    remedy: str = ""
     needs: Needs = field(default_factory=Needs)
 
 
@@ -436,7 +436,7 @@ class Pattern:
     title: str
     see: str
     why: str
-    helps: str
+    remedy: str
     reported: str
     variants: tuple[Variant, ...]
 

@@ -58,7 +58,7 @@ def test_a_check_is_a_table_with_findings_in_words(stallscope_command: Command) 
     full = stallscope_command("check", "--full", mode="fine").stdout
     assert full.splitlines()[:4] == [title, stalls, changes, measured]
     assert "1 STALLED, 15 quiet" in full
-    assert "What helps: Make it up otherwise." in full
+    assert "Remedy: Make it up otherwise." in full
     assert "machine: hostname node-a" in full
 
 

@@ -154,7 +154,7 @@ def test_every_listed_name_can_be_explained(name: str) -> None:
 
 def test_a_pattern_is_explained_with_why_what_helps_and_who_reported_it(stallscope_command: Command) -> None:
     text = stallscope_command("explain", "default-stream-gate").stdout
-    for title in ("What you will see", "Why", "What helps", "Where it was reported", "Variants"):
+    for title in ("What you will see", "Why", "Remedy", "Where it was reported", "Variants"):
         assert f"\n{title}\n" in text
     assert all(f"  {variant.name} (" in text for variant in patterns()["default-stream-gate"].variants)
 
@@ -165,7 +165,7 @@ def test_an_explanation_says_nothing_twice(name: str) -> None:
 
     text = " ".join(CliRunner().invoke(cli, ["explain", name], catch_exceptions=False).output.split())
     pattern = patterns()[name]
-    reasons = {variant.why for variant in pattern.variants} | {pattern.why, pattern.helps}
+    reasons = {variant.why for variant in pattern.variants} | {pattern.why, pattern.remedy}
     assert all(text.count(reason) == 1 for reason in reasons if reason)
 
 

@@ -300,7 +300,7 @@ async def test_the_figures_go_from_judged_to_percentiles_and_back() -> None:
 async def test_a_cell_shows_its_histograms_its_sentence_and_what_helps() -> None:
     async with looking(ON_THE_TABLE) as pilot:
         await pilot.press("b", "enter")
-        await until_shown(pilot, "What helps")
+        await until_shown(pilot, "Remedy")
         text = shown(pilot)
         for words in ("call", "wait", "░ baseline", "█ with aggressor", "STARVED", "Pinning pages is slow", "◆"):
             assert words in text

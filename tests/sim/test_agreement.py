@@ -23,7 +23,7 @@ from stallprobes.measurement import measure
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 # One H200, and two of one host.
 FILES = ("h200.json", "h200x2.json")
-SECONDS = 1.0
+SECONDS = 1.5
 PHASES = ("call", "wait")
 # By what factors the two may differ: where the recording is within 3 times its quiet, and where it is more.
 NEAR, FAR, STALL = 1.5, 2.0, 3.0

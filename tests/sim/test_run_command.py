@@ -53,13 +53,13 @@ def test_the_same_seed_gives_the_same_figures_in_another_process() -> None:
     [
         (("--sim", "h300"), "there is no profile 'h300', did you mean h200?"),
         (("--sim", "--sim-set", "timeslice_us=0"), "it must be above 0"),
-        (("--sim-seed", "3"), "say --sim too"),
+        (("--sim-seed", "3"), "add --sim"),
         (("run", "all", "--sim", "h300"), "there is no profile 'h300', did you mean h200?"),
         (("run", "all", "--sim", "--sim-set", "timeslice_us=0"), "it must be above 0"),
         (("run", "all", "--sim", "--sim-set", "nothing=0"), "the profile has no setting 'nothing'"),
-        (("run", "all", "--sim-seed", "3"), "--sim-seed is for the simulated GPU: say --sim too"),
-        (("run", "all", "--sim-set", "a=3"), "--sim-set is for the simulated GPU: say --sim too"),
-        (("run", "all", "--sim", "--gpu", "0"), "say one of them"),
+        (("run", "all", "--sim-seed", "3"), "--sim-seed applies to the simulated GPU only; add --sim"),
+        (("run", "all", "--sim-set", "a=3"), "--sim-set applies to the simulated GPU only; add --sim"),
+        (("run", "all", "--sim", "--gpu", "0"), "use only one of them"),
         (("run", "--sim"), "Missing argument"),
         (("run", "all", "--sim", "/nowhere.toml"), "/nowhere.toml cannot be read"),
     ],
@@ -87,7 +87,7 @@ def test_the_list_shows_every_figure_that_can_be_set() -> None:
 
 
 def test_every_pattern_runs() -> None:
-    done = stallscope("run", "all", "--sim", "--seconds", "0.3", "--json")
+    done = stallscope("run", "all", "--sim", "--seconds", "0.5", "--json")
     results = json.loads(done.stdout)["results"]
     assert done.returncode == 0, done.stderr
     assert {result["status"] for result in results} == {"ok"}

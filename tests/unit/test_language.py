@@ -89,7 +89,7 @@ def members(place: str, value: Any, keys: frozenset[str] | None = None) -> Itera
             yield from members(place, item, keys)
 
 
-def helps() -> Iterator[Prose]:
+def remedy() -> Iterator[Prose]:
     context = click.Context(cli, info_name="stallscope")
     yield "stallscope --help", 1, cli.get_help(context)
     for name in cli.list_commands(context):
@@ -135,7 +135,7 @@ def test_no_banned_phrase_in_strings_and_docstrings() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", [helps, explanations, screen, schemas, data_files], ids=lambda source: source.__name__
+    "source", [remedy, explanations, screen, schemas, data_files], ids=lambda source: source.__name__
 )
 def test_no_banned_phrase_in_what_is_shown_or_published(source: Any) -> None:
     found = offenders(source())

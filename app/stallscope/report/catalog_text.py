@@ -52,7 +52,7 @@ def write_pattern(out: TextWriter, pattern: Pattern) -> None:
     for title, text in (
         ("What you will see", pattern.see),
         ("Why", pattern.why),
-        ("What helps", pattern.helps),
+        ("Remedy", pattern.remedy),
         ("Where it was reported", pattern.reported),
     ):
         _section(out, title, text)
@@ -71,8 +71,8 @@ def write_pattern(out: TextWriter, pattern: Pattern) -> None:
 
 def _own_texts(pattern: Pattern, variant: Variant) -> list[tuple[str, str]]:
     """The labelled texts of ``variant`` that the pattern does not have."""
-    texts = (("expect", variant.expect), ("why", variant.why), ("helps", variant.helps))
-    return [(label, text) for label, text in texts if text not in ("", pattern.why, pattern.helps)]
+    texts = (("expect", variant.expect), ("why", variant.why), ("helps", variant.remedy))
+    return [(label, text) for label, text in texts if text not in ("", pattern.why, pattern.remedy)]
 
 
 def write_entry(out: TextWriter, entry: Entry, entries: Mapping[str, Entry], patterns: Sequence[str]) -> None:
@@ -85,7 +85,7 @@ def write_entry(out: TextWriter, entry: Entry, entries: Mapping[str, Entry], pat
         out.line()
         out.line(f"Effect on {_affected(cause)}", "strong")
         out.paragraph(cause.why, indent="  ")
-        out.paragraph(f"What helps: {cause.helps}", indent="  ")
+        out.paragraph(f"Remedy: {cause.remedy}", indent="  ")
         if cause.uses:
             victims = [one.name for one in entries.values() if one.role is Role.VICTIM and one.uses & cause.uses]
             out.paragraph(f"Victims: {', '.join(victims)}", indent="  ", style="dim")

@@ -52,7 +52,7 @@ class CauseGroup:
 
     kind: CellKind
     cause: str
-    helps: str
+    remedy: str
     columns: tuple[tuple[str, tuple[Cell, ...]], ...]
 
     @property
@@ -130,10 +130,10 @@ def groups(matrix: Matrix) -> tuple[CauseGroup, ...]:
         CauseGroup(
             kind=cell_kind(next(iter(columns.values()))[0]),
             cause=cause,
-            helps=helps,
+            remedy=remedy,
             columns=tuple((name, tuple(cells)) for name, cells in columns.items()),
         )
-        for (_, cause, helps), columns in found.items()
+        for (_, cause, remedy), columns in found.items()
     )
 
 

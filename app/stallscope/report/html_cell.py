@@ -101,8 +101,8 @@ def _verdicts(cell: Cell) -> Iterator[str]:
         yield f"<p>{text(in_flight)}</p>"
     for verdict in findings.verdicts(cell):
         yield f"<p>{text(verdict.sentence)}</p>"
-    for helps in dict.fromkeys(verdict.remedy for verdict in findings.verdicts(cell) if verdict.remedy):
-        yield f'<p class="soft">What helps: {text(helps)}</p>'
+    for remedy in dict.fromkeys(verdict.remedy for verdict in findings.verdicts(cell) if verdict.remedy):
+        yield f'<p class="soft">Remedy: {text(remedy)}</p>'
 
 
 def _change(data: PageData, cell: Cell) -> Iterator[str]:

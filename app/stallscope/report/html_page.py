@@ -152,7 +152,7 @@ def _causes(data: PageData) -> Iterator[str]:
         link = f'<a href="#{data.ids[group.worst.row, group.worst.column]}">{text(wording.worst_case(group))}</a>'
         yield f'<details class="finding"><summary><span class="word {group.kind}">{text(group.kind.look.word)}</span> '
         yield f"{link}. "
-        yield f'<span class="soft">{text(group.helps or wording.NO_CAUSE)}</span></summary>'
+        yield f'<span class="soft">{text(group.remedy or wording.NO_CAUSE)}</span></summary>'
         yield f"<p>{text(group.cause or wording.NO_CAUSE)}</p><ul>"
         for name, cells in group.columns:
             column = data.matrix.column(name)

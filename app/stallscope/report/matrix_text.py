@@ -212,7 +212,7 @@ def _causes(out: TextWriter, matrix: Matrix) -> None:
     rows: list[tuple[TableCell | str, ...]] = []
     for group in groups:
         case = wording.worst_case(group)
-        rows.append((TableCell(group.kind.look.word, _style(group.kind)), case, group.helps or wording.NO_CAUSE))
+        rows.append((TableCell(group.kind.look.word, _style(group.kind)), case, group.remedy or wording.NO_CAUSE))
     if rows:
         out.line()
         out.line(wording.CAUSES_TITLE, "strong")
@@ -221,7 +221,7 @@ def _causes(out: TextWriter, matrix: Matrix) -> None:
         out.table(columns, rows)
     else:
         for group in groups:
-            sentence = f"{wording.worst_case(group)}. {group.helps or wording.NO_CAUSE}"
+            sentence = f"{wording.worst_case(group)}. {group.remedy or wording.NO_CAUSE}"
             out.paragraph(sentence, indent="  ", first=f"{group.kind.look.word}  ", style=_style(group.kind))
     if rows or unmeasured:
         out.line()
@@ -251,8 +251,8 @@ def _findings(out: TextWriter, matrix: Matrix) -> None:
             rest = ", ".join(f"{cell.row} {wording.short_figure(cell)}" for cell in cells[_VICTIMS_IN_FULL:])
             text += f"; also {rest}" if rest else ""
             out.paragraph(f"{where}: {text}", indent="    ", first="  ")
-        if group.helps:
-            out.paragraph(f"What helps: {group.helps}", indent="  ", first="  ", style="dim")
+        if group.remedy:
+            out.paragraph(f"Remedy: {group.remedy}", indent="  ", first="  ", style="dim")
 
 
 def _unmeasured(out: TextWriter, matrix: Matrix) -> None:

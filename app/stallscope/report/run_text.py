@@ -175,8 +175,8 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
         # A quiet host control is the rule; its row says so.
         if verdict.probe not in hosts or verdict.kind != "quiet":
             out.paragraph(verdict.sentence, indent="  ", first=first)
-    for helps in dict.fromkeys(verdict.remedy for verdict in variant.verdicts if verdict.remedy):
-        out.paragraph(f"What helps: {helps}", indent="  ", first="  ", style="dim")
+    for remedy in dict.fromkeys(verdict.remedy for verdict in variant.verdicts if verdict.remedy):
+        out.paragraph(f"Remedy: {remedy}", indent="  ", first="  ", style="dim")
 
 
 def _in_flight(result: ProbeResult) -> str:

@@ -41,12 +41,12 @@ _FAMILIES = (kernels, copies, peer, streams, memory, contexts, nvml, host)
 
 _STREAM_ORDER = Cause(
     why="Both probes use one stream. Work in a stream runs in order, so later work waits for all earlier work.",
-    helps="Give each thread its own stream.",
+    remedy="Give each thread its own stream.",
 )
 _TIME_SLICES = Cause(
     why="Another victim works in another context. While the victim's context keeps the GPU busy, each time-slice of "
     "the other context takes a context switch, and the victim waits for it.",
-    helps="Use one context for all work.",
+    remedy="Use one context for all work.",
 )
 # A green context has SMs of the primary context and runs in its time-slice.
 _ONE_TIME_SLICE = frozenset({PRIMARY.name, GREEN.name})
@@ -94,9 +94,9 @@ def time_slice_cause(victim: Probe, others: Sequence[Probe]) -> Cause | None:
 
 
 _UNKNOWN = Cause(
-    why="The catalogue knows no reason for this pair.", helps="Compare with another driver, and report it to NVIDIA."
+    why="The catalogue knows no reason for this pair.", remedy="Compare with another driver, and report it to NVIDIA."
 )
-_NO_AGGRESSOR = Cause(why="No aggressor ran.", helps="Measure the baseline again.")
+_NO_AGGRESSOR = Cause(why="No aggressor ran.", remedy="Measure the baseline again.")
 
 
 def explanation(victim: Probe, aggressors: Sequence[Probe], victims: Sequence[Probe] = ()) -> Cause:

@@ -36,7 +36,7 @@ ENTRIES = (
         causes=(
             Cause(
                 why="Creating and destroying a context takes driver locks and work on the GPU.",
-                helps="Create contexts before the critical part and keep them.",
+                remedy="Create contexts before the critical part and keep them.",
             ),
         ),
     ),
@@ -52,7 +52,7 @@ ENTRIES = (
             Cause(
                 context=Relation.SAME,
                 why="Each cuCtxSynchronize takes the context's lock in the driver for a short time.",
-                helps="Wait for a stream or an event; use blocking synchronization where many threads wait.",
+                remedy="Wait for a stream or an event; use blocking synchronization where many threads wait.",
             ),
         ),
     ),

@@ -49,14 +49,14 @@ _STAGING = Cause(
     context=Relation.SAME,
     why="The driver stages a pageable copy on the calling thread and holds locks that other threads' calls need. Those "
     "calls wait until the copy ends. When the next copy takes the lock first, they starve.",
-    helps="Use pinned memory (cuMemHostAlloc), or copy on a stream that no other thread uses.",
+    remedy="Use pinned memory (cuMemHostAlloc), or copy on a stream that no other thread uses.",
 )
 _STAGING_ONE_STREAM = Cause(
     context=Relation.SAME,
     stream=Relation.SAME,
     why="Both threads use one stream, and a pageable copy holds that stream's lock until it is complete. A launch into "
     "the stream waits for the lock.",
-    helps="Use pinned memory (cuMemHostAlloc), and give each thread its own stream.",
+    remedy="Use pinned memory (cuMemHostAlloc), and give each thread its own stream.",
 )
 
 
@@ -65,7 +65,7 @@ def _engine_order(engine: Hardware) -> Cause:
         uses=engine,
         why="There is one copy engine for each direction, and it copies in order: a small copy waits for the large "
         "copies ahead of it.",
-        helps="Split large copies into chunks, so that small copies run between them.",
+        remedy="Split large copies into chunks, so that small copies run between them.",
     )
 
 
@@ -74,7 +74,7 @@ _H2D_ORDER = _engine_order(Hardware.H2D_ENGINE)
 _SHARED_BUS = Cause(
     uses=Hardware.HOST_BUS,
     why="The large transfer occupies the bus to the host, which a small transfer in the other direction needs too.",
-    helps="Split large copies into chunks, or move less data over the bus.",
+    remedy="Split large copies into chunks, or move less data over the bus.",
 )
 
 

@@ -104,7 +104,7 @@ class Cause:
     """
 
     why: str
-    helps: str
+    remedy: str
     context: Relation | None = None
     stream: Relation | None = None
     uses: Hardware = Hardware.NONE

@@ -39,27 +39,28 @@ TIME_SLICE = Cause(
     uses=Hardware.GRAPHICS_ENGINE,
     why="The GPU's graphics engine runs one context at a time. A kernel or a device-to-device copy, which is a kernel "
     "too, waits for one time-slice (2048 µs by default) of each other busy context.",
-    helps="Submit the work in the context whose kernels run, or move the data with a copy engine (pinned D2H and H2D).",
+    remedy="Submit the work in the context whose kernels run, or move the data with a copy engine (pinned D2H and "
+    "H2D).",
 )
 INLINE = Cause(
     context=Relation.OTHER,
     uses=Hardware.INLINE_COPY,
     why="A small H2D copy travels in the command stream and the graphics engine writes it, so it waits for a "
     "time-slice like a kernel. A pinned D2H of the same 4 KiB uses a copy engine and does not wait (on an H200).",
-    helps="Copy in the context whose kernels run, or combine small copies: a copy of 1 MiB uses a copy engine.",
+    remedy="Copy in the context whose kernels run, or combine small copies: a copy of 1 MiB uses a copy engine.",
 )
 _LOADING = Cause(
     context=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE,
     why="Loading code runs work on the GPU in the loading context, and the graphics engine runs one context at a time "
     "(on an H200 a D2D in another context waited 0.25 ms for each load).",
-    helps="Load every module before the critical part (CUDA_MODULE_LOADING=EAGER).",
+    remedy="Load every module before the critical part (CUDA_MODULE_LOADING=EAGER).",
 )
 _NO_FREE_SM = Cause(
     context=Relation.SAME,
     why="The kernel occupies every SM. Other work of its context that needs an SM, such as a device-to-device copy, "
     "starts only when the kernel ends.",
-    helps="Leave SMs free with fewer blocks in the long kernel, or use a copy engine for the transfer.",
+    remedy="Leave SMs free with fewer blocks in the long kernel, or use a copy engine for the transfer.",
 )
 
 
@@ -225,7 +226,7 @@ ENTRIES = (
             Cause(
                 context=Relation.SAME,
                 why="Instantiating a graph holds the context's lock in the driver.",
-                helps="Instantiate the graph once, then update the executable graph.",
+                remedy="Instantiate the graph once, then update the executable graph.",
             ),
         ),
     ),
@@ -242,7 +243,7 @@ ENTRIES = (
             Cause(
                 context=Relation.SAME,
                 why="Loading a module holds the context's lock in the driver.",
-                helps="Load every module before the critical part (CUDA_MODULE_LOADING=EAGER).",
+                remedy="Load every module before the critical part (CUDA_MODULE_LOADING=EAGER).",
             ),
             _LOADING,
         ),
@@ -260,7 +261,7 @@ ENTRIES = (
             Cause(
                 context=Relation.SAME,
                 why="With lazy loading the first launch of a kernel loads its code and holds the context's lock.",
-                helps="Launch each kernel once before the critical part, or set CUDA_MODULE_LOADING=EAGER.",
+                remedy="Launch each kernel once before the critical part, or set CUDA_MODULE_LOADING=EAGER.",
             ),
             _LOADING,
         ),
@@ -279,7 +280,7 @@ ENTRIES = (
                 context=Relation.SAME,
                 stream=Relation.SAME,
                 why="The stream's launch queue is full: a launch returns only when an earlier launch has completed.",
-                helps="Keep fewer than 1000 launches pending, or launch graphs.",
+                remedy="Keep fewer than 1000 launches pending, or launch graphs.",
             ),
             TIME_SLICE,
             INLINE,

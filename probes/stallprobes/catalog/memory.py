@@ -84,7 +84,7 @@ ENTRIES = (
             Cause(
                 context=Relation.SAME,
                 why="Mapping and unmapping GPU memory holds driver locks that launches and copies need.",
-                helps=_ALLOCATE_EARLY,
+                remedy=_ALLOCATE_EARLY,
             ),
         ),
     ),
@@ -103,7 +103,7 @@ ENTRIES = (
                 context=Relation.SAME,
                 why="cuMemFree waits until every kernel of the context is done and holds the context's lock meanwhile, "
                 "so that no other thread can launch.",
-                helps="Use cuMemFreeAsync, or free memory after the critical part.",
+                remedy="Use cuMemFreeAsync, or free memory after the critical part.",
             ),
             TIME_SLICE,
             INLINE,
@@ -121,7 +121,7 @@ ENTRIES = (
         causes=(
             Cause(
                 why="Pinning pages is slow and holds driver locks that launches and copies need.",
-                helps=_PIN_ONCE,
+                remedy=_PIN_ONCE,
             ),
         ),
     ),
@@ -137,7 +137,7 @@ ENTRIES = (
         causes=(
             Cause(
                 why="Registering pages is slow and holds driver locks that launches and copies need.",
-                helps=_PIN_ONCE,
+                remedy=_PIN_ONCE,
             ),
         ),
     ),
@@ -156,7 +156,7 @@ ENTRIES = (
                 context=Relation.SAME,
                 stream=Relation.OTHER,
                 why="The stream-ordered allocator grows or trims its pool.",
-                helps="Raise the pool's release threshold, so that it keeps its memory.",
+                remedy="Raise the pool's release threshold, so that it keeps its memory.",
             ),
         ),
     ),

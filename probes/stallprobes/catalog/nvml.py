@@ -34,7 +34,7 @@ ENTRIES = (
         causes=(
             Cause(
                 why="NVML queries the driver and the GPU's management unit, which other calls may need too.",
-                helps="Query NVML once a second or less often.",
+                remedy="Query NVML once a second or less often.",
             ),
         ),
     ),

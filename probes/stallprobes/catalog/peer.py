@@ -120,7 +120,7 @@ _PEER_ORDER = Cause(
     uses=Hardware.PEER_TRANSFER,
     why="A transfer to the same GPU is queued behind a kernel on another stream. Transfers between two GPUs share one "
     "channel and run in order, so this one waits until that kernel ends.",
-    helps="Submit such copies only to streams with no pending work, enable peer access, or relay them through pinned "
+    remedy="Submit such copies only to streams with no pending work, enable peer access, or relay them through pinned "
     "memory with the H2D half on a stream of the destination GPU, in chunks tied by events.",
 )
 

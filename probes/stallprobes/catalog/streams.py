@@ -98,7 +98,7 @@ _DEADLOCK = Cause(
     why="The pageable copy waits inside its call for an event and holds the context's lock in the driver meanwhile. "
     "The launch, which must return before the event can occur, waits for that lock. Neither call can proceed: a "
     "deadlock, until the watchdog opens the gate.",
-    helps="Copy into pinned memory, or on a non-blocking stream of its own: then the launch returns.",
+    remedy="Copy into pinned memory, or on a non-blocking stream of its own: then the launch returns.",
 )
 
 ENTRIES = (
@@ -158,7 +158,7 @@ ENTRIES = (
             Cause(
                 context=Relation.SAME,
                 why="Creating and destroying a stream takes the context's lock and work on the GPU's channels.",
-                helps="Create streams once and keep them.",
+                remedy="Create streams once and keep them.",
             ),
         ),
     ),

@@ -155,5 +155,5 @@ def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: Aggres
         head=f"{one.probe.title}: few calls are slow, but they delay 1 in 100 or more of the calls due: "
         f"p99 of the latency from the due time {change} while “{aggressor_set.column.title}” runs.",
         cause=known.why,
-        remedy=known.helps,
+        remedy=known.remedy,
     )

@@ -15,13 +15,13 @@ def probe(entry: str, placement: Placement | None = None, *, name: str | None = 
 
 
 def variant(
-    name: str, kind: Kind, title: str, probes: Sequence[Probe], *, expect: str, why: str = "", helps: str = ""
+    name: str, kind: Kind, title: str, probes: Sequence[Probe], *, expect: str, why: str = "", remedy: str = ""
 ) -> Variant:
     """A variant with the host control added and its needs taken from the entries and contexts of ``probes``.
 
     Raises ValueError when one probe needs peer access and another must not have it.
     """
-    return Variant(name, kind, title, (*probes, probe(HOST)), expect, why, helps, _needs(probes))
+    return Variant(name, kind, title, (*probes, probe(HOST)), expect, why, remedy, _needs(probes))
 
 
 def _needs(probes: Sequence[Probe]) -> Needs:

@@ -18,7 +18,7 @@ PATTERN = Pattern(
     why="The pageable copy waits inside its call for an event on another stream and holds a lock of the context "
     "meanwhile. A launch on any stream of the context needs that lock. Here the event occurs only after the launch, so "
     "neither call can proceed.",
-    helps="Use pinned memory for the copy, or copy on a non-blocking stream of its own.",
+    remedy="Use pinned memory for the copy, or copy on a non-blocking stream of its own.",
     reported="A PyTorch user with NCCL: an asynchronous all_reduce, its wait() on the default stream, and a tensor "
     "printed on that stream, while another thread launches the kernel that the all_reduce needs to complete.",
     variants=(
@@ -36,7 +36,7 @@ PATTERN = Pattern(
             (_LAUNCH, probe("gated-copy-pinned", gated_copy_placement(own_stream=False))),
             expect="Both calls return at once.",
             why="A copy into pinned memory is only queued, so no thread waits inside a call.",
-            helps="This is the first remedy.",
+            remedy="This is the first remedy.",
         ),
         variant(
             "own-stream",
@@ -45,7 +45,7 @@ PATTERN = Pattern(
             (_LAUNCH, probe("gated-copy", gated_copy_placement(own_stream=True))),
             expect="The copy waits for the gate; the launch does not.",
             why="On a non-blocking stream of its own the copy waits without holding a lock that the launch needs.",
-            helps="This is the second remedy.",
+            remedy="This is the second remedy.",
         ),
     ),
 )

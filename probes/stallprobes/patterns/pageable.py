@@ -53,7 +53,7 @@ def _variant(copy: str, stream: str) -> Variant:
         why="The copy engine writes pinned memory directly: the call only queues the copy and then holds no lock."
         if remedy
         else "",
-        helps="This is the remedy: pinned memory." if remedy else "",
+        remedy="This is the remedy: pinned memory." if remedy else "",
     )
 
 
@@ -65,7 +65,7 @@ PATTERN = Pattern(
     why="The driver stages a pageable copy through its own pinned buffer on the calling thread. It holds the stream's "
     "lock, and at times the context's, until the copy is complete. A launch that needs the lock waits. The lock is not "
     "fair, so a thread that copies without a pause can keep other threads out.",
-    helps="Use pinned memory for the copies, and a non-blocking stream for each thread instead of the default stream.",
+    remedy="Use pinned memory for the copies, and a non-blocking stream for each thread instead of the default stream.",
     reported="A PyTorch user with two threads, one copying a 256 MB tensor to new CPU memory, one computing on 1024 "
     "elements: in Nsight Systems the second thread is in cudaLaunchKernel while the first one copies.",
     variants=tuple(_variant(copy, stream) for copy in _COPIES for stream in _PLACEMENTS),

@@ -13,7 +13,7 @@ PATTERN = Pattern(
     why="Without peer access the driver stages the copy in host memory. The staging buffers belong to the pair of GPUs "
     "and are used in order. The copy behind the kernel already has its place in that order, so later copies wait for "
     "the kernel too.",
-    helps="Enable peer access where the machine supports it. Otherwise submit peer copies only to streams with no "
+    remedy="Enable peer access where the machine supports it. Otherwise submit peer copies only to streams with no "
     "pending work, or relay them through pinned memory: D2H on the source's stream, H2D on a stream of the "
     "destination GPU, in chunks tied by events. A relay with both halves on one stream stalls like the staged copy.",
     reported="A user with four RTX 3090, Linux 5.15 and CUDA 12.2. Enabling peer access locked up the kernel, so that "
@@ -33,7 +33,7 @@ PATTERN = Pattern(
             (probe("peer-copy-direct"), probe("peer-copy-direct-behind-kernel")),
             expect="The copy on B completes in a fraction of a millisecond.",
             why="With peer access the copy uses NVLink or PCIe without staging, and shares no order.",
-            helps="This is the remedy where cuDeviceCanAccessPeer returns 1 and peer access works.",
+            remedy="This is the remedy where cuDeviceCanAccessPeer returns 1 and peer access works.",
         ),
         variant(
             "idle-stream",
@@ -42,7 +42,7 @@ PATTERN = Pattern(
             (probe("peer-copy"), probe("long-kernel")),
             expect="The kernel alone does not delay the copy on B.",
             why="A kernel without a copy behind it has no place in the order of staged copies.",
-            helps="This is a remedy: wait for the kernel, then submit the copy to the idle stream.",
+            remedy="This is a remedy: wait for the kernel, then submit the copy to the idle stream.",
         ),
         variant(
             "host-relay-naive",
@@ -52,7 +52,7 @@ PATTERN = Pattern(
             expect="It stalls like the staged copy.",
             why="The H2D to the other GPU is queued behind the kernel on A and keeps its place in the destination's "
             "order.",
-            helps="Submit the H2D half to a stream of the destination GPU.",
+            remedy="Submit the H2D half to a stream of the destination GPU.",
         ),
         variant(
             "host-relay",
@@ -61,7 +61,7 @@ PATTERN = Pattern(
             (probe("host-relay"), probe("host-relay-behind-kernel")),
             expect="The copy on B completes in about 0.1 ms.",
             why="A stream of the destination GPU that waits for an event delays no other stream's transfers.",
-            helps="This is the remedy without peer access.",
+            remedy="This is the remedy without peer access.",
         ),
     ),
 )

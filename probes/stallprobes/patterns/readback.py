@@ -12,7 +12,7 @@ PATTERN = Pattern(
     "event pairs on the GPU the copy takes microseconds and the kernel 5 ms.",
     why="A pageable copy returns only when the copy is complete, so its call waits for the kernels before it. A "
     "profile of the host attributes their GPU time to the copy call. The copy itself takes microseconds.",
-    helps="Keep the scalar on the GPU and let the next kernel read it there. Or copy it into pinned memory and wait "
+    remedy="Keep the scalar on the GPU and let the next kernel read it there. Or copy it into pinned memory and wait "
     "once, where the value is needed. Exclude first calls from a measurement.",
     reported="A CUDA.jl user with a Tesla V100-PCIE-32GB, driver 535.183.1, CUDA 11.8: 61 % of a profile in 200 "
     "cudaMemcpyAsync calls that norm and normalize! made.",
@@ -24,7 +24,7 @@ PATTERN = Pattern(
             (probe("scalar-first-call"),),
             expect="The first calls, which load code and touch new memory, cost far more than later ones.",
             why="The first launch of a kernel loads its code, and the first copy to a page takes a page fault.",
-            helps="Measure from the second iteration.",
+            remedy="Measure from the second iteration.",
         ),
         variant(
             "pageable",
@@ -40,7 +40,7 @@ PATTERN = Pattern(
             (probe("scalar-readback-pinned"),),
             expect="The copy call returns at once. The 5 ms appear in the wait.",
             why="A copy into pinned memory is only queued. The host is free until it needs the value.",
-            helps="Do other work between the copy and the wait.",
+            remedy="Do other work between the copy and the wait.",
         ),
         variant(
             "on-device",
@@ -49,7 +49,7 @@ PATTERN = Pattern(
             (probe("scalar-on-device"),),
             expect="The host spends microseconds in each iteration. The GPU time is the same.",
             why="Without a read-back no call in the loop waits for the GPU.",
-            helps="This is the remedy: pass the scalar's device address to the next kernel.",
+            remedy="This is the remedy: pass the scalar's device address to the next kernel.",
         ),
     ),
 )

@@ -23,7 +23,7 @@ PATTERN = Pattern(
     why="The GPU's graphics engine runs kernels and device-to-device copies, for one context at a time. While another "
     "context keeps it busy, new work waits until that context's time-slice ends: 2048 µs by default, plus the context "
     "switch.",
-    helps="Copy in the context whose kernels run, or move the data with a copy engine (pinned D2H, then H2D): neither "
+    remedy="Copy in the context whose kernels run, or move the data with a copy engine (pinned D2H, then H2D): neither "
     "waits for the time-slice. A green context shares the primary context's time-slice. Stream priority and "
     "PREFER_OVERLAP_WITH_COMPUTE do not help.",
     reported="A user with a Tesla V100-PCIE-32GB, driver 580.159.03, CUDA 12.6. In Nsight Systems the copy started "
@@ -44,7 +44,7 @@ PATTERN = Pattern(
             (_d2d(PRIMARY), _spin(PRIMARY)),
             expect="The copy is as fast as without the kernel.",
             why="Work of one context shares its time-slice: the copy runs on the SMs that the kernel leaves free.",
-            helps="This is the remedy: one context for kernels and copies.",
+            remedy="This is the remedy: one context for kernels and copies.",
         ),
         variant(
             "kernel-other-context",
@@ -60,7 +60,7 @@ PATTERN = Pattern(
             (_d2d(THIRD), _spin(PRIMARY), _spin(SECONDARY)),
             expect="Each copy waits for two time-slices to end, about 4 ms.",
             why="The wait is one time-slice for each other busy context.",
-            helps="Let fewer contexts compute at the same time.",
+            remedy="Let fewer contexts compute at the same time.",
         ),
         variant(
             "copy-engine",
@@ -74,7 +74,7 @@ PATTERN = Pattern(
             ),
             expect="Pinned D2H and H2D are not delayed, nor is the D2D move made of both.",
             why="Copy engines make pinned transfers, and do not wait for the graphics engine's time-slice.",
-            helps="This is the remedy if the second context must stay: move data through pinned memory.",
+            remedy="This is the remedy if the second context must stay: move data through pinned memory.",
         ),
         variant(
             "prefer-overlap",
@@ -92,7 +92,7 @@ PATTERN = Pattern(
             (_d2d(GREEN), _spin(PRIMARY)),
             expect="The copy is not delayed as long as the kernel leaves SMs free.",
             why="A green context has a share of the primary context's SMs and runs in the same time-slice.",
-            helps="Use a green context instead of a secondary one.",
+            remedy="Use a green context instead of a secondary one.",
         ),
     ),
 )

@@ -311,7 +311,7 @@ def _explanation(one: Evidence, by_role: EvidenceByRole) -> tuple[str, str]:
     known = explanation(
         one.probe, [other.probe for other in by_role.aggressors], [other.probe for other in by_role.victims]
     )
-    return known.why, known.helps
+    return known.why, known.remedy
 
 
 def _while_running(aggressors: Sequence[Evidence]) -> str:

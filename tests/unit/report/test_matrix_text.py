@@ -106,7 +106,7 @@ def test_findings_of_one_cause_are_told_once_with_every_victim_named() -> None:
 def test_a_call_that_never_came_back_is_told_with_its_age() -> None:
     text = " ".join(shown(matrix_examples.every_kind()).split())
     assert "launch STARVED: 0 calls returned in 0.1 s, cuLaunchKernel in flight for 1.20 s" in text
-    assert "What helps: A remedy for starved." in text
+    assert "Remedy: A remedy for starved." in text
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])

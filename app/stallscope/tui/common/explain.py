@@ -59,7 +59,7 @@ def explanation(probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live
         known = cause(victim, aggressor)
         if known is not None:
             title = f"Effect of “{aggressor.title}” on {victim.title}"
-            section(text, title, f"{known.why} Remedy: {known.helps}")
+            section(text, title, f"{known.why} Remedy: {known.remedy}")
     if probe_set.pattern in patterns():
         _append_pattern(text, probe_set, live)
     else:
@@ -76,7 +76,7 @@ def _append_pattern(text: Text, probe_set: ProbeSet, live: bool) -> None:
     pattern = patterns()[probe_set.pattern]
     section(text, f"Current pattern: {pattern.name}", pattern.see)
     section(text, "Why", pattern.why)
-    section(text, "Remedy", pattern.helps)
+    section(text, "Remedy", pattern.remedy)
     section(text, "Reported by", pattern.reported)
     remedies = [variant for variant in pattern.variants if variant.kind is Kind.REMEDY]
     if remedies and live:

@@ -78,7 +78,7 @@ def _details(first: str, second: str) -> Text:
         section(text, entry.title, entry.what)
         section(text, "Note", entry.note)
         for cause in entry.causes:
-            section(text, "Effect on victims", f"{cause.why} Remedy: {cause.helps}")
+            section(text, "Effect on victims", f"{cause.why} Remedy: {cause.remedy}")
         section(text, "Source", entry.source)
         return text
     pattern = patterns()[first]
@@ -87,7 +87,7 @@ def _details(first: str, second: str) -> Text:
     section(text, f"{variant.name} ({_KINDS[variant.kind]})", variant.title)
     section(text, "Expected", variant.expect)
     section(text, "Why", variant.why or pattern.why)
-    section(text, "Remedy", variant.helps or pattern.helps)
+    section(text, "Remedy", variant.remedy or pattern.remedy)
     section(text, "Reported by", pattern.reported)
     text.append("enter loads it: the baseline is measured, then the aggressors start.", "italic")
     return text

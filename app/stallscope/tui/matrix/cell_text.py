@@ -45,7 +45,7 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
         out += [("", "", one.sentence) for one in verdicts[1:]]
     else:
         out += [("", "", one.sentence) for one in verdicts]
-    out += [("What helps", "strong", helps) for helps in dict.fromkeys(one.remedy for one in verdicts if one.remedy)]
+    out += [("Remedy", "strong", remedy) for remedy in dict.fromkeys(one.remedy for one in verdicts if one.remedy)]
     if not verdicts:
         percentiles = _percentiles(matrix_view.figures[key])
         if percentiles:
