@@ -375,7 +375,7 @@ class Probe:
     """A program with a name, a role, a context, a stream and a period: one thread, one set of histograms.
 
     ``period_ns`` is the time between due times, 0 for back to back. ``context`` and ``stream`` are names for display.
-    ``entry`` is its name in the catalog.
+    ``entry`` is its name in the catalog. ``short_title`` is the title for narrow columns, "" for the title itself.
     """
 
     name: str
@@ -386,14 +386,7 @@ class Probe:
     entry: str
     context: str = "primary"
     stream: str = "own"
-
-    @property
-    def short_title(self) -> str:
-        """The title without the stream where the probe has its own, which is the usual case."""
-        stream = f" · {self.stream} stream"
-        if not self.title.endswith(stream):
-            return self.title
-        return self.title.removesuffix(stream) if self.stream == "own" else self.title.removesuffix(" stream")
+    short_title: str = ""
 
 
 class Kind(StrEnum):

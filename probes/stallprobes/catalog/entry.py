@@ -174,6 +174,7 @@ class Entry:
         context = placement.context_label if program.context is not None else "none"
         stream = placement.stream_label if program.context is not None else "none"
         where = "" if program.context is None else f" · {context} · {stream} stream"
+        short_where = "" if program.context is None else f" · {context}" + ("" if stream == "own" else f" · {stream}")
         return Probe(
             name=name or self.name,
             title=self.title + where,
@@ -183,6 +184,7 @@ class Entry:
             entry=self.name,
             context=context,
             stream=stream,
+            short_title=self.title + short_where,
         )
 
 

@@ -249,7 +249,7 @@ class Analyzer:
             on = now.probes[probe.name].on
             before = self._on_before.get(probe.name)
             if before is not None and before != on and probe.role is Role.AGGRESSOR:
-                self._marks.append((now.at_ns, f"{probe.title.split(' · ')[0]} {'on' if on else 'off'}"))
+                self._marks.append((now.at_ns, f"{probe.entry} {'on' if on else 'off'}"))
             self._on_before[probe.name] = on
 
     def _busy(self, now: Snapshot) -> bool:

@@ -307,7 +307,17 @@ def _probe_in(known: Mapping[str, Any]) -> Probe:
     ops = tuple(Op(fn, phase=None if phase is None else Phase(phase), label=label) for fn, phase, label in known["ops"])
     program = Program(ops, context=None, proof=Word("proof") if known["proof"] else None)
     names = ("name", "title", "period_ns", "entry", "context", "stream")
-    return Probe(role=Role(known["role"]), program=program, **{name: known[name] for name in names})
+    # The format has no short title: it follows from the title, as the catalogue composes it.
+    short = _short_title(known["title"], known["stream"])
+    return Probe(role=Role(known["role"]), program=program, short_title=short, **{name: known[name] for name in names})
+
+
+def _short_title(title: str, stream: str) -> str:
+    """``title`` without the stream if the probe has its own, else without the word "stream"."""
+    suffix = f" · {stream} stream"
+    if not title.endswith(suffix):
+        return title
+    return title[: -len(suffix)] + ("" if stream == "own" else f" · {stream}")
 
 
 def _channels_out(channels: ChannelMap, before: ChannelMap | None) -> list[Any]:

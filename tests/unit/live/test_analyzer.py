@@ -75,7 +75,7 @@ def test_the_focus_shows_quiet_behind_live_and_marks_where_something_was_switche
     view = analyzer.monitor_view("d2d", columns=100, span_s=20).focus
     assert view is not None
     assert all(channel.baseline is not None for channel in view.channels)
-    assert [words for _, words in view.marks] == ["spin kernel on", "spin kernel off"]
+    assert [words for _, words in view.marks] == ["spin on", "spin off"]
     on, off = (column for column, _ in view.marks)
     assert 0 <= on < off < 100
     high = view.heat[:, 30:].sum(axis=1)
