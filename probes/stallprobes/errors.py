@@ -28,8 +28,8 @@ class Unsupported(StallprobesError):
         self.probe = probe
 
 
-class BackendError(StallprobesError):
-    """Raised by a backend, inside the engine process, when it cannot continue.
+class EngineError(StallprobesError):
+    """An error that ends an engine.
 
     ``exit_code`` is the exit code of the process (EXIT_*), ``sentence`` the message for the user.
     """
@@ -43,19 +43,12 @@ class BackendError(StallprobesError):
         return self.sentence
 
 
-class EngineFailed(StallprobesError):
-    """Raised by a session when its engine could not start or stopped with an error.
+class BackendError(EngineError):
+    """Raised by a backend, inside the engine process, when it cannot continue."""
 
-    ``exit_code`` is the exit code of the process (EXIT_*), ``sentence`` the message for the user.
-    """
 
-    def __init__(self, exit_code: int, sentence: str) -> None:
-        super().__init__(exit_code, sentence)
-        self.exit_code = exit_code
-        self.sentence = sentence
-
-    def __str__(self) -> str:
-        return self.sentence
+class EngineFailed(EngineError):
+    """Raised by a session when its engine could not start or stopped with an error."""
 
 
 class EngineLost(EngineFailed):
