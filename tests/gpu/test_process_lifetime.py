@@ -67,7 +67,7 @@ class Card:
         try:
             return int(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
         except self._nvml.NVMLError as error:
-            pytest.skip(f"NVML's utilisation: {nvml.words(error)}")
+            pytest.skip(f"NVML's utilisation: {nvml.error_text(error)}")
 
 
 @pytest.fixture(scope="module")

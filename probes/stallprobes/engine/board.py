@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.protocol import create_shared_memory
+from stallprobes.files.shared_memory import create_shared_memory
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.latency.window import NO_CALLS, InFlight, Window
 from stallprobes.model import Channel, Phase, Probe

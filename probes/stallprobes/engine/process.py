@@ -21,7 +21,8 @@ from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from stallprobes.engine.protocol import FromEngine, Start, ToEngine, create_shared_memory
+from stallprobes.engine.protocol import FromEngine, Start, ToEngine
+from stallprobes.files.shared_memory import create_shared_memory
 
 _STDERR_TAIL_BYTES = 4096
 _REAP_S = 0.4

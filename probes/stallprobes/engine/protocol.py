@@ -6,17 +6,11 @@ NumPy, so that an engine process can be spawned before NumPy is loaded.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.model import Probe
-
-
-def create_shared_memory() -> int:
-    """File descriptor of a new anonymous memory block of size 0; ``Board.create`` sets its size. Raises OSError."""
-    return os.memfd_create("stallscope", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
 
 @dataclass(frozen=True)

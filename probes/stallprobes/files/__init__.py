@@ -1,1 +1,4 @@
-"""Files: atomic writer, validating JSON reader, published schemas. It may import errors and no other package."""
+"""Files: atomic writer, validating JSON reader, published schemas, shared memory.
+
+It may import errors and no other package.
+"""

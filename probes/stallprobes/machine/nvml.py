@@ -92,7 +92,7 @@ def unavailable(error: Exception) -> NvmlUnavailable:
     return NvmlUnavailable(f"NVML cannot be initialised: {error}", "check nvidia-smi and dmesg")
 
 
-def words(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """An NVMLError as the reason for a missing value."""
     code = getattr(error, "value", None)
     if code == NOT_SUPPORTED:

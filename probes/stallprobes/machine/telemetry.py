@@ -201,7 +201,7 @@ class Telemetry:
                 reader.state, reader.why = "unavailable", problem.reason
             except Exception as error:
                 lost = getattr(error, "value", None) == nvml.GPU_IS_LOST
-                reader.state, reader.why = ("lost" if lost else "unavailable"), nvml.words(error)
+                reader.state, reader.why = ("lost" if lost else "unavailable"), nvml.error_text(error)
             else:
                 reader.calling = None
                 self._read(reader, module, handle)
@@ -221,11 +221,11 @@ class Telemetry:
                     value = one.read(module, handle)
                 except module.NVMLError as error:
                     if getattr(error, "value", None) == nvml.GPU_IS_LOST:
-                        reader.state, reader.why = "lost", nvml.words(error)
+                        reader.state, reader.why = "lost", nvml.error_text(error)
                         return
                     reader.readings = {
                         **reader.readings,
-                        one.name: TelemetryReading(None, self._clock(), nvml.words(error)),
+                        one.name: TelemetryReading(None, self._clock(), nvml.error_text(error)),
                     }
                 except Exception as error:
                     # Driver and package of different versions can disagree about a structure: only this field fails.
