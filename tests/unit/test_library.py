@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
@@ -25,7 +24,7 @@ def test_importing_the_package_loads_none_of_its_modules() -> None:
     loaded = done.stdout.split()
     assert "stallprobes" in loaded
     assert [name for name in loaded if name.startswith("stallprobes.")] == []
-    assert not {"numpy", "numba", "cuda", "simpy", "typing"} & set(loaded) - {"typing"}
+    assert not {"numpy", "numba", "cuda", "simpy"} & set(loaded)
 
 
 @pytest.mark.parametrize("name", stallprobes.__all__)
@@ -42,7 +41,6 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
 def test_every_argument_and_result_of_a_public_function_has_a_type(function: object) -> None:
     names = set(function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount])  # type: ignore[attr-defined]
     assert set(function.__annotations__) == names | {"return"}
-    assert get_type_hints is not None
 
 
 def examples(path: Path) -> list[str]:
@@ -50,11 +48,11 @@ def examples(path: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("document", [p for p in (ROOT / "README.md", ROOT / "probes" / "README.md") if p.exists()])
-def test_the_library_examples_run(document: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for example in examples(document):
-        if "backend=" not in example:
-            continue
+def test_the_library_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
+    document = ROOT / "probes" / "README.md"
+    runnable = [example for example in examples(document) if "backend=" in example]
+    assert runnable
+    for example in runnable:
         exec(compile(example, str(document), "exec"), {})
         assert capsys.readouterr().out
 
