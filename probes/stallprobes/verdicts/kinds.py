@@ -10,7 +10,8 @@ class VerdictKind(StrEnum):
     """Kind of a verdict, from harmless to severe. The values are those of the JSON documents, version 1.
 
     ``GPU_TIME``: host time that is GPU time. ``OVERHEAD``: host time that no GPU work explains. ``DRIFT``: slower than
-    the baseline, and as slow after the aggressors stopped. ``HOST``: the machine itself was slower, without CUDA.
+    the baseline, and as slow after the aggressors stopped. ``UNSTEADY``: the machine itself varies by as much, with no
+    aggressor running. ``HOST``: the machine itself was slower, without CUDA.
     ``STARVED``: fewer than 3 calls returned in half a second. ``FAILED``: a call returned an error.
     """
 
@@ -18,6 +19,7 @@ class VerdictKind(StrEnum):
     GPU_TIME = "gpu-time"
     OVERHEAD = "overhead"
     DRIFT = "unsure"
+    UNSTEADY = "unsteady"
     SLOWER = "slower"
     HOST = "host"
     STALLED = "stalled"
@@ -66,6 +68,7 @@ LOOKS = {
     VerdictKind.GPU_TIME: Look("GPU time", "g", style="accent", meaning="GPU time"),
     VerdictKind.OVERHEAD: Look("overhead", "o", style="accent", meaning="host time that no GPU work explains"),
     VerdictKind.DRIFT: Look("drift", "?", "?", "warn", "drift: as slow after the aggressor stopped"),
+    VerdictKind.UNSTEADY: Look("unsteady", "u", "~", "dim", "unsteady: the machine itself varies by as much"),
     VerdictKind.SLOWER: Look("slower", "s", "!", "warn", "slower"),
     VerdictKind.HOST: Look("host noise", "h", "~", "warn", "host noise"),
     VerdictKind.STALLED: Look("STALLED", "S", "!!", "bad", "STALLED"),

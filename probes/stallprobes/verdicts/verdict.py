@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase
 from stallprobes.verdicts.kinds import VerdictKind
+
+
+class Proof(StrEnum):
+    """How the cause of a verdict is known.
+
+    ``BLAME``: an experiment switched each aggressor on and off. ``SWITCHING``: the slowdown began with the aggressor
+    and ended with it. ``RULE``: the catalogue knows the cause of this combination. ``NONE``: no cause is known.
+    """
+
+    NONE = "none"
+    RULE = "rule"
+    SWITCHING = "switching"
+    BLAME = "blame"
 
 
 @dataclass(frozen=True)
@@ -15,7 +29,8 @@ class Verdict:
 
     ``quantile`` is the figure that is compared; ``baseline_ns`` and ``now_ns`` are its values, ``ratio`` now over
     baseline, each None if unknown. ``head`` states the measurement, ``cause`` its explanation, ``remedy`` the
-    countermeasure; each is one or more sentences, or "". ``host`` is the machine in a merged matrix, else "".
+    countermeasure; each is one or more sentences, or "". ``proof`` says how the cause is known. ``host`` is the machine
+    in a merged matrix, else "".
     """
 
     probe: str
@@ -28,6 +43,7 @@ class Verdict:
     head: str
     cause: str = ""
     remedy: str = ""
+    proof: Proof = Proof.NONE
     host: str = ""
 
     @property
