@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from factories import host_checks, matrices
+from factories import documents, host_checks, matrices
 from stallprobes.errors import CheckFileError
 from stallprobes.files import atomic, schemas
 from stallprobes.latency.histogram import Histogram
@@ -31,7 +31,7 @@ from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.model import Channel, Phase
 
-VALIDATOR = jsonschema.Draft202012Validator(schemas.schema(check_document.CHECK_SCHEMA))
+VALIDATOR = documents.validator(check_document.CHECK_SCHEMA)
 
 
 def small() -> Matrix:
