@@ -87,7 +87,7 @@ def merged_small() -> Matrix:
         small = host(seed, name, rows=matrices.ROWS[:2], columns=matrices.COLUMNS[:3], calls=20, repeats=1)
         keys = list(small.cells)
         late = verdict("stalled", probe=keys[1][0], phase=Phase.DUE, quantile="p99", cause="A lock.", remedy="Wait.")
-        drift = verdict(VerdictKind.DRIFT, probe=keys[2][0], ratio=2.0, now_us=5.4)
+        drift = verdict(VerdictKind.DRIFT, probe=keys[2][0], head="launch: as slow after.", cause="", remedy="")
         cells = [
             starved_cell(keys[0]),
             replace(small.cells[keys[1]], verdicts=(late,)),
