@@ -13,15 +13,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import jsonschema
 import pytest
 
-from factories import matrices, matrix_examples
+from factories import documents, matrices, matrix_examples
 from factories.command_line import command, environment
+from factories.documents import valid
 from factories.waiting import LIMIT_S
-from stallprobes.files import schemas
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix
 
@@ -36,12 +35,6 @@ def saved(path: Path, made: Matrix | None = None, **changed: object) -> str:
     made = made or matrices.made_up(11, drift=0.02, times={("d2d", "host-alloc-free"): 427.0})
     check_document.save(replace(made, **{"fingerprint": ON_H200, **changed}), path)  # type: ignore[arg-type]
     return str(path)
-
-
-def valid(text: str, schema: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(text)
-    jsonschema.Draft202012Validator(schemas.schema(schema)).validate(document)
-    return document
 
 
 def test_a_check_is_a_table_with_findings_in_words(stallscope_command: Command) -> None:
@@ -157,7 +150,7 @@ def test_a_comparison_is_json_by_its_schema_with_the_check_in_it(stallscope_comm
     assert document["regressions"] == [{"row": "launch", "column": "spin"}]
     assert document["differences"] == [{"key": "driver", "old": "580.1", "new": "590.2"}]
     assert document["counts"]["slower"] == 1
-    jsonschema.Draft202012Validator(schemas.schema("stallscope.check/2")).validate(document["check"])
+    documents.validate(document["check"], "stallscope.check/2")
 
 
 def test_two_saved_checks_are_compared_without_a_gpu(stallscope_command: Command, tmp_path: Path) -> None:
