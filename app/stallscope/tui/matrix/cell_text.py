@@ -53,6 +53,13 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
     in_flight = wording.in_flight(cell)
     if in_flight:
         out.append(("In flight", "bad", f"{in_flight} at the end of a window."))
+    if not brief and matrix_view.reference is not None:
+        found = matrix_view.reference.reference
+        there = found.cells.get(key)
+        if there is not None:
+            out.append(
+                ("On other machines", "strong", f"{wording.reference_cell(there)} {wording.reference_title(found)}.")
+            )
     return out
 
 
