@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MATRIX_TITLE = "Latency relative to baseline, call/wait"
 CAUSES_TITLE = "Worst case and remedy by cause"
-REFERENCE_TITLE = "Unusual here, by a reference"
+REFERENCE_TITLE = "Unusual here, compared with other machines"
 UNMEASURED_TITLES = {
     Status.INVALID: "Measured, but not counted",
     Status.UNSUPPORTED: "Not supported on this machine",
@@ -303,7 +303,7 @@ def compared_text(part: QuantileChange) -> str:
 
 def _unusual_count(found: ReferenceComparison) -> str:
     here, there = len(found.stalled_here), len(found.stalled_there)
-    name = f"another machine ({found.reference.gpu}, driver {found.reference.driver})"
+    name = f"other machines ({found.reference.gpu}, driver {found.reference.driver})"
     if not here and not there:
         return f"{plural(found.compared, 'cell')} as on {name}"
     words = [f"{number} {text}" for number, text in ((here, "stalled only here"), (there, "only there")) if number]
@@ -311,11 +311,11 @@ def _unusual_count(found: ReferenceComparison) -> str:
 
 
 def reference_title(reference: Reference) -> str:
-    """``h200-580: NVIDIA H200, driver 580.159.04, CUDA 13.0, 4 checks of 2 other machines, 2026-11-21``."""
+    """``h200-580: NVIDIA H200, driver 580.159.04, CUDA 13.0, 4 checks of 2 machines, 2026-11-21``."""
     first, last = reference.dates
     dates = first if first == last else f"{first} to {last}"
     cuda = reference.fingerprint.get("cuda") or "n/a"
-    checks, machines = plural(len(reference.checks), "check"), plural(reference.machines, "other machine")
+    checks, machines = plural(len(reference.checks), "check"), plural(reference.machines, "machine")
     return f"{reference.name}: {reference.gpu}, driver {reference.driver}, CUDA {cuda}, {checks} of {machines}, {dates}"
 
 
@@ -365,7 +365,7 @@ def reference_notes(found: ReferenceComparison) -> list[str]:
         notes.append("A quick check has fewer calls, so it misses rare stalls: where it has too few, nothing is named.")
     if found.simulated:
         notes.append("This GPU is SIMULATED, the reference is of real ones.")
-    notes.append("The reference is of other machines: a difference is neither a failure nor a change.")
+    notes.append("A reference is no earlier check: a difference is neither a failure nor a change.")
     return notes
 
 
