@@ -1,4 +1,4 @@
-"""How often a machine that is as the reference is called unusual: each recorded check against a reference of the others.
+"""How often a machine that is like the reference is called unusual: each check against a reference of the others.
 
 python tests/benchmarks/bench_reference.py [CHECK CHECK CHECK...]
 
@@ -11,18 +11,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "probes"), str(ROOT / "app")]
+sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "app"))
 
 from stallprobes.matrix import document, reference_maker
 from stallscope.report import wording
 
+RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 MOST = 0.01
 
 
 def main(arguments: Sequence[str]) -> int:
-    recorded = sorted((ROOT / "tests" / "gpu" / "recorded").glob("check-*.json.gz"))
-    paths = [Path(argument) for argument in arguments] or recorded
+    paths = [Path(argument) for argument in arguments] or sorted(RECORDED.glob("check-*.json.gz"))
     matrices = [document.load(path) for path in paths]
     named = compared = 0
     for number, matrix in enumerate(matrices):

@@ -133,9 +133,11 @@ def test_what_is_unusual_by_the_reference_is_named_and_changes_no_exit_code(
     assert "reference" not in none.stdout
 
 
-@pytest.mark.parametrize("name", ["h100", "none.json"])
-def test_an_unknown_reference_is_refused_before_measuring(stallscope_command: Command, name: str) -> None:
-    done = stallscope_command("check", "--reference", name, mode="never")
+@pytest.mark.parametrize(("name", "more"), [("h100", ()), ("none.json", ()), ("h200-580.159.04", ("--sim", "v100"))])
+def test_a_reference_that_is_unknown_or_does_not_fit_is_refused_before_measuring(
+    stallscope_command: Command, name: str, more: tuple[str, ...]
+) -> None:
+    done = stallscope_command("check", "--reference", name, *more, mode="never")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert name in done.stderr
 

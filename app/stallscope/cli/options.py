@@ -150,8 +150,8 @@ prometheus = click.option(
 reference = click.option(
     "--reference",
     metavar="NAME",
-    help="Name in text and HTML what is unusual by the reference NAME, by one in a .json file, or by none. By default the "
-    "package's reference of the same GPU model is used, if there is one, and not with --compare.",
+    help="Name in text and HTML what is unusual by the reference NAME, by one in a .json file, or by none. By default "
+    "the package's reference of the same GPU model is used, if there is one, and not with --compare.",
 )
 
 

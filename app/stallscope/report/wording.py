@@ -377,7 +377,13 @@ def reference_cell(cell: ReferenceCell) -> str:
         for (phase, quantile), found in cell.ratios.items()
         if phase in PHASES
     )
-    return f"{states} of {plural(cell.measured, 'check')}; {ratios}." if ratios else f"{states}."
+    return f"{states} of {plural(cell.measured, 'check')}" + (f"; {ratios}" if ratios else "")
+
+
+def reference_baseline(reference: Reference, row: str) -> str:
+    """The baseline of a victim on the reference: ``call p50 3.09 µs, wait p50 5.09 µs``; "" where it has none."""
+    known = ((phase, reference.baselines_ns.get((row, phase))) for phase in PHASES)
+    return ", ".join(f"{phase_name(phase)} {Quantile.P50} {duration_ns(ns)}" for phase, ns in known if ns is not None)
 
 
 def _range(low: float, high: float) -> str:
