@@ -370,6 +370,8 @@ class Channel:
     label: str = ""
 
 
+# How long the victims of one group run before those of the next one.
+SLOT_NS = 100 * MS
 # The GPU's index in the session, and the name of the group.
 SlotGroup = tuple[int, str]
 

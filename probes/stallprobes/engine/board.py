@@ -387,7 +387,7 @@ class Snapshot:
         return {name: now.minus(earlier.probes[name]) for name, now in self.probes.items()}
 
 
-def counter_ns(words: Int64s, first: int, now_ns: int) -> int:
+def counter_ns(words: Int64s | memoryview[int], first: int, now_ns: int) -> int:
     """The time in ns that the time counter at word ``first`` shows at ``now_ns``.
 
     CHANGES is odd while it counts, and the time is then ``now_ns`` - OFFSET_NS, else TOTAL_NS. The engine writes

@@ -1,10 +1,10 @@
 """Slots: times in which the victims of one group run while those of the other groups of their GPU wait.
 
-Two contexts that both use the graphics engine wait for each other's change-over, although the GPU is idle. So the groups
-of one GPU have slots one after the other; GPUs are independent of each other. A slot never waits for a call in flight:
-the victims of the next group run beside it, and that time is counted as not alone.
-
+Two contexts that both use the graphics engine wait for each other's change-over, although the GPU is idle. So the
+groups of one GPU have slots one after the other; GPUs are independent of each other. A slot never waits for a call in
+flight: the victims of the next group run beside it, and that time is counted as not alone.
 """
+
 from __future__ import annotations
 
 import threading
@@ -25,9 +25,8 @@ from stallprobes.engine.board import (
     Int64s,
     counter_ns,
 )
-from stallprobes.model import MS, Probe, SlotGroup
+from stallprobes.model import MS, SLOT_NS, Probe, SlotGroup
 
-SLOT_NS = 100 * MS
 # How often the engine looks for switched probes, and for the end of a call that lasts beyond its slot.
 STEP_NS = 1 * MS
 
@@ -143,7 +142,7 @@ class SlotWriter:
         groups = {} if together else grouped(probes)
         self._words = {name: board[name].words for name in groups}
         # For single words a view takes a third of the time of an array.
-        self._views = {name: memoryview(words) for name, words in self._words.items()}
+        self._views = {name: words.data for name, words in self._words.items()}
         self._schedule = SlotSchedule(groups)
         for words in self._words.values():
             words[SLOT + CHANGES] = 2

@@ -25,10 +25,13 @@ from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import ENOUGH_CALLS, IN_FLIGHT_NS, STALLED, Evidence, judge
+from stallprobes.verdicts.rules import ENOUGH_CALLS, IN_FLIGHT_NS, STALLED, STARVED_WINDOW_NS, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
 
 WINDOW_NS = 1_000 * MS
+# A victim in slots has fewer calls in a second: its window is extended until it has this much time of its own.
+_OWN_NS = STARVED_WINDOW_NS
+_LONGEST_WINDOW_NS = 4_000 * MS
 _SETTLE_NS = 500 * MS
 _JUDGE_NS = 200 * MS
 _LOG = 200
@@ -36,6 +39,7 @@ _MARKS = 64
 # The kinds that a victim's row shows.
 _ROW_STATES = (
     VerdictKind.QUIET,
+    VerdictKind.OVERHEAD,
     VerdictKind.SLOWER,
     VerdictKind.HOST,
     VerdictKind.STALLED,
@@ -200,8 +204,19 @@ class Analyzer:
         age = None
         if self.baselines and not needed:
             age = max(0.0, max(at_ns - baseline.at_ns for baseline in self.baselines.values()) / 1e9)
-        window_s = next((window.seconds for window in (self._windows or {}).values()), 0.0)
-        return MonitorView(rows, view, tuple(reversed(self._log)), age, self._baseline_left_s(needed), window_s)
+        window_s = max((window.seconds for window in (self._windows or {}).values()), default=0.0)
+        left_s, in_slots = self._baseline_left_s(needed), self._groups_on > 1
+        return MonitorView(rows, view, tuple(reversed(self._log)), age, left_s, window_s, in_slots)
+
+    @property
+    def _groups_on(self) -> int:
+        """The number of groups that share a GPU in slots now, on the GPU with the most; at least 1."""
+        if self._last is None:
+            return 1
+        parts = self._last.probes
+        on = {p.slot_group for p in self.probe_set.probes if parts[p.name].on and parts[p.name].in_slots}
+        gpus = [group[0] for group in on if group is not None]
+        return max((gpus.count(gpu) for gpu in gpus), default=1)
 
     def _baseline_left_s(self, needed: Sequence[str]) -> float | None:
         """Seconds until the baselines of all ``needed`` probes are complete; None while an aggressor may run."""
@@ -212,7 +227,10 @@ class Analyzer:
             begun = self._baseline_starts.get(name)
             if begun is None:
                 settled = max(self._idle_since_ns or 0, self._last.probes[name].on_since_ns or now_ns) + _SETTLE_NS
-            until = self._baseline_ns + (max(settled, now_ns) if begun is None else begun.at_ns)
+            part = self._last.probes[name]
+            groups = self._groups_on if part.in_slots else 1
+            measured_ns = 0 if begun is None else part.allowed_ns - begun.allowed_ns
+            until = (self._baseline_ns - measured_ns) * groups + (max(settled, now_ns) if begun is None else now_ns)
             left = max(left, until - now_ns)
         return left / 1e9
 
@@ -242,7 +260,10 @@ class Analyzer:
                 counts = counts - sum(
                     (before.channels[channel].counts for channel in channels), np.zeros(1, dtype=np.uint64)
                 )
-                self._history.add(number, counts, age)
+                closed = 0
+                if part.in_slots and part.on:
+                    closed = max(now.at_ns - self._last.at_ns - (part.allowed_ns - before.allowed_ns), 0)
+                self._history.add(number, counts, age, closed)
 
     def _add_switch_marks(self, now: Snapshot) -> None:
         for probe in self.probe_set.probes:
@@ -279,16 +300,28 @@ class Analyzer:
                 since = max(self._idle_since_ns, part.on_since_ns or now.at_ns)
                 if part.iterations and now.at_ns - since >= _SETTLE_NS:
                     self._baseline_starts[probe.name] = part
-            elif part.at_ns - begun.at_ns >= self._baseline_ns and part.iterations - begun.iterations >= ENOUGH_CALLS:
+            elif (
+                part.allowed_ns - begun.allowed_ns >= self._baseline_ns
+                and part.iterations - begun.iterations >= ENOUGH_CALLS
+            ):
                 self.baselines[probe.name] = Baseline(part.minus(begun).channels, now.at_ns)
                 del self._baseline_starts[probe.name]
 
     def _update_window(self, now: Snapshot) -> None:
         self._recent.append(now)
-        while len(self._recent) > 2 and now.at_ns - self._recent[1].at_ns >= WINDOW_NS:
+        while len(self._recent) > 2 and all(
+            _long_enough(now.probes[name], part) for name, part in self._recent[1].probes.items()
+        ):
             self._recent.popleft()
-        self._windows = now.minus(self._recent[0]) if len(self._recent) > 1 else None
+        self._windows = None
+        if len(self._recent) > 1:
+            self._windows = {name: part.minus(self._window_start(part)) for name, part in now.probes.items()}
         self._window_end = now if self._windows is not None else None
+
+    def _window_start(self, part: ProbeSnapshot) -> ProbeSnapshot:
+        """The latest snapshot of the probe that makes its window long enough, else the oldest."""
+        starts = (start.probes[part.name] for start in reversed(self._recent))
+        return next((start for start in starts if _long_enough(part, start)), self._recent[0].probes[part.name])
 
     def _judge(self, now: Snapshot, wall_s: float) -> None:
         if self._windows is None:
@@ -351,11 +384,13 @@ class Analyzer:
 
     def _evidence(self, probe: Probe, window: Window, now: Snapshot) -> Evidence:
         baseline, on_since_ns = self.baselines.get(probe.name), now.probes[probe.name].on_since_ns
-        # A probe that was switched on during the window ran only in the rest of it.
-        run_ns = max(now.at_ns - on_since_ns, 0) if on_since_ns else 0
+        if not window.in_slots:
+            # A probe that was switched on during the window ran only in the rest of it; slots count that themselves.
+            run_ns = max(now.at_ns - on_since_ns, 0) if on_since_ns else 0
+            window = replace(window, duration_ns=min(window.duration_ns, run_ns))
         return Evidence(
             probe,
-            replace(window, duration_ns=min(window.duration_ns, run_ns)),
+            window,
             () if baseline is None else (baseline.channels,),
             self._errors.get(probe.name),
         )
@@ -448,6 +483,13 @@ class Analyzer:
                 if one in window.channels
             )
         return FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, observed_s)
+
+
+def _long_enough(now: ProbeSnapshot, start: ProbeSnapshot) -> bool:
+    """Whether the window from ``start`` to ``now`` has its full length."""
+    length_ns = now.at_ns - start.at_ns
+    own = not now.in_slots or not now.on or now.allowed_ns - start.allowed_ns >= _OWN_NS
+    return length_ns >= WINDOW_NS and (own or length_ns >= _LONGEST_WINDOW_NS)
 
 
 def _worse(found: Verdict, logged: Verdict) -> bool:

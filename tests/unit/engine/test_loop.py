@@ -474,10 +474,10 @@ def test_the_call_in_flight_is_told_while_it_runs() -> None:
     assert stage.run().in_flight is None
     second = START + MS
     assert told == [
-        InFlight(0, START, 500, START),
-        InFlight(1, START + 500, 500, START),
-        InFlight(0, second, 500, second),
-        InFlight(1, second + 500, 500, second),
+        InFlight(0, START, 500, START, 500),
+        InFlight(1, START + 500, 500, START, 1000),
+        InFlight(0, second, 500, second, 500),
+        InFlight(1, second + 500, 500, second, 1000),
     ]
 
 
