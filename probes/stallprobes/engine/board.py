@@ -277,7 +277,7 @@ class Board:
 
     def snapshot(self, now_ns: int | None = None) -> Snapshot:
         """The statistics of all probes. ``now_ns`` is the time of the snapshot, by default ``now()``."""
-        probes = {part.name: _read(part, self.now()) for part in self._sections}
+        probes = {part.name: _read(part, self.now() if now_ns is None else now_ns) for part in self._sections}
         # Read after the probes, so that no call in flight began after it.
         at_ns = self.now() if now_ns is None else now_ns
         return Snapshot(
