@@ -27,6 +27,7 @@ SETTLE_S = 0.3
 STARTED_WITHIN_S = 5.0
 WITHIN = 1.10
 SLOTTED_RATIO = 300
+QUIET_RATIO = 1.5
 # Another context's change-over; a launch that waits for it is not quiet.
 CHANGE_OVER_NS = 100_000
 
@@ -57,16 +58,14 @@ def test_the_waits_of_the_default_screen_are_those_of_each_victim_alone(session:
         together = measured(session, VICTIMS)
         for name in WAITING:
             ratios[name].append(p50_ns(together, name) / p50_ns(measured(session, (name,)), name))
-    print({name: [round(ratio, 3) for ratio in each] for name, each in ratios.items()})
     for each in ratios.values():
-        assert 1 / WITHIN <= statistics.median(each) <= WITHIN
+        assert 1 / WITHIN <= statistics.median(each) <= WITHIN, ratios
 
 
 def test_each_victim_has_its_share_of_the_time_and_keeps_its_period(session: Session) -> None:
     windows = measured(session, VICTIMS, 2.0)
     rates = {name: window.iterations / window.seconds for name, window in windows.items() if name in VICTIMS}
     shares = {name: windows[name].seconds / windows["host"].seconds for name in VICTIMS}
-    print(rates, shares)
     for name in VICTIMS:
         assert rates[name] == pytest.approx(1000, rel=0.02)
         assert shares[name] == pytest.approx(0.5 if name in WAITING[:2] else 1.0, abs=0.06)
@@ -83,12 +82,10 @@ def test_with_the_spin_kernel_the_copy_waits_300_times_as_long_and_the_launch_is
     disturbed = measured(session, (*VICTIMS, "spin"), 2.0)
     ratios = {name: p50_ns(disturbed, name) / p50_ns(quiet, name) for name in WAITING}
     tail_ns = disturbed["launch"].channels[WAIT].percentile(99)
-    print(ratios, tail_ns)
     session.set_running(())
     session.run_for(SETTLE_S)
-    assert ratios["d2d-secondary"] >= SLOTTED_RATIO
-    assert ratios["launch"] <= 1.5
-    assert ratios["d2h-pinned"] <= 1.5
+    assert ratios["d2d-secondary"] >= SLOTTED_RATIO, ratios
+    assert max(ratios["launch"], ratios["d2h-pinned"]) <= QUIET_RATIO, ratios
     assert tail_ns is not None
     assert tail_ns < CHANGE_OVER_NS
 
@@ -97,6 +94,5 @@ def test_together_both_wait_for_the_change_over() -> None:
     with Session(default_probes(), "cuda", options=Options(together=True)) as session:
         windows = measured(session, VICTIMS)
         waits = {name: p50_ns(windows, name) for name in WAITING}
-    print(waits)
-    assert min(waits["launch"], waits["d2d-secondary"]) > CHANGE_OVER_NS
-    assert waits["d2h-pinned"] < CHANGE_OVER_NS
+    assert min(waits["launch"], waits["d2d-secondary"]) > CHANGE_OVER_NS, waits
+    assert waits["d2h-pinned"] < CHANGE_OVER_NS, waits

@@ -167,10 +167,8 @@ def test_a_group_alone_is_not_interrupted_and_a_second_one_begins_at_once() -> N
 
 
 def test_batches_of_back_to_back_calls_end_with_their_slot() -> None:
-    first, second = (replace(probe("event", name=name), slot_group=(0, name)) for name in ("first", "second"))
+    first, second = (replace(probe("nvml-poll", name=name), slot_group=(0, name)) for name in ("first", "second"))
     made = machine(first, second)
-    for name in ("first", "second"):
-        made.set_period(name, 0)
     begin = made.board.now()
     made.switch(True)
     windows = made.window(3 * SLOT_NS // 2)
