@@ -23,9 +23,9 @@ import numpy as np
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import EngineState, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
 from stallprobes.errors import RecordingError
+from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.latency.window import NO_CALLS, ChannelMap, InFlight
-from stallprobes.live.analyzer import Baseline
 from stallprobes.live.observation import EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
@@ -194,7 +194,7 @@ class Recording:
 
     def _baselines_of(self, line: int) -> dict[str, Baseline]:
         return {
-            name: Baseline({channel: hist for channel, hist, _ in _channels_in(channels)}, at_ns)
+            name: Baseline.of([{channel: hist for channel, hist, _ in _channels_in(channels)}], at_ns=at_ns)
             for name, (at_ns, channels) in json.loads(self._lines[line])["quiet"].items()
         }
 

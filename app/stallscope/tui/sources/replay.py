@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from stallprobes.live.analyzer import Baseline
+from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import Observation
 from stallprobes.live.recording import Recording
 
