@@ -44,6 +44,9 @@ class Baseline:
     duration_ns: int
     at_ns: int = 0
     shared: bool = False
+    # Figures that were asked for: a baseline is judged against many times before it is extended.
+    _percentiles: dict[tuple[Channel, Quantile], float | None] = field(default_factory=dict, repr=False)
+    _ranges: dict[tuple[Channel, Quantile], tuple[float, float] | None] = field(default_factory=dict, repr=False)
     _limits: dict[tuple[Channel, Quantile], float | None] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -70,11 +73,25 @@ class Baseline:
         found = self.percentiles[Quantile.P50].get(channel)
         return 0 if found is None else found.count
 
+    def percentile_ns(self, channel: Channel, quantile: Quantile) -> float | None:
+        """The percentile (ns) of all calls of ``channel``; None with fewer than 20."""
+        key = (channel, quantile)
+        if key not in self._percentiles:
+            whole = self.channels.get(channel)
+            self._percentiles[key] = None if whole is None else whole.percentile_or_none(quantile.percent, ENOUGH_CALLS)
+        return self._percentiles[key]
+
     def range_ns(self, channel: Channel, quantile: Quantile) -> tuple[float, float] | None:
         """The lowest and the highest percentile among the windows; None without any.
 
         From 200 windows on it contains 99 % of them. Raises KeyError for a call in flight.
         """
+        key = (channel, quantile)
+        if key not in self._ranges:
+            self._ranges[key] = self._range_ns(channel, quantile)
+        return self._ranges[key]
+
+    def _range_ns(self, channel: Channel, quantile: Quantile) -> tuple[float, float] | None:
         found = self.percentiles[quantile].get(channel)
         if found is None or not found.count:
             return None
@@ -99,8 +116,7 @@ class Baseline:
         return self._limits[key]
 
     def _limit_ns(self, channel: Channel, quantile: Quantile) -> float | None:
-        whole = self.channels.get(channel)
-        middle = None if whole is None else whole.percentile(quantile.percent)
+        middle = self.percentile_ns(channel, quantile)
         if middle is None:
             return None
         found, known_range = self.percentiles[quantile].get(channel), self.range_ns(channel, quantile)

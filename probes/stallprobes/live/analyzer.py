@@ -27,8 +27,8 @@ from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.tracker import Switch, VerdictTracker
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
-from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.units import range_ns
+from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import IN_FLIGHT_NS, STALLED, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
 
@@ -66,6 +66,8 @@ class Analyzer:
         self.probe_set = probe_set
         self._collector = BaselineCollector(probe_set, round(baseline_s * 1e9), baselines or {})
         self._tracker = VerdictTracker(log, log_limit)
+        # Probes with a baseline in the recording that is replayed.
+        self._recorded = frozenset(baselines or ())
         self._recent: deque[Snapshot] = deque()
         # The windows of all probes, and the snapshot at their end.
         self._windows: Mapping[str, Window] | None = None
@@ -125,7 +127,17 @@ class Analyzer:
 
     def discard_baselines(self, names: Iterable[str] | None = None) -> None:
         """Discard the baselines of ``names``, or all; they are measured again as soon as no aggressor runs."""
-        self._collector.discard([probe.name for probe in self.probe_set.probes] if names is None else names)
+        self._collector.discard([one.name for one in self.probe_set.probes] if names is None else names)
+
+    def follow_recorded(self, baselines: Mapping[str, Baseline]) -> None:
+        """Adopt the baselines of a recording for the probes that have none, and discard those that it discarded.
+
+        The analyzer learns the others from the recording itself: earlier recordings hold one histogram of two seconds,
+        which does not know the spread of the machine.
+        """
+        self.discard_baselines(name for name in self._recorded if name not in baselines)
+        self._recorded = frozenset(baselines)
+        self._collector.adopt(baselines)
 
     def clear(self) -> None:
         """Empty the window, the history and the log; the baselines stay."""

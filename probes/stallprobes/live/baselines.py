@@ -80,24 +80,24 @@ class BaselineCollector:
     def _close(self, name: str, part: ProbeSnapshot, begun: ProbeSnapshot) -> None:
         window = part.minus(begun)
         if window.iterations >= ENOUGH_CALLS:
-            self._add(name, window, part.at_ns)
+            self._add(name, window, part.at_ns - begun.at_ns, part.at_ns)
             self._begin(name, part)
 
     def _begin(self, name: str, part: ProbeSnapshot) -> None:
         self._starts[name] = part
         self._shared.discard(name)
 
-    def _add(self, name: str, window: Window, at_ns: int) -> None:
+    def _add(self, name: str, window: Window, duration_ns: int, at_ns: int) -> None:
         shared, known = name in self._shared, self.baselines.get(name)
         if known is not None and (shared or not known.shared):
             if not shared:
-                self.baselines[name] = known.extended(window.channels, window.duration_ns)
+                self.baselines[name] = known.extended(window.channels, duration_ns)
             return
         part = self._incomplete.pop(name, None)
         if part is None:
-            part = Baseline.of([window.channels], duration_ns=window.duration_ns, shared=shared)
+            part = Baseline.of([window.channels], duration_ns=duration_ns, shared=shared)
         else:
-            part = replace(part.extended(window.channels, window.duration_ns), shared=part.shared or shared)
+            part = replace(part.extended(window.channels, duration_ns), shared=part.shared or shared)
         if part.duration_ns < self._baseline_ns:
             self._incomplete[name] = part
         elif known is None or not part.shared:
@@ -113,6 +113,13 @@ class BaselineCollector:
             self.baselines.pop(name, None)
             self._incomplete.pop(name, None)
             self._starts.pop(name, None)
+
+    def adopt(self, baselines: Mapping[str, Baseline]) -> None:
+        """Use ``baselines`` for the probes that have none."""
+        for name, one in baselines.items():
+            if name not in self.baselines:
+                self.baselines[name] = one
+                self._incomplete.pop(name, None)
 
     def busy(self, now: Snapshot) -> bool:
         """Whether an aggressor may still run."""

@@ -8,18 +8,18 @@ is proven by switching; what is as slow after the aggressors stopped is drift.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
+from stallprobes.latency.ratio import Quantile
 from stallprobes.live.view_model import LogEntry
 from stallprobes.model import MS, Phase
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import DRIFT_CAUSE, DRIFT_REMEDY
 from stallprobes.verdicts.verdict import Proof, Verdict
-from stallprobes.latency.ratio import Quantile
 
-# A judgement takes place every 0.2 s and its window is 1 s long, so that the first and the last of these do not overlap.
+# A judgement takes place every 0.2 s and its window is 1 s long: the first and the last of these do not overlap.
 _SLOWER_FOUND = 7
 _FOUND = 2
 _MISSING = 3
@@ -158,9 +158,7 @@ class VerdictTracker:
         wider = old is None or (new is not None and (new[0] * _WIDER < old[0] or new[1] > old[1] * _WIDER))
         if not wider and entry.ended_s is None:
             return entry
-        return self._replace(
-            entry, replace(entry, ended_s=None, verdict=found if wider else entry.verdict)
-        )
+        return self._replace(entry, replace(entry, ended_s=None, verdict=found if wider else entry.verdict))
 
     def _end(self, state: _Pending, now_ns: int, wall_s: float) -> None:
         assert state.entry is not None
@@ -190,9 +188,7 @@ class VerdictTracker:
         return next(iter(began.values())) if len(began) == 1 and ended & set(began) else None
 
     def _end_as_drift(self, entry: LogEntry, wall_s: float) -> None:
-        drift = replace(
-            entry.verdict, kind=VerdictKind.DRIFT, cause=DRIFT_CAUSE, remedy=DRIFT_REMEDY, proof=Proof.NONE
-        )
+        drift = replace(entry.verdict, kind=VerdictKind.DRIFT, cause=DRIFT_CAUSE, remedy=DRIFT_REMEDY, proof=Proof.NONE)
         self._replace(entry, replace(entry, verdict=drift, ended_s=wall_s, onset=""))
 
     def _replace(self, old: LogEntry, new: LogEntry) -> LogEntry:

@@ -70,16 +70,22 @@ class Evidence:
 
     def baseline_ns(self, channel: Channel, quantile: Quantile) -> float | None:
         """The percentile (ns) of the slower baseline with enough calls, None if none has enough."""
+        if self.variation is not None and self.baselines and self.baselines[0] is self.variation.channels:
+            return self.variation.percentile_ns(channel, quantile)
         enough = [one[channel] for one in self.baselines if channel in one and one[channel].count >= ENOUGH_CALLS]
         return max((histogram.percentile(quantile.percent) or 0.0 for histogram in enough), default=None)
 
     def range_ns(self, channel: Channel, quantile: Quantile) -> tuple[float, float] | None:
-        """The range of the percentile (ns) among the windows of the baseline, else among the baselines; None if
-        unknown."""
+        """The range of the percentile (ns) among the windows of the baseline, else among the baselines.
+
+        None if unknown.
+        """
         if self.variation is not None:
             return self.variation.range_ns(channel, quantile)
-        figures = [one[channel].percentile_or_none(quantile.percent, ENOUGH_CALLS) or 0.0 for one in self.baselines
-                   if channel in one and one[channel].count >= ENOUGH_CALLS]
+        known = (
+            one[channel].percentile_or_none(quantile.percent, ENOUGH_CALLS) for one in self.baselines if channel in one
+        )
+        figures = [figure for figure in known if figure is not None]
         return (min(figures), max(figures)) if figures else None
 
     def slower_ns(self, channel: Channel) -> float | None:
@@ -222,7 +228,8 @@ def _channel(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdic
     found = _compared(one, channel, by_role)
     if found is not None or len(one.baselines) < 2:
         return found
-    early = _compared(replace(one, baselines=one.baselines[:1]), channel, by_role)
+    # The windows contain those after the aggressors.
+    early = _compared(replace(one, baselines=one.baselines[:1], variation=None), channel, by_role)
     if early is None or early.kind is VerdictKind.HOST:
         return early
     return replace(
