@@ -18,7 +18,6 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import SIM, Observation, ProbeSet
 from stallprobes.live.recording_stream import RecordingStream
 from stallprobes.live.view_model import LogEntry
-from stallprobes.verdicts.kinds import VerdictKind
 
 REPLAY_SCHEMA = "stallscope.replay/1"
 # Entries beyond this number are counted only; the oldest ones are dropped.
@@ -143,7 +142,7 @@ def _entry(entry: LogEntry, probe_set: int, begun_s: float, last_s: float) -> di
         "at": _utc(entry.began_s),
         "duration_s": round(max(end_s - entry.began_s, 0.0), 3),
         "ended": entry.ended_s is not None,
-        "kind": "drift" if verdict.kind is VerdictKind.DRIFT else str(verdict.kind),
+        "kind": str(verdict.kind),
         "probe": verdict.probe,
         "phase": None if verdict.phase is None else str(verdict.phase),
         "quantile": str(verdict.quantile),

@@ -52,7 +52,7 @@ BASELINE_WINDOW_S = 0.25
 # The states of a victim as the document has them; a kind that a victim cannot have is "n/a".
 _STATES = {
     VerdictKind.QUIET: "quiet",
-    VerdictKind.DRIFT: "unsure",
+    VerdictKind.DRIFT: "drift",
     VerdictKind.UNSTEADY: "unsteady",
     VerdictKind.SLOWER: "slower",
     VerdictKind.HOST: "slower",
@@ -99,16 +99,20 @@ class VariantResult:
     baseline_s: float
     window_s: float
 
-    @property
-    def variations(self) -> dict[str, Baseline]:
-        """The windows of the baseline of each victim and of the host control."""
-        return {one.probe.name: one.variation for one in self.probes if one.variation is not None}
+    def widest(self, quantile: Quantile) -> RunSpread | None:
+        """The largest spread of a percentile among the judged phases of the probes.
+
+        None where no baseline has two windows with enough calls.
+        """
+        known = {one.probe.name: one.variation for one in self.probes if one.variation is not None}
+        found = widest(known, map(Channel, JUDGED_PHASES), quantile)
+        return None if found is None else RunSpread(found[0], str(found[1].phase), found[2])
 
 
 @dataclass(frozen=True)
 class RunSpread:
-    """The largest spread of a run: the highest p50 over the lowest one among windows of 0.25 s without an aggressor,
-    and the victim and phase that have it."""
+    """How much the machine varied: the highest over the lowest percentile of the windows of a baseline (0.25 s each),
+    and the victim and phase."""
 
     probe: str
     phase: str
@@ -130,14 +134,9 @@ class RunResult:
 
     @property
     def spread(self) -> RunSpread | None:
-        """How much the machine itself varied, at most; None where no baseline has two windows with enough calls."""
-        found = [
-            RunSpread(name, str(channel.phase), ratio)
-            for variant in self.variants
-            if (one := widest(variant.variations, map(Channel, JUDGED_PHASES), Quantile.P50)) is not None
-            for name, channel, ratio in [one]
-        ]
-        return max(found, key=lambda one: one.ratio, default=None)
+        """The largest spread of a median in the run; None where none is known."""
+        found = (variant.widest(Quantile.P50) for variant in self.variants)
+        return max((one for one in found if one is not None), key=lambda one: one.ratio, default=None)
 
 
 Selection = Sequence[tuple[str, Variant]]

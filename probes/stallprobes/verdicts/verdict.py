@@ -28,10 +28,10 @@ class Verdict:
     """One finding about one probe.
 
     ``quantile`` is the figure that is compared; ``baseline_ns`` and ``now_ns`` are its values, ``ratio`` now over
-    baseline, each None if unknown. ``head`` states the measurement, ``cause`` its explanation, ``remedy`` the
-    countermeasure; each is one or more sentences, or "". ``proof`` says how the cause is known. ``range_ns`` is the
-    range of the figure between windows without an aggressor; ``detectable`` is the smallest ratio that would have been
-    a verdict. Both are None if unknown. ``host`` is the machine in a merged matrix, else "".
+    baseline, each None if unknown. ``range_ns`` is the lowest and highest percentile of the baseline's seconds,
+    ``detectable`` the smallest ratio that would have been noticed, each None if unknown. ``head`` states the
+    measurement, ``cause`` its explanation, ``remedy`` the countermeasure; each is one or more sentences, or "".
+    ``proof`` says how the cause is known. ``host`` is the machine in a merged matrix, else "".
     """
 
     probe: str
@@ -45,9 +45,9 @@ class Verdict:
     cause: str = ""
     remedy: str = ""
     proof: Proof = Proof.NONE
+    host: str = ""
     range_ns: tuple[float, float] | None = None
     detectable: float | None = None
-    host: str = ""
 
     @property
     def sentence(self) -> str:
