@@ -110,6 +110,9 @@ class Analyzer:
             self._collector.interrupt()
             self._last = None
             self._judged_ns = 0
+        elif self._last is not None and now.at_ns - self._last.at_ns > WINDOW_NS:
+            # An aggressor may have run in the meantime.
+            self._collector.interrupt()
         self._add_history(now)
         self._add_switch_marks(now)
         self._update_window(now)
@@ -418,7 +421,7 @@ class Analyzer:
 
 
 def _other_processes(observation: Observation) -> tuple[str, ...] | None:
-    """The other processes on the GPU; None if NVML does not know them, or if they are not told from the engine's."""
+    """The other processes on the GPU; None if NVML does not know them, or if the engine may be one of them."""
     telemetry = observation.telemetry
     if observation.other_processes or telemetry is None:
         return observation.other_processes or None
