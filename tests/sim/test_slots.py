@@ -10,9 +10,8 @@ import pytest
 from factories.simulated_machine import CALL, MS, SECOND, WAIT, SimulatedMachine, at_us, machine, p50_us, program_probe
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.board import RUN
-from stallprobes.engine.slots import SLOT_NS
 from stallprobes.latency.window import Window
-from stallprobes.model import GREEN, PEER, PRIMARY, SECONDARY, THIRD, Channel, Context, Op, Phase, Probe
+from stallprobes.model import GREEN, PEER, PRIMARY, SECONDARY, SLOT_NS, THIRD, Channel, Context, Op, Phase, Probe
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import Evidence, judge
 from stallscope.tui.probe_sets import default_probes
