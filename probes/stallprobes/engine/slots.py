@@ -28,7 +28,7 @@ from stallprobes.engine.board import (
 from stallprobes.model import MS, SLOT_NS, Probe, SlotGroup
 
 # How often the engine looks for switched probes, and for the end of a call that lasts beyond its slot.
-STEP_NS = 1 * MS
+STEP_NS = 2 * MS
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,8 @@ class SlotWriter:
         # For single words a view takes a third of the time of an array.
         self._views = {name: words.data for name, words in self._words.items()}
         self._schedule = SlotSchedule(groups)
+        self._on: set[str] = set()
+        self._not_alone = False
         for words in self._words.values():
             words[SLOT + CHANGES] = 2
 
@@ -155,6 +157,10 @@ class SlotWriter:
     def update(self, now_ns: int) -> bool:
         """Open and close slots at ``now_ns``; True if a slot has opened or closed."""
         on = {name for name, words in self._views.items() if words[RUN]}
+        if on == self._on and not self._not_alone and now_ns < (self.due_ns or now_ns + 1):
+            # A call in flight beyond its slot began before the slot of the next group opened.
+            return False
+        self._on = on
         in_flight = {name for name, words in self._views.items() if words[INFLIGHT_OP]}
         states = self._schedule.update(now_ns, on, in_flight)
         changed = False
@@ -164,12 +170,13 @@ class SlotWriter:
             _count(words, NOT_ALONE, state.not_alone, now_ns)
             words[OPENS_NS] = state.opens_ns
             changed |= _count(words, SLOT, state.is_open, now_ns)
+        self._not_alone = any(state.not_alone for state in states.values())
         return changed
 
     @property
     def not_alone(self) -> bool:
         """Whether a victim runs beside a call of another group."""
-        return any(words[NOT_ALONE + CHANGES] & 1 for words in self._views.values())
+        return self._not_alone
 
     @property
     def due_ns(self) -> int | None:
