@@ -121,6 +121,10 @@ def test_what_is_unusual_by_the_reference_is_named_and_changes_no_exit_code(
     ):
         assert words in " ".join(done.stdout.split())
     assert "Stalled on the reference, not here: " in page.read_text(encoding="utf-8")
+    document = valid(stallscope_command("check", "--json", mode="slower").stdout, "stallscope.check/2")
+    unusual = {(one["row"], one["column"]) for one in document["reference"]["stalled_there"]}
+    assert ("d2d@secondary", "spin") in unusual
+    assert document["reference"]["differences"] == [{"key": "driver", "here": "590.2", "there": "580.159.04"}]
     none = stallscope_command("check", "--reference", "none", mode="slower")
     assert none.returncode == 0
     assert "reference" not in none.stdout

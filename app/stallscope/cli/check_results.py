@@ -103,7 +103,7 @@ def print_check(
     if as_json:
         from stallprobes.matrix import document as check_document
 
-        document = check_document.document(matrix)
+        document = check_document.document(matrix, reference)
         out.json(document if comparison is None else comparison_document(comparison, fail_on, document))
     else:
         from stallscope.report import matrix_text

@@ -150,7 +150,7 @@ prometheus = click.option(
 reference = click.option(
     "--reference",
     metavar="NAME",
-    help="Name in text and HTML what is unusual by the reference NAME, by one in a .json file, or by none. By default "
+    help="Name what is unusual by the reference NAME, by one in a .json file, or by none. By default "
     "the package's reference of the same GPU model is used, if there is one, and not with --compare.",
 )
 

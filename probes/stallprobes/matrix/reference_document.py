@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stallprobes.errors import CheckFileError, MalformedJson
-from stallprobes.files.json_reader import Node, parse
+from stallprobes.files.json_reader import Node, clean, parse, plain
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.matrix.matrix import MatrixColumn, MatrixRow
 from stallprobes.matrix.reference import (
@@ -21,6 +21,8 @@ from stallprobes.matrix.reference import (
     Reference,
     ReferenceCell,
     ReferenceCheck,
+    ReferenceComparison,
+    UnusualCell,
 )
 from stallprobes.model import Phase
 
@@ -105,6 +107,38 @@ def read(document: str, name: str) -> Reference:
         },
         cells=cells,
     )
+
+
+def comparison_out(found: ReferenceComparison) -> dict[str, Any]:
+    """``found`` as JSON types, the member ``reference`` of the document of a check."""
+    first, last = found.reference.dates
+    return {
+        "name": clean(found.reference.name),
+        "gpu": found.reference.gpu,
+        "driver": found.reference.driver,
+        "machines": found.reference.machines,
+        "checks": len(found.reference.checks),
+        "first": first,
+        "last": last,
+        "compared": found.compared,
+        "absent": found.absent,
+        "disagreed": found.disagreed,
+        "unjudged": found.unjudged,
+        "differences": [{"key": one.key, "here": plain(one.new), "there": plain(one.old)} for one in found.differences],
+        "stalled_here": [_unusual_out(one) for one in found.stalled_here],
+        "stalled_there": [_unusual_out(one) for one in found.stalled_there],
+    }
+
+
+def _unusual_out(cell: UnusualCell) -> dict[str, Any]:
+    return {
+        "row": clean(cell.row),
+        "column": clean(cell.column),
+        "phase": cell.phase.traits.word,
+        "quantile": str(cell.quantile),
+        "ratio": None if cell.ratio is None else round(float(cell.ratio), 3),
+        "there": None if cell.range is None else [cell.range.low, cell.range.high],
+    }
 
 
 def _json(value: object) -> str:
