@@ -287,7 +287,12 @@ class Analyzer:
             if not (alone and one.kind is VerdictKind.HOST and self._role(one.probe) is Role.HOST)
         ]
         self._tracker.feed(
-            matter, now.at_ns, wall_s, after=not alone and ran_ns < since_ns, onset=lambda one: self._onset(one, now)
+            matter,
+            now.at_ns,
+            wall_s,
+            after=not alone and ran_ns < since_ns,
+            onset=lambda one: self._onset(one, now),
+            alone=alone,
         )
         return {one.probe for one in self._verdicts if one.kind.is_slowdown}
 
