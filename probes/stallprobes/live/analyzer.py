@@ -159,6 +159,11 @@ class Analyzer:
         return self._collector.needed(self._last)
 
     @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts on the present window."""
+        return self._verdicts
+
+    @property
     def log(self) -> tuple[LogEntry, ...]:
         """The log, oldest first."""
         return self._tracker.entries
@@ -310,9 +315,16 @@ class Analyzer:
             if not (alone and one.kind is VerdictKind.HOST and self._role(one.probe) is Role.HOST)
         ]
         self._tracker.feed(
-            matter, now.at_ns, wall_s, after=not alone and ran_ns < since_ns, onset=lambda one: self._onset(one, now)
+            matter,
+            now.at_ns,
+            wall_s,
+            after=not alone and ran_ns < since_ns,
+            onset=lambda one: self._onset(one, now),
+            alone=alone,
         )
-        return {one.probe for one in self._verdicts if one.kind.is_slowdown}
+        # The change-over of contexts without slots is steady, and part of what is measured there.
+        disturbed = (VerdictKind.OVERHEAD, VerdictKind.GPU_TIME)
+        return {one.probe for one in self._verdicts if one.kind.is_slowdown and one.kind not in disturbed}
 
     def _onset(self, found: Verdict, now: Snapshot) -> str:
         """A sentence on the time from the last switch to the first slow call after it.

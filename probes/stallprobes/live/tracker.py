@@ -1,7 +1,7 @@
 """Tracker of verdicts: makes log entries, with a beginning and an end, of the verdicts on consecutive windows.
 
-A verdict is logged from the second window on in which it is found, slower only once it has lasted for two windows that
-do not overlap. An entry ends when its verdict is missing for three judgements. What began and ended with one aggressor
+A verdict is logged from the second window on in which it is found; slower, and a stalled tail without an
+aggressor, only once it has lasted for two windows that do not overlap. An entry ends when its verdict is missing for three judgements. What began and ended with one aggressor
 is proven by switching; what is as slow after the aggressors stopped is drift.
 """
 
@@ -20,7 +20,7 @@ from stallprobes.verdicts.rules import DRIFT_CAUSE, DRIFT_REMEDY
 from stallprobes.verdicts.verdict import Proof, Verdict
 
 # A judgement takes place every 0.2 s and its window is 1 s long: the first and the last of these do not overlap.
-_SLOWER_FOUND = 7
+_LASTING = 7
 _FOUND = 2
 _MISSING = 3
 # A slowdown began, or ended, with a switch if it did so within this time after it: the window, the judgements until it
@@ -103,18 +103,19 @@ class VerdictTracker:
         *,
         after: bool,
         onset: Callable[[Verdict], str],
+        alone: bool = False,
     ) -> None:
         """Process the verdicts of one window.
 
-        ``after``: the aggressors that the verdicts name stopped before the window began. ``onset`` returns a sentence
-        on when a verdict began, "" where that is not known.
+        ``alone``: no aggressor ran. ``after``: the aggressors that the verdicts name stopped before the window began.
+        ``onset`` returns a sentence on when a verdict began, "" where that is not known.
         """
         present = {_key(verdict): verdict for verdict in reversed(verdicts) if verdict.kind.logged}
         for key, found in present.items():
             state = self._pending.setdefault(key, _Pending(now_ns, wall_s))
             state.found, state.missing, state.after = state.found + 1, 0, state.after or after
             if state.entry is None:
-                self._begin(state, found, wall_s, onset)
+                self._begin(state, found, wall_s, onset, alone)
             elif found.kind is VerdictKind.UNSTEADY:
                 state.entry = self._unsteady[found.probe] = self._widened(state.entry, found)
             elif _worse(found, state.entry.verdict):
@@ -130,7 +131,9 @@ class VerdictTracker:
                     self._end(state, now_ns, wall_s)
                 del self._pending[key]
 
-    def _begin(self, state: _Pending, found: Verdict, wall_s: float, onset: Callable[[Verdict], str]) -> None:
+    def _begin(
+        self, state: _Pending, found: Verdict, wall_s: float, onset: Callable[[Verdict], str], alone: bool
+    ) -> None:
         """Log ``found`` once it was found often enough: the window may contain a single outlier."""
         if found.kind is VerdictKind.UNSTEADY:
             known = self._unsteady.get(found.probe)
@@ -138,7 +141,9 @@ class VerdictTracker:
                 # Said once: the entry is current again.
                 state.entry = self._unsteady[found.probe] = self._widened(known, found)
                 return
-        wanted = _SLOWER_FOUND if found.kind is VerdictKind.SLOWER else _FOUND
+        # Without an aggressor, a busy machine interrupts 1 call in 100 within one second, not in two.
+        burst = alone and found.kind is VerdictKind.STALLED and found.quantile is Quantile.P99
+        wanted = _LASTING if burst or found.kind is VerdictKind.SLOWER else _FOUND
         if (state.found < wanted and found.kind is not VerdictKind.FAILED) or (
             found.kind is VerdictKind.SLOWER and state.after
         ):
