@@ -95,7 +95,7 @@ def test_an_unprintable_hostname_is_a_usage_error(stallscope_command: Command, n
 def test_json_is_the_check_by_its_schema_and_nothing_else(stallscope_command: Command) -> None:
     done = stallscope_command("check", "--json", mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
-    document = valid(done.stdout, "stallscope.check/1")
+    document = valid(done.stdout, "stallscope.check/2")
     assert len(document["cells"]) == 20
 
 
@@ -108,7 +108,7 @@ def test_files_are_written_and_show_reads_them(stallscope_command: Command, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["check.html", "check.json", "check.prom"]
     again = stallscope_command("show", names[0])
     assert (again.returncode, again.stdout, again.stderr) == (0, done.stdout, "")
-    assert valid(stallscope_command("show", names[0], "--json").stdout, "stallscope.check/1")
+    assert valid(stallscope_command("show", names[0], "--json").stdout, "stallscope.check/2")
     assert stallscope_command("show", names[0], "--html", str(tmp_path / "again.html")).returncode == 0
     assert (tmp_path / "again.html").read_bytes() == Path(names[1]).read_bytes()
 
@@ -153,11 +153,11 @@ def test_a_comparison_is_json_by_its_schema_with_the_check_in_it(stallscope_comm
     old = saved(tmp_path / "old.json")
     done = stallscope_command("check", "--compare", old, "--json", mode="slower")
     assert done.returncode == 1
-    document = valid(done.stdout, "stallscope.compare/1")
+    document = valid(done.stdout, "stallscope.compare/2")
     assert document["regressions"] == [{"row": "launch", "column": "spin"}]
     assert document["differences"] == [{"key": "driver", "old": "580.1", "new": "590.2"}]
     assert document["counts"]["slower"] == 1
-    jsonschema.Draft202012Validator(schemas.schema("stallscope.check/1")).validate(document["check"])
+    jsonschema.Draft202012Validator(schemas.schema("stallscope.check/2")).validate(document["check"])
 
 
 def test_two_saved_checks_are_compared_without_a_gpu(stallscope_command: Command, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_two_saved_checks_are_compared_without_a_gpu(stallscope_command: Command
     assert "SLOWER · 1 cell" in done.stdout
     assert "FASTER · 1 cell" in done.stdout
     assert "<h2>What changed</h2>" in (tmp_path / "c.html").read_text(encoding="utf-8")
-    document = valid(stallscope_command("compare", old, new, "--json").stdout, "stallscope.compare/1")
+    document = valid(stallscope_command("compare", old, new, "--json").stdout, "stallscope.compare/2")
     assert document["check"] is None
     assert stallscope_command("compare", old, old).returncode == 0
 
@@ -309,7 +309,7 @@ def test_hosts_are_merged_and_the_outlier_is_named(stallscope_command: Command, 
     assert "node-3 " in about
     assert "node-1" not in about
     assert "About the hosts" in (tmp_path / "whole.html").read_text(encoding="utf-8")
-    assert set(valid(Path(whole).read_text(encoding="utf-8"), "stallscope.check/1")["hosts"]) == {
+    assert set(valid(Path(whole).read_text(encoding="utf-8"), "stallscope.check/2")["hosts"]) == {
         f"node-{n}" for n in range(5)
     }
     assert about in stallscope_command("show", whole).stdout
@@ -395,7 +395,7 @@ def test_an_interrupted_check_is_compared(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
-    document = valid(out, "stallscope.compare/1")
+    document = valid(out, "stallscope.compare/2")
     assert document["only_old"] == [{"row": "launch", "column": "alloc-async"}]
 
 
@@ -462,7 +462,7 @@ def test_a_simulated_check_is_marked_as_simulated(stallscope_command: Command, t
     assert "STALLED  d2d@secondary beside spin: wait p50 " in done.stdout
     again = stallscope_command("check", "--sim", "--sim-seed", "2", *chosen, "--compare", first, "--json")
     assert again.returncode == 0, again.stderr
-    document = valid(again.stdout, "stallscope.compare/1")
+    document = valid(again.stdout, "stallscope.compare/2")
     assert document["new"]["backend"] == "simulated"
     other = stallscope_command("check", "--sim", "v100", *chosen, "--compare", first)
     assert (other.returncode, other.stdout) == (2, "")

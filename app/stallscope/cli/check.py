@@ -51,7 +51,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @options.simulation
 @options.allow_shared
 @options.full
-@options.json("stallscope.check/1, or stallscope.compare/1 with --compare")
+@options.json("stallscope.check/2, or stallscope.compare/2 with --compare")
 @options.save
 @options.html
 @options.prometheus

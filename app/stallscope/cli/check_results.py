@@ -40,7 +40,7 @@ def compare_checks(old: Matrix, new: Matrix, force: bool) -> Comparison:
 def comparison_document(
     comparison: Comparison, fail_on: Sequence[str], check: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """JSON document of the comparison (stallscope.compare/1), with the new check's document in it if given."""
+    """JSON document of the comparison (stallscope.compare/2), with the new check's document in it if given."""
     from stallprobes.matrix import compare_document
 
     return compare_document.document(comparison, fail_on, comparison.regressions(fail_on), check)

@@ -12,7 +12,7 @@ from stallscope.cli import check_results, options, output_files
 @click.command("show")
 @click.argument("file", type=options.FILE)
 @options.full
-@options.json("stallscope.check/1")
+@options.json("stallscope.check/2")
 @options.html
 @options.prometheus
 @options.force()

@@ -56,7 +56,7 @@ def test_every_kind_of_cell_has_its_figure_and_its_word() -> None:
     assert '14k"/1.0 S' in line_of(text, "late")
     assert "STARVED" in line_of(text, "starved ")
     assert "2.0/1.0 s" in line_of(text, "slower")
-    assert "2.0/1.0 ?" in line_of(text, "unsure")
+    assert "2.0/1.0 ?" in line_of(text, "drift")
     assert "2.0/1.0 h" in line_of(text, "host")
     assert "invalid" in line_of(text, "invalid")
     assert "–" in line_of(text, "missing")
