@@ -9,9 +9,9 @@ from stallprobes.engine.board import ProbeSnapshot, ProbeState
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_ENGINE, EngineFailed
 from stallprobes.latency.window import Window, has_run
-from stallprobes.model import Probe, Role
+from stallprobes.model import Probe
 from stallprobes.verdicts import blame as verdict
-from stallprobes.verdicts.blame import BUDGET_S, WITHIN_BUDGET, AggressorState, Blame, BlamePlan, BlameWindow
+from stallprobes.verdicts.blame import BUDGET_S, AggressorState, Blame, BlamePlan, BlameWindow
 
 _STEP_S = 0.005
 _RETURN_AT_MOST_S = 1.0
@@ -51,6 +51,11 @@ def slot_groups(victims: Sequence[Probe]) -> int:
     return max((len(names) for names in groups.values()), default=1)
 
 
+def plan_of(aggressors: Sequence[Probe], victims: Sequence[Probe]) -> BlamePlan:
+    """The plan for ``aggressors``. Raises ValueError without any."""
+    return verdict.plan([probe.name for probe in aggressors], slot_groups(victims))
+
+
 def measure(
     session: Session,
     aggressors: Sequence[Probe],
@@ -68,7 +73,7 @@ def measure(
     BlameStopped, and EngineFailed when the engine or an aggressor failed.
     """
     names = [probe.name for probe in aggressors]
-    order = plan or verdict.plan(names, slot_groups(victims))
+    order = plan or plan_of(aggressors, victims)
     experiment = _Experiment(session, aggressors, victims, order, progress, stop, window_s)
     before = {name: part.on for name, part in _snapshots(session, names, False).items()}
     try:
@@ -160,7 +165,7 @@ class _Experiment:
         begin = self._parts(self._victim_names, True)
         self._pass(seconds)
         windows = self._since(begin)
-        fewest = min((_calls(window) for window in windows.values()), default=_ENOUGH_CALLS)
+        fewest = min((window.iterations for window in windows.values()), default=_ENOUGH_CALLS)
         # Without any call a longer window would show nothing new: the call in flight counts by its age.
         if 0 < fewest < _ENOUGH_CALLS and self._fixed_s is None:
             self._pass(min(seconds * (_ENOUGH_CALLS / fewest - 1), seconds * (_STRETCH - 1)))
@@ -228,30 +233,8 @@ class _Experiment:
             left -= step
 
 
-def _calls(window: Window) -> int:
-    return window.iterations
-
-
 def _snapshots(session: Session, names: Sequence[str], with_channels: bool) -> dict[str, ProbeSnapshot]:
     try:
         return session.probe_snapshots(names, with_channels)
     except RuntimeError as error:
         raise session.failure() or EngineFailed(EXIT_ENGINE, "the engine was stopped during the experiment") from error
-
-
-def of_session(probes: Sequence[Probe], running: Callable[[str], bool]) -> tuple[list[Probe], list[Probe]]:
-    """The aggressors and the victims among ``probes`` for which ``running`` is True."""
-    aggressors = [probe for probe in probes if probe.role is Role.AGGRESSOR and running(probe.name)]
-    victims = [probe for probe in probes if probe.role is Role.VICTIM and running(probe.name)]
-    return aggressors, victims
-
-
-__all__ = [
-    "BUDGET_S",
-    "WITHIN_BUDGET",
-    "BlameProgress",
-    "BlameStopped",
-    "measure",
-    "of_session",
-    "slot_groups",
-]

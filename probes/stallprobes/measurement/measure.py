@@ -16,9 +16,13 @@ from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, UnknownName, Unsupported
 from stallprobes.latency.window import Window, has_run
 from stallprobes.machine import fingerprint, gpus
+from stallprobes.measurement import blame as blame_experiment
+from stallprobes.measurement.blame import BlameStopped
 from stallprobes.model import Kind, Needs, Probe, Role, Variant
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
+from stallprobes.verdicts import blame as blame_verdict
+from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
@@ -81,7 +85,8 @@ class VariantResult:
     """The result of one variant.
 
     ``status`` is ok, unsupported or invalid, the latter two with a ``reason``. ``baseline_s`` and ``window_s`` are the
-    measured seconds without and with the aggressors.
+    measured seconds without and with the aggressors. ``blame`` is the result of the experiment that switched each
+    aggressor on and off, None without one.
     """
 
     pattern: str
@@ -93,6 +98,7 @@ class VariantResult:
     verdicts: tuple[Verdict, ...]
     baseline_s: float
     window_s: float
+    blame: Blame | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +169,12 @@ def run(
     progress: Callable[[RunProgress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     survey: gpus.Survey | None = None,
+    blame: bool = False,
 ) -> RunResult:
     """Measure each variant for ``seconds`` with its aggressors, and half as long before and after.
+
+    With ``blame`` an experiment of at most 10 s for up to five aggressors follows, which switches each aggressor on and
+    off and finds which of them are the cause.
 
     ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is called every 0.1 s; once it returns True, or at
     a KeyboardInterrupt, the variants measured so far are returned. ``survey`` avoids a second survey of the driver.
@@ -176,14 +186,14 @@ def run(
     settings = options or Options()
     if gpu is not None:
         settings = replace(settings, gpu=gpu)
-    clock = _RunClock(len(chosen), seconds, progress, stop)
+    clock = _RunClock([variant for _, variant in chosen], seconds, blame, progress, stop)
     results: list[VariantResult] = []
     info: Mapping[str, object] = {}
     for pattern, variant in chosen:
         if clock.stopped or stop():
             clock.stopped = True
             break
-        clock.begin(f"{pattern} · {variant.name}")
+        clock.begin(f"{pattern} · {variant.name}", variant)
         try:
             result, new_info = _variant(pattern, variant, backend, settings, clock, first=not results)
         except KeyboardInterrupt:
@@ -215,20 +225,28 @@ class _RunClock:
     """Progress of a run: lets time pass in steps, between which the run can be stopped."""
 
     def __init__(
-        self, variants: int, seconds: float, progress: Callable[[RunProgress], None] | None, stop: Callable[[], bool]
+        self,
+        variants: Sequence[Variant],
+        seconds: float,
+        blame: bool,
+        progress: Callable[[RunProgress], None] | None,
+        stop: Callable[[], bool],
     ) -> None:
+        self.blame = blame
         self.window_s = seconds
         self.baseline_s = max(_SHORTEST_BASELINE_S, seconds / 2)
         self.stopped = False
-        self._each = _START_S + _WARM_S + self.baseline_s + 2 * _SETTLE_S + self.window_s
-        self._total = variants * self._each
+        self._measured_s = _START_S + _WARM_S + self.baseline_s + 2 * _SETTLE_S + self.window_s
+        self._total = sum(self._variant_s(variant) for variant in variants)
         self._base = 0.0
+        self._each = 0.0
         self._done = 0.0
         self._text = ""
         self._progress = progress
         self._stop = stop
 
-    def begin(self, text: str) -> None:
+    def begin(self, text: str, variant: Variant) -> None:
+        self._each = self._variant_s(variant)
         self._done = self._base
         self._report(text)
 
@@ -237,8 +255,22 @@ class _RunClock:
         self._done = self._base
         self._report(self._text)
 
+    def _variant_s(self, variant: Variant) -> float:
+        plan = _blame_plan(variant) if self.blame else None
+        return self._measured_s + (0.0 if plan is None else plan.total_s)
+
     def started(self) -> None:
         self._done += _START_S
+
+    def stop_requested(self) -> bool:
+        """Whether the run is to stop; it then counts as stopped."""
+        self.stopped = self.stopped or self._stop()
+        return self.stopped
+
+    def blame_progress(self, passed_s: float) -> None:
+        """Report the progress of a blame experiment that takes the rest of the variant's time."""
+        self._done = max(self._done, min(self._base + self._measured_s + passed_s, self._base + self._each))
+        self._report(self._text)
 
     def pass_time(self, session: Session, seconds: float) -> None:
         """Run the session for ``seconds``. Raises _Stopped and EngineFailed."""
@@ -299,6 +331,11 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
     verdicts = judge(evidence)
     reason = _invalid(variant, windows, errors)
+    blame = None
+    if clock.blame and reason is None and _blame_plan(variant) is not None:
+        blame, reason = _blame(variant, session, clock)
+    if blame is not None:
+        verdicts = blame_verdict.proven(verdicts, blame, _victims(variant), _aggressors(variant))
     first = variant.probes[0].name
     return VariantResult(
         pattern=pattern,
@@ -310,7 +347,31 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
         verdicts=verdicts,
         baseline_s=sum(each[first].duration_ns for each in baselines) / 1e9,
         window_s=windows[first].seconds,
+        blame=blame,
     )
+
+
+def _blame(variant: Variant, session: Session, clock: _RunClock) -> tuple[Blame | None, str | None]:
+    """The result of the experiment; None with a reason when it failed, None alone when it was stopped."""
+    try:
+        found = blame_experiment.measure(
+            session,
+            _aggressors(variant),
+            _victims(variant),
+            progress=lambda step: clock.blame_progress(step.passed_s),
+            stop=clock.stop_requested,
+        )
+    except BlameStopped:
+        return None, None
+    except EngineFailed as error:
+        return None, f"blame: {error.sentence}"
+    return found, None
+
+
+def _blame_plan(variant: Variant) -> blame_verdict.BlamePlan | None:
+    """The plan of the experiment; None without aggressors or victims."""
+    aggressors, victims = _aggressors(variant), _victims(variant)
+    return blame_experiment.plan_of(aggressors, victims) if aggressors and victims else None
 
 
 def _windows(session: Session, clock: _RunClock, seconds: float) -> dict[str, Window]:
@@ -344,6 +405,10 @@ def _await_aggressors(variant: Variant, session: Session, clock: _RunClock) -> N
 
 def _aggressors(variant: Variant) -> list[Probe]:
     return [probe for probe in variant.probes if probe.role is Role.AGGRESSOR]
+
+
+def _victims(variant: Variant) -> list[Probe]:
+    return [probe for probe in variant.probes if probe.role is Role.VICTIM]
 
 
 def _invalid(variant: Variant, windows: Mapping[str, Window], errors: Mapping[str, str]) -> str | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
 
+from stallprobes.catalog import cause
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile, phase_channels
 from stallprobes.latency.statistics import fisher_exact, student_t_limit
@@ -254,6 +255,28 @@ class Blame:
                 found[one.channel] = one
         return tuple(found.values())
 
+    def verdicts(self, victims: Sequence[Probe], aggressors: Sequence[Probe]) -> tuple[Verdict, ...]:
+        """A verdict for each main figure of ``victims`` whose cause is proven."""
+        found = []
+        for victim in victims:
+            for figure in self.main_figures(victim.name):
+                if figure.outcome is not BlameOutcome.STALL or not figure.causes:
+                    continue
+                change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)} ({times(figure.ratio)})"
+                verdict = Verdict(
+                    probe=victim.name,
+                    phase=figure.channel.phase,
+                    quantile=figure.quantile,
+                    baseline_ns=figure.off_ns,
+                    now_ns=figure.on_ns,
+                    ratio=figure.ratio,
+                    kind=VerdictKind.STALLED if figure.ratio >= STALLED else VerdictKind.SLOWER,
+                    head=f"{victim.title}: {channel_name(figure.channel)} {figure.quantile} {change} "
+                    "with all aggressors on.",
+                )
+                found.append(_with_cause(verdict, figure, victim, aggressors))
+        return tuple(found)
+
     def find(self, victim: str, phase: Phase, quantile: Quantile) -> FigureBlame | None:
         """The figure with the largest ratio of ``phase`` and ``quantile``; None without one."""
         known = [one for one in self.of_victim(victim) if one.channel.phase is phase and one.quantile is quantile]
@@ -318,6 +341,72 @@ def _calls(victim: Probe, channel: Channel, window: Window) -> Histogram:
     if not inside or age_ns < (calls.percentile(50) or 0.0):
         return calls
     return calls.merge(Histogram.of([age_ns]))
+
+
+def sentence(figure: FigureBlame, titles: Mapping[str, str]) -> str:
+    """The result for one figure in words; ``titles`` are those of the aggressors by name."""
+    if figure.outcome is BlameOutcome.NONE:
+        return "None of them: it is no slower with all aggressors on than with all off."
+    if figure.outcome is BlameOutcome.UNDECIDED:
+        return "Undecided: it is slower with all aggressors on, but not in enough rounds."
+
+    def names(*conclusions: Conclusion) -> list[str]:
+        return [f"“{titles[one.aggressor]}”" for one in figure.aggressors if one.conclusion in conclusions]
+
+    if figure.outcome is BlameOutcome.MASKED:
+        alone = names(Conclusion.SUFFICIENT)
+        who = f"with {' or '.join(alone)} alone" if alone else "with some of them on"
+        return f"It is no slower with all aggressors on, but it is {who}: they hold up each other."
+    parts = []
+    both, sufficient = names(Conclusion.CAUSE), names(Conclusion.SUFFICIENT)
+    necessary, undecided = names(Conclusion.NECESSARY), names(Conclusion.UNDECIDED)
+    if both:
+        parts.append(f"{' and '.join(both)} alone makes the stall, and the stall ends without it.")
+    if sufficient:
+        ends = ", but the stall does not end without it" if len(sufficient) == 1 else ""
+        each = "alone makes" if len(sufficient) == 1 else "each make"
+        parts.append(f"{' and '.join(sufficient)} {each} the stall{' alone' if len(sufficient) > 1 else ''}{ends}.")
+    if len(necessary) > 1:
+        parts.append(f"{' and '.join(necessary)} make the stall only together: it ends without any of them.")
+    elif necessary:
+        parts.append(f"The stall ends without {necessary[0]}, which alone does not make it.")
+    if names(Conclusion.TOGETHER):
+        parts.append("Only several aggressors together make the stall: none alone, and the end of no single one ends it.")
+    if undecided:
+        parts.append(f"Undecided for {' and '.join(undecided)}: the rounds differ too much.")
+    return " ".join(parts)
+
+
+def proven(
+    verdicts: Iterable[Verdict], found: Blame, victims: Sequence[Probe], aggressors: Sequence[Probe]
+) -> tuple[Verdict, ...]:
+    """``verdicts`` with the causes that the experiment proved in place of those that a rule assumes."""
+    known = {victim.name: victim for victim in victims}
+    out = []
+    for verdict in verdicts:
+        figure = None
+        if verdict.kind.is_stall and verdict.phase is not None and verdict.probe in known:
+            quantile = Quantile.P50 if verdict.quantile is Quantile.IN_FLIGHT else verdict.quantile
+            figure = found.find(verdict.probe, verdict.phase, quantile)
+        if figure is not None and figure.outcome is BlameOutcome.STALL and figure.causes:
+            out.append(_with_cause(verdict, figure, known[verdict.probe], aggressors))
+        else:
+            out.append(verdict)
+    return tuple(out)
+
+
+def _with_cause(verdict: Verdict, figure: FigureBlame, victim: Probe, aggressors: Sequence[Probe]) -> Verdict:
+    """``verdict`` with the proven cause, and the catalogue's explanation of the aggressors that are proven."""
+    titles = {probe.name: probe.title for probe in aggressors}
+    blamed = [next(probe for probe in aggressors if probe.name == one.aggressor) for one in figure.causes]
+    known = [one for one in (cause(victim, probe) for probe in blamed) if one is not None]
+    why = dict.fromkeys(one.why for one in known)
+    return replace(
+        verdict,
+        cause=" ".join((f"Proven by blame: {sentence(figure, titles)}", *why)),
+        remedy=known[0].remedy if known else "",
+        proof=Proof.BLAME,
+    )
 
 
 class _Slow(StrEnum):
@@ -501,6 +590,16 @@ _CONCLUSION_OF = {
     (_Slow.NO, _Slow.NO): Conclusion.NECESSARY,
     (_Slow.NO, _Slow.YES): Conclusion.INNOCENT,
 }
+
+
+def share_text(share: Interval | None) -> str:
+    """``50% (49–51%)``, with the 95 % interval; a dash where it is unknown."""
+    return "–" if share is None else f"{share.value:.0%} ({share.low * 100:.0f}–{share.high:.0%})"
+
+
+def channel_name(channel: Channel) -> str:
+    """``call``, or ``call of LABEL``."""
+    return f"{channel.phase} of {channel.label}" if channel.label else str(channel.phase)
 
 
 def _above(calls: Histogram, cut: float) -> int:
