@@ -26,7 +26,7 @@ from factories.blame_mixtures import AggressorScore, Mixture, blamed, scores, tr
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase
 from stallprobes.units import duration_ns
-from stallprobes.verdicts.blame import Conclusion, FigureBlame
+from stallprobes.verdicts.blame import Conclusion, FigureBlame, share_text
 
 NAMED, INNOCENT_NAMED = 0.95, 0.01
 
@@ -124,8 +124,8 @@ def figure_text(one: FigureBlame) -> str:
     """One figure with every aggressor's part."""
     where = f"{one.channel.phase} {one.channel.label}".rstrip()
     parts = ", ".join(
-        f"{part.aggressor} {part.conclusion} (alone {duration_ns(part.alone_ns)}, without {duration_ns(part.without_ns)}"
-        + (")" if part.share is None else f", share {part.share.value:.0%} {part.share.low:.0%} to {part.share.high:.0%})")
+        f"{part.aggressor} {part.conclusion} (alone {duration_ns(part.alone_ns)}, "
+        f"without {duration_ns(part.without_ns)}, share {share_text(part.share)})"
         for part in one.aggressors
     )
     return f"{where} {one.quantile} {duration_ns(one.off_ns)} → {duration_ns(one.on_ns)}, {one.outcome}: {parts}"
@@ -146,7 +146,8 @@ def main() -> int:
     parser.add_argument("--backend", choices=("sim", "cuda"), default="sim")
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
-    good = chosen(asked.backend) if asked.chosen else report(random_mixtures(*asked.seeds, asked.seconds))
+    first, last = asked.seeds
+    good = chosen(asked.backend) if asked.chosen else report(random_mixtures(first, last, asked.seconds))
     return int(asked.check and not good)
 
 

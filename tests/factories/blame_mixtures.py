@@ -188,9 +188,7 @@ def scores(mixture: Mixture, truth: dict[FigureKey, Truth], found: Blame) -> lis
     results = {(one.channel, one.quantile): one for one in found.figures}
     out = []
     for name in mixture.names:
-        parts = {
-            key: part for key, one in results.items() for part in one.aggressors if part.aggressor == name
-        }
+        parts = {key: part for key, one in results.items() for part in one.aggressors if part.aggressor == name}
         named = any(part.conclusion.named and results[key].outcome is BlameOutcome.STALL for key, part in parts.items())
         causes = [key for key, one in truth.items() if one.conclusions[name].named]
         clear = [key for key in causes if name not in truth[key].borderline]

@@ -17,7 +17,7 @@ from stallscope.report.text import TableCell, TableColumn, TextWriter, format_co
 if TYPE_CHECKING:
     from stallprobes.doctor import Finding
     from stallprobes.latency.histogram import Histogram
-    from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
+    from stallprobes.measurement.measure import ProbeResult, RunResult, RunSpread, VariantResult
     from stallprobes.verdicts.blame import Blame
 
 # Styles of the states of a run's document: verdict kinds, some in capitals, and "off" for an aggressor.
@@ -57,6 +57,16 @@ def show_run(out: TextWriter, result: RunResult) -> None:
         out.line()
         for variant in variants:
             _verdicts(out, variant)
+    if result.spread is not None:
+        out.line()
+        out.paragraph(_spread_text(result.spread, result.backend == "simulated"), style="dim")
+
+
+def _spread_text(spread: RunSpread, simulated: bool) -> str:
+    return (
+        f"{'The simulated' if simulated else 'This'} machine varies by {times(spread.ratio)} at p50 between windows of "
+        f"0.25 s without an aggressor ({spread.phase} of {spread.probe})."
+    )
 
 
 def _headline(result: RunResult) -> str:

@@ -12,6 +12,7 @@ _PACKAGES = {
     "check": "stallprobes.matrix",
     "compare": "stallprobes.matrix",
     "doctor": "stallprobes",
+    "replay": "stallprobes.live",
 }
 
 

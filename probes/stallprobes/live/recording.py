@@ -23,9 +23,10 @@ import numpy as np
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import EngineState, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
 from stallprobes.errors import RecordingError
+from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import BUCKETS, Histogram
+from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.latency.window import NO_CALLS, ChannelMap, InFlight
-from stallprobes.live.analyzer import Baseline
 from stallprobes.live.observation import EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
@@ -36,6 +37,8 @@ VERSION = 1
 
 _OBSERVATION = b'{"f":{"w":'
 _QUEUE = 100
+# A baseline is extended every second, and a reader that starts anywhere needs one that is recent.
+_BASELINES_EVERY_S = 10.0
 
 
 class Recorder:
@@ -97,6 +100,7 @@ class _Writer:
         self._zlib = zlib.compressobj(6)
         self._probe_set: ProbeSet | None = None
         self._baselines: dict[str, Baseline] = {}
+        self._baselines_s = 0.0
         self._before: Snapshot | None = None
         head = {"format": FORMAT, "version": VERSION, "begun_s": time.time()}
         file.write(json.dumps(head).encode() + b"\n")
@@ -106,16 +110,18 @@ class _Writer:
         if observation.probe_set is not self._probe_set:
             self._probe_set, self._before, self._baselines = observation.probe_set, None, {}
             self._line({"bench": _probe_set_out(observation.probe_set)})
-        if {name: id(one) for name, one in baselines.items()} != {
-            name: id(one) for name, one in self._baselines.items()
-        }:
-            self._baselines = dict(baselines)
-            self._line(
-                {"quiet": {name: [one.at_ns, _channels_out(one.channels, None)] for name, one in baselines.items()}}
-            )
+        if self._baselines_due(observation.wall_s, baselines):
+            self._baselines, self._baselines_s = dict(baselines), observation.wall_s
+            self._line(_baselines_out(baselines))
         self._line({"f": _observation_out(observation, self._before)})
         if observation.snapshot is not None:
             self._before = observation.snapshot
+
+    def _baselines_due(self, wall_s: float, baselines: Mapping[str, Baseline]) -> bool:
+        """Whether one is new or was discarded, or they were extended and have not been written for a while."""
+        begun, known = ({name: one.at_ns for name, one in each.items()} for each in (baselines, self._baselines))
+        extended = any(one is not self._baselines.get(name) for name, one in baselines.items())
+        return begun != known or (extended and wall_s - self._baselines_s >= _BASELINES_EVERY_S)
 
     def finish(self) -> None:
         self._file.write(self._zlib.flush(zlib.Z_FINISH))
@@ -148,7 +154,7 @@ class Recording:
             raise RecordingError(f"{path} cannot be read: {error.strerror}") from error
         head, _, body = data.partition(b"\n")
         self.path = path
-        self._check(head)
+        check_head(path, head)
         decompressor = zlib.decompressobj()
         text = _decompress(decompressor, body)
         self.cut_off = not decompressor.eof
@@ -156,6 +162,7 @@ class Recording:
         self._lines = list(_checked_lines(text.split(b"\n")[:-1]))
         self.cut_off |= len(self._lines) < text.count(b"\n")
         self._places = list(self._index())
+        self._times_s = np.array([place.wall_s for place in self._places])
         self._probe_sets: dict[int, ProbeSet] = {}
         self._baselines: dict[int, dict[str, Baseline]] = {}
         if not self._places:
@@ -176,8 +183,7 @@ class Recording:
 
     def number_at(self, seconds: float) -> int:
         """The number of the last observation at most ``seconds`` after the first one."""
-        times = [place.wall_s for place in self._places]
-        return max(0, int(np.searchsorted(times, self.begun_s + seconds, side="right")) - 1)
+        return max(0, int(np.searchsorted(self._times_s, self.begun_s + seconds, side="right")) - 1)
 
     def at_s(self, number: int) -> float:
         """Time from the first observation to observation ``number``, in seconds."""
@@ -189,14 +195,8 @@ class Recording:
         if line is None:
             return {}
         if line not in self._baselines:
-            self._baselines[line] = self._baselines_of(line)
+            self._baselines[line] = baselines_in(json.loads(self._lines[line]))
         return self._baselines[line]
-
-    def _baselines_of(self, line: int) -> dict[str, Baseline]:
-        return {
-            name: Baseline({channel: hist for channel, hist, _ in _channels_in(channels)}, at_ns)
-            for name, (at_ns, channels) in json.loads(self._lines[line])["quiet"].items()
-        }
 
     def play(self, number: int = 0) -> Iterator[Observation]:
         """The observations from ``number`` on. Their histograms count from there: use differences only."""
@@ -206,25 +206,12 @@ class Recording:
             if place.probe_set != probe_set_line:
                 probe_set_line, before = place.probe_set, None
                 if probe_set_line not in self._probe_sets:
-                    self._probe_sets[probe_set_line] = _probe_set_in(json.loads(self._lines[probe_set_line])["bench"])
-            observation = _observation_in(
+                    self._probe_sets[probe_set_line] = probe_set_in(json.loads(self._lines[probe_set_line])["bench"])
+            observation = observation_in(
                 json.loads(self._lines[place.line])["f"], self._probe_sets[probe_set_line], before
             )
             before = observation.snapshot or before
             yield observation
-
-    def _check(self, head: bytes) -> None:
-        try:
-            known = json.loads(head)
-            version = known["version"] if known["format"] == FORMAT else None
-        except (ValueError, TypeError, KeyError):
-            version = None
-        if not isinstance(version, int):
-            raise RecordingError(f"{self.path} is not a recording of stallscope")
-        if version > VERSION:
-            raise RecordingError(
-                f"{self.path} has version {version} of the format; this stallscope reads up to {VERSION}: upgrade it"
-            )
 
     def _index(self) -> Iterator[_Place]:
         probe_set, baselines = -1, None
@@ -258,6 +245,53 @@ def _checked_lines(lines: list[bytes]) -> Iterator[bytes]:
         yield text
 
 
+def check_head(path: Path, head: bytes) -> None:
+    """Raise RecordingError unless ``head``, the first line of ``path``, is that of a readable recording."""
+    try:
+        known = json.loads(head)
+        version = known["version"] if known["format"] == FORMAT else None
+    except (ValueError, TypeError, KeyError):
+        version = None
+    if not isinstance(version, int):
+        raise RecordingError(f"{path} is not a recording of stallscope")
+    if version > VERSION:
+        raise RecordingError(
+            f"{path} has version {version} of the format; this stallscope reads up to {VERSION}: upgrade it"
+        )
+
+
+def _baselines_out(baselines: Mapping[str, Baseline]) -> dict[str, Any]:
+    # Earlier versions read "quiet" alone.
+    return {
+        "quiet": {name: [one.at_ns, _channels_out(one.channels, None)] for name, one in baselines.items()},
+        "windows": {
+            name: {
+                "ns": one.duration_ns,
+                "shared": one.shared,
+                **{str(quantile): _channels_out(channels, None) for quantile, channels in one.percentiles.items()},
+            }
+            for name, one in baselines.items()
+        },
+    }
+
+
+def baselines_in(known: Mapping[str, Any]) -> dict[str, Baseline]:
+    """The baselines of a decoded line by probe; one of an earlier version is a single window."""
+    found = {}
+    for name, (at_ns, channels) in known["quiet"].items():
+        whole, windows = _channel_map(channels), known.get("windows", {}).get(name)
+        if windows is None:
+            found[name] = Baseline.of([whole], at_ns=at_ns)
+        else:
+            percentiles = {quantile: _channel_map(windows[str(quantile)]) for quantile in PERCENTILES}
+            found[name] = Baseline(whole, percentiles, windows["ns"], at_ns, windows["shared"])
+    return found
+
+
+def _channel_map(known: list[Any]) -> dict[Channel, Histogram]:
+    return {channel: histogram for channel, histogram, _ in _channels_in(known)}
+
+
 def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
     return {
         "title": probe_set.title,
@@ -286,7 +320,8 @@ def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
     }
 
 
-def _probe_set_in(known: Mapping[str, Any]) -> ProbeSet:
+def probe_set_in(known: Mapping[str, Any]) -> ProbeSet:
+    """The probe set of a decoded line."""
     # A later version may have more keys. The first recordings lack some of these.
     labels = [label for label in (known.get("gpu", ""), *known.get("more_gpus", ())) if label]
     return ProbeSet(
@@ -357,7 +392,8 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
     return out
 
 
-def _observation_in(known: Mapping[str, Any], probe_set: ProbeSet, before: Snapshot | None) -> Observation:
+def observation_in(known: Mapping[str, Any], probe_set: ProbeSet, before: Snapshot | None) -> Observation:
+    """The observation of a decoded line; its histograms count from the first one with ``before`` None."""
     state, age_s, sentence = known["e"]
     return Observation(
         wall_s=known["w"],

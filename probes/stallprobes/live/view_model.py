@@ -20,10 +20,11 @@ from stallprobes.verdicts.verdict import Verdict
 class ProbeRow:
     """One row of the probe table.
 
-    ``state`` is a word or two; ``mark`` is its style: "good", "warn", "bad", "dim" or "". ``phase`` is the phase of
-    the percentiles: the one with the worst verdict. ``ratio`` compares the percentile ``quantile`` ("p50", or "p99"
-    where only the tail is slow) with the baseline. ``strip`` holds a bin for each column of the last minute, -1 for no
-    call. Times are microseconds, None where there is none.
+    ``state`` is a word or two, or the range of an unsteady probe; ``mark`` is its style: "good", "warn", "bad", "dim"
+    or "". ``phase`` is the phase of the percentiles: the one with the worst verdict. ``ratio`` compares the percentile
+    ``quantile`` ("p50", or "p99" where only the tail is slow) with the baseline. ``strip`` holds a bin for each column
+    of the last minute, -1 for no call. ``range_us`` is the range of an unsteady probe. Times are microseconds, None
+    where there is none.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ProbeRow:
     period_ns: int = 0
     strip: tuple[int, ...] = ()
     short_title: str = ""
+    range_us: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ class _Experiment:
         if 0 < fewest < _ENOUGH_CALLS and self._fixed_s is None:
             self._pass(min(seconds * (_ENOUGH_CALLS / fewest - 1), seconds * (_STRETCH - 1)))
             windows = self._since(begin)
-        self._windows_s += max((part.at_ns for part in self._parts(self._victim_names).values())) / 1e9
+        self._windows_s += max(part.at_ns for part in self._parts(self._victim_names).values()) / 1e9
         self._windows_s -= min(part.at_ns for part in begin.values()) / 1e9
         ran = self._update_progress()
         now = self._parts(list(self._aggressors))

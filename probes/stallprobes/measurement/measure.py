@@ -9,16 +9,19 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, UnknownName, Unsupported
+from stallprobes.latency.baseline import Baseline, widest
+from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window, has_run
 from stallprobes.machine import fingerprint, gpus
 from stallprobes.measurement import blame as blame_experiment
 from stallprobes.measurement.blame import BlameStopped
-from stallprobes.model import Kind, Needs, Probe, Role, Variant
+from stallprobes.model import JUDGED_PHASES, Channel, Kind, Needs, Probe, Role, Variant
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
 from stallprobes.verdicts import blame as blame_verdict
@@ -48,6 +51,8 @@ _PROOF_S = 5.0
 _START_S = 1.5
 _STEP_S = 0.1
 _SHORTEST_BASELINE_S = 1.0
+# The baseline of a short run has at least four windows in this way, two before and two after the aggressors.
+BASELINE_WINDOW_S = 0.25
 # The states of a victim as the document has them; a kind that a victim cannot have is "n/a".
 _STATES = {
     VerdictKind.QUIET: "quiet",
@@ -100,6 +105,25 @@ class VariantResult:
     window_s: float
     blame: Blame | None = None
 
+    def widest(self, quantile: Quantile) -> RunSpread | None:
+        """The largest spread of a percentile among the judged phases of the probes.
+
+        None where no baseline has two windows with enough calls.
+        """
+        known = {one.probe.name: one.variation for one in self.probes if one.variation is not None}
+        found = widest(known, map(Channel, JUDGED_PHASES), quantile)
+        return None if found is None else RunSpread(found[0], str(found[1].phase), found[2])
+
+
+@dataclass(frozen=True)
+class RunSpread:
+    """How much the machine varied: the highest over the lowest percentile of the windows of a baseline (0.25 s each),
+    and the victim and phase."""
+
+    probe: str
+    phase: str
+    ratio: float
+
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
@@ -113,6 +137,12 @@ class RunResult:
     seconds: float
     variants: tuple[VariantResult, ...]
     interrupted: bool = False
+
+    @property
+    def spread(self) -> RunSpread | None:
+        """The largest spread of a median in the run; None where none is known."""
+        found = (variant.widest(Quantile.P50) for variant in self.variants)
+        return max((one for one in found if one is not None), key=lambda one: one.ratio, default=None)
 
 
 Selection = Sequence[tuple[str, Variant]]
@@ -318,7 +348,7 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
     aggressors = [probe.name for probe in variant.probes if probe.role is Role.AGGRESSOR]
     session.set_running([probe.name for probe in variant.probes if probe.role is not Role.AGGRESSOR])
     clock.pass_time(session, _WARM_S)
-    before = _windows(session, clock, clock.baseline_s / 2)
+    before = _baseline(session, clock)
     session.set_running(dict.fromkeys(aggressors, True))
     _await_aggressors(variant, session, clock)
     clock.pass_time(session, _SETTLE_S)
@@ -326,7 +356,7 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
     session.set_running(dict.fromkeys(aggressors, False))
     baselines = [before]
     if _drained(variant, session, clock):
-        baselines.append(_windows(session, clock, clock.baseline_s / 2))
+        baselines.append(_baseline(session, clock))
     errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
     verdicts = judge(evidence)
@@ -345,7 +375,7 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
         reason=reason,
         probes=tuple(_result(one, verdicts) for one in evidence),
         verdicts=verdicts,
-        baseline_s=sum(each[first].duration_ns for each in baselines) / 1e9,
+        baseline_s=sum(each.whole[first].duration_ns for each in baselines) / 1e9,
         window_s=windows[first].seconds,
         blame=blame,
     )
@@ -372,6 +402,26 @@ def _blame_plan(variant: Variant) -> blame_verdict.BlamePlan | None:
     """The plan of the experiment; None without aggressors or victims."""
     aggressors, victims = _aggressors(variant), _victims(variant)
     return blame_experiment.plan_of(aggressors, victims) if aggressors and victims else None
+
+
+@dataclass(frozen=True, eq=False)
+class _BaselineWindows:
+    """The windows of all probes in the time before or after the aggressors, by probe: of all of it, and its parts."""
+
+    whole: Mapping[str, Window]
+    parts: Sequence[Mapping[str, Window]]
+
+
+def _baseline(session: Session, clock: _RunClock) -> _BaselineWindows:
+    seconds = clock.baseline_s / 2
+    count = max(2, round(seconds / BASELINE_WINDOW_S))
+    snapshots = [session.snapshot()]
+    for _ in range(count):
+        clock.pass_time(session, seconds / count)
+        snapshots.append(session.snapshot())
+    return _BaselineWindows(
+        snapshots[-1].minus(snapshots[0]), [late.minus(early) for early, late in pairwise(snapshots)]
+    )
 
 
 def _windows(session: Session, clock: _RunClock, seconds: float) -> dict[str, Window]:
@@ -421,19 +471,23 @@ def _invalid(variant: Variant, windows: Mapping[str, Window], errors: Mapping[st
 
 
 def _evidence(
-    probe: Probe,
-    windows: Mapping[str, Window],
-    baselines: Sequence[Mapping[str, Window]],
-    errors: Mapping[str, str],
+    probe: Probe, windows: Mapping[str, Window], baselines: Sequence[_BaselineWindows], errors: Mapping[str, str]
 ) -> Evidence:
     measured = () if probe.role is Role.AGGRESSOR else baselines
+    parts = [part[probe.name] for each in measured for part in each.parts]
     return Evidence(
-        probe, windows[probe.name], tuple(each[probe.name].channels for each in measured), errors.get(probe.name)
+        probe,
+        windows[probe.name],
+        tuple(each.whole[probe.name].channels for each in measured),
+        errors.get(probe.name),
+        Baseline.of([part.channels for part in parts], duration_ns=sum(part.duration_ns for part in parts))
+        if parts
+        else None,
     )
 
 
 def _result(one: Evidence, verdicts: Sequence[Verdict]) -> ProbeResult:
-    return ProbeResult(one.probe, one.window, one.baselines, one.error, _state(one, verdicts))
+    return ProbeResult(one.probe, one.window, one.baselines, one.error, one.variation, _state(one, verdicts))
 
 
 def _state(one: Evidence, verdicts: Sequence[Verdict]) -> str:

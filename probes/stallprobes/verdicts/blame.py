@@ -371,7 +371,7 @@ def sentence(figure: FigureBlame, titles: Mapping[str, str]) -> str:
     elif necessary:
         parts.append(f"The stall ends without {necessary[0]}, which alone does not make it.")
     if names(Conclusion.TOGETHER):
-        parts.append("Only several aggressors together make the stall: none alone, and the end of no single one ends it.")
+        parts.append("Only several aggressors together make the stall: none makes it alone, and no single one ends it.")
     if undecided:
         parts.append(f"Undecided for {' and '.join(undecided)}: the rounds differ too much.")
     return " ".join(parts)
@@ -566,7 +566,7 @@ class _Figure:
             mean = sum(pseudo) / count
             variance = sum((one - mean) ** 2 for one in pseudo) / (count - 1)
             half = student_t_limit(count - 1) * math.sqrt(variance / count)
-            found.append(Interval(value, value - half, value + half))
+            found.append(Interval(value, max(value - half, 0.0), min(value + half, 1.0)))
         return found
 
     def _share_values(self, aggressors: Sequence[str], leave_out: int | None = None) -> list[float] | None:
