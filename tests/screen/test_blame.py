@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,6 @@ from textual.pilot import Pilot
 
 from factories.screen import live_monitor, monitor, running, until
 from stallprobes.latency.ratio import Quantile
-from stallprobes.measurement import blame as experiment
 from stallprobes.model import Phase
 from stallprobes.verdicts import blame as blame_verdict
 from stallprobes.verdicts.blame import BlamePlan, Conclusion
@@ -23,11 +23,11 @@ def short_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans with three rounds and short windows: a paced simulated GPU takes as long as a real one."""
     whole = blame_verdict.plan
 
-    def short(aggressors: list[str], slot_groups: int = 1) -> BlamePlan:
+    def short(aggressors: Sequence[str], slot_groups: int = 1) -> BlamePlan:
         plan = whole(aggressors, slot_groups)
         return replace(plan, rounds=plan.rounds[:3], window_s=0.1 * slot_groups, total_s=2.0)
 
-    monkeypatch.setattr(experiment.verdict, "plan", short)
+    monkeypatch.setattr(blame_verdict, "plan", short)
 
 
 async def _begin(pilot: Pilot[None], *keys: str) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--blame",
     is_flag=True,
     help="Find which aggressor is the cause: switch each on and off, up to 10 s more per variant (longer with more "
-    "than 5 aggressors).",
+    "than 4 aggressors).",
 )
 @options.gpu()
 @options.json("stallscope.run/2")

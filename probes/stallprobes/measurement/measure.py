@@ -203,7 +203,7 @@ def run(
 ) -> RunResult:
     """Measure each variant for ``seconds`` with its aggressors, and half as long before and after.
 
-    With ``blame`` an experiment of at most 10 s for up to five aggressors follows, which switches each aggressor on and
+    With ``blame`` an experiment of at most 10 s for up to four aggressors follows, which switches each aggressor on and
     off and finds which of them are the cause.
 
     ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is called every 0.1 s; once it returns True, or at

@@ -28,9 +28,6 @@ from stallprobes.verdicts.rules import SLOWER, SLOWER_NS, STALLED, STALLED_NS, T
 from stallprobes.verdicts.verdict import Proof, Verdict
 
 BUDGET_S = 10.0
-# Up to this number of aggressors the experiment keeps its budget; with more, the windows stay as short and it takes
-# longer.
-WITHIN_BUDGET = 5
 FEWEST_ROUNDS = 3
 # The error probability of each comparison; the tail needs two at once.
 _ALPHA = 0.05
@@ -130,10 +127,11 @@ def states_of(aggressors: Sequence[str]) -> tuple[AggressorState, ...]:
 
 
 def plan(aggressors: Sequence[str], slot_groups: int = 1) -> BlamePlan:
-    """The experiment for ``aggressors``, at most BUDGET_S long for up to WITHIN_BUDGET of them.
+    """The experiment for ``aggressors``.
 
-    ``slot_groups`` is the number of groups of victims that run in slots; a window holds a slot of each. Raises
-    ValueError without aggressors.
+    It takes BUDGET_S at most for up to seven aggressors, four with two groups of victims. With more, the windows and
+    rounds stay as few and short as for these, and it takes longer. ``slot_groups`` is the number of groups of victims
+    that run in slots; a window holds a slot of each. Raises ValueError without aggressors.
     """
     if not aggressors:
         raise ValueError("blame needs at least one aggressor")

@@ -22,7 +22,7 @@ from stallprobes.measurement import blame as experiment
 from stallprobes.measurement.blame import BlameProgress, BlameStopped
 from stallprobes.model import Probe, Role
 from stallprobes.units import duration_ns
-from stallprobes.verdicts.blame import WITHIN_BUDGET, Blame, BlamePlan, channel_name, sentence, share_text
+from stallprobes.verdicts.blame import Blame, BlamePlan, channel_name, sentence, share_text
 from stallscope.tui.common.dialog import Dialog, TextDialog
 from stallscope.tui.common.screen import ActionScreen
 from stallscope.tui.sources.live import LiveSource
@@ -170,13 +170,10 @@ class BlamePlanDialog(Dialog[bool]):
         """The states, their number and the time."""
         titles = ", ".join(probe.title for probe in self.aggressors)
         several = ", each alone, each off with the others on" if len(self.aggressors) > 1 else ""
-        longer = ""
-        if len(self.aggressors) > WITHIN_BUDGET:
-            longer = f" With more than {WITHIN_BUDGET} aggressors it takes longer than usual."
         return (
             f"Blame: which aggressor is the cause?\n\nAggressors: {titles}.\n\n"
             f"States: all off, all on{several}. {len(self.plan.states)} states × {len(self.plan.rounds)} rounds of "
-            f"{self.plan.window_s:.2f} s, interleaved: about {self.plan.total_s:.0f} s.{longer}\n\n"
+            f"{self.plan.window_s:.2f} s, interleaved: about {self.plan.total_s:.0f} s.\n\n"
             "The aggressors are restored afterwards.\n"
         )
 
