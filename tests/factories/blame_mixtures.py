@@ -192,7 +192,8 @@ def scores(mixture: Mixture, truth: dict[FigureKey, Truth], found: Blame) -> lis
         named = any(part.conclusion.named and results[key].outcome is BlameOutcome.STALL for key, part in parts.items())
         causes = [key for key, one in truth.items() if one.conclusions[name].named]
         clear = [key for key in causes if name not in truth[key].borderline]
-        key = max(clear or causes, key=lambda one: truth[one].ratio, default=None)
+        # The figure that a report shows: the median if it stalls.
+        key = max(clear or causes, key=lambda one: (one[1] is Quantile.P50, truth[one].ratio), default=None)
         if key is None:
             together = any(one.conclusions[name] is Conclusion.TOGETHER for one in truth.values())
             border = together or any(name in one.borderline for one in truth.values())

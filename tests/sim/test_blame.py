@@ -1,4 +1,4 @@
-"""The blame experiment on the simulated GPU, in virtual time: run --blame, mixtures, and that it restores the switches."""
+"""The blame experiment on the simulated GPU: run --blame, mixtures, and that it restores the switches."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_progress_includes_the_experiment(result: RunResult, progress: list[RunP
     assert len({round(second) for second in done}) > 10
 
 
-@pytest.mark.parametrize("seed", (2, 18))
+@pytest.mark.parametrize("seed", [2, 18])
 def test_a_mixture_names_its_causes_and_no_innocent_one(seed: int) -> None:
     mixture = Mixture.drawn(seed)
     found = scores(mixture, truths(mixture, seed + 1_000_000, 1.5), blamed(mixture, seed))

@@ -21,9 +21,11 @@ _LEAD_IN_AT_MOST_S = 0.05
 _LEAD_IN_CALLS = 2
 # A kernel of a probe that keeps its queue full; contexts share the GPU in time-slices, so several take longer.
 _LAST_KERNEL_S = 0.06
-# A window is extended once, to at most so many times its length, until every victim has so many calls.
+# A window is extended until every victim has so many calls, and every aggressor that is on has ended an iteration; to
+# at most _LONGEST_S.
 _ENOUGH_CALLS = 40
-_STRETCH = 2.0
+_EXTENSION_S = 0.02
+_LONGEST_S = 0.35
 _NO_PROGRESS_NS = 500_000_000
 
 
@@ -103,6 +105,7 @@ class _Experiment:
         self._fixed_s = window_s
         self._began_ns = 0
         self._windows_s = 0.0
+        self._done = 0
         self._state: AggressorState | None = None
         # The latest snapshot of each running aggressor in which it had made progress.
         self._active: dict[str, ProbeSnapshot] = {}
@@ -120,7 +123,8 @@ class _Experiment:
             for state in states:
                 self._change_to(state)
                 measured.append(self._window(number, state, self._length_s(len(measured))))
-                self._report(len(measured))
+                self._done = len(measured)
+                self._report(self._done)
         return verdict.blame(list(self._aggressors), self._victims, measured, self._passed_s())
 
     def _length_s(self, done: int) -> float:
@@ -163,19 +167,43 @@ class _Experiment:
 
     def _window(self, number: int, state: AggressorState, seconds: float) -> BlameWindow:
         begin = self._parts(self._victim_names, True)
+        ended = self._parts(list(self._aggressors))
         self._pass(seconds)
         windows = self._since(begin)
-        fewest = min((window.iterations for window in windows.values()), default=_ENOUGH_CALLS)
-        # Without any call a longer window would show nothing new: the call in flight counts by its age.
-        if 0 < fewest < _ENOUGH_CALLS and self._fixed_s is None:
-            self._pass(min(seconds * (_ENOUGH_CALLS / fewest - 1), seconds * (_STRETCH - 1)))
+        if self._fixed_s is None:
+            longest_s = self._longest_s(seconds)
+            fewest = min((window.iterations for window in windows.values()), default=_ENOUGH_CALLS)
+            passed_s = seconds
+            # Without any call a longer window would show nothing new: the call in flight counts by its age.
+            if 0 < fewest < _ENOUGH_CALLS:
+                more_s = min(seconds * (_ENOUGH_CALLS / fewest - 1), longest_s - seconds)
+                self._pass(max(more_s, 0.0))
+                passed_s += max(more_s, 0.0)
+            # The stalls of a slow aggressor come with its iterations, so the window should contain one.
+            while passed_s < longest_s and self._without_iteration(state, ended):
+                self._pass(_EXTENSION_S)
+                passed_s += _EXTENSION_S
             windows = self._since(begin)
         self._windows_s += max(part.at_ns for part in self._parts(self._victim_names).values()) / 1e9
         self._windows_s -= min(part.at_ns for part in begin.values()) / 1e9
         ran = self._update_progress()
         now = self._parts(list(self._aggressors))
+        # A call in flight is no idleness: another aggressor can hold it up.
+        held = {name for name in state if now[name].in_flight is not None}
         stuck = {name for name in state if now[name].at_ns - self._active[name].at_ns > _NO_PROGRESS_NS}
-        return BlameWindow(number, state, windows, frozenset(state - ran) | stuck)
+        return BlameWindow(number, state, windows, frozenset((state - ran) | stuck) - held)
+
+    def _longest_s(self, seconds: float) -> float:
+        """The most time of a window, so that the fewest rounds still fit into the time of the plan."""
+        done, states = self._done, len(self._plan.states)
+        change_s = (self._passed_s() - self._windows_s) / (done + 1)
+        needed = max(verdict.FEWEST_ROUNDS * states - done - 1, 0) * (self._plan.shortest_s + change_s)
+        return max(min(_LONGEST_S, self._plan.total_s - self._passed_s() - needed), seconds)
+
+    def _without_iteration(self, state: AggressorState, begin: Mapping[str, ProbeSnapshot]) -> bool:
+        """Whether an aggressor of ``state`` has ended no iteration since ``begin``."""
+        now = self._parts(list(state))
+        return any(part.iterations == begin[name].iterations for name, part in now.items())
 
     def _since(self, begin: Mapping[str, ProbeSnapshot]) -> dict[str, Window]:
         end = self._parts(self._victim_names, True)

@@ -309,6 +309,7 @@ def _victim_figures(
 ) -> list[FigureBlame]:
     figures = []
     windows = [{state: one.windows[victim.name] for state, one in found.items()} for found in rounds]
+    shortest_ns = min(one.duration_ns for found in windows for one in found.values())
     # A state without one of its aggressors is another state.
     valid = [{state for state, one in found.items() if not one.idle} for found in rounds]
     known = list(dict.fromkeys(channel for found in windows for one in found.values() for channel in one.channels))
@@ -319,7 +320,7 @@ def _victim_figures(
                 for found, usable in zip(windows, valid, strict=True)
             ]
             for quantile in PERCENTILES:
-                figure = _Figure(channel, quantile, calls)
+                figure = _Figure(channel, quantile, calls, shortest_ns)
                 found = figure.conclude(victim.name, aggressors)
                 if found is not None:
                     figures.append(found)
@@ -416,11 +417,20 @@ class _Slow(StrEnum):
 
 
 class _Figure:
-    """Statistics of one quantile of one channel of a victim; ``calls`` are those of each state, by round."""
+    """Statistics of one quantile of one channel of a victim; ``calls`` are those of each state, by round.
+
+    Latencies above ``cap_ns``, the length of the shortest window, are compared as equal: how long a call waits that
+    does not return depends on the window.
+    """
 
     def __init__(
-        self, channel: Channel, quantile: Quantile, calls: Sequence[Mapping[AggressorState, Histogram]]
+        self,
+        channel: Channel,
+        quantile: Quantile,
+        calls: Sequence[Mapping[AggressorState, Histogram]],
+        cap_ns: float,
     ) -> None:
+        self._cap_ns = max(cap_ns, 1.0)
         self.channel = channel
         self.quantile = quantile
         self._rounds = calls
@@ -470,6 +480,10 @@ class _Figure:
         value = self._merged(state, leave_out).percentile(self.quantile.percent)
         return None if value is None else max(value, 1.0)
 
+    def _capped(self, state: AggressorState, leave_out: int | None = None) -> float | None:
+        value = self._value(state, leave_out)
+        return None if value is None else min(value, self._cap_ns)
+
     def _outcome(self, state: AggressorState, stalled: bool = False) -> BlameOutcome:
         """Whether ``state`` is slower than all off by as much as a verdict requires; ``stalled``: than a stall does."""
         off_ns, now_ns = self._value(ALL_OFF), self._value(state)
@@ -506,7 +520,7 @@ class _Figure:
         return _Slow.YES if beyond.low > 0 else _Slow.NO if beyond.high < 0 else _Slow.UNCLEAR
 
     def _slow_tail(self, state: AggressorState) -> _Slow:
-        off_ns, on_ns = self._value(ALL_OFF), self._value(self._reference)
+        off_ns, on_ns = self._capped(ALL_OFF), self._capped(self._reference)
         calls = self._merged(state)
         if off_ns is None or on_ns is None or not calls.count:
             return _Slow.UNCLEAR
@@ -541,7 +555,7 @@ class _Figure:
         values = []
         for found in self._rounds:
             known = {state: found[state].percentile(self.quantile.percent) for state in wanted if state in found}
-            numbers = {state: max(value, 1.0) for state, value in known.items() if value is not None}
+            numbers = {s: min(max(value, 1.0), self._cap_ns) for s, value in known.items() if value is not None}
             if len(numbers) == len(set(wanted)):
                 values.append(figure(numbers))
         if len(values) < FEWEST_ROUNDS:
@@ -570,9 +584,9 @@ class _Figure:
     def _share_values(self, aggressors: Sequence[str], leave_out: int | None = None) -> list[float] | None:
         every = frozenset(aggressors)
         delay = {}
-        off_ns = self._value(ALL_OFF, leave_out)
+        off_ns = self._capped(ALL_OFF, leave_out)
         for state in states_of(aggressors):
-            value = self._value(state, leave_out)
+            value = self._capped(state, leave_out)
             if value is None or off_ns is None:
                 return None
             delay[state] = value - off_ns
