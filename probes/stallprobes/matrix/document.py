@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stallprobes.errors import CheckFileError, FileNotWritten, MalformedJson, TruncatedJson
 from stallprobes.files import atomic
@@ -28,6 +28,9 @@ from stallprobes.matrix import check_reader
 from stallprobes.matrix.matrix import Cell, Matrix
 from stallprobes.model import Channel
 from stallprobes.verdicts.verdict import Verdict
+
+if TYPE_CHECKING:
+    from stallprobes.matrix.reference import ReferenceComparison
 
 CHECK_SCHEMA = "stallscope.check/2"
 COMPRESSED = ".gz"
@@ -41,9 +44,17 @@ _NAME = "stallscope.check"
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 
 
-def document(matrix: Matrix) -> dict[str, Any]:
-    """``matrix`` as JSON types, without what JSON or a terminal cannot represent (NaN, control characters)."""
-    return {**_head(matrix), "cells": [_cell_out(cell) for cell in matrix.cells.values()]}
+def document(matrix: Matrix, reference: ReferenceComparison | None = None) -> dict[str, Any]:
+    """``matrix`` as JSON types, without what JSON or a terminal cannot represent (NaN, control characters).
+
+    ``reference`` is its comparison with a reference.
+    """
+    head = _head(matrix)
+    if reference is not None:
+        from stallprobes.matrix import reference_document
+
+        head["reference"] = reference_document.comparison_out(reference)
+    return {**head, "cells": [_cell_out(cell) for cell in matrix.cells.values()]}
 
 
 def save(matrix: Matrix, path: Path | str, force: bool = False) -> None:
@@ -202,6 +213,7 @@ def _head(matrix: Matrix) -> dict[str, Any]:
         "timeline": matrix.timeline,
         "detectable": None,
         "spread": None,
+        "reference": None,
         "fingerprint": plain(matrix.fingerprint),
         "hosts": {clean(name): plain(of) for name, of in matrix.hosts.items()},
         "rows": [plain(asdict(row)) for row in matrix.rows],
