@@ -16,7 +16,8 @@ from stallprobes.latency.window import Window
 from stallprobes.measurement import blame as experiment
 from stallprobes.model import JUDGED_PHASES, Channel, Probe, Role
 from stallprobes.patterns.naming import parse_probe
-from stallprobes.verdicts.blame import ALL_OFF, AggressorState, Blame, BlameOutcome, Conclusion, states_of
+from stallprobes.verdicts.blame import Blame, BlameOutcome, Conclusion
+from stallprobes.verdicts.experiment import ALL_OFF, AggressorState, states_of
 from stallprobes.verdicts.rules import SLOWER, SLOWER_NS, STALLED, TAIL_NS
 
 # These call thousands of times in a second. Simulating each call takes real time, so they are paced.

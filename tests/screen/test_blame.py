@@ -11,8 +11,9 @@ from textual.pilot import Pilot
 from factories.screen import live_monitor, monitor, running, until
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase
-from stallprobes.verdicts import blame as blame_verdict
-from stallprobes.verdicts.blame import BlamePlan, Conclusion
+from stallprobes.verdicts import experiment
+from stallprobes.verdicts.blame import Conclusion
+from stallprobes.verdicts.experiment import BlamePlan
 from stallprobes.verdicts.verdict import Proof
 from stallscope.tui.monitor.blame import BlamePlanDialog, BlameResult
 from stallscope.tui.monitor.screen import Monitor
@@ -21,13 +22,13 @@ from stallscope.tui.monitor.screen import Monitor
 @pytest.fixture
 def short_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans with three rounds and short windows: a paced simulated GPU takes as long as a real one."""
-    whole = blame_verdict.plan
+    whole = experiment.plan
 
     def short(aggressors: Sequence[str], slot_groups: int = 1) -> BlamePlan:
         plan = whole(aggressors, slot_groups)
         return replace(plan, rounds=plan.rounds[:3], window_s=0.1 * slot_groups, total_s=2.0)
 
-    monkeypatch.setattr(blame_verdict, "plan", short)
+    monkeypatch.setattr(experiment, "plan", short)
 
 
 async def _begin(pilot: Pilot[None], *keys: str) -> None:

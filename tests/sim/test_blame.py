@@ -18,7 +18,8 @@ from stallprobes.measurement import measure
 from stallprobes.measurement.blame import BlameProgress, BlameStopped
 from stallprobes.measurement.measure import RunProgress, RunResult
 from stallprobes.model import Phase
-from stallprobes.verdicts.blame import BUDGET_S, Conclusion
+from stallprobes.verdicts.blame import Conclusion
+from stallprobes.verdicts.experiment import BUDGET_S
 from stallprobes.verdicts.verdict import Proof
 from stallscope.report import run_text
 from stallscope.report.text import TextWriter

@@ -230,7 +230,7 @@ def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
                     duration_ns(part.alone_ns),
                     duration_ns(part.without_ns),
                     share_text(part.share),
-                    TableCell(part.conclusion.words, part.conclusion.style),
+                    TableCell(part.conclusion.text, part.conclusion.style),
                 )
                 for part in figure.aggressors
             ]

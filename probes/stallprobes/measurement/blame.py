@@ -10,8 +10,9 @@ from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_ENGINE, EngineFailed
 from stallprobes.latency.window import Window, has_run
 from stallprobes.model import Probe
-from stallprobes.verdicts import blame as verdict
-from stallprobes.verdicts.blame import BUDGET_S, AggressorState, Blame, BlamePlan, BlameWindow
+from stallprobes.verdicts import experiment
+from stallprobes.verdicts.blame import Blame
+from stallprobes.verdicts.experiment import BUDGET_S, AggressorState, BlamePlan, BlameWindow
 
 _STEP_S = 0.005
 _RETURN_AT_MOST_S = 1.0
@@ -44,7 +45,7 @@ class BlameStopped(Exception):
 
 
 def slot_groups(victims: Sequence[Probe]) -> int:
-    """The largest number of groups of ``victims`` that take turns on one GPU; at least 1."""
+    """The largest number of groups of ``victims`` that share one GPU in slots; at least 1."""
     groups: dict[int, set[str]] = {}
     for victim in victims:
         group = getattr(victim, "slot_group", None)
@@ -55,7 +56,7 @@ def slot_groups(victims: Sequence[Probe]) -> int:
 
 def plan_of(aggressors: Sequence[Probe], victims: Sequence[Probe]) -> BlamePlan:
     """The plan for ``aggressors``. Raises ValueError without any."""
-    return verdict.plan([probe.name for probe in aggressors], slot_groups(victims))
+    return experiment.plan([probe.name for probe in aggressors], slot_groups(victims))
 
 
 def measure(
@@ -76,10 +77,10 @@ def measure(
     """
     names = [probe.name for probe in aggressors]
     order = plan or plan_of(aggressors, victims)
-    experiment = _Experiment(session, aggressors, victims, order, progress, stop, window_s)
+    switching = _Experiment(session, aggressors, victims, order, progress, stop, window_s)
     before = {name: part.on for name, part in _snapshots(session, names, False).items()}
     try:
-        return experiment.run()
+        return switching.run()
     finally:
         session.set_running(before)
 
@@ -118,14 +119,14 @@ class _Experiment:
         for number, states in enumerate(self._plan.rounds):
             mean_s = self._passed_s() / max(number, 1)
             late = self._passed_s() + mean_s / 2 > max(BUDGET_S, self._plan.total_s)
-            if number >= verdict.FEWEST_ROUNDS and late and self._fixed_s is None:
+            if number >= experiment.FEWEST_ROUNDS and late and self._fixed_s is None:
                 break
             for state in states:
                 self._change_to(state)
                 measured.append(self._window(number, state, self._length_s(len(measured))))
                 self._done = len(measured)
                 self._report(self._done)
-        return verdict.blame(list(self._aggressors), self._victims, measured, self._passed_s())
+        return experiment.conclude(list(self._aggressors), self._victims, measured, self._passed_s())
 
     def _length_s(self, done: int) -> float:
         """The length of the next window, so that the experiment takes the time of its plan."""
@@ -197,7 +198,7 @@ class _Experiment:
         """The most time of a window, so that the fewest rounds still fit into the time of the plan."""
         done, states = self._done, len(self._plan.states)
         change_s = (self._passed_s() - self._windows_s) / (done + 1)
-        needed = max(verdict.FEWEST_ROUNDS * states - done - 1, 0) * (self._plan.shortest_s + change_s)
+        needed = max(experiment.FEWEST_ROUNDS * states - done - 1, 0) * (self._plan.shortest_s + change_s)
         return max(min(_LONGEST_S, self._plan.total_s - self._passed_s() - needed), seconds)
 
     def _without_iteration(self, state: AggressorState, begin: Mapping[str, ProbeSnapshot]) -> bool:

@@ -24,8 +24,8 @@ from stallprobes.measurement.blame import BlameStopped
 from stallprobes.model import JUDGED_PHASES, Channel, Kind, Needs, Probe, Role, Variant
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
-from stallprobes.verdicts import blame as blame_verdict
-from stallprobes.verdicts.blame import Blame
+from stallprobes.verdicts.blame import Blame, proven
+from stallprobes.verdicts.experiment import BlamePlan
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
@@ -365,7 +365,7 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
     if clock.blame and reason is None and _blame_plan(variant) is not None:
         blame, reason = _blame(variant, session, clock)
     if blame is not None:
-        verdicts = blame_verdict.proven(verdicts, blame, _victims(variant), _aggressors(variant))
+        verdicts = proven(verdicts, blame, _victims(variant), _aggressors(variant))
     first = variant.probes[0].name
     return VariantResult(
         pattern=pattern,
@@ -398,7 +398,7 @@ def _blame(variant: Variant, session: Session, clock: _RunClock) -> tuple[Blame 
     return found, None
 
 
-def _blame_plan(variant: Variant) -> blame_verdict.BlamePlan | None:
+def _blame_plan(variant: Variant) -> BlamePlan | None:
     """The plan of the experiment; None without aggressors or victims."""
     aggressors, victims = _aggressors(variant), _victims(variant)
     return blame_experiment.plan_of(aggressors, victims) if aggressors and victims else None

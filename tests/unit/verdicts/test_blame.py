@@ -14,20 +14,18 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import InFlight, Window
 from stallprobes.model import MS, Channel, Phase, Probe
 from stallprobes.patterns.naming import parse_probe
-from stallprobes.verdicts import blame as verdict
+from stallprobes.verdicts import experiment
 from stallprobes.verdicts.blame import (
-    ALL_OFF,
-    BUDGET_S,
-    FEWEST_ROUNDS,
-    AggressorState,
     Blame,
     BlameOutcome,
-    BlameWindow,
     Conclusion,
     FigureBlame,
     Interval,
+    proven,
+    sentence,
     share_text,
 )
+from stallprobes.verdicts.experiment import ALL_OFF, BUDGET_S, FEWEST_ROUNDS, AggressorState, BlameWindow
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
 
@@ -63,10 +61,10 @@ def measured(
     rng = random.Random(seed)
     windows = [
         BlameWindow(number, state, {LAUNCH.name: window(calls(state, number, rng))}, frozenset(idle(state)))
-        for number, states in enumerate(verdict.plan(names).rounds)
+        for number, states in enumerate(experiment.plan(names).rounds)
         for state in states
     ]
-    return verdict.blame(names, [LAUNCH], windows, 9.0)
+    return experiment.conclude(names, [LAUNCH], windows, 9.0)
 
 
 def figure(result: Blame, quantile: Quantile = Quantile.P50) -> FigureBlame:
@@ -91,7 +89,7 @@ def shares(result: Blame) -> list[Interval]:
 @pytest.mark.parametrize("count", range(1, 8))
 def test_a_plan_has_every_state_once_in_each_round_and_keeps_its_budget(count: int) -> None:
     names = [f"a{number}" for number in range(count)]
-    plan = verdict.plan(names)
+    plan = experiment.plan(names)
     every = frozenset(names)
     wanted = {ALL_OFF, every} | {frozenset({name}) for name in names} | {every - {name} for name in names}
     assert set(plan.states) == wanted
@@ -102,21 +100,21 @@ def test_a_plan_has_every_state_once_in_each_round_and_keeps_its_budget(count: i
 
 
 def test_with_many_aggressors_the_windows_stay_long_enough_and_the_experiment_takes_longer() -> None:
-    plan = verdict.plan([f"a{number}" for number in range(9)])
+    plan = experiment.plan([f"a{number}" for number in range(9)])
     assert len(plan.rounds) == FEWEST_ROUNDS
     assert plan.window_s == plan.shortest_s
     assert plan.total_s > BUDGET_S
 
 
 def test_two_groups_of_victims_get_windows_that_hold_a_slot_of_each() -> None:
-    plan = verdict.plan([A, B, C, "d"], slot_groups=2)
+    plan = experiment.plan([A, B, C, "d"], slot_groups=2)
     assert plan.window_s >= 0.2
     assert plan.total_s <= BUDGET_S
     assert len(plan.rounds) >= FEWEST_ROUNDS
 
 
 def test_an_experiment_begins_and_ends_with_all_off_and_changes_the_order_between_rounds() -> None:
-    plan = verdict.plan([A, B, C])
+    plan = experiment.plan([A, B, C])
     assert plan.rounds[0][0] == ALL_OFF
     assert plan.rounds[1] == tuple(reversed(plan.rounds[0]))
     assert len(set(plan.rounds)) == len(plan.rounds)
@@ -127,7 +125,7 @@ def test_an_experiment_begins_and_ends_with_all_off_and_changes_the_order_betwee
 
 def test_blame_needs_an_aggressor() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        verdict.plan([])
+        experiment.plan([])
 
 
 def test_one_aggressor_is_the_cause_or_none() -> None:
@@ -175,7 +173,7 @@ def test_aggressors_that_hold_up_each_other_do_not_hide_a_stall() -> None:
     result = measured([A, B], slow_if(lambda state: state == {A}))
     assert figure(result).outcome is BlameOutcome.MASKED
     assert conclusions(result) == {A: Conclusion.SUFFICIENT, B: Conclusion.INNOCENT}
-    assert "hold up each other" in verdict.sentence(figure(result), {A: "a", B: "b"})
+    assert "hold up each other" in sentence(figure(result), {A: "a", B: "b"})
 
 
 def test_a_stall_of_one_call_in_thirty_is_found_in_the_tail_only() -> None:
@@ -233,13 +231,13 @@ def test_an_effect_that_persists_is_undecided() -> None:
 def test_no_call_that_returns_is_at_least_as_slow_as_the_window_is_long() -> None:
     windows = []
     rng = random.Random(1)
-    for number, states in enumerate(verdict.plan([A, B]).rounds):
+    for number, states in enumerate(experiment.plan([A, B]).rounds):
         for state in states:
             # The call began before the window: only the part within it counts.
             stuck = InFlight(0, 0, 5_000 * MS, 0)
             one = window([], stuck) if A in state else window(jitter(QUIET_NS, rng))
             windows.append(BlameWindow(number, state, {LAUNCH.name: one}))
-    result = verdict.blame([A, B], [LAUNCH], windows, 9.0)
+    result = experiment.conclude([A, B], [LAUNCH], windows, 9.0)
     assert conclusions(result) == {A: Conclusion.CAUSE, B: Conclusion.INNOCENT}
     assert figure(result).on_ns == pytest.approx(150 * MS, rel=0.02)
 
@@ -248,10 +246,10 @@ def test_a_call_of_usual_length_in_flight_at_the_end_does_not_count() -> None:
     short = InFlight(0, 0, 100, 0)
     windows = [
         BlameWindow(number, state, {LAUNCH.name: window([QUIET_NS] * 3, short)})
-        for number, states in enumerate(verdict.plan([A]).rounds)
+        for number, states in enumerate(experiment.plan([A]).rounds)
         for state in states
     ]
-    assert figure(verdict.blame([A], [LAUNCH], windows, 1.0)).off_ns == pytest.approx(QUIET_NS, rel=0.02)
+    assert figure(experiment.conclude([A], [LAUNCH], windows, 1.0)).off_ns == pytest.approx(QUIET_NS, rel=0.02)
 
 
 def test_a_state_in_which_an_aggressor_did_not_run_proves_nothing_about_it() -> None:
@@ -263,10 +261,10 @@ def test_a_state_in_which_an_aggressor_did_not_run_proves_nothing_about_it() -> 
 def test_fewer_than_three_rounds_conclude_nothing() -> None:
     windows = [
         BlameWindow(number, state, {LAUNCH.name: window([QUIET_NS] * 20)})
-        for number, states in enumerate(verdict.plan([A]).rounds[:2])
+        for number, states in enumerate(experiment.plan([A]).rounds[:2])
         for state in states
     ]
-    assert verdict.blame([A], [LAUNCH], windows, 1.0).figures == ()
+    assert experiment.conclude([A], [LAUNCH], windows, 1.0).figures == ()
 
 
 def test_a_verdict_gets_its_proven_cause_and_one_of_another_phase_keeps_its_own() -> None:
@@ -276,7 +274,7 @@ def test_a_verdict_gets_its_proven_cause_and_one_of_another_phase_keeps_its_own(
         Verdict(LAUNCH.name, phase, Quantile.P50, 3e3, 9e5, 300.0, VerdictKind.STALLED, "head", proof=Proof.RULE)
         for phase in (Phase.CALL, Phase.WAIT)
     ]
-    call, wait = verdict.proven(ruled, result, [LAUNCH], probes)
+    call, wait = proven(ruled, result, [LAUNCH], probes)
     assert call.proof is Proof.BLAME
     assert probes[0].title in call.cause
     assert probes[1].title not in call.cause
@@ -287,7 +285,7 @@ def test_a_verdict_gets_its_proven_cause_and_one_of_another_phase_keeps_its_own(
 
 
 def test_every_conclusion_and_outcome_has_words() -> None:
-    assert all(one.words for one in Conclusion)
+    assert all(one.text for one in Conclusion)
     for calls in (slow_if(lambda s: {A, B} <= s), slow_if(lambda s: bool(s)), slow_if(lambda s: False)):
-        assert verdict.sentence(figure(measured([A, B], calls)), {A: "a", B: "b"}).endswith(".")
+        assert sentence(figure(measured([A, B], calls)), {A: "a", B: "b"}).endswith(".")
     assert share_text(None) == "–"

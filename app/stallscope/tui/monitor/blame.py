@@ -22,7 +22,8 @@ from stallprobes.measurement import blame as experiment
 from stallprobes.measurement.blame import BlameProgress, BlameStopped
 from stallprobes.model import Probe, Role
 from stallprobes.units import duration_ns
-from stallprobes.verdicts.blame import Blame, BlamePlan, channel_name, sentence, share_text
+from stallprobes.verdicts.blame import Blame, channel_name, sentence, share_text
+from stallprobes.verdicts.experiment import BlamePlan
 from stallscope.tui.common.dialog import Dialog, TextDialog
 from stallscope.tui.common.screen import ActionScreen
 from stallscope.tui.sources.live import LiveSource
@@ -230,6 +231,6 @@ class BlameResult(TextDialog[None]):
                 table.add_row("", *(Text(title, "dim") for title in ("alone", "without it", "share", "")))
                 for part in figure.aggressors:
                     row = (duration_ns(part.alone_ns), duration_ns(part.without_ns), share_text(part.share))
-                    table.add_row(self.titles[part.aggressor], *row, part.conclusion.words)
+                    table.add_row(self.titles[part.aggressor], *row, part.conclusion.text)
                 parts += [table, Text("")]
         return Group(*parts)
