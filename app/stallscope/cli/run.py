@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @options.gpu()
 @options.json("stallscope.run/2")
 @options.allow_shared
+@options.together
 @options.simulation
 def command(
     names: tuple[str, ...],
@@ -42,12 +43,13 @@ def command(
     gpu: str | None,
     as_json: bool,
     allow_shared: bool,
+    together: bool,
     simulation: SimulationOptions,
 ) -> None:
     """Measure the patterns or probes NAME...: first the baseline, then with the aggressors running.
 
-    "all" selects every pattern. Probes given together run together. NAME@CONTEXT selects a probe's context: primary,
-    secondary, third or green.
+    "all" selects every pattern. Probes given together run together, victims of different contexts in slots: each is
+    measured for S seconds. NAME@CONTEXT selects a probe's context: primary, secondary, third or green.
 
     The result has a row for each probe and variant, and a sentence for each stall with its cause. "call" is the time
     inside a driver call; "wait" is the time from its return until the host sees the work complete.
@@ -60,7 +62,7 @@ def command(
       stallscope run launch spin host-register --blame
     """
     with InterruptHandler() as interrupt:
-        result = _measure(names, variants, seconds, blame, gpu, allow_shared, simulation, interrupt)
+        result = _measure(names, variants, seconds, blame, gpu, allow_shared, together, simulation, interrupt)
         out = Output()
         if as_json:
             from stallprobes.measurement import document as run_document
@@ -84,6 +86,7 @@ def _measure(
     blame: bool,
     gpu: str | None,
     allow_shared: bool,
+    together: bool,
     simulation: SimulationOptions,
     interrupt: InterruptHandler,
 ) -> RunResult:
@@ -91,7 +94,7 @@ def _measure(
     from stallprobes.model import Role
 
     simulation, names = _split_profile(simulation, names)
-    session = simulation.session_options()
+    session = replace(simulation.session_options(), together=together)
     if not names:
         raise click.UsageError("Missing argument 'NAME...'.")
     try:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.model import Channel, Phase, Role
+from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.units import duration, duration_ns, times
 from stallprobes.verdicts.blame import channel_name, sentence, share_text
 from stallprobes.verdicts.kinds import VerdictKind
@@ -52,6 +52,8 @@ def show_run(out: TextWriter, result: RunResult) -> None:
         else:
             for variant in variants:
                 _stacked(out, variant)
+        for variant in variants:
+            _slots(out, variant)
         for variant in variants:
             _host_and_device(out, variant)
         out.line()
@@ -151,6 +153,14 @@ def _stacked(out: TextWriter, variant: VariantResult) -> None:
                 rows.append((f"    {phase}", *(f"{label} {duration(value):>8}" for label, value in labels)))
         if rows:
             out.table([TableColumn("")] * 4, rows)
+
+
+def _slots(out: TextWriter, variant: VariantResult) -> None:
+    """A line where victims of different contexts ran in slots."""
+    if variant.slots and variant.probes:
+        length = duration_ns(SLOT_NS)
+        text = f"victims of different contexts ran in slots of {length}, so that none disturbed another."
+        out.paragraph(f"{variant.variant}: {text}", indent="  ", style="dim")
 
 
 def _host_and_device(out: TextWriter, variant: VariantResult) -> None:

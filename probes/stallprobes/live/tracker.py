@@ -1,4 +1,4 @@
-"""Tracker of verdicts: turns the verdicts of consecutive windows into log entries with a beginning and an end.
+"""Tracker of verdicts: makes log entries, with a beginning and an end, of the verdicts on consecutive windows.
 
 A verdict is logged from the second window on in which it is found, slower only once it has lasted for two windows that
 do not overlap. An entry ends when its verdict is missing for three judgements. What began and ended with one aggressor

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stallprobes.engine.board import ProbeSnapshot, ProbeState
 from stallprobes.engine.session import Session
+from stallprobes.engine.slots import longest_cycle
 from stallprobes.errors import EXIT_ENGINE, EngineFailed
 from stallprobes.latency.window import Window, has_run
 from stallprobes.model import Probe
@@ -44,19 +45,9 @@ class BlameStopped(Exception):
     """Raised when ``stop`` returned True before the experiment was complete."""
 
 
-def slot_groups(victims: Sequence[Probe]) -> int:
-    """The largest number of groups of ``victims`` that share one GPU in slots; at least 1."""
-    groups: dict[int, set[str]] = {}
-    for victim in victims:
-        group = getattr(victim, "slot_group", None)
-        if group is not None:
-            groups.setdefault(group[0], set()).add(group[1])
-    return max((len(names) for names in groups.values()), default=1)
-
-
-def plan_of(aggressors: Sequence[Probe], victims: Sequence[Probe]) -> BlamePlan:
-    """The plan for ``aggressors``. Raises ValueError without any."""
-    return experiment.plan([probe.name for probe in aggressors], slot_groups(victims))
+def plan_of(aggressors: Sequence[Probe], victims: Sequence[Probe], together: bool = False) -> BlamePlan:
+    """The plan for ``aggressors``; ``together``: the victims do not run in slots. Raises ValueError without any."""
+    return experiment.plan([probe.name for probe in aggressors], longest_cycle(victims, together))
 
 
 def measure(
@@ -76,7 +67,7 @@ def measure(
     BlameStopped, and EngineFailed when the engine or an aggressor failed.
     """
     names = [probe.name for probe in aggressors]
-    order = plan or plan_of(aggressors, victims)
+    order = plan or plan_of(aggressors, victims, session.options.together)
     switching = _Experiment(session, aggressors, victims, order, progress, stop, window_s)
     before = {name: part.on for name, part in _snapshots(session, names, False).items()}
     try:

@@ -22,7 +22,16 @@ from stallprobes.latency.statistics import fisher_exact, student_t_limit
 from stallprobes.latency.window import Window
 from stallprobes.model import JUDGED_PHASES, Channel, Probe
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame, Interval
-from stallprobes.verdicts.rules import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_CALLS, TAIL_NS, TAIL_SHARE
+from stallprobes.verdicts.rules import (
+    ENOUGH_CALLS,
+    SLOWER,
+    SLOWER_NS,
+    STALLED,
+    STALLED_NS,
+    TAIL_CALLS,
+    TAIL_NS,
+    TAIL_SHARE,
+)
 
 BUDGET_S = 10.0
 FEWEST_ROUNDS = 3
@@ -264,7 +273,7 @@ class _Figure:
         ratio, excess_ns = (STALLED, STALLED_NS) if stalled else (SLOWER, SLOWER_NS)
         if now_ns < ratio * off_ns or now_ns - off_ns < excess_ns:
             return BlameOutcome.NONE
-        log = self._paired(lambda values: math.log(values[state] / values[ALL_OFF]), (state, ALL_OFF))
+        log = self._contrast(lambda values: math.log(values[state] / values[ALL_OFF]), (state, ALL_OFF))
         return BlameOutcome.STALL if log is not None and log.low > 0 else BlameOutcome.UNDECIDED
 
     def _slow(self, state: AggressorState) -> _Slow:
@@ -276,7 +285,7 @@ class _Figure:
         if self.quantile is Quantile.P99:
             return self._slow_tail(state)
         reference = self._reference
-        beyond = self._paired(
+        beyond = self._contrast(
             lambda v: math.log(v[state]) - (math.log(v[ALL_OFF]) + math.log(v[reference])) / 2,
             (state, ALL_OFF, reference),
         )
@@ -312,23 +321,42 @@ class _Figure:
                 return False
         return True
 
-    def _paired(
+    def _contrast(
         self, figure: Callable[[Mapping[AggressorState, float]], float], states: Iterable[AggressorState]
     ) -> Interval | None:
-        """Mean of ``figure`` over the rounds with its t interval; None with too few rounds."""
-        wanted = tuple(states)
-        values = []
-        for found in self._rounds:
-            known = {state: found[state].percentile(self.quantile.percent) for state in wanted if state in found}
-            numbers = {s: min(max(value, 1.0), self._cap_ns) for s, value in known.items() if value is not None}
-            if len(numbers) == len(set(wanted)):
-                values.append(figure(numbers))
-        if len(values) < FEWEST_ROUNDS:
+        """``figure`` of the percentiles of ``states`` with its t interval; None with too few rounds.
+
+        It is the mean over the rounds. The percentile of a few calls says little: where a window has fewer than
+        ENOUGH_CALLS, it is that of all rounds, with the jackknife over the rounds.
+        """
+        wanted = tuple(dict.fromkeys(states))
+        rounds = [found for found in self._rounds if all(state in found for state in wanted)]
+        count = len(rounds)
+        if count < FEWEST_ROUNDS:
             return None
-        mean = sum(values) / len(values)
-        variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
-        half = student_t_limit(len(values) - 1) * math.sqrt(variance / len(values))
-        return Interval(mean, mean - half, mean + half)
+        if all(found[state].count >= ENOUGH_CALLS for found in rounds for state in wanted):
+            values = [self._of_rounds(figure, wanted, [found]) for found in rounds]
+        else:
+            whole = self._of_rounds(figure, wanted, rounds)
+            parts = [self._of_rounds(figure, wanted, [*rounds[:i], *rounds[i + 1 :]]) for i in range(count)]
+            values = [None if whole is None or one is None else count * whole - (count - 1) * one for one in parts]
+        known = [value for value in values if value is not None]
+        return _t_interval(known) if len(known) == count else None
+
+    def _of_rounds(
+        self,
+        figure: Callable[[Mapping[AggressorState, float]], float],
+        states: Sequence[AggressorState],
+        rounds: Sequence[Mapping[AggressorState, Histogram]],
+    ) -> float | None:
+        numbers = {}
+        for state in states:
+            calls = reduce(Histogram.merge, (found[state] for found in rounds))
+            value = calls.percentile(self.quantile.percent)
+            if value is None:
+                return None
+            numbers[state] = min(max(value, 1.0), self._cap_ns)
+        return figure(numbers)
 
     def _shares(self, aggressors: Sequence[str]) -> list[Interval] | None:
         """Each aggressor's share of the delay with its interval, by the jackknife over rounds with Student's t."""
@@ -340,9 +368,8 @@ class _Figure:
         found = []
         for place, value in enumerate(whole):
             pseudo = [count * value - (count - 1) * part[place] for part in parts if part is not None]
-            mean = sum(pseudo) / count
-            variance = sum((one - mean) ** 2 for one in pseudo) / (count - 1)
-            half = student_t_limit(count - 1) * math.sqrt(variance / count)
+            spread = _t_interval(pseudo)
+            half = spread.high - spread.value
             found.append(Interval(value, max(value - half, 0.0), min(value + half, 1.0)))
         return found
 
@@ -367,6 +394,15 @@ _CONCLUSION_OF = {
     (_Slow.NO, _Slow.NO): Conclusion.NECESSARY,
     (_Slow.NO, _Slow.YES): Conclusion.INNOCENT,
 }
+
+
+def _t_interval(values: Sequence[float]) -> Interval:
+    """Mean with its 95 % interval by Student's t, of at least two values."""
+    count = len(values)
+    mean = sum(values) / count
+    variance = sum((value - mean) ** 2 for value in values) / (count - 1)
+    half = student_t_limit(count - 1) * math.sqrt(variance / count)
+    return Interval(mean, mean - half, mean + half)
 
 
 def _above(calls: Histogram, cut: float) -> int:

@@ -115,7 +115,7 @@ class BlameControl:
         elif last.waiting:
             self._warn("The aggressors wait for the baseline: blame can start when they run.")
         else:
-            plan = experiment.plan_of(aggressors, victims)
+            plan = experiment.plan_of(aggressors, victims, live.request.together)
             self._screen.app.push_screen(
                 BlamePlanDialog(plan, aggressors),
                 lambda start: self._start(live, last.probe_set, aggressors, victims) if start else None,
