@@ -189,6 +189,11 @@ class Analyzer:
         return self._collector.needed(self._last)
 
     @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts on the present window."""
+        return self._verdicts
+
+    @property
     def log(self) -> tuple[LogEntry, ...]:
         """The log, oldest first."""
         return self._tracker.entries

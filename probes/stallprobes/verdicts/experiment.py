@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
 
+from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile, phase_channels
 from stallprobes.latency.statistics import fisher_exact, student_t_limit
