@@ -24,7 +24,6 @@ from stallprobes.latency.window import Window
 from stallprobes.model import JUDGED_PHASES, Channel, Probe
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame, Interval
 from stallprobes.verdicts.rules import (
-    ENOUGH_CALLS,
     SLOWER,
     SLOWER_NS,
     STALLED,
