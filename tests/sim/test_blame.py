@@ -93,7 +93,7 @@ def test_progress_includes_the_experiment(result: RunResult, progress: list[RunP
     assert len({round(second) for second in done}) > 10
 
 
-@pytest.mark.parametrize("seed", [2, 18])
+@pytest.mark.parametrize("seed", [2, 23])
 def test_a_mixture_names_its_causes_and_no_innocent_one(seed: int) -> None:
     mixture = Mixture.drawn(seed)
     found = scores(mixture, truths(mixture, seed + 1_000_000, 1.5), blamed(mixture, seed))

@@ -221,8 +221,10 @@ class _Figure:
             # Aggressors can stall each other, so that all together do less than one alone.
             masked = [state for state in states_of(aggressors) if self._outcome(state, stalled=True) == "stall"]
             if masked:
-                outcome = BlameOutcome.MASKED
                 self._reference = max(masked, key=lambda state: self._value(state) or 0.0)
+                # With all on there can be too few calls to say so.
+                clear = self._slow(every) is _Slow.NO
+                outcome = BlameOutcome.MASKED if clear else BlameOutcome.UNDECIDED
         parts = tuple(self._part(name, every, outcome) for name in aggressors)
         alone_only = all(one is _Slow.NO for one in (self._slow(frozenset({name})) for name in aggressors))
         if outcome is BlameOutcome.STALL and alone_only and len(aggressors) > 1:
@@ -267,8 +269,10 @@ class _Figure:
             limit = max(STALLED * off_ns, off_ns + TAIL_NS)
             calls = self._merged(state)
             share = calls.share_above(int(limit))
-            if share < TAIL_SHARE or share * calls.count < TAIL_CALLS:
+            if share < TAIL_SHARE:
                 return BlameOutcome.NONE
+            if share * calls.count < TAIL_CALLS:
+                return BlameOutcome.UNDECIDED
             return BlameOutcome.STALL if self._more_slow_calls(state, ALL_OFF, limit) else BlameOutcome.UNDECIDED
         ratio, excess_ns = (STALLED, STALLED_NS) if stalled else (SLOWER, SLOWER_NS)
         if now_ns < ratio * off_ns or now_ns - off_ns < excess_ns:
