@@ -1,8 +1,9 @@
 """Tracker of verdicts: makes log entries, with a beginning and an end, of the verdicts on consecutive windows.
 
-A verdict is logged from the second window on in which it is found; slower, and a stalled tail without an
-aggressor, only once it has lasted for two windows that do not overlap. An entry ends when its verdict is missing for three judgements. What began and ended with one aggressor
-is proven by switching; what is as slow after the aggressors stopped is drift.
+A verdict is logged from the second window on in which it is found; slower, and a stalled tail without an aggressor,
+only once it has lasted for two windows that do not overlap. An entry ends when its verdict is missing for three
+judgements. What began and ended with one aggressor is proven by switching; what is as slow after the aggressors stopped
+is drift.
 """
 
 from __future__ import annotations
