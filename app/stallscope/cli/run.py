@@ -24,23 +24,32 @@ if TYPE_CHECKING:
 @click.argument("names", nargs=-1, metavar="NAME...")
 @click.option("--variant", "variants", multiple=True, metavar="V", help="Measure only this variant; repeatable.")
 @options.seconds(2.0, "Measurement time per variant.")
+@click.option(
+    "--blame",
+    is_flag=True,
+    help="Find which aggressor is the cause: switch each on and off, up to 10 s more per variant (longer with more "
+    "than 4 aggressors).",
+)
 @options.gpu()
 @options.json("stallscope.run/2")
 @options.allow_shared
+@options.together
 @options.simulation
 def command(
     names: tuple[str, ...],
     variants: tuple[str, ...],
     seconds: float,
+    blame: bool,
     gpu: str | None,
     as_json: bool,
     allow_shared: bool,
+    together: bool,
     simulation: SimulationOptions,
 ) -> None:
     """Measure the patterns or probes NAME...: first the baseline, then with the aggressors running.
 
-    "all" selects every pattern. Probes given together run together. NAME@CONTEXT selects a probe's context: primary,
-    secondary, third or green.
+    "all" selects every pattern. Probes given together run together, victims of different contexts in slots: each is
+    measured for S seconds. NAME@CONTEXT selects a probe's context: primary, secondary, third or green.
 
     The result has a row for each probe and variant, and a sentence for each stall with its cause. "call" is the time
     inside a driver call; "wait" is the time from its return until the host sees the work complete.
@@ -50,9 +59,10 @@ def command(
       stallscope run secondary-context-d2d
       stallscope run scalar-readback --seconds 5 --json
       stallscope run launch spin@secondary --sim
+      stallscope run launch spin host-register --blame
     """
     with InterruptHandler() as interrupt:
-        result = _measure(names, variants, seconds, gpu, allow_shared, simulation, interrupt)
+        result = _measure(names, variants, seconds, blame, gpu, allow_shared, together, simulation, interrupt)
         out = Output()
         if as_json:
             from stallprobes.measurement import document as run_document
@@ -73,21 +83,26 @@ def _measure(
     names: Sequence[str],
     variants: Sequence[str],
     seconds: float,
+    blame: bool,
     gpu: str | None,
     allow_shared: bool,
+    together: bool,
     simulation: SimulationOptions,
     interrupt: InterruptHandler,
 ) -> RunResult:
     from stallprobes.measurement import measure
+    from stallprobes.model import Role
 
     simulation, names = _split_profile(simulation, names)
-    session = simulation.session_options()
+    session = replace(simulation.session_options(), together=together)
     if not names:
         raise click.UsageError("Missing argument 'NAME...'.")
     try:
         selection = measure.selection(names, variants)
     except UnknownName as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
+    if blame and not any(probe.role is Role.AGGRESSOR for _, variant in selection for probe in variant.probes):
+        raise CommandError(ExitCode.USAGE, "--blame switches aggressors on and off, but no aggressor is selected")
     options.reject_two_gpus(gpu, simulation)
     survey: Survey | None = None
     chosen: Sequence[Gpu] = ()
@@ -105,6 +120,7 @@ def _measure(
                 progress=lambda step: bar.show_time(step.done_s, step.total_s, step.text),
                 stop=interrupt.stop_requested,
                 survey=survey,
+                blame=blame,
             )
         except EngineFailed as error:
             bar.clear()

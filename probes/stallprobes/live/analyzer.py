@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.board import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile
@@ -28,17 +28,22 @@ from stallprobes.live.tracker import Switch, VerdictTracker
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
 from stallprobes.units import range_ns
+from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import IN_FLIGHT_NS, STALLED, Evidence, judge
+from stallprobes.verdicts.rules import IN_FLIGHT_NS, STALLED, STARVED_WINDOW_NS, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
 
 WINDOW_NS = 1_000 * MS
+# A victim in slots has fewer calls in a second: its window is extended until it has this much time of its own.
+_OWN_NS = STARVED_WINDOW_NS
+_LONGEST_WINDOW_NS = 4_000 * MS
 _JUDGE_NS = 200 * MS
 _LOG = 200
 _MARKS = 64
 # The kinds that a victim's row shows as a word; an unsteady one shows its range.
 _ROW_STATES = (
     VerdictKind.QUIET,
+    VerdictKind.OVERHEAD,
     VerdictKind.SLOWER,
     VerdictKind.HOST,
     VerdictKind.STALLED,
@@ -83,6 +88,9 @@ class Analyzer:
         self._waiting: frozenset[str] = frozenset()
         self._strips: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {}
         self._errors: dict[str, str] = {}
+        # The last blame experiment, and whether one runs now.
+        self._blame: Blame | None = None
+        self._experiment = False
 
     def copy(self) -> Analyzer:
         """A copy of the present state, to be displayed while this analyzer continues."""
@@ -114,6 +122,12 @@ class Analyzer:
             # An aggressor may have run in the meantime.
             self._collector.interrupt()
         self._add_history(now)
+        if observation.experiment:
+            # Its states last a fraction of a second: no window, baseline or switch of them means anything here.
+            self._begin_experiment(now)
+            self._last = now
+            return
+        self._experiment = False
         self._add_switch_marks(now)
         self._update_window(now)
         others, disturbed = _other_processes(observation), None
@@ -122,6 +136,26 @@ class Analyzer:
             disturbed = self._judge(now, observation.wall_s, others)
         self._collector.feed(now, disturbed, bool(others))
         self._last = now
+
+    def add_blame(self, found: Blame, wall_s: float) -> None:
+        """Add the result of a blame experiment to the log. Its causes hold while the same aggressors run."""
+        self._blame = found
+        aggressors, victims = self._of_role(Role.AGGRESSOR), self._of_role(Role.VICTIM)
+        self._tracker.add_blame(
+            lambda verdict: proven([verdict], found, victims, aggressors)[0],
+            found.verdicts(victims, aggressors),
+            wall_s,
+        )
+
+    def _of_role(self, role: Role) -> list[Probe]:
+        return [probe for probe in self.probe_set.probes if probe.role is role]
+
+    def _begin_experiment(self, now: Snapshot) -> None:
+        if not self._experiment:
+            self._marks.append((now.at_ns, "blame"))
+        self._experiment = True
+        self._recent.clear()
+        self._collector.interrupt()
 
     @property
     def baselines(self) -> Mapping[str, Baseline]:
@@ -214,9 +248,20 @@ class Analyzer:
         age = None
         if self.baselines and not needed:
             age = max(0.0, max(at_ns - baseline.at_ns for baseline in self.baselines.values()) / 1e9)
-        left_s = self._collector.left_s(self._last, needed)
-        window_s = next((window.seconds for window in (self._windows or {}).values()), 0.0)
-        return MonitorView(rows, view, self.log[::-1], age, left_s, window_s)
+        window_s = max((window.seconds for window in (self._windows or {}).values()), default=0.0)
+        groups = self._groups_on
+        left_s = self._collector.left_s(self._last, needed, groups)
+        return MonitorView(rows, view, self.log[::-1], age, left_s, window_s, groups > 1)
+
+    @property
+    def _groups_on(self) -> int:
+        """The number of groups that share a GPU in slots now, on the GPU with the most; at least 1."""
+        if self._last is None:
+            return 1
+        parts = self._last.probes
+        on = {p.slot_group for p in self.probe_set.probes if parts[p.name].on and parts[p.name].in_slots}
+        gpus = [group[0] for group in on if group is not None]
+        return max((gpus.count(gpu) for gpu in gpus), default=1)
 
     def _strip(self, number: int, columns: int, slots: int) -> tuple[int, ...]:
         """A probe's last minute, updated once a second."""
@@ -244,7 +289,10 @@ class Analyzer:
                 counts = counts - sum(
                     (before.channels[channel].counts for channel in channels), np.zeros(1, dtype=np.uint64)
                 )
-                self._history.add(number, counts, age)
+                closed = 0
+                if part.in_slots and part.on:
+                    closed = max(now.at_ns - self._last.at_ns - (part.allowed_ns - before.allowed_ns), 0)
+                self._history.add(number, counts, age, closed)
 
     def _add_switch_marks(self, now: Snapshot) -> None:
         for probe in self.probe_set.probes:
@@ -259,17 +307,27 @@ class Analyzer:
 
     def _update_window(self, now: Snapshot) -> None:
         self._recent.append(now)
-        while len(self._recent) > 2 and now.at_ns - self._recent[1].at_ns >= WINDOW_NS:
+        while len(self._recent) > 2 and all(
+            _long_enough(now.probes[name], part) for name, part in self._recent[1].probes.items()
+        ):
             self._recent.popleft()
-        self._windows = now.minus(self._recent[0]) if len(self._recent) > 1 else None
+        self._windows = None
+        if len(self._recent) > 1:
+            self._windows = {name: part.minus(self._window_start(part)) for name, part in now.probes.items()}
         self._window_end = now if self._windows is not None else None
+
+    def _window_start(self, part: ProbeSnapshot) -> ProbeSnapshot:
+        """The latest snapshot of the probe that makes its window long enough, else the oldest."""
+        starts = (start.probes[part.name] for start in reversed(self._recent))
+        return next((start for start in starts if _long_enough(part, start)), self._recent[0].probes[part.name])
 
     def _judge(self, now: Snapshot, wall_s: float, others: tuple[str, ...] | None) -> set[str] | None:
         """Judge the present windows. Returns the names of probes whose window does not belong in a baseline; None if
         there is no window."""
         if self._windows is None:
             return None
-        since_ns = now.at_ns - WINDOW_NS - SETTLE_NS
+        longest_ns = max([WINDOW_NS, *(now.at_ns - self._window_start(part).at_ns for part in now.probes.values())])
+        since_ns = now.at_ns - longest_ns - SETTLE_NS
         ran_ns = max(self._ran_ns.values(), default=-1)
         # One judgement more names the aggressors than their effect can last: it shows what is as slow after them.
         judged = [
@@ -278,7 +336,7 @@ class Analyzer:
             if now.probes[probe.name].on or self._ran_ns.get(probe.name, -1) >= since_ns - 2 * _JUDGE_NS
         ]
         found = judge([self._evidence(probe, self._windows[probe.name], now) for probe in judged], others)
-        self._verdicts = tuple(one for one in found if now.probes[one.probe].on)
+        self._verdicts = self._with_blame(tuple(one for one in found if now.probes[one.probe].on), now)
         alone = not any(probe.role is Role.AGGRESSOR for probe in judged)
         # Noise of the host matters where it could be mistaken for an effect.
         matter = [
@@ -294,7 +352,17 @@ class Analyzer:
             onset=lambda one: self._onset(one, now),
             alone=alone,
         )
-        return {one.probe for one in self._verdicts if one.kind.is_slowdown}
+        # The change-over of contexts without slots is steady, and part of what is measured there.
+        disturbed = (VerdictKind.OVERHEAD, VerdictKind.GPU_TIME)
+        return {one.probe for one in self._verdicts if one.kind.is_slowdown and one.kind not in disturbed}
+
+    def _with_blame(self, verdicts: tuple[Verdict, ...], now: Snapshot) -> tuple[Verdict, ...]:
+        """``verdicts`` with the causes of the last blame experiment, if the same aggressors run."""
+        aggressors = self._of_role(Role.AGGRESSOR)
+        on = {probe.name for probe in aggressors if now.probes[probe.name].on}
+        if self._blame is None or on != set(self._blame.aggressors):
+            return verdicts
+        return proven(verdicts, self._blame, self._of_role(Role.VICTIM), aggressors)
 
     def _onset(self, found: Verdict, now: Snapshot) -> str:
         """A sentence on the time from the last switch to the first slow call after it.
@@ -327,11 +395,13 @@ class Analyzer:
 
     def _evidence(self, probe: Probe, window: Window, now: Snapshot) -> Evidence:
         baseline, on_since_ns = self.baselines.get(probe.name), now.probes[probe.name].on_since_ns
-        # A probe that was switched on during the window ran only in the rest of it.
-        run_ns = max(now.at_ns - on_since_ns, 0) if on_since_ns else 0
+        if not window.in_slots:
+            # A probe that was switched on during the window ran only in the rest of it; slots count that themselves.
+            run_ns = max(now.at_ns - on_since_ns, 0) if on_since_ns else 0
+            window = replace(window, duration_ns=min(window.duration_ns, run_ns))
         return Evidence(
             probe,
-            replace(window, duration_ns=min(window.duration_ns, run_ns)),
+            window,
             () if baseline is None else (baseline.channels,),
             self._errors.get(probe.name),
             baseline,
@@ -428,6 +498,13 @@ class Analyzer:
                 if one in window.channels
             )
         return FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, observed_s)
+
+
+def _long_enough(now: ProbeSnapshot, start: ProbeSnapshot) -> bool:
+    """Whether the window from ``start`` to ``now`` has its full length."""
+    length_ns = now.at_ns - start.at_ns
+    own = not now.in_slots or not now.on or now.allowed_ns - start.allowed_ns >= _OWN_NS
+    return length_ns >= WINDOW_NS and (own or length_ns >= _LONGEST_WINDOW_NS)
 
 
 def _other_processes(observation: Observation) -> tuple[str, ...] | None:

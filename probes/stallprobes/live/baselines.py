@@ -22,6 +22,7 @@ _NEVER = 1 << 62
 class BaselineCollector:
     """The baselines of the victims of ``probe_set``; each is complete after ``baseline_ns`` of windows.
 
+    The length of a window is the time in which the victim was allowed to run, so that one in slots has as many calls.
     A window during which another process used the GPU counts only where there is no other: such a baseline is
     ``shared`` and is replaced by the first one without.
     """
@@ -67,7 +68,7 @@ class BaselineCollector:
             else:
                 if shared:
                     self._shared.add(name)
-                if now.at_ns - begun.at_ns >= self._wanted_ns(name, disturbed is not None):
+                if part.allowed_ns - begun.allowed_ns >= self._wanted_ns(name, disturbed is not None):
                     self._close(name, part, begun)
 
     def _wanted_ns(self, name: str, judged: bool) -> int:
@@ -80,7 +81,7 @@ class BaselineCollector:
     def _close(self, name: str, part: ProbeSnapshot, begun: ProbeSnapshot) -> None:
         window = part.minus(begun)
         if window.iterations >= ENOUGH_CALLS:
-            self._add(name, window, part.at_ns - begun.at_ns, part.at_ns)
+            self._add(name, window, window.duration_ns, part.at_ns)
             self._begin(name, part)
 
     def _begin(self, name: str, part: ProbeSnapshot) -> None:
@@ -135,20 +136,24 @@ class BaselineCollector:
             if now.probes[name].on and now.probes[name].error is None and name not in self.baselines
         )
 
-    def left_s(self, now: Snapshot | None, names: Sequence[str]) -> float | None:
-        """Seconds until the baselines of ``names`` are complete; None while an aggressor may run."""
+    def left_s(self, now: Snapshot | None, names: Sequence[str], groups: int = 1) -> float | None:
+        """Seconds until the baselines of ``names`` are complete; None while an aggressor may run.
+
+        ``groups`` is the number of groups that share the time in slots.
+        """
         if now is None or (self._idle_since_ns is None and names):
             return None
         left = 0
         for name in names:
             part, begun = self._incomplete.get(name), self._starts.get(name)
             missing = self._baseline_ns - (0 if part is None else part.duration_ns)
+            settling = 0
             if begun is None:
                 settled = max(self._idle_since_ns or 0, now.probes[name].on_since_ns or now.at_ns) + SETTLE_NS
-                missing += max(settled - now.at_ns, 0)
+                settling = max(settled - now.at_ns, 0)
             else:
-                missing -= now.at_ns - begun.at_ns
-            left = max(left, missing)
+                missing -= now.probes[name].allowed_ns - begun.allowed_ns
+            left = max(left, settling + missing * (groups if now.probes[name].in_slots else 1))
         return left / 1e9
 
 

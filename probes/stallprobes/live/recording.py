@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from stallprobes.catalog import entries
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import EngineState, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
 from stallprobes.errors import RecordingError
@@ -30,7 +31,7 @@ from stallprobes.latency.window import NO_CALLS, ChannelMap, InFlight
 from stallprobes.live.observation import EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
-from stallprobes.model import Channel, Op, Phase, Probe, Program, Role, Word
+from stallprobes.model import Channel, Context, Op, Phase, Probe, Program, Role, SlotGroup, Word
 
 FORMAT = "stallscope.recording"
 VERSION = 1
@@ -312,6 +313,7 @@ def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
                 "context": probe.context,
                 "stream": probe.stream,
                 "period_ns": probe.period_ns,
+                "slot_group": probe.slot_group,
                 "proof": probe.program.proof is not None,
                 "ops": [[op.fn, op.phase and op.phase.name_1, op.label] for op in probe.program.ops],
             }
@@ -346,7 +348,24 @@ def _probe_in(known: Mapping[str, Any]) -> Probe:
     names = ("name", "title", "period_ns", "entry", "context", "stream")
     # The format has no short title: it follows from the title, as the catalogue composes it.
     short = _short_title(known["title"], known["stream"])
-    return Probe(role=Role(known["role"]), program=program, short_title=short, **{name: known[name] for name in names})
+    return Probe(
+        role=Role(known["role"]),
+        program=program,
+        short_title=short,
+        slot_group=_slot_group(known),
+        **{name: known[name] for name in names},
+    )
+
+
+def _slot_group(known: Mapping[str, Any]) -> SlotGroup | None:
+    """The slot group of a recorded probe; from the catalogue if the recording is older than slots."""
+    if "slot_group" in known:
+        group = known["slot_group"]
+        return None if group is None else (group[0], group[1])
+    context, _, gpu = known["context"].partition(" of GPU ")
+    if known["entry"] not in entries() or context == "none":
+        return None
+    return entries()[known["entry"]].slot_group(Context(context, int(gpu or 1) - 1))
 
 
 def _short_title(title: str, stream: str) -> str:
@@ -381,6 +400,8 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
     }
     if observation.waiting:
         out["held"] = sorted(observation.waiting)
+    if observation.experiment:
+        out["blame"] = True
     if observation.other_processes:
         out["others"] = observation.other_processes
     if observation.probe_failures:
@@ -404,6 +425,7 @@ def observation_in(known: Mapping[str, Any], probe_set: ProbeSet, before: Snapsh
         probe_failures=tuple(ProbeFailure(*failure) for failure in known.get("troubles", ())),
         waiting=frozenset(known.get("held", ())),
         other_processes=tuple(known.get("others", ())),
+        experiment=bool(known.get("blame", False)),
     )
 
 
@@ -454,18 +476,31 @@ def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]
             _channels_out(part.channels, None if before is None else before.probes[name].channels),
             [part.first_ns.get(channel) for channel in part.channels],
         ]
-    return {
+    out = {
         "at": snapshot.at_ns,
         "state": int(snapshot.engine_state),
         "beat": snapshot.engine_heartbeat_ns,
         "p": probes,
     }
+    # Apart from the probes' words, which have a fixed number for older readers.
+    slots = {
+        name: [part.allowed_ns, part.not_alone_ns, part.in_flight.allowed_ns if part.in_flight is not None else 0]
+        for name, part in snapshot.probes.items()
+        if part.in_slots
+    }
+    return out | {"slots": slots} if slots else out
+
+
+def _in_flight_in(known: list[int], at_ns: int, slot: list[int] | None) -> InFlight:
+    op, since_ns, age_ns, due_ns = known
+    return InFlight(op, since_ns, age_ns, due_ns, at_ns - due_ns if slot is None else slot[2])
 
 
 def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
     probes = {}
     for name, (words, period_ns, flight, error, channels, first) in known["p"].items():
         state, on, iterations, on_since_ns, heartbeat_ns, missed, proof = words
+        slot = known.get("slots", {}).get(name)
         by_channel: dict[Channel, Histogram] = {}
         for channel, hist, max_ns in _channels_in(channels):
             earlier = None if before is None else before.probes[name].channels[channel].counts
@@ -478,7 +513,7 @@ def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
             iterations=iterations,
             on_since_ns=on_since_ns,
             heartbeat_ns=heartbeat_ns,
-            in_flight=None if flight is None else InFlight(*flight),
+            in_flight=None if flight is None else _in_flight_in(flight, known["at"], slot),
             error=None if error is None else ProbeErrorCode(*error),
             missed=missed,
             proof=proof,
@@ -487,5 +522,8 @@ def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
             first_ns=dict(zip(by_channel, first, strict=True)),
             ring=NO_CALLS,
             ring_head=0,
+            allowed_ns=known["at"] if slot is None else slot[0],
+            in_slots=slot is not None,
+            not_alone_ns=0 if slot is None else slot[1],
         )
     return Snapshot(known["at"], EngineState(known["state"]), known["beat"], probes)

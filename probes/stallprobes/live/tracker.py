@@ -96,6 +96,27 @@ class VerdictTracker:
         """Note that an aggressor was switched."""
         self._switches.append(switch)
 
+    def add_blame(self, prove: Callable[[Verdict], Verdict], proven: Sequence[Verdict], wall_s: float) -> None:
+        """Put the causes that a blame experiment proved into the log.
+
+        ``prove`` returns a verdict with its proven cause. Those of ``proven`` without a current entry get one that ends
+        at once.
+        """
+        current = set()
+        for key, state in self._pending.items():
+            if state.entry is not None:
+                state.entry = self._replace(state.entry, replace(state.entry, verdict=prove(state.entry.verdict)))
+                current.add(key)
+        for verdict in proven:
+            if _key(verdict) not in current:
+                self._last_number += 1
+                self._append(LogEntry(self._last_number, wall_s, verdict, ended_s=wall_s))
+
+    def _append(self, entry: LogEntry) -> None:
+        if len(self._log) == self._limit:
+            self.dropped += 1
+        self._log.append(entry)
+
     def feed(
         self,
         verdicts: Sequence[Verdict],
@@ -152,9 +173,7 @@ class VerdictTracker:
         self._last_number += 1
         began_s = state.first_s if found.kind is VerdictKind.SLOWER else wall_s
         state.entry = LogEntry(self._last_number, began_s, found, onset=onset(found))
-        if len(self._log) == self._limit:
-            self.dropped += 1
-        self._log.append(state.entry)
+        self._append(state.entry)
         if found.kind is VerdictKind.UNSTEADY:
             self._unsteady[found.probe] = state.entry
 
@@ -170,7 +189,8 @@ class VerdictTracker:
         assert state.entry is not None
         ended = replace(state.entry, ended_s=wall_s)
         switch = None if state.after or not ended.verdict.kind.is_stall else self._proof(state.first_ns, now_ns)
-        if switch is not None:
+        # Blame is the stronger proof.
+        if switch is not None and ended.verdict.proof is not Proof.BLAME:
             words = f"It began and ended with “{switch.title}”."
             ended = replace(
                 ended,

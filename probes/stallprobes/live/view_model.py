@@ -107,7 +107,7 @@ class MonitorView:
 
     ``rows`` are in the order of the probe set. ``baseline_age_s`` is the age of the oldest baseline, None while one is
     missing; ``baseline_left_s`` is the time that measuring still takes, None while an aggressor prevents it.
-    ``window_s`` is the length of the window.
+    ``window_s`` is the length of the window. ``in_slots``: victims of two groups or more share a GPU in slots.
     """
 
     rows: tuple[ProbeRow, ...]
@@ -116,6 +116,7 @@ class MonitorView:
     baseline_age_s: float | None
     baseline_left_s: float | None
     window_s: float
+    in_slots: bool = False
 
     def row(self, name: str) -> ProbeRow | None:
         """The row of a probe, None where there is none."""

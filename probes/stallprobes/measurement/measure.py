@@ -14,14 +14,19 @@ from itertools import pairwise
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
+from stallprobes.engine.slots import longest_cycle
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, UnknownName, Unsupported
 from stallprobes.latency.baseline import Baseline, widest
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window, has_run
 from stallprobes.machine import fingerprint, gpus
+from stallprobes.measurement import blame as blame_experiment
+from stallprobes.measurement.blame import BlameStopped
 from stallprobes.model import JUDGED_PHASES, Channel, Kind, Needs, Probe, Role, Variant
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
+from stallprobes.verdicts.blame import Blame, proven
+from stallprobes.verdicts.experiment import BlamePlan
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
@@ -86,7 +91,9 @@ class VariantResult:
     """The result of one variant.
 
     ``status`` is ok, unsupported or invalid, the latter two with a ``reason``. ``baseline_s`` and ``window_s`` are the
-    measured seconds without and with the aggressors.
+    measured seconds without and with the aggressors. ``slots``: victims of different contexts ran in slots;
+    ``together``: slots were switched off. ``blame`` is the result of the experiment that switched
+    each aggressor on and off, None without one.
     """
 
     pattern: str
@@ -98,6 +105,9 @@ class VariantResult:
     verdicts: tuple[Verdict, ...]
     baseline_s: float
     window_s: float
+    slots: bool = False
+    together: bool = False
+    blame: Blame | None = None
 
     def widest(self, quantile: Quantile) -> RunSpread | None:
         """The largest spread of a percentile among the judged phases of the probes.
@@ -193,8 +203,15 @@ def run(
     progress: Callable[[RunProgress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     survey: gpus.Survey | None = None,
+    blame: bool = False,
 ) -> RunResult:
     """Measure each variant for ``seconds`` with its aggressors, and half as long before and after.
+
+    Victims of different contexts run in slots, unless ``options.together``; the times are then so much longer that each
+    victim gets ``seconds`` of its own.
+
+    With ``blame`` an experiment of at most 10 s for up to four aggressors follows, which switches each aggressor on and
+    off and finds which of them are the cause.
 
     ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is called every 0.1 s; once it returns True, or at
     a KeyboardInterrupt, the variants measured so far are returned. ``survey`` avoids a second survey of the driver.
@@ -206,7 +223,9 @@ def run(
     settings = options or Options()
     if gpu is not None:
         settings = replace(settings, gpu=gpu)
-    clock = _RunClock(len(chosen), seconds, progress, stop)
+    cycles = [longest_cycle(variant.probes, settings.together) for _, variant in chosen]
+    plans = [_blame_plan(variant, settings.together) if blame else None for _, variant in chosen]
+    clock = _RunClock(cycles, plans, seconds, progress, stop)
     results: list[VariantResult] = []
     info: Mapping[str, object] = {}
     for pattern, variant in chosen:
@@ -242,16 +261,30 @@ class _Stopped(Exception):
 
 
 class _RunClock:
-    """Progress of a run: lets time pass in steps, between which the run can be stopped."""
+    """Progress of a run: lets time pass in steps, between which the run can be stopped.
+
+    ``cycles`` is the number of slots of each variant, by which its measurement is longer; ``plans`` are its blame
+    experiments.
+    """
 
     def __init__(
-        self, variants: int, seconds: float, progress: Callable[[RunProgress], None] | None, stop: Callable[[], bool]
+        self,
+        cycles: Sequence[int],
+        plans: Sequence[BlamePlan | None],
+        seconds: float,
+        progress: Callable[[RunProgress], None] | None,
+        stop: Callable[[], bool],
     ) -> None:
+        self.blame = any(plan is not None for plan in plans)
         self.window_s = seconds
         self.baseline_s = max(_SHORTEST_BASELINE_S, seconds / 2)
         self.stopped = False
-        self._each = _START_S + _WARM_S + self.baseline_s + 2 * _SETTLE_S + self.window_s
-        self._total = variants * self._each
+        rests_s, measured_s = _START_S + _WARM_S + 2 * _SETTLE_S, self.baseline_s + self.window_s
+        self._left = [
+            (rests_s + slots * measured_s, 0.0 if plan is None else plan.total_s)
+            for slots, plan in zip(cycles, plans, strict=True)
+        ]
+        self._total = sum(map(sum, self._left))
         self._base = 0.0
         self._done = 0.0
         self._text = ""
@@ -263,12 +296,23 @@ class _RunClock:
         self._report(text)
 
     def end(self) -> None:
-        self._base += self._each
+        self._base += sum(self._left.pop(0))
         self._done = self._base
         self._report(self._text)
 
     def started(self) -> None:
         self._done += _START_S
+
+    def stop_requested(self) -> bool:
+        """Whether the run is to stop; it then counts as stopped."""
+        self.stopped = self.stopped or self._stop()
+        return self.stopped
+
+    def blame_progress(self, passed_s: float) -> None:
+        """Report the progress of a blame experiment that takes the rest of the variant's time."""
+        measured_s, blame_s = self._left[0]
+        self._done = max(self._done, self._base + measured_s + min(passed_s, blame_s))
+        self._report(self._text)
 
     def pass_time(self, session: Session, seconds: float) -> None:
         """Run the session for ``seconds``. Raises _Stopped and EngineFailed."""
@@ -293,13 +337,16 @@ def _variant(
     pattern: str, variant: Variant, backend: str, options: Options, clock: _RunClock, first: bool
 ) -> tuple[VariantResult | None, Mapping[str, object]]:
     def without(status: str, reason: str) -> VariantResult:
-        return VariantResult(pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
+        empty = VariantResult(pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
+        return replace(empty, slots=slots > 1, together=options.together)
+
+    slots = longest_cycle(variant.probes, options.together)
 
     session = Session(variant.probes, backend=backend, options=options)
     try:
         info = session.start()
         clock.started()
-        return _measured(pattern, variant, session, clock), info
+        return replace(_measured(pattern, variant, session, clock, slots), together=options.together), info
     except Unsupported as error:
         return without("unsupported", error.reason), {}
     except _Stopped:
@@ -312,24 +359,29 @@ def _variant(
         session.stop()
 
 
-def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock) -> VariantResult:
+def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock, slots: int) -> VariantResult:
+    """Measure one variant; its windows last ``slots`` times as long, so that each victim gets its time."""
     aggressors = [probe.name for probe in variant.probes if probe.role is Role.AGGRESSOR]
     session.set_running([probe.name for probe in variant.probes if probe.role is not Role.AGGRESSOR])
     clock.pass_time(session, _WARM_S)
-    before = _baseline(session, clock)
+    before = _baseline(session, clock, slots)
     session.set_running(dict.fromkeys(aggressors, True))
     _await_aggressors(variant, session, clock)
     clock.pass_time(session, _SETTLE_S)
-    windows = _windows(session, clock, clock.window_s)
+    windows = _windows(session, clock, clock.window_s * slots)
     session.set_running(dict.fromkeys(aggressors, False))
     baselines = [before]
     if _drained(variant, session, clock):
-        baselines.append(_baseline(session, clock))
+        baselines.append(_baseline(session, clock, slots))
     errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
     verdicts = judge(evidence)
     reason = _invalid(variant, windows, errors)
-    first = variant.probes[0].name
+    blame = None
+    if clock.blame and reason is None and _blame_plan(variant, session.options.together) is not None:
+        blame, reason = _blame(variant, session, clock)
+    if blame is not None:
+        verdicts = proven(verdicts, blame, _victims(variant), _aggressors(variant))
     return VariantResult(
         pattern=pattern,
         variant=variant.name,
@@ -338,9 +390,34 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
         reason=reason,
         probes=tuple(_result(one, verdicts) for one in evidence),
         verdicts=verdicts,
-        baseline_s=sum(each.whole[first].duration_ns for each in baselines) / 1e9,
-        window_s=windows[first].seconds,
+        baseline_s=sum(_length_s(each.whole) for each in baselines),
+        window_s=_length_s(windows),
+        slots=slots > 1,
+        blame=blame,
     )
+
+
+def _blame(variant: Variant, session: Session, clock: _RunClock) -> tuple[Blame | None, str | None]:
+    """The result of the experiment; None with a reason when it failed, None alone when it was stopped."""
+    try:
+        found = blame_experiment.measure(
+            session,
+            _aggressors(variant),
+            _victims(variant),
+            progress=lambda step: clock.blame_progress(step.passed_s),
+            stop=clock.stop_requested,
+        )
+    except BlameStopped:
+        return None, None
+    except EngineFailed as error:
+        return None, f"blame: {error.sentence}"
+    return found, None
+
+
+def _blame_plan(variant: Variant, together: bool) -> BlamePlan | None:
+    """The plan of the experiment; None without aggressors or victims."""
+    aggressors, victims = _aggressors(variant), _victims(variant)
+    return blame_experiment.plan_of(aggressors, victims, together) if aggressors and victims else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,12 +428,12 @@ class _BaselineWindows:
     parts: Sequence[Mapping[str, Window]]
 
 
-def _baseline(session: Session, clock: _RunClock) -> _BaselineWindows:
+def _baseline(session: Session, clock: _RunClock, slots: int) -> _BaselineWindows:
     seconds = clock.baseline_s / 2
     count = max(2, round(seconds / BASELINE_WINDOW_S))
     snapshots = [session.snapshot()]
     for _ in range(count):
-        clock.pass_time(session, seconds / count)
+        clock.pass_time(session, seconds / count * slots)
         snapshots.append(session.snapshot())
     return _BaselineWindows(
         snapshots[-1].minus(snapshots[0]), [late.minus(early) for early, late in pairwise(snapshots)]
@@ -367,6 +444,11 @@ def _windows(session: Session, clock: _RunClock, seconds: float) -> dict[str, Wi
     begin = session.snapshot()
     clock.pass_time(session, seconds)
     return session.snapshot().minus(begin)
+
+
+def _length_s(windows: Mapping[str, Window]) -> float:
+    """The length of the longest window in seconds; those of victims in slots are shorter than the others."""
+    return max(window.seconds for window in windows.values())
 
 
 def _drained(variant: Variant, session: Session, clock: _RunClock) -> bool:
@@ -394,6 +476,10 @@ def _await_aggressors(variant: Variant, session: Session, clock: _RunClock) -> N
 
 def _aggressors(variant: Variant) -> list[Probe]:
     return [probe for probe in variant.probes if probe.role is Role.AGGRESSOR]
+
+
+def _victims(variant: Variant) -> list[Probe]:
+    return [probe for probe in variant.probes if probe.role is Role.VICTIM]
 
 
 def _invalid(variant: Variant, windows: Mapping[str, Window], errors: Mapping[str, str]) -> str | None:
@@ -431,7 +517,7 @@ def _state(one: Evidence, verdicts: Sequence[Verdict]) -> str:
     if one.probe.role is Role.AGGRESSOR:
         return "running" if one.window.iterations or one.window.in_flight is not None else "off"
     worst = max(
-        (verdict.kind for verdict in verdicts if verdict.probe == one.probe.name),
+        (verdict.kind for verdict in verdicts if verdict.probe == one.probe.name and verdict.kind in _STATES),
         key=lambda kind: kind.severity,
         default=None,
     )

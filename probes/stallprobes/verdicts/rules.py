@@ -23,6 +23,7 @@ from stallprobes.latency.sparse import merged
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
 from stallprobes.units import duration_ns, range_ns, times
+from stallprobes.verdicts.change_over import change_overs
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
 
@@ -176,6 +177,7 @@ def judge(evidence: Sequence[Evidence], others: tuple[str, ...] | None = None) -
             found.extend(_host_time(one))
         else:
             found.extend(_victim(one, by_role))
+    found.extend(change_overs(by_role.victims, alone=not by_role.aggressors))
     return tuple(sorted(found, key=lambda verdict: verdict.kind.severity, reverse=True))
 
 

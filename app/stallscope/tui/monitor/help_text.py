@@ -30,6 +30,12 @@ SECTIONS = (
         "map ░ is a few calls per second, █ a thousand.",
     ),
     (
+        "Blame",
+        "An experiment with the aggressors that are on: all off, all on, each alone, each off, in several rounds. "
+        "necessary: the stall ends without it. sufficient: it alone makes the stall. not involved: neither. The share "
+        "is its part of the delay, with a 95 % interval. The log and the baselines ignore what happens meanwhile.",
+    ),
+    (
         "GPU %",
         "NVML's utilization: the share of its window in which any kernel ran. One spinning thread reads 100 %.",
     ),
