@@ -82,6 +82,7 @@ class NoisyMachine:
         return ProbeSnapshot(
             name=name,
             at_ns=at_ns,
+            allowed_ns=at_ns,
             state=ProbeState.RUNNING if on else ProbeState.PARKED,
             on=on,
             iterations=self._calls[name],

@@ -151,6 +151,7 @@ def _entry(entry: LogEntry, probe_set: int, begun_s: float, last_s: float) -> di
         "now_us": _us(verdict.now_ns),
         "range_us": _range_us(verdict.range_ns),
         "detectable": _rounded(verdict.detectable),
+        "head": verdict.head,
         "cause": verdict.cause,
         "remedy": verdict.remedy,
         "proof": str(verdict.proof),

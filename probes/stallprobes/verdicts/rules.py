@@ -344,7 +344,7 @@ def _detectable(one: Evidence, channel: Channel, quantile: Quantile, *, alone: b
 def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: EvidenceByRole) -> Verdict:
     change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
     head = f"{one.probe.title}: {_channel_name(figure.channel)} {figure.quantile} {change}"
-    if one.probe.role is Role.HOST or (by_role.host is not None and _host_explains(by_role.host, one, figure)):
+    if one.probe.role is Role.HOST or _host_explains(by_role, one, figure):
         kind, explained = VerdictKind.HOST, _host_noise(one)
     else:
         explained = _explanation(one, by_role)
@@ -366,12 +366,15 @@ def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: 
     )
 
 
-def _host_explains(host: Evidence, one: Evidence, figure: BaselineRatio) -> bool:
+def _host_explains(by_role: EvidenceByRole, one: Evidence, figure: BaselineRatio) -> bool:
     """Whether the host control slowed down by at least HOST_SHARE of the victim's excess at the same percentile.
 
     Of the calls in a stalled tail, at least HOST_SHARE as many of the host control suffice: a busy machine interrupts
-    each thread at moments of its own.
+    each thread at moments of its own. Without an aggressor a single such call suffices.
     """
+    host = by_role.host
+    if host is None:
+        return False
     now, baseline_ns = host.window.channels.get(_CALL), host.baseline_ns(_CALL, figure.quantile)
     if now is None or not now.count or baseline_ns is None:
         return False
@@ -381,6 +384,8 @@ def _host_explains(host: Evidence, one: Evidence, figure: BaselineRatio) -> bool
     tail_ns, own = one.tail_ns(figure.channel), one.window.channels[figure.channel]
     if figure.quantile is not Quantile.P99 or tail_ns is None or one.variation is None:
         return False
+    if not by_role.aggressors and now.share_above(int(baseline_ns + least_ns)):
+        return True
     host_tail_ns = baseline_ns + HOST_SHARE * (tail_ns - figure.baseline_ns)
     return now.share_above(int(host_tail_ns)) >= HOST_SHARE * own.share_above(int(tail_ns))
 
