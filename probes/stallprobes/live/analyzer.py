@@ -312,7 +312,9 @@ class Analyzer:
         self._tracker.feed(
             matter, now.at_ns, wall_s, after=not alone and ran_ns < since_ns, onset=lambda one: self._onset(one, now)
         )
-        return {one.probe for one in self._verdicts if one.kind.is_slowdown}
+        # A change-over, which is overhead, is part of a baseline that is measured without slots.
+        slow = [one for one in self._verdicts if one.kind.is_slowdown and one.kind is not VerdictKind.OVERHEAD]
+        return {one.probe for one in slow}
 
     def _onset(self, found: Verdict, now: Snapshot) -> str:
         """A sentence on the time from the last switch to the first slow call after it.
