@@ -95,7 +95,7 @@ OUTCOME_LOOKS = {
     ),
     CellOutcome.FASTER: Look("FASTER", style="good"),
     CellOutcome.FED: Look("no longer STARVED", style="good"),
-    CellOutcome.UNSURE: Look("UNSURE", style="warn", meaning="too few calls or too much noise"),
+    CellOutcome.UNSURE: Look("UNSURE", style="warn", meaning="it looks changed, without enough evidence"),
     CellOutcome.SAME: Look("SAME", style="dim"),
 }
 _WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
