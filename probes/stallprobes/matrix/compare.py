@@ -34,6 +34,8 @@ FALSE_ALARMS = 0.01
 # A change of sufficient size is unsure up to this p-value by the calls and by the cell's own repeats; above it is no
 # change. About one unchanged cell in a hundred exceeds it by chance.
 LIKELY = 0.01
+# With fewer calls, chance explains every change of the median.
+ENOUGH_CALLS = 8
 # Up to this dispersion (1 for independent calls) the slow calls of a repeat count as independent.
 DISPERSION = 2.0
 # The limit for a single cell, with few repeats: independent calls exceed it 1 time in 50.
@@ -383,8 +385,12 @@ class _Tester:
             why = "the repeats vary too much"
         else:
             return (Change.SLOWER if test.ratio > 1 else Change.FASTER), f"{values} ({times(test.ratio)})"
-        likely = p_value > LIKELY or not test.steady or self._repeats_p_value(test, own=True) > LIKELY
-        if likely and not beyond(test.ratio, math.inf if least is None else least):
+        if p_value > LIKELY:
+            chance = test.quantile is P99 or min(test.old.calls, test.new.calls) >= ENOUGH_CALLS
+        else:
+            own = not test.steady or self._repeats_p_value(test, own=True) > LIKELY
+            chance = own and not beyond(test.ratio, math.inf if least is None else least)
+        if chance:
             return Change.SAME, f"{values}, which is within chance: {why}"
         return Change.UNSURE, f"{values}, but {why}"
 
