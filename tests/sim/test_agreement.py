@@ -171,6 +171,15 @@ def _kinds(of: Mapping[str, Any], probe: str) -> set[str]:
     return {"drift" if kind == "unsure" else kind for kind in kinds}
 
 
+def test_a_variant_that_was_not_recorded_runs_too() -> None:
+    chosen = [
+        (pattern, one) for pattern, one in measure.selection([measure.ALL]) if (pattern, one.name) not in recorded()
+    ]
+    assert len(chosen) + len(recorded()) == len(measure.selection([measure.ALL]))
+    done = measure.run(chosen, backend="sim", seconds=0.5)
+    assert [one.status for one in done.variants] == ["ok"] * len(chosen)
+
+
 def test_what_starved_there_starves_here_and_nothing_else() -> None:
     starved = [
         (where, probe["starved"], probes(here)[name]["starved"])

@@ -28,6 +28,8 @@ FAIL_ON = ("slower", "starved", "faster", "unsure")
 FAIL_ON_NONE = "none"
 DEFAULT_FAIL_ON = "slower,starved"
 
+NO_REFERENCE = "none"
+
 FILE = click.Path(path_type=Path)
 GPU_NAMES = "index as in nvidia-smi, UUID or PCI address"
 
@@ -115,6 +117,12 @@ def gpu(help_: str = f"GPU to use: {GPU_NAMES}; separate two with a comma.") -> 
 allow_shared = click.option(
     "--allow-shared", is_flag=True, help="Run even if other processes use the GPU (disturbs them)."
 )
+together = click.option(
+    "--together",
+    is_flag=True,
+    help="Run victims of different contexts at the same time instead of in slots; they then wait for each other's "
+    "change-over.",
+)
 ascii_only = click.option("--ascii", "ascii_only", is_flag=True, help="Draw the screen with ASCII characters only.")
 
 
@@ -142,6 +150,14 @@ save = click.option(
 html = click.option("--html", type=FILE, metavar="FILE", help="Write a self-contained HTML page.")
 prometheus = click.option(
     "--prometheus", type=FILE, metavar="FILE", help="Write metrics for node_exporter's textfile collector."
+)
+
+
+reference = click.option(
+    "--reference",
+    metavar="NAME",
+    help="Name what is unusual by the reference NAME, by one in a .json file, or by none. By default "
+    "the package's reference of the same GPU model is used, if there is one, and not with --compare.",
 )
 
 

@@ -11,7 +11,9 @@ _PACKAGES = {
     "run": "stallprobes.measurement",
     "check": "stallprobes.matrix",
     "compare": "stallprobes.matrix",
+    "reference": "stallprobes.matrix",
     "doctor": "stallprobes",
+    "replay": "stallprobes.live",
 }
 
 

@@ -58,7 +58,7 @@ _VERSIONS = {
         channels="channels",
         baseline_us="baseline_us",
         remedy="remedy",
-        of_check=("timeline", "detectable", "spread"),
+        of_check=("timeline", "detectable", "spread", "reference"),
         of_cell=("hosts",),
         of_verdict=("range_us", "detectable", "proof", "host", "head"),
     ),
@@ -98,6 +98,7 @@ class _Reader:
             # These are derived from the histograms.
             fields["detectable"].free_or_none()
             fields["spread"].free_or_none()
+            fields["reference"].free_or_none()
         rows = [_row(one) for one in fields["rows"].items()]
         columns = [_column(one) for one in fields["columns"].items()]
         hosts = {name: one.free() for name, one in fields["hosts"].members().items()}

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stallprobes.errors import CheckFileError, FileNotWritten, MalformedJson, TruncatedJson
 from stallprobes.files import atomic
@@ -32,6 +32,9 @@ from stallprobes.matrix.matrix import Cell, Matrix
 from stallprobes.model import Channel
 from stallprobes.verdicts.verdict import Verdict
 
+if TYPE_CHECKING:
+    from stallprobes.matrix.reference import ReferenceComparison
+
 CHECK_SCHEMA = "stallscope.check/2"
 COMPRESSED = ".gz"
 # Largest document in bytes, uncompressed. A check takes about 5 MB, a merged one 1 to 2 MB per host.
@@ -44,10 +47,18 @@ _NAME = "stallscope.check"
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 
 
-def document(matrix: Matrix) -> dict[str, Any]:
-    """``matrix`` as JSON types, without what JSON or a terminal cannot represent (NaN, control characters)."""
+def document(matrix: Matrix, reference: ReferenceComparison | None = None) -> dict[str, Any]:
+    """``matrix`` as JSON types, without what JSON or a terminal cannot represent (NaN, control characters).
+
+    ``reference`` is its comparison with a reference.
+    """
     own = _Detectable.of(matrix)
-    return {**_head(matrix, own), "cells": [_cell_out(cell, own) for cell in matrix.cells.values()]}
+    head = _head(matrix, own)
+    if reference is not None:
+        from stallprobes.matrix import reference_document
+
+        head["reference"] = reference_document.comparison_out(reference)
+    return {**head, "cells": [_cell_out(cell, own) for cell in matrix.cells.values()]}
 
 
 def save(matrix: Matrix, path: Path | str, force: bool = False) -> None:
@@ -207,6 +218,7 @@ def _head(matrix: Matrix, own: _Detectable) -> dict[str, Any]:
         "timeline": matrix.timeline,
         "detectable": own.summary,
         "spread": None,
+        "reference": None,
         "fingerprint": plain(matrix.fingerprint),
         "hosts": {clean(name): plain(of) for name, of in matrix.hosts.items()},
         "rows": [plain(asdict(row)) for row in matrix.rows],

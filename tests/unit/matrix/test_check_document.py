@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from factories import host_checks, matrices
+from factories import documents, host_checks, matrices
 from factories.verdicts import verdict
 from stallprobes.errors import CheckFileError
 from stallprobes.files import atomic, schemas
@@ -34,7 +34,7 @@ from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.verdict import Proof
 
 VERSION_1 = Path(__file__).parents[2] / "data" / "check-1.json.gz"
-VALIDATOR = jsonschema.Draft202012Validator(schemas.schema(check_document.CHECK_SCHEMA))
+VALIDATOR = documents.validator(check_document.CHECK_SCHEMA)
 
 
 def small() -> Matrix:

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from factories import runs
+from factories import documents, runs
 from stallprobes import doctor
 from stallprobes.engine import session
 from stallprobes.files import schemas
@@ -20,7 +20,7 @@ from stallprobes.measurement import measure
 from stallprobes.measurement.measure import RunResult
 
 RECORDED = Path(__file__).parents[2] / "gpu" / "recorded"
-VALIDATOR = jsonschema.Draft202012Validator(schemas.schema(run_document.RUN_SCHEMA))
+VALIDATOR = documents.validator(run_document.RUN_SCHEMA)
 
 
 def document(result: RunResult) -> dict[str, Any]:

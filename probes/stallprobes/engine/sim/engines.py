@@ -25,7 +25,7 @@ class GraphicsTiming:
     """Times of the graphics engine in ns, and ``threads``, the number of threads that its SMs hold.
 
     A context switch in the middle of kernels takes ``save_ns`` plus ``save_ns_per_thread`` for each running thread
-    plus ``restore_ns``; leaving an idle context takes ``yield_ns``.
+    plus ``restore_ns``; the change-over from an idle context takes ``yield_ns``, whether it was idle for long or not.
     """
 
     timeslice_ns: int

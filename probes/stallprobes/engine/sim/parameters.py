@@ -39,7 +39,7 @@ class EngineParameters:
     save_us: float = parameter("saving a context in the middle of its kernels")
     save_ns_per_thread: float = parameter("additional time to save, for each running thread")
     restore_us: float = parameter("restoring a context")
-    yield_us: float = parameter("switching from an idle context")
+    yield_us: float = parameter("change-over from an idle context to another one")
     start_us: float = parameter("from the end of the call to the start of the kernel")
     gap_us: float = parameter("from the end of a job to the start of the next one in its stream")
     marker_us: float = parameter("from the end of a job to an event record behind it")
