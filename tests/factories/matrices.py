@@ -66,6 +66,7 @@ def made_up(
         repeats=repeats,
         spread=spread,
         drift=drift,
+        steps=steps,
         rows=rows,
         columns=columns,
     )
@@ -95,6 +96,7 @@ def _cells(
     repeats: int,
     spread: float,
     drift: float,
+    steps: float,
     rows: tuple[MatrixRow, ...],
     columns: tuple[MatrixColumn, ...],
 ) -> Mapping[tuple[str, str], Cell]:
