@@ -77,13 +77,15 @@ def run(
     options: Options | None = None,
     progress: Callable[[RunProgress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
+    blame: bool = False,
 ) -> RunResult:
     """Measure patterns and probes: each variant's baseline, then the same calls with its aggressors running.
 
     ``names`` are patterns ("all" for every one) or probes (``ENTRY@CONTEXT/STREAM``); ``variants`` keeps only these
     variants of the patterns. ``seconds`` is the length of each measured window. ``backend`` is "cuda", "sim" or
     "host". ``gpu`` is an index as in nvidia-smi, a UUID or a PCI address; two are separated with a comma. ``stop`` is
-    called every 0.1 s: once it returns True, the result has what was measured until then.
+    called every 0.1 s: once it returns True, the result has what was measured until then. ``blame`` adds an experiment
+    that switches each aggressor on and off, to find which of them is the cause.
 
     Raises UnknownName for a name that does not exist, NoGpu where no usable GPU is chosen, and EngineFailed where
     nothing could be measured.
@@ -100,6 +102,7 @@ def run(
         options=options,
         progress=progress,
         stop=stop,
+        blame=blame,
     )
 
 

@@ -33,14 +33,17 @@ def times(ratio: float) -> str:
 
 
 def range_ns(low_ns: float, high_ns: float) -> str:
-    """A range of nanoseconds as ``4.5–12.7 µs``, or ``4.50 µs–2.38 ms`` where one unit does not fit both ends."""
-    for unit, size in (("µs", 1e3), ("ms", 1e6), ("s", 1e9)):
-        if high_ns < 999.5 * size or unit == "s":
-            if low_ns >= 0.095 * size:
-                return f"{_two(low_ns / size)}–{_two(high_ns / size)} {unit}"
-            break
-    return f"{duration_ns(low_ns)}–{duration_ns(high_ns)}"
+    """A range of nanoseconds as ``4.5–12.7 µs``, or ``4.5 µs–2.4 ms`` where one unit does not fit both ends."""
+    low, high = _unit(low_ns), _unit(high_ns)
+    if low_ns >= 0.095 * high[1]:
+        return f"{_decimal(low_ns / high[1])}–{_decimal(high_ns / high[1])} {high[0]}"
+    return f"{_decimal(low_ns / low[1])} {low[0]}–{_decimal(high_ns / high[1])} {high[0]}"
 
 
-def _two(value: float) -> str:
+def _unit(ns: float) -> tuple[str, float]:
+    """The unit of a range that ends at ``ns``, and its length in ns."""
+    return next((one for one in (("µs", 1e3), ("ms", 1e6)) if ns < 999.5 * one[1]), ("s", 1e9))
+
+
+def _decimal(value: float) -> str:
     return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"

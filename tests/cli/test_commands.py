@@ -265,6 +265,14 @@ def test_a_run_shows_every_kind_of_result_at_every_width(stallscope_command: Com
     assert "cuMemcpyDtoHAsync returned 700" in done.stderr
 
 
+def test_blame_without_an_aggressor_is_one_sentence(stallscope_command: Command) -> None:
+    done = stallscope_command("run", "launch", "--sim", "--blame")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "no aggressor is selected" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
 def test_a_stall_is_a_result_not_a_failure(stallscope_command: Command) -> None:
     done = stallscope_command("run", "secondary-context-d2d", mode="fine")
     assert (done.returncode, done.stderr) == (0, "")

@@ -107,7 +107,7 @@ def test_a_noisy_machine_left_alone_is_unsteady_once_per_probe_and_two_contexts_
     verdicts = replayed(NOISY)["verdicts"]
     (change_over,) = (entry for entry in verdicts if entry["kind"] != "unsteady")
     assert change_over["kind"] == "overhead"
-    assert "change-over" in change_over["head"]
+    assert "change-over" in change_over["sentence"]
     verdicts = [entry for entry in verdicts if entry is not change_over]
     assert max(Counter(entry["probe"] for entry in verdicts).values()) == 1
     (launch,) = (entry["range_us"] for entry in verdicts if entry["probe"] == "launch")

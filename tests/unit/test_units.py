@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallprobes.units import duration, times
+from stallprobes.units import duration, range_ns, times
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,17 @@ def test_a_duration_has_three_figures_and_the_fitting_unit(us: float | None, tex
 @pytest.mark.parametrize(("value", "text"), [(1.0, "×1.0"), (9.94, "×9.9"), (9.96, "×10"), (427.3, "×427")])
 def test_a_ratio_has_no_more_figures_than_it_deserves(value: float, text: str) -> None:
     assert times(value) == text
+
+
+@pytest.mark.parametrize(
+    ("low_ns", "high_ns", "text"),
+    [
+        (4_511.5, 12_700, "4.5–12.7 µs"),
+        (140_300, 144_400, "140–144 µs"),
+        (870, 1_360_000, "0.9 µs–1.4 ms"),
+        (900_000, 2_400_000, "0.9–2.4 ms"),
+        (1_200_000_000, 3_000_000_000, "1.2–3.0 s"),
+    ],
+)
+def test_a_range_has_one_unit_where_it_fits_both_ends(low_ns: float, high_ns: float, text: str) -> None:
+    assert range_ns(low_ns, high_ns) == text

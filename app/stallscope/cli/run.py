@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 @click.argument("names", nargs=-1, metavar="NAME...")
 @click.option("--variant", "variants", multiple=True, metavar="V", help="Measure only this variant; repeatable.")
 @options.seconds(2.0, "Measurement time per variant.")
+@click.option(
+    "--blame",
+    is_flag=True,
+    help="Find which aggressor is the cause: switch each on and off, up to 10 s more per variant (longer with more "
+    "than 4 aggressors).",
+)
 @options.gpu()
 @options.json("stallscope.run/2")
 @options.allow_shared
@@ -33,6 +39,7 @@ def command(
     names: tuple[str, ...],
     variants: tuple[str, ...],
     seconds: float,
+    blame: bool,
     gpu: str | None,
     as_json: bool,
     allow_shared: bool,
@@ -52,9 +59,10 @@ def command(
       stallscope run secondary-context-d2d
       stallscope run scalar-readback --seconds 5 --json
       stallscope run launch spin@secondary --sim
+      stallscope run launch spin host-register --blame
     """
     with InterruptHandler() as interrupt:
-        result = _measure(names, variants, seconds, gpu, allow_shared, together, simulation, interrupt)
+        result = _measure(names, variants, seconds, blame, gpu, allow_shared, together, simulation, interrupt)
         out = Output()
         if as_json:
             from stallprobes.measurement import document as run_document
@@ -75,6 +83,7 @@ def _measure(
     names: Sequence[str],
     variants: Sequence[str],
     seconds: float,
+    blame: bool,
     gpu: str | None,
     allow_shared: bool,
     together: bool,
@@ -82,6 +91,7 @@ def _measure(
     interrupt: InterruptHandler,
 ) -> RunResult:
     from stallprobes.measurement import measure
+    from stallprobes.model import Role
 
     simulation, names = _split_profile(simulation, names)
     session = replace(simulation.session_options(), together=together)
@@ -91,6 +101,8 @@ def _measure(
         selection = measure.selection(names, variants)
     except UnknownName as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
+    if blame and not any(probe.role is Role.AGGRESSOR for _, variant in selection for probe in variant.probes):
+        raise CommandError(ExitCode.USAGE, "--blame switches aggressors on and off, but no aggressor is selected")
     options.reject_two_gpus(gpu, simulation)
     survey: Survey | None = None
     chosen: Sequence[Gpu] = ()
@@ -108,6 +120,7 @@ def _measure(
                 progress=lambda step: bar.show_time(step.done_s, step.total_s, step.text),
                 stop=interrupt.stop_requested,
                 survey=survey,
+                blame=blame,
             )
         except EngineFailed as error:
             bar.clear()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.units import duration, duration_ns, times
+from stallprobes.verdicts.blame import channel_name, sentence, share_text
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report.catalog_text import VARIANT_KINDS
 from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from stallprobes.doctor import Finding
     from stallprobes.latency.histogram import Histogram
     from stallprobes.measurement.measure import ProbeResult, RunResult, RunSpread, VariantResult
+    from stallprobes.verdicts.blame import Blame
 
 # Styles of the states of a run's document: verdict kinds, some in capitals, and "off" for an aggressor.
 _STATES = ("STALLED", "STARVED", "failed", "slower", "drift", "unsteady", "quiet")
@@ -91,6 +93,15 @@ _COLUMNS = (
     TableColumn("max", right=True),
     TableColumn("× baseline", right=True),
     TableColumn("in flight", right=True),
+)
+
+
+_BLAME_COLUMNS = (
+    TableColumn("    aggressor"),
+    TableColumn("alone", right=True),
+    TableColumn("without it", right=True),
+    TableColumn("share of the delay", right=True),
+    TableColumn("conclusion"),
 )
 
 
@@ -195,8 +206,45 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
         # A quiet host control is the rule; its row says so.
         if verdict.probe not in hosts or verdict.kind != "quiet":
             out.paragraph(verdict.sentence, indent="  ", first=first)
+    if variant.blame is not None:
+        _blame(out, variant, variant.blame)
     for remedy in dict.fromkeys(verdict.remedy for verdict in variant.verdicts if verdict.remedy):
         out.paragraph(f"Remedy: {remedy}", indent="  ", first="  ", style="dim")
+
+
+def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
+    """The blame experiment: for each victim a sentence and a table of the figures that stall."""
+    titles = {result.probe.name: result.probe.title for result in variant.probes}
+    blamed = ", ".join(blame.aggressors)
+    out.paragraph(
+        f"blame, {blame.rounds} rounds in {blame.seconds:.1f} s, switched {blamed} on and off:",
+        indent="  ",
+        first=f"{variant.variant}: ",
+    )
+    if blame.idle:
+        out.paragraph(f"Not running in some windows: {', '.join(blame.idle)}.", indent="  ", first="  ", style="warn")
+    if not blame.figures:
+        out.paragraph("Too few calls to conclude.", indent="  ", first="  ", style="warn")
+    for victim in blame.victims:
+        shown = blame.main_figures(victim)
+        if not shown:
+            text = "None of them: no slower with all aggressors on than with all off."
+            out.paragraph(f"{titles[victim]}: {text}", indent="    ", first="  ")
+        for figure in shown:
+            change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
+            head = f"{titles[victim]}: {channel_name(figure.channel)} {figure.quantile} {change}."
+            out.paragraph(f"{head} {sentence(figure, titles)}", indent="    ", first="  ")
+            rows = [
+                (
+                    f"    {part.aggressor}",
+                    duration_ns(part.alone_ns),
+                    duration_ns(part.without_ns),
+                    share_text(part.share),
+                    TableCell(part.conclusion.text, part.conclusion.style),
+                )
+                for part in figure.aggressors
+            ]
+            out.table(_BLAME_COLUMNS, rows)
 
 
 def _in_flight(result: ProbeResult) -> str:

@@ -65,6 +65,15 @@ MONITOR_ACTIONS = (
     Action("focus_down", "down", "down", "Move the focus down."),
     Action("focus_worst", "w", "worst", "Move the focus to the victim with the worst verdict.", 11),
     Action("switch", "space", "switch", "Switch the focused probe on or off.", 10, True),
+    Action(
+        "blame",
+        "B",
+        "blame",
+        "Find which aggressor is the cause: switch each on and off. Again, or escape: stop.",
+        8,
+        True,
+    ),
+    Action("blame_stop", "escape", "stop blame", "Stop the blame experiment.", 0, True),
     Action("quiet", "n", "new baseline", "Measure the baseline again. Aggressors pause meanwhile.", 7, True),
     Action("clear", "l", "clear", "Clear window, history and log. The baseline stays.", 13),
     Action(

@@ -119,18 +119,39 @@ class Baseline:
         middle = self.percentile_ns(channel, quantile)
         if middle is None:
             return None
-        found, known_range = self.percentiles[quantile].get(channel), self.range_ns(channel, quantile)
-        if found is None or known_range is None:
-            return max(middle, 1.0) * math.exp(_upper_t(_PRIOR_WINDOWS) * _PRIOR_DEVIATION * math.sqrt(2))
+        known_range, fitted = self.range_ns(channel, quantile), self._fitted(channel, quantile)
+        predicted = math.exp(fitted.mean + _upper_t(fitted.freedom) * fitted.deviation)
+        return predicted if known_range is None else max(known_range[1], predicted)
+
+    def deviation(self, channel: Channel, quantile: Quantile) -> float:
+        """The standard deviation of the logarithm of the percentile in one more window.
+
+        That of the prior alone where no window is known.
+        """
+        return self._fitted(channel, quantile).deviation
+
+    def _fitted(self, channel: Channel, quantile: Quantile) -> _Fitted:
+        found, prior = self.percentiles[quantile].get(channel), _PRIOR_WINDOWS * _PRIOR_DEVIATION**2
+        if found is None or not found.count:
+            middle = max(self.percentile_ns(channel, quantile) or 0.0, 1.0)
+            return _Fitted(math.log(middle), _PRIOR_DEVIATION * math.sqrt(2), _PRIOR_WINDOWS)
         used = np.flatnonzero(found.counts)
         counts = found.counts[used].astype(np.float64)
-        windows = counts.sum()
+        windows = float(counts.sum())
         logs = np.log(np.maximum(MIDDLE[used], 1.0))
         mean = float(counts @ logs) / windows
-        squares = float(counts @ (logs - mean) ** 2) + _PRIOR_WINDOWS * _PRIOR_DEVIATION**2
         freedom = windows - 1 + _PRIOR_WINDOWS
-        deviation = math.sqrt(squares / freedom * (1 + 1 / windows))
-        return max(known_range[1], math.exp(mean + _upper_t(freedom) * deviation))
+        variance = (float(counts @ (logs - mean) ** 2) + prior) / freedom
+        return _Fitted(mean, math.sqrt(variance * (1 + 1 / windows)), freedom)
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """The prediction of the logarithm of one more window: its mean, its deviation and the degrees of freedom."""
+
+    mean: float
+    deviation: float
+    freedom: float
 
 
 def widest(

@@ -20,6 +20,8 @@ MANY = 200
 _ROUNDS = 4
 # Terms of a sum below this share of it are left out.
 _NEGLIGIBLE = 1e-16
+# 97.5th percentiles of Student's t with 1, 2, 3, ... degrees of freedom.
+_T_LIMITS = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,11 @@ def student_t_two_sided(t: float, freedom: float) -> float:
         term *= math.cos(angle) ** 2 * (2 * k - 1) / (2 * k)
         total += term
     return max(0.0, 1.0 - math.sin(angle) * total)
+
+
+def student_t_limit(freedom: int) -> float:
+    """The value that |t| exceeds with a probability of 5 %, for at least 1 degree of freedom."""
+    return _T_LIMITS[freedom - 1] if freedom <= len(_T_LIMITS) else 1.96 + 2.4 / freedom
 
 
 def variance_of_mean(values: Floats) -> float:

@@ -28,6 +28,7 @@ from stallprobes.live.tracker import Switch, VerdictTracker
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
 from stallprobes.units import range_ns
+from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import IN_FLIGHT_NS, STALLED, STARVED_WINDOW_NS, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
@@ -87,6 +88,9 @@ class Analyzer:
         self._waiting: frozenset[str] = frozenset()
         self._strips: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {}
         self._errors: dict[str, str] = {}
+        # The last blame experiment, and whether one runs now.
+        self._blame: Blame | None = None
+        self._experiment = False
 
     def copy(self) -> Analyzer:
         """A copy of the present state, to be displayed while this analyzer continues."""
@@ -118,6 +122,12 @@ class Analyzer:
             # An aggressor may have run in the meantime.
             self._collector.interrupt()
         self._add_history(now)
+        if observation.experiment:
+            # Its states last a fraction of a second: no window, baseline or switch of them means anything here.
+            self._begin_experiment(now)
+            self._last = now
+            return
+        self._experiment = False
         self._add_switch_marks(now)
         self._update_window(now)
         others, disturbed = _other_processes(observation), None
@@ -126,6 +136,26 @@ class Analyzer:
             disturbed = self._judge(now, observation.wall_s, others)
         self._collector.feed(now, disturbed, bool(others))
         self._last = now
+
+    def add_blame(self, found: Blame, wall_s: float) -> None:
+        """Add the result of a blame experiment to the log. Its causes hold while the same aggressors run."""
+        self._blame = found
+        aggressors, victims = self._of_role(Role.AGGRESSOR), self._of_role(Role.VICTIM)
+        self._tracker.add_blame(
+            lambda verdict: proven([verdict], found, victims, aggressors)[0],
+            found.verdicts(victims, aggressors),
+            wall_s,
+        )
+
+    def _of_role(self, role: Role) -> list[Probe]:
+        return [probe for probe in self.probe_set.probes if probe.role is role]
+
+    def _begin_experiment(self, now: Snapshot) -> None:
+        if not self._experiment:
+            self._marks.append((now.at_ns, "blame"))
+        self._experiment = True
+        self._recent.clear()
+        self._collector.interrupt()
 
     @property
     def baselines(self) -> Mapping[str, Baseline]:
@@ -157,6 +187,11 @@ class Analyzer:
     def without_baseline(self) -> tuple[str, ...]:
         """Names of the probes that run and have no baseline yet."""
         return self._collector.needed(self._last)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts on the present window."""
+        return self._verdicts
 
     @property
     def log(self) -> tuple[LogEntry, ...]:
@@ -301,7 +336,7 @@ class Analyzer:
             if now.probes[probe.name].on or self._ran_ns.get(probe.name, -1) >= since_ns - 2 * _JUDGE_NS
         ]
         found = judge([self._evidence(probe, self._windows[probe.name], now) for probe in judged], others)
-        self._verdicts = tuple(one for one in found if now.probes[one.probe].on)
+        self._verdicts = self._with_blame(tuple(one for one in found if now.probes[one.probe].on), now)
         alone = not any(probe.role is Role.AGGRESSOR for probe in judged)
         # Noise of the host matters where it could be mistaken for an effect.
         matter = [
@@ -310,9 +345,24 @@ class Analyzer:
             if not (alone and one.kind is VerdictKind.HOST and self._role(one.probe) is Role.HOST)
         ]
         self._tracker.feed(
-            matter, now.at_ns, wall_s, after=not alone and ran_ns < since_ns, onset=lambda one: self._onset(one, now)
+            matter,
+            now.at_ns,
+            wall_s,
+            after=not alone and ran_ns < since_ns,
+            onset=lambda one: self._onset(one, now),
+            alone=alone,
         )
-        return {one.probe for one in self._verdicts if one.kind.is_slowdown}
+        # The change-over of contexts without slots is steady, and part of what is measured there.
+        disturbed = (VerdictKind.OVERHEAD, VerdictKind.GPU_TIME)
+        return {one.probe for one in self._verdicts if one.kind.is_slowdown and one.kind not in disturbed}
+
+    def _with_blame(self, verdicts: tuple[Verdict, ...], now: Snapshot) -> tuple[Verdict, ...]:
+        """``verdicts`` with the causes of the last blame experiment, if the same aggressors run."""
+        aggressors = self._of_role(Role.AGGRESSOR)
+        on = {probe.name for probe in aggressors if now.probes[probe.name].on}
+        if self._blame is None or on != set(self._blame.aggressors):
+            return verdicts
+        return proven(verdicts, self._blame, self._of_role(Role.VICTIM), aggressors)
 
     def _onset(self, found: Verdict, now: Snapshot) -> str:
         """A sentence on the time from the last switch to the first slow call after it.

@@ -91,7 +91,8 @@ class Observation:
     """Everything known at one moment. ``wall_s`` is in seconds since 1970 (UTC).
 
     ``waiting`` are aggressors that are switched on and start when the baseline is complete. ``other_processes`` compute
-    on the GPU, ``NAME (pid N)`` each. ``snapshot`` is None until the engine has been ready once.
+    on the GPU, ``NAME (pid N)`` each. ``experiment``: a blame experiment switches the aggressors. ``snapshot`` is None
+    until the engine has been ready once.
     """
 
     wall_s: float
@@ -102,3 +103,4 @@ class Observation:
     probe_failures: tuple[ProbeFailure, ...] = ()
     waiting: frozenset[str] = frozenset()
     other_processes: tuple[str, ...] = ()
+    experiment: bool = False

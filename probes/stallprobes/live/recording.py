@@ -400,6 +400,8 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
     }
     if observation.waiting:
         out["held"] = sorted(observation.waiting)
+    if observation.experiment:
+        out["blame"] = True
     if observation.other_processes:
         out["others"] = observation.other_processes
     if observation.probe_failures:
@@ -423,6 +425,7 @@ def observation_in(known: Mapping[str, Any], probe_set: ProbeSet, before: Snapsh
         probe_failures=tuple(ProbeFailure(*failure) for failure in known.get("troubles", ())),
         waiting=frozenset(known.get("held", ())),
         other_processes=tuple(known.get("others", ())),
+        experiment=bool(known.get("blame", False)),
     )
 
 

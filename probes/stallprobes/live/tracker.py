@@ -1,8 +1,9 @@
 """Tracker of verdicts: makes log entries, with a beginning and an end, of the verdicts on consecutive windows.
 
-A verdict is logged from the second window on in which it is found, slower only once it has lasted for two windows that
-do not overlap. An entry ends when its verdict is missing for three judgements. What began and ended with one aggressor
-is proven by switching; what is as slow after the aggressors stopped is drift.
+A verdict is logged from the second window on in which it is found; slower, and a stalled tail without an aggressor,
+only once it has lasted for two windows that do not overlap. An entry ends when its verdict is missing for three
+judgements. What began and ended with one aggressor is proven by switching; what is as slow after the aggressors stopped
+is drift.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from stallprobes.verdicts.rules import DRIFT_CAUSE, DRIFT_REMEDY
 from stallprobes.verdicts.verdict import Proof, Verdict
 
 # A judgement takes place every 0.2 s and its window is 1 s long: the first and the last of these do not overlap.
-_SLOWER_FOUND = 7
+_LASTING = 7
 _FOUND = 2
 _MISSING = 3
 # A slowdown began, or ended, with a switch if it did so within this time after it: the window, the judgements until it
@@ -95,6 +96,27 @@ class VerdictTracker:
         """Note that an aggressor was switched."""
         self._switches.append(switch)
 
+    def add_blame(self, prove: Callable[[Verdict], Verdict], proven: Sequence[Verdict], wall_s: float) -> None:
+        """Put the causes that a blame experiment proved into the log.
+
+        ``prove`` returns a verdict with its proven cause. Those of ``proven`` without a current entry get one that ends
+        at once.
+        """
+        current = set()
+        for key, state in self._pending.items():
+            if state.entry is not None:
+                state.entry = self._replace(state.entry, replace(state.entry, verdict=prove(state.entry.verdict)))
+                current.add(key)
+        for verdict in proven:
+            if _key(verdict) not in current:
+                self._last_number += 1
+                self._append(LogEntry(self._last_number, wall_s, verdict, ended_s=wall_s))
+
+    def _append(self, entry: LogEntry) -> None:
+        if len(self._log) == self._limit:
+            self.dropped += 1
+        self._log.append(entry)
+
     def feed(
         self,
         verdicts: Sequence[Verdict],
@@ -103,18 +125,19 @@ class VerdictTracker:
         *,
         after: bool,
         onset: Callable[[Verdict], str],
+        alone: bool = False,
     ) -> None:
         """Process the verdicts of one window.
 
-        ``after``: the aggressors that the verdicts name stopped before the window began. ``onset`` returns a sentence
-        on when a verdict began, "" where that is not known.
+        ``alone``: no aggressor ran. ``after``: the aggressors that the verdicts name stopped before the window began.
+        ``onset`` returns a sentence on when a verdict began, "" where that is not known.
         """
         present = {_key(verdict): verdict for verdict in reversed(verdicts) if verdict.kind.logged}
         for key, found in present.items():
             state = self._pending.setdefault(key, _Pending(now_ns, wall_s))
             state.found, state.missing, state.after = state.found + 1, 0, state.after or after
             if state.entry is None:
-                self._begin(state, found, wall_s, onset)
+                self._begin(state, found, wall_s, onset, alone)
             elif found.kind is VerdictKind.UNSTEADY:
                 state.entry = self._unsteady[found.probe] = self._widened(state.entry, found)
             elif _worse(found, state.entry.verdict):
@@ -130,7 +153,9 @@ class VerdictTracker:
                     self._end(state, now_ns, wall_s)
                 del self._pending[key]
 
-    def _begin(self, state: _Pending, found: Verdict, wall_s: float, onset: Callable[[Verdict], str]) -> None:
+    def _begin(
+        self, state: _Pending, found: Verdict, wall_s: float, onset: Callable[[Verdict], str], alone: bool
+    ) -> None:
         """Log ``found`` once it was found often enough: the window may contain a single outlier."""
         if found.kind is VerdictKind.UNSTEADY:
             known = self._unsteady.get(found.probe)
@@ -138,7 +163,9 @@ class VerdictTracker:
                 # Said once: the entry is current again.
                 state.entry = self._unsteady[found.probe] = self._widened(known, found)
                 return
-        wanted = _SLOWER_FOUND if found.kind is VerdictKind.SLOWER else _FOUND
+        # Without an aggressor, a busy machine interrupts 1 call in 100 within one second, not in two.
+        burst = alone and found.kind is VerdictKind.STALLED and found.quantile is Quantile.P99
+        wanted = _LASTING if burst or found.kind is VerdictKind.SLOWER else _FOUND
         if (state.found < wanted and found.kind is not VerdictKind.FAILED) or (
             found.kind is VerdictKind.SLOWER and state.after
         ):
@@ -146,9 +173,7 @@ class VerdictTracker:
         self._last_number += 1
         began_s = state.first_s if found.kind is VerdictKind.SLOWER else wall_s
         state.entry = LogEntry(self._last_number, began_s, found, onset=onset(found))
-        if len(self._log) == self._limit:
-            self.dropped += 1
-        self._log.append(state.entry)
+        self._append(state.entry)
         if found.kind is VerdictKind.UNSTEADY:
             self._unsteady[found.probe] = state.entry
 
@@ -164,7 +189,8 @@ class VerdictTracker:
         assert state.entry is not None
         ended = replace(state.entry, ended_s=wall_s)
         switch = None if state.after or not ended.verdict.kind.is_stall else self._proof(state.first_ns, now_ns)
-        if switch is not None:
+        # Blame is the stronger proof.
+        if switch is not None and ended.verdict.proof is not Proof.BLAME:
             words = f"It began and ended with “{switch.title}”."
             ended = replace(
                 ended,

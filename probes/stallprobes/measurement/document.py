@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.model import Channel
+from stallprobes.verdicts.blame import sentence
 
 if TYPE_CHECKING:
     from stallprobes.latency.histogram import Histogram
     from stallprobes.latency.window import ChannelMap
     from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
+    from stallprobes.verdicts.blame import Blame
     from stallprobes.verdicts.verdict import Verdict
 
 RUN_SCHEMA = "stallscope.run/2"
@@ -52,7 +54,7 @@ def _variant(variant: VariantResult) -> dict[str, Any]:
         "together": variant.together,
         "probes": [_probe(probe) for probe in variant.probes],
         "verdicts": [_verdict(verdict) for verdict in variant.verdicts],
-        "blame": None,
+        "blame": None if variant.blame is None else _blame(variant.blame, variant),
         "spread": _spread(variant),
     }
 
@@ -136,6 +138,42 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "cause": verdict.cause,
         "remedy": verdict.remedy,
         "sentence": verdict.sentence,
+    }
+
+
+def _blame(blame: Blame, variant: VariantResult) -> dict[str, Any]:
+    titles = {result.probe.name: result.probe.title for result in variant.probes}
+    return {
+        "aggressors": list(blame.aggressors),
+        "rounds": blame.rounds,
+        "seconds": _rounded(blame.seconds),
+        "idle": list(blame.idle),
+        "figures": [
+            {
+                "probe": figure.victim,
+                "phase": str(figure.channel.phase),
+                "op": figure.channel.label or None,
+                "quantile": str(figure.quantile),
+                "off_us": _us(figure.off_ns),
+                "on_us": _us(figure.on_ns),
+                "ratio": _rounded(figure.ratio),
+                "outcome": str(figure.outcome),
+                "aggressors": [
+                    {
+                        "aggressor": part.aggressor,
+                        "alone_us": _us(part.alone_ns),
+                        "without_us": _us(part.without_ns),
+                        "share": None
+                        if part.share is None
+                        else {name: _rounded(getattr(part.share, name)) for name in ("value", "low", "high")},
+                        "conclusion": str(part.conclusion),
+                    }
+                    for part in figure.aggressors
+                ],
+                "sentence": sentence(figure, titles),
+            }
+            for figure in blame.figures
+        ],
     }
 
 

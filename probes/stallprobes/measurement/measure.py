@@ -20,9 +20,13 @@ from stallprobes.latency.baseline import Baseline, widest
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window, has_run
 from stallprobes.machine import fingerprint, gpus
+from stallprobes.measurement import blame as blame_experiment
+from stallprobes.measurement.blame import BlameStopped
 from stallprobes.model import JUDGED_PHASES, Channel, Kind, Needs, Probe, Role, Variant
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
+from stallprobes.verdicts.blame import Blame, proven
+from stallprobes.verdicts.experiment import BlamePlan
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
@@ -88,7 +92,8 @@ class VariantResult:
 
     ``status`` is ok, unsupported or invalid, the latter two with a ``reason``. ``baseline_s`` and ``window_s`` are the
     measured seconds without and with the aggressors. ``slots``: victims of different contexts ran in slots;
-    ``together``: slots were switched off.
+    ``together``: slots were switched off. ``blame`` is the result of the experiment that switched
+    each aggressor on and off, None without one.
     """
 
     pattern: str
@@ -102,6 +107,7 @@ class VariantResult:
     window_s: float
     slots: bool = False
     together: bool = False
+    blame: Blame | None = None
 
     def widest(self, quantile: Quantile) -> RunSpread | None:
         """The largest spread of a percentile among the judged phases of the probes.
@@ -197,11 +203,15 @@ def run(
     progress: Callable[[RunProgress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     survey: gpus.Survey | None = None,
+    blame: bool = False,
 ) -> RunResult:
     """Measure each variant for ``seconds`` with its aggressors, and half as long before and after.
 
     Victims of different contexts run in slots, unless ``options.together``; the times are then so much longer that each
     victim gets ``seconds`` of its own.
+
+    With ``blame`` an experiment of at most 10 s for up to four aggressors follows, which switches each aggressor on and
+    off and finds which of them are the cause.
 
     ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is called every 0.1 s; once it returns True, or at
     a KeyboardInterrupt, the variants measured so far are returned. ``survey`` avoids a second survey of the driver.
@@ -214,7 +224,8 @@ def run(
     if gpu is not None:
         settings = replace(settings, gpu=gpu)
     cycles = [longest_cycle(variant.probes, settings.together) for _, variant in chosen]
-    clock = _RunClock(cycles, seconds, progress, stop)
+    plans = [_blame_plan(variant, settings.together) if blame else None for _, variant in chosen]
+    clock = _RunClock(cycles, plans, seconds, progress, stop)
     results: list[VariantResult] = []
     info: Mapping[str, object] = {}
     for pattern, variant in chosen:
@@ -252,22 +263,28 @@ class _Stopped(Exception):
 class _RunClock:
     """Progress of a run: lets time pass in steps, between which the run can be stopped.
 
-    ``cycles`` is the number of slots of each variant, by which its measurement is longer.
+    ``cycles`` is the number of slots of each variant, by which its measurement is longer; ``plans`` are its blame
+    experiments.
     """
 
     def __init__(
         self,
         cycles: Sequence[int],
+        plans: Sequence[BlamePlan | None],
         seconds: float,
         progress: Callable[[RunProgress], None] | None,
         stop: Callable[[], bool],
     ) -> None:
+        self.blame = any(plan is not None for plan in plans)
         self.window_s = seconds
         self.baseline_s = max(_SHORTEST_BASELINE_S, seconds / 2)
         self.stopped = False
         rests_s, measured_s = _START_S + _WARM_S + 2 * _SETTLE_S, self.baseline_s + self.window_s
-        self._left = [rests_s + slots * measured_s for slots in cycles]
-        self._total = sum(self._left)
+        self._left = [
+            (rests_s + slots * measured_s, 0.0 if plan is None else plan.total_s)
+            for slots, plan in zip(cycles, plans, strict=True)
+        ]
+        self._total = sum(map(sum, self._left))
         self._base = 0.0
         self._done = 0.0
         self._text = ""
@@ -279,12 +296,23 @@ class _RunClock:
         self._report(text)
 
     def end(self) -> None:
-        self._base += self._left.pop(0)
+        self._base += sum(self._left.pop(0))
         self._done = self._base
         self._report(self._text)
 
     def started(self) -> None:
         self._done += _START_S
+
+    def stop_requested(self) -> bool:
+        """Whether the run is to stop; it then counts as stopped."""
+        self.stopped = self.stopped or self._stop()
+        return self.stopped
+
+    def blame_progress(self, passed_s: float) -> None:
+        """Report the progress of a blame experiment that takes the rest of the variant's time."""
+        measured_s, blame_s = self._left[0]
+        self._done = max(self._done, self._base + measured_s + min(passed_s, blame_s))
+        self._report(self._text)
 
     def pass_time(self, session: Session, seconds: float) -> None:
         """Run the session for ``seconds``. Raises _Stopped and EngineFailed."""
@@ -349,6 +377,11 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
     verdicts = judge(evidence)
     reason = _invalid(variant, windows, errors)
+    blame = None
+    if clock.blame and reason is None and _blame_plan(variant, session.options.together) is not None:
+        blame, reason = _blame(variant, session, clock)
+    if blame is not None:
+        verdicts = proven(verdicts, blame, _victims(variant), _aggressors(variant))
     return VariantResult(
         pattern=pattern,
         variant=variant.name,
@@ -360,7 +393,31 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
         baseline_s=sum(_length_s(each.whole) for each in baselines),
         window_s=_length_s(windows),
         slots=slots > 1,
+        blame=blame,
     )
+
+
+def _blame(variant: Variant, session: Session, clock: _RunClock) -> tuple[Blame | None, str | None]:
+    """The result of the experiment; None with a reason when it failed, None alone when it was stopped."""
+    try:
+        found = blame_experiment.measure(
+            session,
+            _aggressors(variant),
+            _victims(variant),
+            progress=lambda step: clock.blame_progress(step.passed_s),
+            stop=clock.stop_requested,
+        )
+    except BlameStopped:
+        return None, None
+    except EngineFailed as error:
+        return None, f"blame: {error.sentence}"
+    return found, None
+
+
+def _blame_plan(variant: Variant, together: bool) -> BlamePlan | None:
+    """The plan of the experiment; None without aggressors or victims."""
+    aggressors, victims = _aggressors(variant), _victims(variant)
+    return blame_experiment.plan_of(aggressors, victims, together) if aggressors and victims else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,6 +476,10 @@ def _await_aggressors(variant: Variant, session: Session, clock: _RunClock) -> N
 
 def _aggressors(variant: Variant) -> list[Probe]:
     return [probe for probe in variant.probes if probe.role is Role.AGGRESSOR]
+
+
+def _victims(variant: Variant) -> list[Probe]:
+    return [probe for probe in variant.probes if probe.role is Role.VICTIM]
 
 
 def _invalid(variant: Variant, windows: Mapping[str, Window], errors: Mapping[str, str]) -> str | None:

@@ -10,6 +10,7 @@ its cause names the other processes that NVML lists.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,6 +33,8 @@ SLOWER = 1.5
 STALLED_NS = 2_000
 SLOWER_NS = 1_000
 TAIL_NS = 20_000
+# Without an aggressor a tail takes more: on a busy machine 1 call in 100 is 30 µs late in a second now and then.
+ALONE_TAIL_NS = 100_000
 # The tail counts when at least this share of the calls, and this many, lie above three times the baseline's p99.
 TAIL_SHARE = 0.01
 TAIL_CALLS = 3
@@ -46,6 +49,9 @@ IN_FLIGHT_NS = 100 * MS
 
 DRIFT_CAUSE = "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors."
 DRIFT_REMEDY = "Measure again, for longer."
+
+# The 90th percentile of the normal distribution.
+_Z90 = 1.282
 
 _CALL = Channel(Phase.CALL)
 
@@ -102,14 +108,24 @@ class Evidence:
         varies = None if self.variation is None else self.variation.limit_ns(channel, Quantile.P50)
         return least if varies is None else max(least, varies)
 
-    def tail_ns(self, channel: Channel) -> float | None:
-        """The latency (ns) from which on a call of ``channel`` is in a stalled tail; None without a baseline."""
+    def tail_ns(self, channel: Channel, *, alone: bool = False) -> float | None:
+        """The latency (ns) from which on a call of ``channel`` is in a stalled tail; None without a baseline.
+
+        3 times the p99 of the baseline and 20 µs above it. That p99 is the highest one of a window where the windows
+        are known; ``alone``, without an aggressor, it is the highest one that one more window would show, and the tail
+        is 100 µs above it.
+        """
         baseline_ns = self.baseline_ns(channel, Quantile.P99)
         if baseline_ns is None:
             return None
-        known = None if self.variation is None else self.variation.range_ns(channel, Quantile.P99)
-        highest = baseline_ns if known is None else max(baseline_ns, known[1])
-        return max(STALLED * max(highest, 1.0), highest + TAIL_NS)
+        highest = None
+        if self.variation is not None and alone:
+            highest = self.variation.limit_ns(channel, Quantile.P99)
+        elif self.variation is not None:
+            known = self.variation.range_ns(channel, Quantile.P99)
+            highest = None if known is None else known[1]
+        usual = max(baseline_ns, highest or 0.0, 1.0)
+        return max(STALLED * usual, usual + (ALONE_TAIL_NS if alone else TAIL_NS))
 
     @property
     def in_flight_op(self) -> str | None:
@@ -249,7 +265,12 @@ def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdi
     the baseline has too became the usual one. Without an aggressor a stall takes the excess of a tail, and nothing is
     slower.
     """
-    now, slower_ns, tail_ns = one.window.channels.get(channel), one.slower_ns(channel), one.tail_ns(channel)
+    alone = not by_role.aggressors
+    now, slower_ns, tail_ns = (
+        one.window.channels.get(channel),
+        one.slower_ns(channel),
+        one.tail_ns(channel, alone=alone),
+    )
     baseline_p50, baseline_p99 = one.baseline_ns(channel, Quantile.P50), one.baseline_ns(channel, Quantile.P99)
     if now is None or not now.count or baseline_p50 is None or baseline_p99 is None:
         return None
@@ -257,9 +278,9 @@ def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdi
     assert tail_ns is not None
     median = BaselineRatio(channel, Quantile.P50, max(baseline_p50, 1.0), now.percentile(50) or 0.0)
     known = None if one.variation is None else one.variation.range_ns(channel, Quantile.P50)
-    usual = max(baseline_p99, 0.0 if known is None else SLOWER * known[1])
+    usual = max(baseline_p99, slower_ns if alone else 0.0, 0.0 if known is None else SLOWER * known[1])
     excess = median.now_ns - median.baseline_ns
-    least = STALLED_NS if by_role.aggressors else TAIL_NS
+    least = TAIL_NS if alone else STALLED_NS
     enough = now.count >= TAIL_CALLS
     if enough and median.ratio >= STALLED and excess >= least and median.now_ns > usual:
         return _slowdown(one, median, VerdictKind.STALLED, by_role)
@@ -267,7 +288,7 @@ def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdi
     share = now.share_above(int(tail_ns))
     if share >= TAIL_SHARE and share * now.count >= TAIL_CALLS:
         return _slowdown(one, tail, VerdictKind.STALLED, by_role)
-    if enough and median.now_ns >= slower_ns and by_role.aggressors:
+    if enough and median.now_ns >= slower_ns and not alone:
         return _slowdown(one, median, VerdictKind.SLOWER, by_role)
     return None
 
@@ -310,11 +331,14 @@ def _width(verdict: Verdict) -> float:
     return high / max(low, 1.0)
 
 
-def _detectable(one: Evidence, channel: Channel, quantile: Quantile) -> float | None:
-    """The smallest ratio of the percentile that is a verdict; None without a baseline."""
+def _detectable(one: Evidence, channel: Channel, quantile: Quantile, *, alone: bool = False) -> float | None:
+    """The smallest ratio of the percentile that is a verdict in nine of ten windows; None without a baseline."""
     baseline_ns = one.baseline_ns(channel, quantile)
-    least_ns = one.slower_ns(channel) if quantile is Quantile.P50 else one.tail_ns(channel)
-    return None if baseline_ns is None or least_ns is None else least_ns / max(baseline_ns, 1.0)
+    least_ns = one.slower_ns(channel) if quantile is Quantile.P50 else one.tail_ns(channel, alone=alone)
+    if baseline_ns is None or least_ns is None:
+        return None
+    deviation = 0.0 if one.variation is None else one.variation.deviation(channel, quantile)
+    return least_ns / max(baseline_ns, 1.0) * math.exp(_Z90 * deviation)
 
 
 def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: EvidenceByRole) -> Verdict:
@@ -338,7 +362,7 @@ def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: 
         remedy=explained.remedy,
         proof=explained.proof,
         range_ns=None if one.variation is None else one.variation.range_ns(figure.channel, figure.quantile),
-        detectable=_detectable(one, figure.channel, figure.quantile),
+        detectable=_detectable(one, figure.channel, figure.quantile, alone=not by_role.aggressors),
     )
 
 
@@ -470,7 +494,7 @@ def _explanation(one: Evidence, by_role: EvidenceByRole) -> _Explained:
 def _without_aggressor(others: tuple[str, ...] | None) -> _Explained:
     """The explanation of a stall without an aggressor, from the other processes that NVML lists."""
     if others is None:
-        known = "NVML does not tell which other processes use this GPU."
+        known = "The other processes on this GPU are not known."
         remedy = "Look for another process that uses this GPU, for example with nvidia-smi."
     elif not others:
         known = "NVML lists no other process on this GPU."

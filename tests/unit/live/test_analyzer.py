@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from stallprobes.latency.ratio import Quantile
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import EngineCondition, EngineStatus, Observation
 from stallprobes.live.recording import Recording
 from stallprobes.live.view_model import report_text
-from stallprobes.model import MS
+from stallprobes.model import MS, Channel, Phase
+from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame, Interval
+from stallprobes.verdicts.verdict import Proof
 
 
 def frames_of(recording: Recording) -> list[Observation]:
@@ -149,3 +152,48 @@ def test_the_report_says_it_in_text_and_a_lost_engine_is_said_in_every_row(stall
     rows = monitor_view.rows
     assert {row.state for row in rows} <= {"engine lost", "off"}
     assert rows[0].state == "engine lost"
+
+
+def test_during_a_blame_experiment_nothing_is_judged_learnt_or_logged(stall: Recording) -> None:
+    frames = frames_of(stall)
+    analyzer = Analyzer(frames[0].probe_set)
+    for observation in frames:
+        analyzer.feed(replace(observation, experiment=True))
+    assert not analyzer.baselines
+    assert not analyzer.log
+    view = analyzer.monitor_view("d2d")
+    assert view.focus is not None
+    assert [words for _, words in view.focus.marks] == ["blame"]
+    # The history shows all calls.
+    assert view.focus.heat.sum() > 0
+
+
+def test_blame_proves_the_cause_of_present_and_later_verdicts(stall: Recording) -> None:
+    frames = frames_of(stall)
+    probe_set = frames[0].probe_set
+    d2d, spin = probe_set.probe("d2d"), probe_set.probe("spin-primary")
+    assert d2d is not None
+    assert spin is not None
+    found = Blame((spin.name,), 6, 4.0, (_spin_is_the_cause(d2d.name, spin.name),))
+    analyzer = Analyzer(probe_set)
+    added = False
+    for observation in frames:
+        analyzer.feed(observation)
+        current = [entry for entry in analyzer.log if entry.verdict.phase is Phase.WAIT and entry.ended_s is None]
+        if current and not added:
+            analyzer.add_blame(found, observation.wall_s)
+            added = True
+    assert added
+    proven = [entry.verdict for entry in analyzer.log if entry.verdict.phase is Phase.WAIT]
+    assert [one.proof for one in proven] == [Proof.BLAME]
+    assert spin.title in proven[0].cause
+    # A figure without a current entry gets one that has ended.
+    analyzer = Analyzer(probe_set)
+    analyzer.add_blame(found, 7.0)
+    (entry,) = analyzer.log
+    assert (entry.began_s, entry.ended_s, entry.verdict.proof) == (7.0, 7.0, Proof.BLAME)
+
+
+def _spin_is_the_cause(victim: str, aggressor: str) -> FigureBlame:
+    part = AggressorBlame(aggressor, 1.9e6, 5e3, Interval(1.0, 1.0, 1.0), Conclusion.CAUSE)
+    return FigureBlame(victim, Channel(Phase.WAIT), Quantile.P50, 5e3, 1.9e6, BlameOutcome.STALL, (part,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallprobes.catalog import Placement, entries, on_null_stream, on_shared_stream
+from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import InFlight, Window
 from stallprobes.model import SECONDARY, Channel, Phase, Probe
@@ -204,3 +205,81 @@ def test_one_streams_order_is_a_cause_for_every_pair() -> None:
         "launch", seen(launch, spread(4_000_000), spread(5_000)), running(probe("d2h-pinned-large", on_shared_stream()))
     )
     assert "in order" in found.cause
+
+
+def varying(of: Probe, now: Histogram, *p50s_ns: int, channel: Channel = CALL) -> Evidence:
+    """Evidence with a baseline of windows."""
+    baseline = Baseline.of([{channel: spread(ns)} for ns in p50s_ns])
+    window = Window({channel: now}, now.count, SECOND, period_ns=of.period_ns)
+    return Evidence(of, window, (baseline.channels,), variation=baseline)
+
+
+LAUNCH = probe("launch")
+STEADY = (5_000,) * 30
+NOISY = (4_500, 5_000, 6_100, 9_000, 12_700) * 6
+
+
+def test_without_an_aggressor_nothing_is_slower_but_the_machine_unsteady_with_its_range() -> None:
+    found = verdict_on("launch", varying(LAUNCH, spread(12_700), 4_500, 6_100))
+    assert (found.kind, found.quantile) == ("unsteady", "p50")
+    low, high = found.range_ns or (0, 0)
+    assert low == pytest.approx(4_500, rel=0.02)
+    assert high == pytest.approx(12_700, rel=0.02)
+    assert "p50 4.5–12.7 µs on this machine" in found.sentence
+    assert verdict_on("launch", varying(LAUNCH, spread(5_500), *STEADY)).kind == "quiet"
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        (None, "other processes on this GPU are not known"),
+        ((), "NVML lists no other process"),
+        (("python3 (pid 12)",), "another process on this GPU: python3 (pid 12)."),
+        (("python3 (pid 12)", "x (pid 13)", "y (pid 14)"), "python3 (pid 12) and 2 more."),
+    ],
+)
+def test_a_stall_without_an_aggressor_says_so_and_what_nvml_lists(others: tuple[str, ...] | None, words: str) -> None:
+    (found,) = judge([varying(LAUNCH, spread(400_000), *STEADY)], others)
+    assert found.kind == "stalled"
+    assert "No aggressor ran." in found.cause
+    assert words in found.cause
+    assert found.proof == "none"
+
+
+def test_without_an_aggressor_three_times_a_few_microseconds_is_no_stall() -> None:
+    assert verdict_on("launch", varying(LAUNCH, spread(16_000, 20_000), *STEADY)).kind == "unsteady"
+    assert verdict_on("launch", varying(LAUNCH, spread(16_000, 20_000), *STEADY), running()).kind == "stalled"
+
+
+def test_slower_needs_a_shift_beyond_the_spread_of_the_baseline() -> None:
+    assert verdict_on("launch", varying(LAUNCH, spread(11_000), *NOISY), running()).kind == "quiet"
+    assert verdict_on("launch", varying(LAUNCH, spread(11_000), *STEADY), running()).kind == "slower"
+
+
+def test_the_detectable_ratio_grows_with_the_spread_and_falls_with_the_windows() -> None:
+    def detectable(*p50s_ns: int) -> float:
+        return verdict_on("launch", varying(LAUNCH, spread(5_000), *p50s_ns), running()).detectable or 0.0
+
+    assert detectable(*NOISY) > detectable(5_000, 5_000) > detectable(*STEADY) > 1.5
+
+
+def test_a_known_cause_is_proven_by_rule_and_an_unknown_one_by_nothing() -> None:
+    assert verdict_on("d2d", seen(D2D, spread(2_378_000), spread(5_600)), running()).proof == "rule"
+    event = seen(probe("event"), spread(90_000), spread(3_000), channel=CALL)
+    assert verdict_on("event", event, running()).proof == "none"
+
+
+def test_a_paused_machine_starves_the_host_control_too_and_is_host_noise() -> None:
+    stopped = Window({CALL: Histogram.empty()}, 0, SECOND, InFlight(0, 0, 900_000_000, 0), period_ns=1_000_000)
+    both = [Evidence(one, stopped, ({CALL: spread(5_000)},)) for one in (LAUNCH, HOST)]
+    assert {one.kind for one in judge(both)} == {"host"}
+
+
+def test_a_busy_machine_interrupts_threads_at_moments_of_their_own() -> None:
+    """12 of 1000 launches were interrupted, and 8 calls of the host control: its p99 shows none of them."""
+    late = Histogram.of([5_000] * 988 + [4_000_000] * 12)
+    control = Histogram.of([6_000] * 992 + [4_000_000] * 8)
+    found = verdict_on("launch", varying(LAUNCH, late, *STEADY), varying(HOST, control, *[6_000] * 30))
+    assert found.kind == "host"
+    calm = varying(HOST, Histogram.of([6_000] * 1000), *[6_000] * 30)
+    assert verdict_on("launch", varying(LAUNCH, late, *STEADY), calm).kind == "stalled"

@@ -5,8 +5,10 @@ from __future__ import annotations
 SECTIONS = (
     (
         "States",
-        "quiet: as fast as the baseline. slower: at least 1.5 times the baseline. STALLED: at least 3 times. STARVED: "
-        "fewer than 3 calls returned in 0.5 s. host noise: the host control, which makes no CUDA call, was slower too. "
+        "quiet: as fast as the baseline. slower: at least 1.5 times the baseline and beyond its spread, for 1.2 s, "
+        "while an aggressor runs. STALLED: at least 3 times. STARVED: fewer than 3 calls returned in 0.5 s. "
+        "A range such as 4.5–12.7 µs: unsteady, the machine itself varies by as much with no aggressor running. "
+        "host noise: the host control, which makes no CUDA call, was slower too. "
         "baseline: the baseline is being measured. waiting: switched on, starts when the baseline is complete.",
     ),
     (
@@ -18,13 +20,20 @@ SECTIONS = (
     (
         "Values",
         "Of the last second. in flight: the age of a call that has not returned. × base: p50 divided by the baseline's "
-        "p50. The baseline is measured once, with no aggressor running, and again on its key. p99.9 needs 1000 calls.",
+        "p50. The baseline is extended by every second without an aggressor, and measured anew on its key. p99.9 needs "
+        "1000 calls.",
     ),
     (
         "Plots",
         "All axes are logarithmic and fixed, from 100 ns to 10 s. ░ is the baseline, full blocks are live values, ◆ is "
         "a call in flight. Histogram heights are square roots of counts, so a single slow call is visible. In the heat "
         "map ░ is a few calls per second, █ a thousand.",
+    ),
+    (
+        "Blame",
+        "An experiment with the aggressors that are on: all off, all on, each alone, each off, in several rounds. "
+        "necessary: the stall ends without it. sufficient: it alone makes the stall. not involved: neither. The share "
+        "is its part of the delay, with a 95 % interval. The log and the baselines ignore what happens meanwhile.",
     ),
     (
         "GPU %",

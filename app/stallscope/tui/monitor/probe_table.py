@@ -117,7 +117,7 @@ class ProbeTable(LineWidget):
         values = _values(row)
         room = width - length(line) - _STATE - 1 - sum(size for _, size in columns) - (strip + 1 if strip else 0)
         line.append((f"{cut(row.short_title or row.title, room):<{max(room, 1)}} ", plain))
-        line.append((f"{cut(row.state, _STATE):<{_STATE}}", mark))
+        line.append((f"{cut(_state(row), _STATE):<{_STATE}}", mark))
         for number, (text, (_, size)) in enumerate(zip(values, columns, strict=True)):
             worst = row.mark in ("bad", "warn") and number in (4, 3 if row.quantile == "p99" else 2)
             if len(text) >= size:
@@ -156,6 +156,11 @@ def _values(row: ProbeRow) -> tuple[str, str, str, str, str]:
         # The age of a call that has not returned matters more than those that have.
         return rate, "in flight", _short(row.in_flight_us), "–", ratio
     return rate, row.phase.traits.word if row.phase else "–", _short(row.p50_us), _short(row.p99_us), ratio
+
+
+def _state(row: ProbeRow) -> str:
+    """The state; the range of an unsteady probe without blanks where it is too long with them."""
+    return row.state if row.range_us is None or len(row.state) <= _STATE else row.state.replace(" ", "")
 
 
 def _short(us: float | None) -> str:

@@ -21,6 +21,7 @@ from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.monitor import help_text, status
+from stallscope.tui.monitor.blame import BlameControl
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.layout import layout
@@ -54,6 +55,7 @@ class Monitor(ActionScreen):
         self.trigger = StallTrigger()
         self._ready_at = 0.0
         self._utilization: list[int] = []
+        self.blame = BlameControl(self)
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
@@ -92,6 +94,7 @@ class Monitor(ActionScreen):
             self._feed(observation)
         if live is not None and self.analyzer is not None:
             live.update_engine(bool(self.analyzer.without_baseline))
+        self.blame.finish(self.analyzer, self.last)
         self._freeze_on_stall()
         if self.app.screen is self or self.app.screen.is_modal:
             self.draw()
@@ -182,7 +185,8 @@ class Monitor(ActionScreen):
         log.engine_stopped = observation.engine.state in status.STOPPED_STATES
         log.expect = observation.probe_set.expect
         log.empty = status.empty_log_text(observation, self.analyzer)
-        self.query_one(KeyBar).note = status.warning_text(self.recorder, self.trigger.armed)
+        note = status.warning_text(self.recorder, self.trigger.armed)
+        self.query_one(KeyBar).note = self.blame.status or note
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes."""
@@ -226,7 +230,7 @@ class Monitor(ActionScreen):
     def _switch(self, name: str) -> None:
         live = self.live
         probe = self.probe_set.probe(name) if self.probe_set is not None else None
-        if live is None or probe is None:
+        if live is None or probe is None or self.blame.blocks_switches():
             return
         on = not live.is_on(name)
         if on and probe.role is Role.AGGRESSOR:
@@ -237,6 +241,7 @@ class Monitor(ActionScreen):
     def action_all_off(self) -> None:
         """Switch all aggressors off."""
         if self.live is not None:
+            self.blame.stop()
             self.live.switch_all_off()
 
     def action_focus_up(self) -> None:
@@ -363,6 +368,15 @@ class Monitor(ActionScreen):
             return
         live.load(new, {one.name: live.is_on(one.name) for one in probe_set.probes})
         self.notify(f"{name}: {size // KIB} KiB. The engine restarts.")
+
+    def action_blame(self) -> None:
+        """Show the plan of a blame experiment and start it, or stop the one that runs."""
+        if self.live is not None and self.last is not None:
+            self.blame.toggle(self.live, self.last)
+
+    def action_blame_stop(self) -> None:
+        """Stop the blame experiment."""
+        self.blame.stop()
 
     # View, engine and reports.
 

@@ -90,6 +90,8 @@ class LiveSource:
         self._applied: dict[str, bool] = {}
         self._engine_pids: set[int] = set()
         self._waiting: frozenset[str] = frozenset()
+        # The session in which a blame experiment switches the aggressors.
+        self._experiment: Session | None = None
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._worker = threading.Thread(target=self._run_jobs, name="live source", daemon=True)
 
@@ -128,6 +130,7 @@ class LiveSource:
             probe_failures=() if session is None else session.probe_failures(),
             waiting=self._waiting,
             other_processes=self._other_processes(session),
+            experiment=session is not None and session is self._experiment,
         )
 
     def observations(self) -> list[Observation]:
@@ -151,7 +154,7 @@ class LiveSource:
     def update_engine(self, baseline_missing: bool) -> None:
         """Apply the switches to the engine; aggressors stay off while ``baseline_missing``."""
         probe_set, session = self._current
-        if session is None or self._status[0] != EngineCondition.READY:
+        if session is None or self._status[0] != EngineCondition.READY or session is self._experiment:
             return
         states, waiting = {}, set()
         for probe in probe_set.probes:
@@ -166,6 +169,22 @@ class LiveSource:
             with contextlib.suppress(KeyError):
                 session.set_running(changed)
                 self._applied.update(changed)
+
+    def begin_experiment(self, probe_set: ProbeSet) -> Session | None:
+        """The session of ``probe_set``, whose aggressors the caller may switch until ``end_experiment``.
+
+        Meanwhile the switches have no effect. The caller restores the states that it found. None if the engine of that
+        probe set does not run.
+        """
+        present, session = self._current
+        if present is not probe_set or session is None or self.observation().engine.state != EngineCondition.READY:
+            return None
+        self._experiment = session
+        return session
+
+    def end_experiment(self) -> None:
+        """Apply the switches again."""
+        self._experiment = None
 
     def _switched_on(self, probe: Probe) -> bool:
         return self._switches.get(probe.name, probe.role is not Role.AGGRESSOR)

@@ -1,0 +1,236 @@
+"""The blame experiment on the screen: it runs in a thread beside the live engine, and dialogs show plan and result."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import Static
+
+from stallprobes.engine.session import Session
+from stallprobes.errors import EngineFailed
+from stallprobes.live.analyzer import Analyzer
+from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
+from stallprobes.measurement import blame as experiment
+from stallprobes.measurement.blame import BlameProgress, BlameStopped
+from stallprobes.model import Probe, Role
+from stallprobes.units import duration_ns
+from stallprobes.verdicts.blame import Blame, channel_name, sentence, share_text
+from stallprobes.verdicts.experiment import BlamePlan
+from stallscope.tui.common.dialog import Dialog, TextDialog
+from stallscope.tui.common.screen import ActionScreen
+from stallscope.tui.sources.live import LiveSource
+
+
+class BlameRun:
+    """A blame experiment in a thread of its own.
+
+    ``done`` is True at its end; ``result`` is then set, or ``problem``, a sentence, or neither if it was stopped. The
+    aggressors are then as they were before.
+    """
+
+    def __init__(
+        self, live: LiveSource, session: Session, aggressors: Sequence[Probe], victims: Sequence[Probe]
+    ) -> None:
+        self.result: Blame | None = None
+        self.problem = ""
+        self._live = live
+        self._session = session
+        self._aggressors = tuple(aggressors)
+        self._victims = tuple(victims)
+        self._progress: BlameProgress | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._measure, name="blame", daemon=True)
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        """Whether the experiment has ended."""
+        return not self._thread.is_alive()
+
+    @property
+    def status(self) -> str:
+        """The progress in a few words."""
+        if self._stop.is_set():
+            return "blame: restoring the aggressors"
+        if self._progress is None:
+            return "blame: starting, escape stops"
+        progress = self._progress
+        return f"blame {progress.done}/{progress.total}, {progress.left_s:.0f} s left, escape stops"
+
+    def stop(self) -> None:
+        """Stop it; returns at once."""
+        self._stop.set()
+
+    def _measure(self) -> None:
+        try:
+            self.result = experiment.measure(
+                self._session, self._aggressors, self._victims, progress=self._update, stop=self._stop.is_set
+            )
+        except BlameStopped:
+            pass
+        except EngineFailed as error:
+            self.problem = f"Blame ended early: {error.sentence}"
+        finally:
+            self._live.end_experiment()
+
+    def _update(self, progress: BlameProgress) -> None:
+        self._progress = progress
+
+
+class BlameControl:
+    """Starts experiments for ``screen``, and shows their results."""
+
+    def __init__(self, screen: ActionScreen) -> None:
+        self._screen = screen
+        self._run: BlameRun | None = None
+
+    @property
+    def status(self) -> str:
+        """The progress of the experiment in a few words, "" without one."""
+        return "" if self._run is None else self._run.status
+
+    def toggle(self, live: LiveSource, last: Observation) -> None:
+        """Show the plan of an experiment with the aggressors that are on, and start it; or stop the one that runs."""
+        if self._run is not None:
+            self._run.stop()
+            return
+        if last.snapshot is None or last.engine.state != EngineCondition.READY:
+            self._warn("Blame needs a running engine.")
+            return
+        parts = last.snapshot.probes
+        on = [probe for probe in last.probe_set.probes if live.is_on(probe.name) and parts[probe.name].error is None]
+        aggressors = [probe for probe in on if probe.role is Role.AGGRESSOR]
+        victims = [probe for probe in on if probe.role is Role.VICTIM]
+        if not aggressors or not victims:
+            missing = "a victim" if aggressors else "at least one aggressor"
+            self._warn(f"Blame switches aggressors off and on again: switch {missing} on first.")
+        elif last.waiting:
+            self._warn("The aggressors wait for the baseline: blame can start when they run.")
+        else:
+            plan = experiment.plan_of(aggressors, victims, live.request.together)
+            self._screen.app.push_screen(
+                BlamePlanDialog(plan, aggressors),
+                lambda start: self._start(live, last.probe_set, aggressors, victims) if start else None,
+            )
+
+    def _start(
+        self, live: LiveSource, probe_set: ProbeSet, aggressors: Sequence[Probe], victims: Sequence[Probe]
+    ) -> None:
+        session = live.begin_experiment(probe_set)
+        if session is None:
+            self._warn("The engine was replaced or has ended: blame was not started.")
+        else:
+            self._run = BlameRun(live, session, aggressors, victims)
+
+    def stop(self) -> None:
+        """Stop the experiment, if one runs."""
+        if self._run is not None:
+            self._run.stop()
+
+    def blocks_switches(self) -> bool:
+        """Whether an experiment runs, which no other switch may disturb; the screen then says so."""
+        if self._run is not None:
+            self._warn("The blame experiment switches the probes; escape stops it.")
+        return self._run is not None
+
+    def finish(self, analyzer: Analyzer | None, last: Observation | None) -> None:
+        """Show the result of an experiment that has ended, and put it into the log of ``analyzer``."""
+        run = self._run
+        if run is None or not run.done:
+            return
+        self._run = None
+        if run.result is None or analyzer is None or last is None:
+            self._warn(run.problem or "Blame was stopped. The aggressors are as they were.")
+            return
+        analyzer.add_blame(run.result, last.wall_s)
+        self._screen.app.push_screen(BlameResult(run.result, last.probe_set.probes))
+
+    def _warn(self, sentence: str) -> None:
+        self._screen.notify(sentence, severity="warning")
+
+
+class BlamePlanDialog(Dialog[bool]):
+    """The plan of an experiment. Returns True for enter, None where it is closed otherwise."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,y", "start", "start")]
+
+    def __init__(self, plan: BlamePlan, aggressors: Sequence[Probe]) -> None:
+        super().__init__()
+        self.plan = plan
+        self.aggressors = aggressors
+
+    def text(self) -> str:
+        """The states, their number and the time."""
+        titles = ", ".join(probe.title for probe in self.aggressors)
+        several = ", each alone, each off with the others on" if len(self.aggressors) > 1 else ""
+        return (
+            f"Blame: which aggressor is the cause?\n\nAggressors: {titles}.\n\n"
+            f"States: all off, all on{several}. {len(self.plan.states)} states × {len(self.plan.rounds)} rounds of "
+            f"{self.plan.window_s:.2f} s, interleaved: about {self.plan.total_s:.0f} s.\n\n"
+            "The aggressors are restored afterwards.\n"
+        )
+
+    def compose(self) -> ComposeResult:
+        """The plan and both answers, which can be clicked."""
+        with Vertical(id="box"):
+            yield Static(self.text(), markup=False)
+            with Horizontal(id="answers"):
+                yield Static("[@click=screen.start][b]enter[/b] start[/]", id="yes")
+                yield Static("[@click=screen.close][b]escape[/b] leave[/]", id="no")
+
+    def action_start(self) -> None:
+        """Start the experiment."""
+        self.dismiss(True)
+
+
+class BlameResult(TextDialog[None]):
+    """The result of an experiment: for each figure that stalls a sentence, and a table of the aggressors."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,B", "close", "close")]
+
+    def __init__(self, result: Blame, probes: Sequence[Probe]) -> None:
+        super().__init__()
+        self.result = result
+        self.titles = {probe.name: probe.short_title or probe.title for probe in probes}
+
+    def compose(self) -> ComposeResult:
+        """The result in a box."""
+        with Vertical(id="box"), VerticalScroll(id="scroll"):
+            yield Static(self.body(), id="text")
+
+    def body(self) -> RenderableType:
+        """Sentences and tables."""
+        result = self.result
+        parts: list[RenderableType] = [
+            Text(f"Blame: {result.rounds} rounds in {result.seconds:.1f} s\n", "bold"),
+        ]
+        if result.idle:
+            idle = ", ".join(self.titles[name] for name in result.idle)
+            parts.append(Text(f"Did not run in some windows: {idle}.\n"))
+        if not result.figures:
+            parts.append(Text("Too few calls to conclude."))
+        for victim in result.victims:
+            figures = result.main_figures(victim)
+            if not figures:
+                none = "None of them: no slower with all aggressors on than with all off."
+                parts.append(Text(f"{self.titles[victim]}: {none}\n"))
+            for figure in figures:
+                change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
+                head = f"{self.titles[victim]}: {channel_name(figure.channel)} {figure.quantile} {change}"
+                parts.append(Text(head, "bold"))
+                parts.append(Text(sentence(figure, self.titles)))
+                table = Table.grid(padding=(0, 2, 0, 0))
+                table.add_row("", *(Text(title, "dim") for title in ("alone", "without it", "share", "")))
+                for part in figure.aggressors:
+                    row = (duration_ns(part.alone_ns), duration_ns(part.without_ns), share_text(part.share))
+                    table.add_row(self.titles[part.aggressor], *row, part.conclusion.text)
+                parts += [table, Text("")]
+        return Group(*parts)

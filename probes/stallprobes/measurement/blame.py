@@ -1,0 +1,260 @@
+"""The blame experiment: switches the aggressors of a session on and off and measures the victims in every state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stallprobes.engine.board import ProbeSnapshot, ProbeState
+from stallprobes.engine.session import Session
+from stallprobes.engine.slots import longest_cycle
+from stallprobes.errors import EXIT_ENGINE, EngineFailed
+from stallprobes.latency.window import Window, has_run
+from stallprobes.model import Probe
+from stallprobes.verdicts import experiment
+from stallprobes.verdicts.blame import Blame
+from stallprobes.verdicts.experiment import BUDGET_S, AggressorState, BlamePlan, BlameWindow
+
+_STEP_S = 0.005
+_RETURN_AT_MOST_S = 1.0
+_START_AT_MOST_S = 0.3
+_LEAD_IN_AT_MOST_S = 0.05
+# Calls of a victim after a change of state that are not measured: the first may have begun before it.
+_LEAD_IN_CALLS = 2
+# A kernel of a probe that keeps its queue full; contexts share the GPU in time-slices, so several take longer.
+_LAST_KERNEL_S = 0.06
+# A window is extended until every victim has so many calls, and every aggressor that is on has ended an iteration; to
+# at most _LONGEST_S.
+_ENOUGH_CALLS = 40
+_EXTENSION_S = 0.02
+_LONGEST_S = 0.35
+_NO_PROGRESS_NS = 500_000_000
+
+
+@dataclass(frozen=True)
+class BlameProgress:
+    """Windows measured so far of all, the seconds that have passed, and an estimate of those that are left."""
+
+    done: int
+    total: int
+    passed_s: float
+    left_s: float
+
+
+class BlameStopped(Exception):
+    """Raised when ``stop`` returned True before the experiment was complete."""
+
+
+def plan_of(aggressors: Sequence[Probe], victims: Sequence[Probe], together: bool = False) -> BlamePlan:
+    """The plan for ``aggressors``; ``together``: the victims do not run in slots. Raises ValueError without any."""
+    return experiment.plan([probe.name for probe in aggressors], longest_cycle(victims, together))
+
+
+def measure(
+    session: Session,
+    aggressors: Sequence[Probe],
+    victims: Sequence[Probe],
+    *,
+    plan: BlamePlan | None = None,
+    progress: Callable[[BlameProgress], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+    window_s: float | None = None,
+) -> Blame:
+    """Measure the victims in every state of ``plan``, and conclude.
+
+    ``session`` runs; its other probes stay as they are. The aggressors are as before when it returns or raises.
+    ``window_s`` fixes the length of the windows, which otherwise follow from the time that is left. Raises
+    BlameStopped, and EngineFailed when the engine or an aggressor failed.
+    """
+    names = [probe.name for probe in aggressors]
+    order = plan or plan_of(aggressors, victims, session.options.together)
+    switching = _Experiment(session, aggressors, victims, order, progress, stop, window_s)
+    before = {name: part.on for name, part in _snapshots(session, names, False).items()}
+    try:
+        return switching.run()
+    finally:
+        session.set_running(before)
+
+
+class _Experiment:
+    def __init__(
+        self,
+        session: Session,
+        aggressors: Sequence[Probe],
+        victims: Sequence[Probe],
+        plan: BlamePlan,
+        progress: Callable[[BlameProgress], None],
+        stop: Callable[[], bool],
+        window_s: float | None,
+    ) -> None:
+        self._session = session
+        self._aggressors = {probe.name: probe for probe in aggressors}
+        self._victims = tuple(victims)
+        self._victim_names = [probe.name for probe in victims]
+        self._plan = plan
+        self._progress = progress
+        self._stop = stop
+        self._fixed_s = window_s
+        self._began_ns = 0
+        self._windows_s = 0.0
+        self._done = 0
+        self._state: AggressorState | None = None
+        # The latest snapshot of each running aggressor in which it had made progress.
+        self._active: dict[str, ProbeSnapshot] = {}
+        self._has_run: set[str] = set()
+
+    def run(self) -> Blame:
+        """All rounds; those that no longer fit into the time are left out from the fourth on."""
+        self._began_ns = next(iter(self._parts(self._victim_names).values())).at_ns
+        measured: list[BlameWindow] = []
+        for number, states in enumerate(self._plan.rounds):
+            mean_s = self._passed_s() / max(number, 1)
+            late = self._passed_s() + mean_s / 2 > max(BUDGET_S, self._plan.total_s)
+            if number >= experiment.FEWEST_ROUNDS and late and self._fixed_s is None:
+                break
+            for state in states:
+                self._change_to(state)
+                measured.append(self._window(number, state, self._length_s(len(measured))))
+                self._done = len(measured)
+                self._report(self._done)
+        return experiment.conclude(list(self._aggressors), self._victims, measured, self._passed_s())
+
+    def _length_s(self, done: int) -> float:
+        """The length of the next window, so that the experiment takes the time of its plan."""
+        if self._fixed_s is not None:
+            return self._fixed_s
+        passed_s = self._passed_s()
+        if not done:
+            return self._plan.window_s
+        change_s = (passed_s - self._windows_s) / done
+        left_s = (self._plan.total_s - passed_s) / (self._plan.windows - done) - change_s
+        return min(max(left_s, self._plan.shortest_s), self._plan.window_s)
+
+    def _report(self, done: int) -> None:
+        passed_s = self._passed_s()
+        left = self._plan.windows - done
+        self._progress(BlameProgress(done, self._plan.windows, passed_s, passed_s / done * left))
+
+    def _change_to(self, state: AggressorState) -> None:
+        """Switch to ``state``; returns when the stopped aggressors are idle, the others run and the victims call."""
+        before = self._state if self._state is not None else frozenset(self._aggressors)
+        stopped = [name for name in self._aggressors if name in before and name not in state]
+        self._session.set_running({name: name in before & state for name in self._aggressors})
+        self._state = state
+        for name in stopped:
+            self._active.pop(name, None)
+            self._has_run.discard(name)
+        if stopped:
+            self._until(lambda: self._idle(stopped), _RETURN_AT_MOST_S)
+            queues = [name for name in stopped if self._aggressors[name].program.guard is not None]
+            if queues:
+                self._until(lambda: self._queues_empty(queues), _RETURN_AT_MOST_S)
+                running = sum(self._aggressors[name].program.guard is not None for name in state)
+                self._pass(_LAST_KERNEL_S * (1 + running))
+        if state:
+            self._session.set_running(dict.fromkeys(state, True))
+            self._until(lambda: self._update_progress() >= state, _START_AT_MOST_S)
+        begin = self._parts(self._victim_names)
+        self._until(lambda: self._all_called(begin), _LEAD_IN_AT_MOST_S)
+
+    def _window(self, number: int, state: AggressorState, seconds: float) -> BlameWindow:
+        begin = self._parts(self._victim_names, True)
+        ended = self._parts(list(self._aggressors))
+        self._pass(seconds)
+        windows = self._since(begin)
+        if self._fixed_s is None:
+            longest_s = self._longest_s(seconds)
+            fewest = min((window.iterations for window in windows.values()), default=_ENOUGH_CALLS)
+            passed_s = seconds
+            # Without any call a longer window would show nothing new: the call in flight counts by its age.
+            if 0 < fewest < _ENOUGH_CALLS:
+                more_s = min(seconds * (_ENOUGH_CALLS / fewest - 1), longest_s - seconds)
+                self._pass(max(more_s, 0.0))
+                passed_s += max(more_s, 0.0)
+            # The stalls of a slow aggressor come with its iterations, so the window should contain one.
+            while passed_s < longest_s and self._without_iteration(state, ended):
+                self._pass(_EXTENSION_S)
+                passed_s += _EXTENSION_S
+            windows = self._since(begin)
+        self._windows_s += max(part.at_ns for part in self._parts(self._victim_names).values()) / 1e9
+        self._windows_s -= min(part.at_ns for part in begin.values()) / 1e9
+        ran = self._update_progress()
+        now = self._parts(list(self._aggressors))
+        # A call in flight is no idleness: another aggressor can hold it up.
+        held = {name for name in state if now[name].in_flight is not None}
+        stuck = {name for name in state if now[name].at_ns - self._active[name].at_ns > _NO_PROGRESS_NS}
+        return BlameWindow(number, state, windows, frozenset((state - ran) | stuck) - held)
+
+    def _longest_s(self, seconds: float) -> float:
+        """The most time of a window, so that the fewest rounds still fit into the time of the plan."""
+        done, states = self._done, len(self._plan.states)
+        change_s = (self._passed_s() - self._windows_s) / (done + 1)
+        needed = max(experiment.FEWEST_ROUNDS * states - done - 1, 0) * (self._plan.shortest_s + change_s)
+        return max(min(_LONGEST_S, self._plan.total_s - self._passed_s() - needed), seconds)
+
+    def _without_iteration(self, state: AggressorState, begin: Mapping[str, ProbeSnapshot]) -> bool:
+        """Whether an aggressor of ``state`` has ended no iteration since ``begin``."""
+        now = self._parts(list(state))
+        return any(part.iterations == begin[name].iterations for name, part in now.items())
+
+    def _since(self, begin: Mapping[str, ProbeSnapshot]) -> dict[str, Window]:
+        end = self._parts(self._victim_names, True)
+        return {name: part.minus(begin[name]) for name, part in end.items() if part.error is None}
+
+    def _update_progress(self) -> set[str]:
+        """The running aggressors that have run since they were switched on."""
+        for name, part in self._parts(list(self._aggressors)).items():
+            if part.error is not None:
+                failures = [one.sentence for one in self._session.probe_failures() if one.probe == name]
+                why = failures[0] if failures else f"{name}: a call returned {part.error.code}"
+                raise EngineFailed(EXIT_ENGINE, f"the aggressor failed: {why}")
+            if self._state is None or name not in self._state:
+                continue
+            active = self._active.setdefault(name, part)
+            if has_run(self._aggressors[name], part.minus(active)):
+                self._active[name] = part
+                self._has_run.add(name)
+        return set(self._has_run)
+
+    def _idle(self, names: Sequence[str]) -> bool:
+        parts = self._parts(names)
+        return all(part.in_flight is None and part.state is not ProbeState.RUNNING for part in parts.values())
+
+    def _queues_empty(self, names: Sequence[str]) -> bool:
+        """Whether every kernel that these aggressors launched has started."""
+        return all(part.proof >= part.iterations for part in self._parts(names).values())
+
+    def _all_called(self, begin: Mapping[str, ProbeSnapshot]) -> bool:
+        now = self._parts(self._victim_names)
+        return all(
+            part.iterations - begin[name].iterations >= _LEAD_IN_CALLS or part.error is not None or not part.on
+            for name, part in now.items()
+        )
+
+    def _parts(self, names: Sequence[str], with_channels: bool = False) -> dict[str, ProbeSnapshot]:
+        return _snapshots(self._session, names, with_channels)
+
+    def _passed_s(self) -> float:
+        return (next(iter(self._parts(self._victim_names).values())).at_ns - self._began_ns) / 1e9
+
+    def _until(self, done: Callable[[], bool], at_most_s: float) -> None:
+        waited = 0.0
+        while not done() and waited < at_most_s:
+            self._pass(_STEP_S)
+            waited += _STEP_S
+
+    def _pass(self, seconds: float) -> None:
+        left = seconds
+        while left > 1e-9:
+            if self._stop():
+                raise BlameStopped
+            step = min(left, 0.1)
+            self._session.run_for(step)
+            left -= step
+
+
+def _snapshots(session: Session, names: Sequence[str], with_channels: bool) -> dict[str, ProbeSnapshot]:
+    try:
+        return session.probe_snapshots(names, with_channels)
+    except RuntimeError as error:
+        raise session.failure() or EngineFailed(EXIT_ENGINE, "the engine was stopped during the experiment") from error

@@ -1,0 +1,259 @@
+"""Blame: the result of an experiment that switched each aggressor on and off, and its words. Loads no numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from stallprobes.catalog import cause
+from stallprobes.latency.ratio import Quantile
+from stallprobes.model import Channel, Phase, Probe
+from stallprobes.units import duration_ns, times
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.verdict import Proof, Verdict
+
+
+class Conclusion(StrEnum):
+    """What an aggressor has to do with one figure of a victim. The values are those of the JSON documents.
+
+    ``NECESSARY``: switching it off ends the stall, but alone it does not make it. ``SUFFICIENT``: alone it makes the
+    stall, but without it another one does. ``CAUSE``: both. ``TOGETHER``: only several together make the stall, and
+    switching one off does not end it. ``INNOCENT``: neither. ``UNDECIDED``: the rounds differ too much.
+    """
+
+    CAUSE = "cause"
+    NECESSARY = "necessary"
+    SUFFICIENT = "sufficient"
+    TOGETHER = "only-together"
+    INNOCENT = "innocent"
+    UNDECIDED = "undecided"
+
+    @property
+    def text(self) -> str:
+        """The conclusion as a person reads it."""
+        return _CONCLUSIONS[self][0]
+
+    @property
+    def style(self) -> str:
+        """Style of the words: "bad", "warn", "dim" or ""."""
+        return _CONCLUSIONS[self][1]
+
+    @property
+    def named(self) -> bool:
+        """Whether the aggressor is proven to be a cause."""
+        return self in (Conclusion.CAUSE, Conclusion.NECESSARY, Conclusion.SUFFICIENT)
+
+
+_CONCLUSIONS = {
+    Conclusion.CAUSE: ("necessary and sufficient", "bad"),
+    Conclusion.NECESSARY: ("necessary, not alone", "bad"),
+    Conclusion.SUFFICIENT: ("sufficient", "bad"),
+    Conclusion.TOGETHER: ("only together", "warn"),
+    Conclusion.INNOCENT: ("not involved", "dim"),
+    Conclusion.UNDECIDED: ("undecided", "warn"),
+}
+
+
+class BlameOutcome(StrEnum):
+    """What the experiment found for one figure of a victim. The values are those of the JSON documents.
+
+    ``STALL``: it is slower with all aggressors on. ``MASKED``: it is not, but with some of them on it is. ``NONE``: it
+    is slower in no state. ``UNDECIDED``: it looks slower, but not in enough rounds.
+    """
+
+    STALL = "stall"
+    MASKED = "masked"
+    NONE = "none"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class AggressorBlame:
+    """One aggressor's part in one figure of a victim.
+
+    ``alone_ns`` is the figure with only this aggressor on, ``without_ns`` with only this one off; None if unknown.
+    ``share`` is its part of the delay (1 for all of it): the mean of what it adds when it starts alone and of what ends
+    when it stops, 0 if it shortens the delay, scaled so that the shares of all aggressors add up to 1. None where
+    nothing is slower.
+    """
+
+    aggressor: str
+    alone_ns: float | None
+    without_ns: float | None
+    share: Interval | None
+    conclusion: Conclusion
+
+
+@dataclass(frozen=True)
+class FigureBlame:
+    """The result for one figure of one victim: ``quantile`` of ``channel``, in ns with all aggressors off and on."""
+
+    victim: str
+    channel: Channel
+    quantile: Quantile
+    off_ns: float
+    on_ns: float
+    outcome: BlameOutcome
+    aggressors: tuple[AggressorBlame, ...]
+
+    @property
+    def ratio(self) -> float:
+        """All on over all off."""
+        return self.on_ns / max(self.off_ns, 1.0)
+
+    @property
+    def causes(self) -> tuple[AggressorBlame, ...]:
+        """The aggressors that are proven, those that end the stall first."""
+        order = (Conclusion.CAUSE, Conclusion.NECESSARY, Conclusion.SUFFICIENT)
+        named = [one for one in self.aggressors if one.conclusion.named]
+        return tuple(sorted(named, key=lambda one: order.index(one.conclusion)))
+
+
+@dataclass(frozen=True)
+class Blame:
+    """The result of an experiment: the figures of every victim.
+
+    ``rounds`` were measured in ``seconds``. ``idle`` are aggressors that did not run in some of the windows.
+    """
+
+    aggressors: tuple[str, ...]
+    rounds: int
+    seconds: float
+    figures: tuple[FigureBlame, ...]
+    idle: tuple[str, ...] = ()
+
+    @property
+    def victims(self) -> tuple[str, ...]:
+        """Names of the victims."""
+        return tuple(dict.fromkeys(one.victim for one in self.figures))
+
+    def of_victim(self, victim: str) -> tuple[FigureBlame, ...]:
+        """The figures of one victim."""
+        return tuple(one for one in self.figures if one.victim == victim)
+
+    def main_figures(self, victim: str) -> tuple[FigureBlame, ...]:
+        """The figures of ``victim`` that a report shows: for each channel the median if it stalls, else the tail."""
+        found: dict[Channel, FigureBlame] = {}
+        for one in self.of_victim(victim):
+            if one.outcome is BlameOutcome.NONE:
+                continue
+            known = found.get(one.channel)
+            if known is None or (known.outcome is BlameOutcome.UNDECIDED and one.outcome is not BlameOutcome.UNDECIDED):
+                found[one.channel] = one
+        return tuple(found.values())
+
+    def verdicts(self, victims: Sequence[Probe], aggressors: Sequence[Probe]) -> tuple[Verdict, ...]:
+        """A verdict for each main figure of ``victims`` whose cause is proven."""
+        # The rules load numpy.
+        from stallprobes.verdicts.rules import STALLED
+
+        found = []
+        for victim in victims:
+            for figure in self.main_figures(victim.name):
+                if figure.outcome is not BlameOutcome.STALL or not figure.causes:
+                    continue
+                change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)} ({times(figure.ratio)})"
+                verdict = Verdict(
+                    probe=victim.name,
+                    phase=figure.channel.phase,
+                    quantile=figure.quantile,
+                    baseline_ns=figure.off_ns,
+                    now_ns=figure.on_ns,
+                    ratio=figure.ratio,
+                    kind=VerdictKind.STALLED if figure.ratio >= STALLED else VerdictKind.SLOWER,
+                    head=f"{victim.title}: {channel_name(figure.channel)} {figure.quantile} {change} "
+                    "with all aggressors on.",
+                )
+                found.append(_with_cause(verdict, figure, victim, aggressors))
+        return tuple(found)
+
+    def find(self, victim: str, phase: Phase, quantile: Quantile) -> FigureBlame | None:
+        """The figure with the largest ratio of ``phase`` and ``quantile``; None without one."""
+        known = [one for one in self.of_victim(victim) if one.channel.phase is phase and one.quantile is quantile]
+        return max(known, key=lambda one: one.ratio, default=None)
+
+
+def sentence(figure: FigureBlame, titles: Mapping[str, str]) -> str:
+    """The result for one figure in words; ``titles`` are those of the aggressors by name."""
+    if figure.outcome is BlameOutcome.NONE:
+        return "None of them: it is no slower with all aggressors on than with all off."
+    if figure.outcome is BlameOutcome.UNDECIDED:
+        return "Undecided: it is slower with all aggressors on, but not in enough rounds."
+
+    def names(*conclusions: Conclusion) -> list[str]:
+        return [f"“{titles[one.aggressor]}”" for one in figure.aggressors if one.conclusion in conclusions]
+
+    if figure.outcome is BlameOutcome.MASKED:
+        alone = names(Conclusion.SUFFICIENT)
+        who = f"with {' or '.join(alone)} alone" if alone else "with some of them on"
+        return f"It is no slower with all aggressors on, but it is {who}: they hold up each other."
+    parts = []
+    both, sufficient = names(Conclusion.CAUSE), names(Conclusion.SUFFICIENT)
+    necessary, undecided = names(Conclusion.NECESSARY), names(Conclusion.UNDECIDED)
+    if both:
+        parts.append(f"{' and '.join(both)} alone makes the stall, and the stall ends without it.")
+    if sufficient:
+        ends = ", but the stall does not end without it" if len(sufficient) == 1 else ""
+        each = "alone makes" if len(sufficient) == 1 else "each make"
+        parts.append(f"{' and '.join(sufficient)} {each} the stall{' alone' if len(sufficient) > 1 else ''}{ends}.")
+    if len(necessary) > 1:
+        parts.append(f"{' and '.join(necessary)} make the stall only together: it ends without any of them.")
+    elif necessary:
+        parts.append(f"The stall ends without {necessary[0]}, which alone does not make it.")
+    if names(Conclusion.TOGETHER):
+        parts.append("Only several aggressors together make the stall: none makes it alone, and no single one ends it.")
+    if undecided:
+        parts.append(f"Undecided for {' and '.join(undecided)}: the rounds differ too much.")
+    return " ".join(parts)
+
+
+def proven(
+    verdicts: Iterable[Verdict], found: Blame, victims: Sequence[Probe], aggressors: Sequence[Probe]
+) -> tuple[Verdict, ...]:
+    """``verdicts`` with the causes that the experiment proved in place of those that a rule assumes."""
+    known = {victim.name: victim for victim in victims}
+    out = []
+    for verdict in verdicts:
+        figure = None
+        if verdict.kind.is_stall and verdict.phase is not None and verdict.probe in known:
+            quantile = Quantile.P50 if verdict.quantile is Quantile.IN_FLIGHT else verdict.quantile
+            figure = found.find(verdict.probe, verdict.phase, quantile)
+        if figure is not None and figure.outcome is BlameOutcome.STALL and figure.causes:
+            out.append(_with_cause(verdict, figure, known[verdict.probe], aggressors))
+        else:
+            out.append(verdict)
+    return tuple(out)
+
+
+def _with_cause(verdict: Verdict, figure: FigureBlame, victim: Probe, aggressors: Sequence[Probe]) -> Verdict:
+    """``verdict`` with the proven cause, and the catalogue's explanation of the aggressors that are proven."""
+    titles = {probe.name: probe.title for probe in aggressors}
+    blamed = [next(probe for probe in aggressors if probe.name == one.aggressor) for one in figure.causes]
+    known = [one for one in (cause(victim, probe) for probe in blamed) if one is not None]
+    why = dict.fromkeys(one.why for one in known)
+    return replace(
+        verdict,
+        cause=" ".join((f"Proven by blame: {sentence(figure, titles)}", *why)),
+        remedy=known[0].remedy if known else "",
+        proof=Proof.BLAME,
+    )
+
+
+def share_text(share: Interval | None) -> str:
+    """``50% (49–51%)``, with the 95 % interval; a dash where it is unknown."""
+    return "–" if share is None else f"{share.value:.0%} ({share.low * 100:.0f}–{share.high:.0%})"
+
+
+def channel_name(channel: Channel) -> str:
+    """``call``, or ``call of LABEL``."""
+    return f"{channel.phase} of {channel.label}" if channel.label else str(channel.phase)

@@ -1,0 +1,206 @@
+"""Mixtures of aggressors drawn at random, and what each has to do with a victim's stall by long runs of each state."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stallprobes.catalog import entries
+from stallprobes.engine.backend import Options
+from stallprobes.engine.session import Session
+from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.ratio import PERCENTILES, Quantile, phase_channels
+from stallprobes.latency.window import Window
+from stallprobes.measurement import blame as experiment
+from stallprobes.model import JUDGED_PHASES, Channel, Probe, Role
+from stallprobes.patterns.naming import parse_probe
+from stallprobes.verdicts.blame import Blame, BlameOutcome, Conclusion
+from stallprobes.verdicts.experiment import ALL_OFF, AggressorState, states_of
+from stallprobes.verdicts.rules import SLOWER, SLOWER_NS, STALLED, TAIL_NS
+
+# These call thousands of times in a second. Simulating each call takes real time, so they are paced.
+_PACED_NS = {"context-sync": 500_000, "launch-queue-full": 60_000_000}
+_CONTROL_PERIOD_NS = 500_000
+_WARM_S = 0.3
+_PAUSE_S = 0.5
+# A truth is borderline if a state is this near, on a scale from all off (0) to all on (1), to the half that decides, or
+# the ratio of all on to all off this near to the least ratio of a verdict.
+_BORDER_LOW, _BORDER_HIGH = 0.4, 0.6
+_BORDER_RATIO = 1.25
+
+FigureKey = tuple[Channel, Quantile]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """One victim and its aggressors."""
+
+    victim: Probe
+    aggressors: tuple[Probe, ...]
+
+    @classmethod
+    def of(cls, victim: str, *aggressors: str) -> Mixture:
+        """The mixture of probes with these names."""
+        return cls(parse_probe(victim), tuple(parse_probe(name) for name in aggressors))
+
+    @classmethod
+    def drawn(cls, seed: int) -> Mixture:
+        """One victim and two to four aggressors of the default check, drawn by ``seed``."""
+        rng = random.Random(seed)
+        rows, columns = _names(Role.VICTIM), _names(Role.AGGRESSOR)
+        return cls.of(rng.choice(rows), *rng.sample(columns, rng.randint(2, 4)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the aggressors."""
+        return tuple(probe.name for probe in self.aggressors)
+
+    def session(self, seed: int, backend: str = "sim") -> Session:
+        """A session of the mixture in which the victim runs."""
+        options = Options(seed=seed, rings=False)
+        session = Session([self.victim, *self.aggressors], backend=backend, options=options)
+        session.start()
+        for probe in self.aggressors:
+            paced_ns = _CONTROL_PERIOD_NS if entries()[probe.entry].control else _PACED_NS.get(probe.entry)
+            if backend == "sim" and paced_ns is not None:
+                session.set_period(probe.name, paced_ns)
+        session.set_running([self.victim.name])
+        session.run_for(_WARM_S)
+        return session
+
+
+def _names(role: Role) -> list[str]:
+    """The default check's victims or aggressors that need one GPU."""
+    return [
+        place.probe_name(entry.name)
+        for entry in entries().values()
+        if entry.role is role and entry.needs.gpus == 1
+        for place in entry.check
+    ]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the long runs say of one figure: whether it stalls, each aggressor's conclusion, and whether it is clear."""
+
+    stalls: bool
+    ratio: float
+    conclusions: dict[str, Conclusion]
+    borderline: frozenset[str]
+
+
+def truths(mixture: Mixture, seed: int, seconds: float) -> dict[FigureKey, Truth]:
+    """The truth on every figure, from one run of ``seconds`` in each state. No statistics: the runs are long."""
+    session = mixture.session(seed)
+    try:
+        runs = {}
+        for state in states_of(mixture.names):
+            session.set_running({name: name in state for name in mixture.names})
+            session.run_for(_PAUSE_S)
+            begin = session.snapshot()
+            session.run_for(seconds)
+            runs[state] = session.snapshot().minus(begin)[mixture.victim.name]
+            session.set_running(dict.fromkeys(mixture.names, False))
+            session.run_for(_PAUSE_S)
+    finally:
+        session.stop()
+    found = {}
+    for phase in JUDGED_PHASES:
+        for channel in phase_channels(list(runs[ALL_OFF].channels), phase):
+            for quantile in PERCENTILES:
+                values = {state: _value(mixture.victim, run, channel, quantile) for state, run in runs.items()}
+                known = {state: value for state, value in values.items() if value is not None}
+                if len(known) == len(values):
+                    found[channel, quantile] = _truth(mixture.names, quantile, known)
+    return found
+
+
+def _value(victim: Probe, run: Window, channel: Channel, quantile: Quantile) -> float | None:
+    calls = run.channels.get(channel, Histogram.empty())
+    flight = run.in_flight
+    if flight is not None and victim.program.ops[flight.op].phase is channel.phase:
+        calls = calls.merge(Histogram.of([min(flight.age_ns, run.duration_ns)]))
+    return calls.percentile(quantile.percent)
+
+
+def _truth(names: Sequence[str], quantile: Quantile, values: dict[AggressorState, float]) -> Truth:
+    every = frozenset(names)
+    off, on = values[ALL_OFF], values[every]
+    least = max(SLOWER * off, off + SLOWER_NS) if quantile is Quantile.P50 else max(STALLED * off, off + TAIL_NS)
+    stalls = on >= least
+    border = 1 / _BORDER_RATIO < on / least < _BORDER_RATIO
+    conclusions, borderline = {}, set(names if border else ())
+    for name in names:
+        # From 0, as fast as with all off, to 1, as slow as with all on.
+        scale = math.log(on / off) or 1.0
+        alone, without = (math.log(values[state] / off) / scale for state in (frozenset({name}), every - {name}))
+        if any(_BORDER_LOW < place < _BORDER_HIGH for place in (alone, without)):
+            borderline.add(name)
+        conclusions[name] = _CONCLUSIONS[alone > 0.5, without > 0.5] if stalls else Conclusion.INNOCENT
+        if not stalls and max(values[frozenset({name})], values[every - {name}]) > least / _BORDER_RATIO:
+            # Slow without all on: the experiment may say so.
+            borderline.add(name)
+    if stalls and all(one is Conclusion.INNOCENT for one in conclusions.values()):
+        conclusions = dict.fromkeys(names, Conclusion.TOGETHER)
+    return Truth(stalls, on / off, conclusions, frozenset(borderline))
+
+
+_CONCLUSIONS = {
+    # (slow alone, slow without it)
+    (True, False): Conclusion.CAUSE,
+    (True, True): Conclusion.SUFFICIENT,
+    (False, False): Conclusion.NECESSARY,
+    (False, True): Conclusion.INNOCENT,
+}
+
+
+def blamed(mixture: Mixture, seed: int, backend: str = "sim") -> Blame:
+    """The result of the experiment."""
+    session = mixture.session(seed, backend)
+    try:
+        return experiment.measure(session, mixture.aggressors, [mixture.victim])
+    finally:
+        session.stop()
+
+
+@dataclass(frozen=True)
+class AggressorScore:
+    """One aggressor of one mixture: its true conclusion at the figure that shows it best, and the one found there.
+
+    ``named``: the experiment names it in some figure. ``borderline``: the truth itself is near a limit.
+    """
+
+    aggressor: str
+    truth: Conclusion
+    found: Conclusion | None
+    named: bool
+    borderline: bool
+
+    @property
+    def right(self) -> bool:
+        """Whether a cause is named as what it is, or an innocent aggressor is not named."""
+        return self.found is self.truth if self.truth.named else not self.named
+
+
+def scores(mixture: Mixture, truth: dict[FigureKey, Truth], found: Blame) -> list[AggressorScore]:
+    """The score of each aggressor; one that is innocent in every figure counts as innocent."""
+    results = {(one.channel, one.quantile): one for one in found.figures}
+    out = []
+    for name in mixture.names:
+        parts = {key: part for key, one in results.items() for part in one.aggressors if part.aggressor == name}
+        named = any(part.conclusion.named and results[key].outcome is BlameOutcome.STALL for key, part in parts.items())
+        causes = [key for key, one in truth.items() if one.conclusions[name].named]
+        clear = [key for key in causes if name not in truth[key].borderline]
+        # The figure that a report shows: the median if it stalls.
+        key = max(clear or causes, key=lambda one: (one[1] is Quantile.P50, truth[one].ratio), default=None)
+        if key is None:
+            together = any(one.conclusions[name] is Conclusion.TOGETHER for one in truth.values())
+            border = together or any(name in one.borderline for one in truth.values())
+            kind = Conclusion.TOGETHER if together else Conclusion.INNOCENT
+            out.append(AggressorScore(name, kind, None, named, border))
+        else:
+            here = parts[key].conclusion if key in parts else None
+            out.append(AggressorScore(name, truth[key].conclusions[name], here, named, not clear))
+    return out

@@ -1,0 +1,126 @@
+"""The blame experiment on the simulated GPU: run --blame, mixtures, and that it restores the switches."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import jsonschema
+import pytest
+
+from factories.blame_mixtures import Mixture, blamed, scores, truths
+from stallprobes.errors import EngineFailed
+from stallprobes.files import schemas
+from stallprobes.latency.ratio import Quantile
+from stallprobes.measurement import blame as experiment
+from stallprobes.measurement import document as run_document
+from stallprobes.measurement import measure
+from stallprobes.measurement.blame import BlameProgress, BlameStopped
+from stallprobes.measurement.measure import RunProgress, RunResult
+from stallprobes.model import Phase
+from stallprobes.verdicts.blame import Conclusion
+from stallprobes.verdicts.experiment import BUDGET_S
+from stallprobes.verdicts.verdict import Proof
+from stallscope.report import run_text
+from stallscope.report.text import TextWriter
+
+
+@pytest.fixture(scope="module")
+def progress() -> list[RunProgress]:
+    """The progress of ``result``."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(progress: list[RunProgress]) -> RunResult:
+    """A launch and a copy beside a spin, which delays the copy, and host-register, which delays the launch."""
+    names = ["launch", "d2d@secondary", "spin", "host-register"]
+    return measure.run(measure.selection(names), backend="sim", seconds=0.5, blame=True, progress=progress.append)
+
+
+def test_each_aggressor_is_named_for_the_victim_that_it_delays(result: RunResult) -> None:
+    (variant,) = result.variants
+    blame = variant.blame
+    assert blame is not None
+    assert blame.rounds >= 3
+    assert blame.seconds <= BUDGET_S + 0.5
+    launch, copy = blame.find("launch", Phase.CALL, Quantile.P50), blame.find("d2d@secondary", Phase.WAIT, Quantile.P50)
+    assert launch is not None
+    assert copy is not None
+    assert [one.conclusion for one in launch.aggressors] == [Conclusion.INNOCENT, Conclusion.CAUSE]
+    assert [one.conclusion for one in copy.aggressors] == [Conclusion.CAUSE, Conclusion.INNOCENT]
+
+
+def test_verdicts_name_the_cause_that_was_proven(result: RunResult) -> None:
+    (variant,) = result.variants
+    stalled = {(one.probe, one.phase): one for one in variant.verdicts if one.kind.is_stall}
+    launch, copy = stalled["launch", Phase.CALL], stalled["d2d@secondary", Phase.WAIT]
+    assert (launch.proof, copy.proof) == (Proof.BLAME, Proof.BLAME)
+    assert "cuMemHostRegister" in launch.cause
+    assert "spin" not in launch.cause
+    assert "spin" in copy.cause
+
+
+def test_the_document_holds_the_experiment_and_keeps_to_the_schema(result: RunResult) -> None:
+    found = json.loads(json.dumps(run_document.document(result), allow_nan=False))
+    jsonschema.Draft202012Validator(schemas.schema(run_document.RUN_SCHEMA)).validate(found)
+    blame = found["results"][0]["blame"]
+    assert blame["aggressors"] == ["spin", "host-register"]
+    figure = next(one for one in blame["figures"] if (one["probe"], one["phase"]) == ("launch", "call"))
+    assert figure["outcome"] == "stall"
+    assert {one["aggressor"]: one["conclusion"] for one in figure["aggressors"]} == {
+        "spin": "innocent",
+        "host-register": "cause",
+    }
+
+
+def test_the_text_has_a_table_and_a_sentence_for_each_stall(result: RunResult) -> None:
+    stream = io.StringIO()
+    run_text.show_run(TextWriter(stream, width=100), result)
+    text = stream.getvalue()
+    assert "share of the delay" in text
+    assert "necessary and sufficient" in text
+    assert "alone makes the stall, and the stall ends" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_progress_includes_the_experiment(result: RunResult, progress: list[RunProgress]) -> None:
+    assert result.variants
+    done = [step.done_s for step in progress]
+    assert done == sorted(done)
+    assert progress[-1].total_s > BUDGET_S
+    assert done[-1] == pytest.approx(progress[-1].total_s)
+    assert len({round(second) for second in done}) > 10
+
+
+@pytest.mark.parametrize("seed", [2, 23])
+def test_a_mixture_names_its_causes_and_no_innocent_one(seed: int) -> None:
+    mixture = Mixture.drawn(seed)
+    found = scores(mixture, truths(mixture, seed + 1_000_000, 1.5), blamed(mixture, seed))
+    assert all(one.right for one in found if not one.borderline)
+
+
+def test_aggressors_are_as_before_when_it_is_stopped_or_the_engine_ends() -> None:
+    mixture = Mixture.of("launch", "host-register", "spin")
+    session = mixture.session(1)
+    try:
+        session.set_running({"spin": True})
+        seen: list[BlameProgress] = []
+        with pytest.raises(BlameStopped):
+            experiment.measure(
+                session, mixture.aggressors, [mixture.victim], progress=seen.append, stop=lambda: len(seen) == 3
+            )
+        parts = session.snapshot().probes
+        assert {name: parts[name].on for name in ("launch", "host-register", "spin")} == {
+            "launch": True,
+            "host-register": False,
+            "spin": True,
+        }
+
+        def stop_engine(_progress: BlameProgress) -> None:
+            session.stop()
+
+        with pytest.raises(EngineFailed):
+            experiment.measure(session, mixture.aggressors, [mixture.victim], progress=stop_engine)
+    finally:
+        session.stop()
