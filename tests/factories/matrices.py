@@ -47,6 +47,7 @@ def made_up(
     repeats: int = 4,
     spread: float = 0.15,
     drift: float = 0.0,
+    steps: float = 1.0,
     rows: tuple[MatrixRow, ...] = ROWS,
     columns: tuple[MatrixColumn, ...] = COLUMNS,
     fingerprint: Mapping[str, object] = FINGERPRINT,
@@ -54,7 +55,8 @@ def made_up(
     """A matrix of ``calls`` calls in each repeat of each cell.
 
     ``times`` multiplies every call of a cell (row, column), ``tails`` one call in 25. ``spread`` is the lognormal
-    sigma of a call, ``drift`` that of a whole repeat.
+    sigma of a call, ``drift`` that of a whole repeat. ``steps``: each repeat is slower by a factor between 1 and this,
+    independent of the others.
     """
     drawn = _cells(
         seed,
@@ -64,6 +66,7 @@ def made_up(
         repeats=repeats,
         spread=spread,
         drift=drift,
+        steps=steps,
         rows=rows,
         columns=columns,
     )
@@ -93,6 +96,7 @@ def _cells(
     repeats: int,
     spread: float,
     drift: float,
+    steps: float,
     rows: tuple[MatrixRow, ...],
     columns: tuple[MatrixColumn, ...],
 ) -> Mapping[tuple[str, str], Cell]:
@@ -105,6 +109,7 @@ def _cells(
 
             def channels(factor: float, tail: float, n: int, row: MatrixRow = row) -> dict[Channel, Histogram]:
                 shift = float(np.exp(dice.normal(0, drift))) if drift else 1.0
+                shift *= float(steps ** dice.random()) if steps > 1 else 1.0
                 found = {}
                 for channel, middle in zip((CALL, WAIT), USUAL.get(row.name, (3000, 5000)), strict=True):
                     drawn = middle * factor * shift * np.exp(dice.normal(0, spread, n))

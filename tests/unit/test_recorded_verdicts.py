@@ -16,13 +16,14 @@ import pytest
 
 from stallprobes.catalog import entries
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.sparse import merged
 from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.matrix import compare as comparing
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge as merging
 from stallprobes.matrix.accumulator import CellAccumulator
-from stallprobes.matrix.compare import Comparison, compare
+from stallprobes.matrix.compare import Change, Comparison, compare
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat
 from stallprobes.matrix.plan import AGGRESSORS_STREAM, AggressorSet, VictimProbe
 from stallprobes.model import Channel, Phase, Role
@@ -167,6 +168,20 @@ def test_recorded_checks_compare_as_before(names: tuple[str, str]) -> None:
     assert {str(change): number for change, number in found.counts().items()} == wanted["counts"]
     assert cells == wanted["cells"]
     assert [one.key for one in found.differences] == wanted["differences"]
+
+
+@pytest.mark.parametrize(("names", "half", "nine_of_ten"), [(PAIRS[0], 1.5, 3.0), (PAIRS[1], 2.0, 5.0)])
+def test_recorded_checks_compare_with_few_unsure_cells_and_a_stated_sensitivity(
+    names: tuple[str, str], half: float, nine_of_ten: float
+) -> None:
+    found = comparison(*names)
+    counts = found.counts()
+    assert counts[Change.UNSURE] <= 0.05 * len(found.cells)
+    assert counts[Change.SLOWER] == counts[Change.FASTER] == 0
+    sensitivity = found.sensitivity()[Quantile.P50]
+    assert sensitivity is not None
+    assert (sensitivity.half or 99) <= half
+    assert (sensitivity.nine_of_ten or 99) <= nine_of_ten
 
 
 def test_recorded_checks_merge_as_before() -> None:

@@ -105,12 +105,18 @@ def _verdicts(cell: Cell) -> Iterator[str]:
         yield f'<p class="soft">Remedy: {text(remedy)}</p>'
 
 
+def _same(change: CellChange) -> str:
+    """The note of a cell that did not change, else what it could have detected."""
+    detectable = wording.detectable_text(change)
+    return change.note or (f"{detectable[:1].upper()}{detectable[1:]}." if detectable else "")
+
+
 def _change(data: PageData, cell: Cell) -> Iterator[str]:
     change = data.changes.get((cell.row, cell.column))
     if change is None:
         return
     if change.outcome is CellOutcome.SAME:
-        yield f'<p class="soft">QuantileChange with the old check: SAME. {text(change.note)}</p>'
+        yield f'<p class="soft">Comparison with the old check: SAME. {text(_same(change))}</p>'
         return
     yield f"<p>{_badge(change.outcome, 'span')} {text(wording.change_figures(change))}</p>"
 

@@ -95,7 +95,27 @@ def changes_line(comparison: Comparison | None, reference: ReferenceComparison |
     parts = [change_counts(comparison)]
     machine = [one for one in comparison.differences if one.key in _MACHINE_KEYS]
     parts += [difference_line(one) for one in machine]
+    parts += [line] if (line := sensitivity_text(comparison)) else []
     return f"{'; '.join(parts)} (since {comparison.old.started_at})"
+
+
+def sensitivity_text(comparison: Comparison) -> str:
+    """``half of the phases would have shown ×1.5 at p50, nine of ten ×3.0``; "" where nothing could be detected."""
+    found = comparison.sensitivity()[Quantile.P50]
+    if found is None or found.half is None:
+        return ""
+    most = "" if found.nine_of_ten is None else f", nine of ten {times(found.nine_of_ten)}"
+    return f"half of the phases would have shown {times(found.half)} at p50{most}"
+
+
+def detectable_text(cell: CellChange) -> str:
+    """What a cell that is SAME could have detected: ``no change above call p50 ×1.6, p99 ×2.1; wait p50 ×1.4``."""
+    by_channel: dict[str, list[str]] = {}
+    for part in cell.parts:
+        if part.detectable is not None:
+            by_channel.setdefault(channel_name(part.channel), []).append(f"{part.quantile} {times(part.detectable)}")
+    found = "; ".join(f"{name} {', '.join(ratios)}" for name, ratios in by_channel.items())
+    return f"no change above {found}" if found else "too few calls to detect a change" if cell.parts else ""
 
 
 def _certainty(matrix: Matrix) -> str:
@@ -404,5 +424,6 @@ def false_alarms(comparison: Comparison) -> str:
     return (
         f"If nothing changed and calls were independent, at most 1 such comparison in {one_in} would report SLOWER or "
         "FASTER for any cell. Real machines vary more than chance alone: confirm a single changed cell with a second "
-        "check. UNSURE is a change that chance could explain."
+        "check. UNSURE looks changed, without enough evidence. In a cell that is SAME, a change above the ratio that "
+        "it states would have been SLOWER or UNSURE with a probability of 90 %."
     )

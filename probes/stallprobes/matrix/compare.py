@@ -4,7 +4,8 @@ A cell is slower or faster only if three conditions hold. Size: ratio and differ
 exact test of the number of calls above a cut is significant, corrected for the number of tests. Repeats: the change is
 large compared with the variance between repeats, in this cell and in similar ones, and no single repeat causes it. The
 last condition is needed because the calls of one repeat are not independent. A change of sufficient size that fails
-another condition is UNSURE.
+another condition is UNSURE if it is larger than the cell's own variance explains; else the cell is the same, and states
+the smallest ratio that it could have detected.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from enum import StrEnum
 from statistics import median
 
 from stallprobes.errors import NotComparable
-from stallprobes.latency.ratio import Quantile
+from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.quantile_test import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
+from stallprobes.matrix.sensitivity import POWER_SD, Sensitivity, detectable, student_t_limit, tail_distance
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, duration_ns, times
 from stallprobes.verdicts.kinds import Look
@@ -29,9 +31,11 @@ from stallprobes.verdicts.rules import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WIND
 # independent. Measured: 0 of 110 comparisons of simulated checks (bench_check.py), 2 of the 45 comparisons of ten
 # consecutive checks on one H200, one cell each.
 FALSE_ALARMS = 0.01
-# With so many calls in both checks, a difference with a p-value above LIKELY is no change; with fewer it is unsure.
-ENOUGH = {P50: 8, P99: 200}
+# A change of sufficient size is unsure up to this p-value by the calls and by the cell's own repeats; above it is no
+# change. About one unchanged cell in a hundred exceeds it by chance.
 LIKELY = 0.01
+# With fewer calls, chance explains every change of the median.
+ENOUGH_CALLS = 8
 # Up to this dispersion (1 for independent calls) the slow calls of a repeat count as independent.
 DISPERSION = 2.0
 # The limit for a single cell, with few repeats: independent calls exceed it 1 time in 50.
@@ -93,7 +97,7 @@ OUTCOME_LOOKS = {
     ),
     CellOutcome.FASTER: Look("FASTER", style="good"),
     CellOutcome.FED: Look("no longer STARVED", style="good"),
-    CellOutcome.UNSURE: Look("UNSURE", style="warn", meaning="too few calls or too much noise"),
+    CellOutcome.UNSURE: Look("UNSURE", style="warn", meaning="it looks changed, without enough evidence"),
     CellOutcome.SAME: Look("SAME", style="dim"),
 }
 _WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
@@ -103,7 +107,8 @@ _WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
 class QuantileChange:
     """Change of one percentile of one channel of a cell: the old and the new value in ns, None where no call returned.
 
-    ``why`` is a sentence on the reason, else "".
+    ``detectable`` is the smallest ratio that would have been slower or unsure with a probability of 90 %; None if the
+    calls or repeats are too few for any. ``why`` is a sentence on the reason, else "".
     """
 
     row: str
@@ -115,6 +120,7 @@ class QuantileChange:
     ratio: float | None
     change: Change
     why: str = ""
+    detectable: float | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +171,14 @@ class Comparison:
     only_old: tuple[tuple[str, str], ...]
     only_new: tuple[tuple[str, str], ...]
     false_alarm_rate: float = FALSE_ALARMS
+
+    def sensitivity(self) -> Mapping[Quantile, Sensitivity | None]:
+        """The ratios that half and nine of ten of the compared phases could detect, by percentile."""
+        parts = [part for cell in self.cells for part in cell.parts if part.ratio is not None]
+        return {
+            quantile: Sensitivity.of(part.detectable for part in parts if part.quantile is quantile)
+            for quantile in PERCENTILES
+        }
 
     def regressions(self, fail_on: Collection[str] = FAIL_ON) -> tuple[CellChange, ...]:
         """The cells that fail by the names in ``fail_on``; a newly starved cell fails only by ``starved``.
@@ -302,7 +316,8 @@ class _Tester:
             if not test.has_calls:
                 found.append(_without_calls(test))
                 continue
-            change, why = self._change(test)
+            least = self._detectable(test)
+            change, why = self._change(test, least)
             if key[1] != QUIET and change in (Change.SLOWER, Change.FASTER):
                 change, why = self._beside_baseline(test, change, why)
             elif key[1] == QUIET:
@@ -313,11 +328,48 @@ class _Tester:
                 self._baseline_changes[place] = change
             sentence = f"{why}." if why else ""
             found.append(
-                QuantileChange(row, key[1], test.channel, test.quantile, *test.values_ns, test.ratio, change, sentence)
+                QuantileChange(
+                    row,
+                    key[1],
+                    test.channel,
+                    test.quantile,
+                    *test.values_ns,
+                    test.ratio,
+                    change,
+                    sentence,
+                    least,
+                )
             )
         return tuple(found)
 
-    def _change(self, test: QuantileTest) -> tuple[Change, str]:
+    def _detectable(self, test: QuantileTest) -> float | None:
+        """The smallest ratio that would have been slower or unsure with a probability of 90 %."""
+        if test.single_repeat:
+            return None
+        variance, freedom = self._own_variance(test)
+        deviation = math.sqrt(variance)
+        if test.quantile is P50:
+            limits = [(student_t_limit(LIKELY, int(freedom)) + POWER_SD) * deviation]
+        else:
+            limits = [(student_t_limit(LIKELY / 2, int(freedom)) + POWER_SD) * deviation]
+            dispersion, freedom = self._own_dispersion(test)
+            if dispersion <= DISPERSION and test.tail_dispersion <= DISPERSION_OF_ONE:
+                wanted = student_t_limit(LIKELY / 2 / test.cuts, int(freedom)) + POWER_SD
+                if tail_distance(test) >= wanted * math.sqrt(max(dispersion, 1.0)):
+                    limits.append(0.0)
+        return detectable(test, LIKELY, deviation, limits)
+
+    def _own_variance(self, test: QuantileTest) -> tuple[float, float]:
+        """Variance of the logarithm of the ratio by the cell's repeats and those of similar cells, and its freedom."""
+        prior, weight = self._priors[test.channel.phase, test.quantile]
+        # The prior is that of the median number of calls; fewer calls vary more.
+        prior = replace(prior, variance=prior.variance * max(1.0, weight / test.weight))
+        return prior.moderated(*test.variance)
+
+    def _own_dispersion(self, test: QuantileTest) -> tuple[float, float]:
+        return self._dispersion_priors[test.channel.phase].moderated(test.tail_dispersion, test.variance[1])
+
+    def _change(self, test: QuantileTest, least: float | None) -> tuple[Change, str]:
         """The change, and its reason as a sentence without the full stop."""
         if not test.relevant:
             return Change.SAME, ""
@@ -325,38 +377,42 @@ class _Tester:
         if test.single_repeat:
             return Change.UNSURE, f"{values}, but one repeat does not show the variance"
         p_value = test.p_value()
-        if p_value > LIKELY and min(test.old.calls, test.new.calls) >= ENOUGH[test.quantile]:
-            return Change.SAME, f"{values}, which is within chance: few calls are near the percentile"
         if p_value > self._allowed:
-            return Change.UNSURE, f"{values}, but too few of {test.old.calls} and {test.new.calls} calls are beyond it"
-        if not test.steady:
-            return Change.UNSURE, f"{values}, but one repeat alone causes the difference"
-        if self._repeats_p_value(test) > self._allowed:
-            return Change.UNSURE, f"{values}, but the repeats vary too much"
-        return (Change.SLOWER if test.ratio > 1 else Change.FASTER), f"{values} ({times(test.ratio)})"
+            why = f"too few of {test.old.calls} and {test.new.calls} calls are beyond it"
+        elif not test.steady:
+            why = "one repeat alone causes the difference"
+        elif self._repeats_p_value(test) > self._allowed:
+            why = "the repeats vary too much"
+        else:
+            return (Change.SLOWER if test.ratio > 1 else Change.FASTER), f"{values} ({times(test.ratio)})"
+        if p_value > LIKELY:
+            chance = test.quantile is P99 or min(test.old.calls, test.new.calls) >= ENOUGH_CALLS
+        else:
+            own = not test.steady or self._repeats_p_value(test, own=True) > LIKELY
+            chance = own and not beyond(test.ratio, math.inf if least is None else least)
+        if chance:
+            return Change.SAME, f"{values}, which is within chance: {why}"
+        return Change.UNSURE, f"{values}, but {why}"
 
-    def _repeats_p_value(self, test: QuantileTest) -> float:
+    def _repeats_p_value(self, test: QuantileTest, own: bool = False) -> float:
         """The p-value of the difference by the variance between repeats.
 
         An aggressor may stay in one of two modes for seconds. Some rows of a check then contain both modes and others,
         by chance, only one: so the variance of a cell is at least the mean of its column.
         The p99 varies strongly if few calls are slow. The number of slow calls is then the better statistic, unless it
         varies between repeats by more than chance. So the tail has two tests, and one significant test suffices.
+        With ``own``, the column is left out.
         """
-        prior, weight = self._priors[test.channel.phase, test.quantile]
-        # The prior is that of the median number of calls; fewer calls vary more.
-        prior = replace(prior, variance=prior.variance * max(1.0, weight / test.weight))
-        variance, freedom = prior.moderated(*test.variance)
+        variance, freedom = self._own_variance(test)
         column = (test.cell.column, test.channel.phase, test.quantile)
-        modes = test.quantile is P50 or self._has_modes(test)
+        modes = not own and (test.quantile is P50 or self._has_modes(test))
         if modes:
             variance = max(variance, self._column_variances.get(column, 0.0))
         along = test.log_ratio if test.ratio > 1 else -test.log_ratio
         found = student_t_two_sided(max(along, 0.0) / math.sqrt(variance), freedom)
         if test.quantile is P50:
             return found
-        prior = self._dispersion_priors[test.channel.phase]
-        dispersion, freedom = prior.moderated(test.tail_dispersion, test.variance[1])
+        dispersion, freedom = self._own_dispersion(test)
         # In a column with modes, the number of slow calls per repeat depends on the mode.
         if modes:
             dispersion = max(dispersion, self._column_dispersions.get(column, 0.0))

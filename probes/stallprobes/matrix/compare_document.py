@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison, QuantileChange
     from stallprobes.matrix.matrix import Matrix
+    from stallprobes.matrix.sensitivity import Sensitivity
 
 COMPARE_SCHEMA = "stallscope.compare/2"
 
@@ -26,7 +27,7 @@ def document(
     return {
         "schema": COMPARE_SCHEMA,
         "false_alarm_rate": comparison.false_alarm_rate,
-        "detectable": None,
+        "detectable": {str(quantile): shares(one) for quantile, one in comparison.sensitivity().items()},
         "old": _side(comparison.old),
         "new": _side(comparison.new),
         "differences": [{"key": one.key, "old": one.old, "new": one.new} for one in comparison.differences],
@@ -37,6 +38,17 @@ def document(
         "only_old": [{"row": row, "column": column} for row, column in comparison.only_old],
         "only_new": [{"row": row, "column": column} for row, column in comparison.only_new],
         "check": None if check is None else dict(check),
+    }
+
+
+def shares(sensitivity: Sensitivity | None) -> dict[str, float | None] | None:
+    """The ratios that half and nine of ten of the phases could detect, None for no phase."""
+    if sensitivity is None:
+        return None
+    return {
+        "phases": sensitivity.phases,
+        "half": _rounded(sensitivity.half),
+        "nine_of_ten": _rounded(sensitivity.nine_of_ten),
     }
 
 
@@ -75,7 +87,7 @@ def _part(part: QuantileChange) -> dict[str, Any]:
         "old_us": _us(part.old_ns),
         "new_us": _us(part.new_ns),
         "ratio": _rounded(part.ratio),
-        "detectable": None,
+        "detectable": _rounded(part.detectable),
         "change": str(part.change),
         "why": part.why,
     }

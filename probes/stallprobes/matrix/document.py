@@ -13,18 +13,21 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stallprobes.errors import CheckFileError, FileNotWritten, MalformedJson, TruncatedJson
 from stallprobes.files import atomic
 from stallprobes.files.json_reader import Node, clean, parse, plain
-from stallprobes.latency.ratio import PERCENTILES, BaselineRatio
+from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.latency.sparse import sparse
 from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix import check_reader
+from stallprobes.matrix.compare import compare
+from stallprobes.matrix.compare_document import shares
 from stallprobes.matrix.matrix import Cell, Matrix
 from stallprobes.model import Channel
 from stallprobes.verdicts.verdict import Verdict
@@ -49,12 +52,13 @@ def document(matrix: Matrix, reference: ReferenceComparison | None = None) -> di
 
     ``reference`` is its comparison with a reference.
     """
-    head = _head(matrix)
+    own = _Detectable.of(matrix)
+    head = _head(matrix, own)
     if reference is not None:
         from stallprobes.matrix import reference_document
 
         head["reference"] = reference_document.comparison_out(reference)
-    return {**head, "cells": [_cell_out(cell) for cell in matrix.cells.values()]}
+    return {**head, "cells": [_cell_out(cell, own) for cell in matrix.cells.values()]}
 
 
 def save(matrix: Matrix, path: Path | str, force: bool = False) -> None:
@@ -186,9 +190,10 @@ def _chunks(matrix: Matrix, path: Path | str) -> Iterator[bytes]:
             )
         return chunk
 
-    yield counted(f'{_json(_head(matrix))[:-1]},"cells":[')
+    own = _Detectable.of(matrix)
+    yield counted(f'{_json(_head(matrix, own))[:-1]},"cells":[')
     for number, cell in enumerate(matrix.cells.values()):
-        yield counted(f"{',' if number else ''}\n{_json(_cell_out(cell))}")
+        yield counted(f"{',' if number else ''}\n{_json(_cell_out(cell, own))}")
     yield counted("\n]}\n")
 
 
@@ -196,7 +201,7 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 
 
-def _head(matrix: Matrix) -> dict[str, Any]:
+def _head(matrix: Matrix, own: _Detectable) -> dict[str, Any]:
     return {
         "schema": CHECK_SCHEMA,
         "program": clean(matrix.program),
@@ -211,7 +216,7 @@ def _head(matrix: Matrix) -> dict[str, Any]:
         "repeats": matrix.repeats,
         "pace_us": float(matrix.pace_us),
         "timeline": matrix.timeline,
-        "detectable": None,
+        "detectable": own.summary,
         "spread": None,
         "reference": None,
         "fingerprint": plain(matrix.fingerprint),
@@ -221,7 +226,7 @@ def _head(matrix: Matrix) -> dict[str, Any]:
     }
 
 
-def _cell_out(cell: Cell) -> dict[str, Any]:
+def _cell_out(cell: Cell, own: _Detectable) -> dict[str, Any]:
     return {
         "row": clean(cell.row),
         "column": clean(cell.column),
@@ -230,7 +235,7 @@ def _cell_out(cell: Cell) -> dict[str, Any]:
         "hosts": [plain(asdict(host)) for host in cell.hosts],
         "in_flight_us": _us(cell.in_flight_ns),
         "in_flight_op": plain(cell.in_flight_op),
-        "figures": figures(cell),
+        "figures": figures(cell, own.ratios.get((cell.row, cell.column), {})),
         "verdicts": [_verdict_out(verdict) for verdict in cell.verdicts],
         "repeats": [
             {
@@ -246,14 +251,38 @@ def _cell_out(cell: Cell) -> dict[str, Any]:
     }
 
 
-def figures(cell: Cell) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class _Detectable:
+    """The ratios that a comparison with another check like ``matrix`` could detect: by cell, and the summary."""
+
+    ratios: Mapping[tuple[str, str], Mapping[tuple[Channel, Quantile], float | None]]
+    summary: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> _Detectable:
+        """Those of ``matrix``; none for a merged one, whose hosts are no repeats of each other."""
+        if matrix.hosts:
+            return cls({}, None)
+        comparison = compare(matrix, matrix)
+        ratios = {
+            (cell.row, cell.column): {(part.channel, part.quantile): part.detectable for part in cell.parts}
+            for cell in comparison.cells
+        }
+        return cls(ratios, {str(quantile): shares(one) for quantile, one in comparison.sensitivity().items()})
+
+
+def figures(
+    cell: Cell, detectable: Mapping[tuple[Channel, Quantile], float | None] = MappingProxyType({})
+) -> dict[str, dict[str, Any]]:
     """The figures of each channel of ``cell``: percentiles in microseconds and those of the baseline, their ratios, and
     the number of calls. A percentile or ratio is None without calls.
     """
-    return {_channel_out(channel): _figures(cell, channel) for channel in cell.channels}
+    return {_channel_out(channel): _figures(cell, channel, detectable) for channel in cell.channels}
 
 
-def _figures(cell: Cell, channel: Channel) -> dict[str, Any]:
+def _figures(
+    cell: Cell, channel: Channel, detectable: Mapping[tuple[Channel, Quantile], float | None]
+) -> dict[str, Any]:
     now, baseline = cell.channels[channel], cell.baseline.get(channel)
     found: dict[str, Any] = {"source": str(channel.phase.traits.source)}
     for quantile in PERCENTILES:
@@ -261,7 +290,7 @@ def _figures(cell: Cell, channel: Channel) -> dict[str, Any]:
         found[f"{quantile}_us"] = _us(now.percentile(quantile.percent))
         found[f"baseline_{quantile}_us"] = None if baseline is None else _us(baseline.percentile(quantile.percent))
         found[f"ratio_{quantile}"] = None if ratio is None else _rounded(ratio.ratio)
-        found[f"detectable_{quantile}"] = None
+        found[f"detectable_{quantile}"] = _rounded(detectable.get((channel, quantile)))
     return {**found, "calls": now.count}
 
 

@@ -166,6 +166,14 @@ class QuantileTest:
         """Half the harmonic mean of the numbers of calls."""
         return 1 / (1 / self.old.calls + 1 / self.new.calls)
 
+    @cached_property
+    def steady_limit(self) -> float:
+        """Logarithm of the ratio that stays beyond half of the limit whichever repeat is left out."""
+        old, new = self.old.jackknife(self.quantile), self.new.jackknife(self.quantile)
+        both = math.log(self.values_ns[1]) - math.log(self.values_ns[0])
+        least = (new - old).min() if self.paired else new.min() - old.max()
+        return float(max(both - least, 0.0)) + math.log(self.limit) / 2
+
     @property
     def steady(self) -> bool:
         """Whether the ratio stays beyond half of the limit whichever repeat is left out."""

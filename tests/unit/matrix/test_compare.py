@@ -138,16 +138,20 @@ def test_nanoseconds_do_not_matter_however_many_times_they_are() -> None:
 def test_one_repeat_alone_makes_no_change() -> None:
     new = redrawn(made_up(2), D2D_SPIN, lambda dice, number: around(12_000 if number == 2 else 3_800)(dice, number))
     told = part(compare(made_up(1), new), 99)
-    assert told.change is Change.UNSURE
-    assert told.why.endswith("but one repeat alone causes the difference.")
+    assert told.change is Change.SAME
+    assert told.why.endswith("within chance: one repeat alone causes the difference.")
+    assert told.ratio is not None
+    assert told.detectable is not None
+    assert told.detectable > told.ratio
 
 
 def test_repeats_that_differ_among_themselves_as_much_leave_it_open() -> None:
     middles = (4_000, 9_000, 6_000, 14_000)
     new = redrawn(made_up(2), D2D_SPIN, lambda dice, number: around(middles[number])(dice, number))
     told = part(compare(made_up(1, drift=0.1), new), 50)
-    assert told.change is Change.UNSURE
-    assert told.why.endswith("but the repeats vary too much.")
+    assert told.change is Change.SAME
+    assert told.why.endswith("within chance: the repeats vary too much.")
+    assert told.detectable == pytest.approx(4, rel=0.1)
 
 
 def test_one_repeat_by_itself_claims_nothing() -> None:

@@ -92,7 +92,7 @@ def _percentiles(known: CellFigures) -> str:
 
 
 def _change_sentences(change: CellChange) -> str:
-    """What changed, in which percentile, and why one is unsure."""
+    """What changed, in which percentile, why one is unsure, and what a cell that is the same could have detected."""
     words = []
     if change.newly_starved:
         words.append("It starves and did not before.")
@@ -107,6 +107,8 @@ def _change_sentences(change: CellChange) -> str:
         name = wording.channel_name(part.channel)
         figures = f"{duration_ns(part.old_ns)} → {duration_ns(part.new_ns)}{ratio}"
         words.append(f"{name} {part.quantile} {part.change.look.word}: {part.why or figures}".rstrip(".") + ".")
+    if change.change is Change.SAME and (detectable := wording.detectable_text(change)):
+        words.append(f"{detectable[:1].upper()}{detectable[1:]}.")
     return " ".join(words)
 
 

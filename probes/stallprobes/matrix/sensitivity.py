@@ -1,0 +1,110 @@
+"""Smallest ratio between two checks that a comparison reports as a change with a probability of 90 %.
+
+The ratio follows from the tests that the comparison applies: size, calls, repeats, and no single repeat as the cause.
+A change at p50 makes every call longer by the ratio, a change at p99 one call in 20 as long as the ratio times the p99.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from stallprobes.latency.ratio import Quantile
+from stallprobes.latency.statistics import student_t_two_sided
+from stallprobes.matrix.quantile_test import DIFFERENCE_NS, QuantileTest
+
+# A normal variable is above its mean minus so many standard deviations with a probability of 90 %.
+POWER_SD = 1.2816
+# Share of slow calls of a change at p99, and the share without it.
+_SLOW, _TAIL = 0.05, 0.01
+_LARGEST = 1e6
+# Buckets of a histogram per factor of two.
+_OCTAVE = 64
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Ratios that half and nine of ten of the ``phases`` could detect; None where fewer could detect any ratio."""
+
+    phases: int
+    half: float | None
+    nine_of_ten: float | None
+
+    @classmethod
+    def of(cls, detectable: Iterable[float | None]) -> Sensitivity | None:
+        """The sensitivity of phases with these detectable ratios, None for no phase."""
+        found = sorted(math.inf if one is None else one for one in detectable)
+        if not found:
+            return None
+        half, most = (found[math.ceil(share * len(found)) - 1] for share in (0.5, 0.9))
+        return cls(len(found), half if half < math.inf else None, most if most < math.inf else None)
+
+
+def detectable(test: QuantileTest, p_value: float, deviation: float, limits: Iterable[float]) -> float | None:
+    """The smallest ratio that ``test`` would have found; None if it would have found none, or the repeats are too few.
+
+    ``p_value`` is that from which on a change counts, ``deviation`` the standard deviation of the logarithm of the
+    ratio, ``limits`` are the logarithms of the ratio that suffice by the tests of the repeats.
+    """
+    if test.single_repeat or not test.has_calls:
+        return None
+    size = math.log(max(test.limit, 1 + DIFFERENCE_NS[test.quantile] / test.values_ns[0])) + POWER_SD * deviation
+    calls = _calls_limit(test, p_value) if test.quantile is Quantile.P50 else _tail_limit(test, p_value)
+    found = max(size, calls, test.steady_limit, min(limits, default=math.inf))
+    return math.exp(found) if found < math.log(_LARGEST) else None
+
+
+@lru_cache(maxsize=4096)
+def student_t_limit(p_value: float, freedom: int) -> float:
+    """Student's t with the two-sided ``p_value``; infinite below 2 degrees of freedom."""
+    if freedom < 2:
+        return math.inf
+    low, high = 0.0, 1e6
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_t_two_sided(middle, freedom) > p_value else (low, middle)
+    return high
+
+
+def tail_distance(test: QuantileTest) -> float:
+    """Expected arcsine distance of the tail fractions of a change at p99."""
+    slow = 2 * (math.asin(math.sqrt(_SLOW + (1 - _SLOW) * _TAIL)) - math.asin(math.sqrt(_TAIL)))
+    return slow * math.sqrt(test.weight)
+
+
+def _normal_limit(p_value: float) -> float:
+    return student_t_limit(p_value, 1_000_000)
+
+
+def _tail_limit(test: QuantileTest, p_value: float) -> float:
+    enough = tail_distance(test) >= _normal_limit(p_value / test.cuts) + POWER_SD
+    return 0.0 if enough else math.inf
+
+
+def _calls_limit(test: QuantileTest, p_value: float) -> float:
+    """Logarithm of the ratio that moves so many calls beyond the median of both checks that the exact test sees it."""
+    cuts = test.cuts + 1
+    if 2 * cuts / math.comb(*_smallest(test.old.calls, test.new.calls)) > p_value:
+        return math.inf
+    counts = test.old.counts.sum(axis=0) + test.new.counts.sum(axis=0)
+    reach = 20 * _OCTAVE
+    share = np.concatenate((np.ones(reach), counts[::-1].cumsum()[::-1] / counts.sum(), np.zeros(reach)))
+    middle = reach + int(np.flatnonzero(share[reach:-reach] <= 0.5)[0]) if counts[-1] <= counts.sum() / 2 else None
+    if middle is None:
+        middle = reach + len(counts) - 1
+    shift = np.arange(reach)
+    # Half of the ratio lies on each side of the cut.
+    angles = np.arcsin(np.sqrt(share[middle - shift])) - np.arcsin(np.sqrt(share[middle + shift]))
+    wanted = (_normal_limit(p_value / cuts) + POWER_SD) / (2 * math.sqrt(test.weight))
+    # With few calls the arcsine of a share has its largest distance below that of all calls.
+    places = np.flatnonzero(angles >= min(wanted, math.pi / 2))
+    return 2 * float(shift[places[0]]) * math.log(2) / _OCTAVE if len(places) else math.inf
+
+
+def _smallest(old: int, new: int) -> tuple[int, int]:
+    """Arguments of the binomial coefficient of two groups, limited so that the result stays small."""
+    return min(old, 40) + min(new, 40), min(old, 40)

@@ -1,0 +1,59 @@
+"""Whether a comparison detects a change of the size that it says it could have detected.
+
+python tests/benchmarks/bench_sensitivity.py [--seeds N] [--noise FACTOR]
+
+Needs no GPU. Each seed makes three checks of an unchanged machine, in which every repeat is slower by a factor of its
+own, up to 2.2: the first two state the ratio that a comparison could detect in a cell, the third gets a change of this
+size in that cell and is compared with the first. Exits 1 if fewer than 90 of 100 changes are shown (as slower, or as
+unsure in their direction), or if any other cell is slower or faster in more than 1 of 100 comparisons.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from factories import matrices
+from factories.planted_changes import Planted, planted
+from stallprobes.latency.ratio import PERCENTILES, Quantile
+from stallprobes.matrix.compare import Change, compare
+
+NOISE = 2.2
+WANTED_FOUND, WANTED_FALSE = 0.9, 0.01
+
+
+def one(seed: int, quantile: Quantile, noise: float = NOISE) -> Planted:
+    """A change planted in a check of a machine with this noise."""
+    old, other, new = (matrices.made_up(3 * seed + i, steps=noise, tails={}, calls=500) for i in range(3))
+    return planted(compare(old, other), old, new, quantile, seed)
+
+
+def main() -> None:
+    """Measure and print; exit code 1 where a limit is not kept."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=100, help="changes per percentile (%(default)s)")
+    parser.add_argument("--noise", type=float, default=NOISE, help="largest factor between repeats (%(default)s)")
+    asked = parser.parse_args()
+    well = True
+    for quantile in PERCENTILES:
+        found = [one(seed, quantile, asked.noise) for seed in range(asked.seeds)]
+        shown = sum(each.found for each in found)
+        slower = sum(each.part.change is Change.SLOWER for each in found)
+        wrong = sum(bool(each.others) for each in found)
+        middle = statistics.median(each.ratio for each in found)
+        print(
+            f"{quantile}: {shown} of {len(found)} changes shown, {slower} as slower; stated ratio x{middle:.1f} "
+            f"(median); another cell slower or faster in {wrong} comparisons",
+            flush=True,
+        )
+        well = well and shown >= WANTED_FOUND * len(found) and wrong <= WANTED_FALSE * len(found)
+    sys.exit(0 if well else 1)
+
+
+if __name__ == "__main__":
+    main()
