@@ -26,7 +26,7 @@ from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.latency.window import NO_CALLS, InFlight, Window
 from stallprobes.model import Channel, Phase, Probe
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
 ALIGN = 128
 HEADER_WORDS = 64
@@ -52,6 +52,8 @@ RING_HEAD = 14
 ON_SINCE_NS = 15
 MISSED = 16
 DUE_ALLOWED_NS = 17
+POLLED_NS = 18
+PAUSES = 19
 ERROR_CODE = 24
 ERROR_OP = 25
 ERROR_NS = 26
@@ -82,6 +84,8 @@ SLOT_STEP_NS = 100_000
 # whichever is shorter: otherwise a period longer than a slot would give no samples.
 RESTART_NS = 1_000_000
 GUARD_STEP_NS = 100_000
+# A loop that polls the clock and finds so much time gone had no CPU meanwhile; one reading takes tens of nanoseconds.
+PAUSE_NS = 20_000
 # A longer wait is split into slices, so that a probe with a long period notices a stop.
 WAIT_SLICE_NS = 50_000_000
 # A sleep ends some 50 us late; with a shorter period the loop polls the clock instead.
@@ -306,7 +310,8 @@ class ProbeSnapshot:
 
     ``in_slots``: the engine gives the probe slots. ``allowed_ns`` is then the time in which it was switched on and its
     slot open; otherwise the board's time. ``not_alone_ns`` is the part of it in which a call of another group had not
-    returned.
+    returned. ``polled_ns`` is the time for which the loop polled the clock, and ``pauses`` the number of times that it
+    lost its CPU for 20 µs or longer meanwhile; both are 0 on the simulated GPU.
     """
 
     name: str
@@ -328,6 +333,8 @@ class ProbeSnapshot:
     allowed_ns: int = 0
     in_slots: bool = False
     not_alone_ns: int = 0
+    polled_ns: int = 0
+    pauses: int = 0
 
     def minus(self, earlier: ProbeSnapshot) -> Window:
         """The window between ``earlier`` and this.
@@ -358,6 +365,8 @@ class ProbeSnapshot:
             calls=self.ring[len(self.ring) - fresh :],
             in_slots=self.in_slots,
             not_alone_ns=max(self.not_alone_ns - earlier.not_alone_ns, 0),
+            polled_ns=self.polled_ns - earlier.polled_ns,
+            pauses=self.pauses - earlier.pauses,
         )
 
     def _at(self, at_ns: int) -> ProbeSnapshot:
@@ -434,6 +443,8 @@ def _read(part: ProbeSection, now_ns: int, with_ring: bool = True, with_channels
         allowed_ns=allowed_ns,
         in_slots=bool(words[SLOT + CHANGES] != 1),
         not_alone_ns=counter_ns(words, NOT_ALONE, now_ns),
+        polled_ns=int(words[POLLED_NS]),
+        pauses=int(words[PAUSES]),
     )
 
 

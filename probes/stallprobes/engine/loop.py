@@ -35,7 +35,10 @@ from stallprobes.engine.board import (
     ON_SINCE_NS,
     OPENS_NS,
     PARKED_STEP_NS,
+    PAUSE_NS,
+    PAUSES,
     PERIOD_NS,
+    POLLED_NS,
     QUIT,
     RESTART_NS,
     RING,
@@ -198,6 +201,8 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
     due_channel = words[DUE_CHANNEL]
     guard, ahead, lead = words[GUARD_ADDRESS], words[GUARD_AHEAD], words[LEAD_NS]
     period = due = last = 0
+    # The last reading of the clock while polling, 0 after a sleep or an iteration.
+    polled = 0
     on = fresh = False
     # Without slots it is always the first one, which began at 0.
     slot, slot_offset = 1, 0
@@ -206,6 +211,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
         words[HEARTBEAT_NS] = now
         if load(run_at) == 0:
             on = False
+            polled = 0
             words[STATE] = _PARKED
             sleep_until(nap, now + PARKED_STEP_NS)
             continue
@@ -219,6 +225,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
             period, due = pace, max(last + pace, now)
         current = load(slot_at + 8 * CHANGES)
         if current & 1 == 0:
+            polled = 0
             near = load(opens_at) - now < 2 * PARKED_STEP_NS
             sleep_until(nap, now + (SLOT_STEP_NS if near else PARKED_STEP_NS))
             continue
@@ -226,14 +233,22 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
             slot, slot_offset = current, load(slot_at + 8 * OFFSET_NS)
             due, fresh = now, True
         if guard != 0 and words[ITERATIONS] - load(guard) >= ahead:
+            polled = 0
             sleep_until(nap, now + GUARD_STEP_NS)
             # The guard, not a call, delays the iteration: the schedule is shifted.
             due = max(due, now)
             continue
+        if polled != 0:
+            words[POLLED_NS] += now - polled
+            if now - polled >= PAUSE_NS:
+                words[PAUSES] += 1
+        polled = now
         if period > 0 and now < due:
             if period >= SPIN_BELOW_NS and now < due - lead:
+                polled = 0
                 sleep_until(nap, min(due - lead, now + WAIT_SLICE_NS))
             continue
+        polled = 0
         if period == 0:
             due = now
         words[DUE_NS] = due

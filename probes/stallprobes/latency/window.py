@@ -46,6 +46,8 @@ class Window:
     first iteration, which no histogram holds. ``calls`` are the most recent calls as int64[n][3] (end in ns, number of
     the channel, value in ns), oldest first. ``in_slots``: the probe shared its GPU with victims of other groups, in
     slots. ``not_alone_ns`` is the part of ``duration_ns`` in which a call of another group had not returned.
+    ``polled_ns`` is the time for which the loop polled the clock, and ``pauses`` the number of times that it had no CPU
+    for 20 µs or longer meanwhile.
     """
 
     channels: ChannelMap
@@ -59,6 +61,8 @@ class Window:
     calls: NDArray[np.int64] = field(default_factory=lambda: NO_CALLS)
     in_slots: bool = False
     not_alone_ns: int = 0
+    polled_ns: int = 0
+    pauses: int = 0
 
     @property
     def seconds(self) -> float:

@@ -488,7 +488,8 @@ def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]
         for name, part in snapshot.probes.items()
         if part.in_slots
     }
-    return out | {"slots": slots} if slots else out
+    polls = {name: [part.polled_ns, part.pauses] for name, part in snapshot.probes.items() if part.polled_ns}
+    return out | ({"slots": slots} if slots else {}) | ({"polls": polls} if polls else {})
 
 
 def _in_flight_in(known: list[int], at_ns: int, slot: list[int] | None) -> InFlight:
@@ -501,6 +502,7 @@ def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
     for name, (words, period_ns, flight, error, channels, first) in known["p"].items():
         state, on, iterations, on_since_ns, heartbeat_ns, missed, proof = words
         slot = known.get("slots", {}).get(name)
+        polled_ns, pauses = known.get("polls", {}).get(name, (0, 0))
         by_channel: dict[Channel, Histogram] = {}
         for channel, hist, max_ns in _channels_in(channels):
             earlier = None if before is None else before.probes[name].channels[channel].counts
@@ -525,5 +527,7 @@ def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
             allowed_ns=known["at"] if slot is None else slot[0],
             in_slots=slot is not None,
             not_alone_ns=0 if slot is None else slot[1],
+            polled_ns=polled_ns,
+            pauses=pauses,
         )
     return Snapshot(known["at"], EngineState(known["state"]), known["beat"], probes)

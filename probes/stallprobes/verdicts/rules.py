@@ -40,6 +40,9 @@ TAIL_SHARE = 0.01
 TAIL_CALLS = 3
 # The share of a victim's excess that the host control must show at the same time for the host to be its cause.
 HOST_SHARE = 0.5
+# A thread that loses its CPU while it polls the clock loses it in its calls too. Up to so many times as many slow calls
+# as its pauses predict, and a few more, show the machine and not the driver.
+PAUSE_FACTOR = 3
 HIDDEN_NS = 100_000
 HIDDEN_SHARE = 0.7
 # Starved: fewer than 3 calls returned in half a second or more.
@@ -344,7 +347,7 @@ def _detectable(one: Evidence, channel: Channel, quantile: Quantile, *, alone: b
 def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: EvidenceByRole) -> Verdict:
     change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
     head = f"{one.probe.title}: {_channel_name(figure.channel)} {figure.quantile} {change}"
-    if one.probe.role is Role.HOST or _host_explains(by_role, one, figure):
+    if one.probe.role is Role.HOST or _pauses_explain(one, figure) or _host_explains(by_role, one, figure):
         kind, explained = VerdictKind.HOST, _host_noise(one)
     else:
         explained = _explanation(one, by_role)
@@ -388,6 +391,21 @@ def _host_explains(by_role: EvidenceByRole, one: Evidence, figure: BaselineRatio
         return True
     host_tail_ns = baseline_ns + HOST_SHARE * (tail_ns - figure.baseline_ns)
     return now.share_above(int(host_tail_ns)) >= HOST_SHARE * own.share_above(int(tail_ns))
+
+
+def _pauses_explain(one: Evidence, figure: BaselineRatio) -> bool:
+    """Whether the thread lost its CPU so often while it polled the clock that this explains a stalled tail.
+
+    Pauses come at one rate, in the calls as between them. Medians are not explained: half of the calls would have to
+    meet a pause.
+    """
+    window, tail_ns = one.window, one.tail_ns(figure.channel)
+    if figure.quantile is not Quantile.P99 or not window.polled_ns or tail_ns is None:
+        return False
+    calls = window.channels[figure.channel]
+    usual_ns = one.baseline_ns(figure.channel, Quantile.P50) or 0.0
+    expected = window.pauses / window.polled_ns * usual_ns * calls.count
+    return expected > 0 and calls.share_above(int(tail_ns)) * calls.count <= PAUSE_FACTOR * expected + TAIL_CALLS
 
 
 def _host_paused(host: Evidence, one: Evidence) -> bool:
