@@ -1,10 +1,12 @@
-"""Calls that allocate and register memory, and the locks they hold: memory management's and the context's."""
+"""Calls that allocate and register memory, and the locks of the context that they hold."""
 
 from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord, SimStream, Storage, us
 from stallprobes.engine.sim.host_thread import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, HostThread, call, latency_only
+from stallprobes.engine.sim.jobs import Job
+from stallprobes.engine.sim.locks import Lock
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Space
 
@@ -12,11 +14,11 @@ _MIB = 1 << 20
 
 
 def _manage(host: HostThread, name: str, us_per_mib: float, nbytes: int) -> Wait:
-    """A call that changes the device's address space: it holds both locks all the time."""
+    """A call that changes the context's address space: it holds the locks all the time."""
     context = host.context
     assert context is not None
     ns = host.call_ns(name, us(us_per_mib * nbytes / _MIB))
-    yield from host.work_under(ns, context.gpu.memory_lock, context.lock)
+    yield from host.work_under(ns, context.locks.content, context.locks.memory, context.lock)
 
 
 def _live(storage: object, space: Space) -> bool:
@@ -40,20 +42,21 @@ def mem_alloc(host: HostThread, into: HostWord, nbytes: int) -> Call:
 
 @call("cuMemFree")
 def mem_free(host: HostThread, storage: Storage) -> Call:
-    """(address). It waits for all work of the context while it holds both locks."""
+    """(address). It waits for all work of the context while it holds the locks."""
     context = host.context
     assert context is not None
     if not _live(storage, Space.DEVICE) or storage.gpu is None:
         return INVALID_VALUE
     memory = host.simulation.profile.memory
     ns = host.call_ns("cuMemFree", us(memory.free_us_per_mib * storage.nbytes / _MIB))
-    yield from context.gpu.memory_lock.acquire(host)
-    yield from context.lock.acquire(host)
+    locks: tuple[Lock, ...] = (context.locks.content, context.locks.memory, context.lock)
+    for lock in locks:
+        yield from lock.acquire(host)
     for job in context.unfinished():
         yield from host.wait_for_job(job)
     yield from host.clock.wait(ns)
-    context.lock.release()
-    context.gpu.memory_lock.release()
+    for lock in reversed(locks):
+        lock.release()
     storage.gpu.free_bytes += storage.nbytes
     storage.live = False
     return SUCCESS
@@ -105,8 +108,15 @@ def host_unregister(host: HostThread, storage: Storage) -> Call:
 
 @call("cuMemAllocAsync")
 def alloc_async(host: HostThread, into: HostWord, nbytes: int, stream: SimStream) -> Call:
-    """(word for the address, bytes, stream): from a pool, without the memory management's lock."""
+    """(word for the address, bytes, stream): from a pool, under the stream's lock only.
+
+    Each synchronization trims the pool, so the next allocation grows it: work in the stream's order that occupies no
+    engine of the GPU.
+    """
+    simulation = host.simulation
     yield from host.work_under(host.call_ns("cuMemAllocAsync"), stream.lock)
+    grow_ns = us(simulation.profile.memory.grow_us_per_mib * nbytes / _MIB)
+    stream.submit(Job(host.clock, simulation.uncontended, grow_ns, what="pool"))
     into.put(Storage(Space.DEVICE, nbytes, stream.context.gpu))
     return SUCCESS
 
@@ -119,14 +129,6 @@ def free_async(host: HostThread, storage: Storage, stream: SimStream) -> Call:
     yield from host.work_under(host.call_ns("cuMemFreeAsync"), stream.lock)
     storage.live = False
     return SUCCESS
-
-
-@latency_only("cuMemAllocAsync")
-def alloc_async_latency(
-    host: HostThread, _into: HostWord, _nbytes: int, stream: SimStream
-) -> LatencyDistribution | None:
-    """Latency while the stream's lock is free."""
-    return host.uncontended_latency("cuMemAllocAsync", stream.lock)
 
 
 @latency_only("cuMemFreeAsync")

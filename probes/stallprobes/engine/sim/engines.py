@@ -74,7 +74,8 @@ class GraphicsEngine:
         job.need = min(job.need, self._timing.threads)
         self._remove_finished()
         if self._current is context:
-            if not context.pending and job.need <= self._free:
+            # A job without threads needs no room, so it passes kernels that wait for some.
+            if job.need == 0 or (not context.pending and job.need <= self._free):
                 self._start(job, ready)
                 if self._timer_due < NEVER:
                     self._schedule_timer()
@@ -200,6 +201,12 @@ class CopyEngine:
         self._clock = clock
         self._free_at = 0
         self.staging: list[StagedCopy] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a transfer or a chunk of a staged copy occupies the engine now."""
+        now = self._clock.now
+        return self._free_at > now or any(staged.remaining_busy_ns(now) for staged in self.staging)
 
     @property
     def free_at(self) -> int:

@@ -47,7 +47,9 @@ class EngineParameters:
     empty_us: float = parameter("duration of an empty kernel on the GPU")
     node_us: float = parameter("duration of each further kernel of a graph")
     spin_extra_us: float = parameter("duration of a spin kernel beyond its given time")
-    new_context_us: float = parameter("work on the engine to create or destroy a context")
+    new_context_us: float = parameter("last piece of work on the engine to create or destroy a context")
+    new_context_pieces: int = parameter("short pieces of work before it")
+    piece_us: float = parameter("duration of a short piece of the driver's own work, such as loading a module")
     queue: int = parameter("launches that may be pending in a stream", above=0)
 
 
@@ -69,10 +71,12 @@ class CopyParameters:
     staging_base_us: float = parameter("base of a staged copy")
     staging_chunk: int = parameter("bytes of a staging buffer", above=0)
     staging_hold_us: float = parameter(
-        "part of each chunk in which no thread of the context notices the GPU's progress"
+        "part of each chunk of a copy to the host in which no thread notices the GPU's progress"
     )
-    staging_write_us: float = parameter("additional part if the pages are touched")
-    inline_bytes: int = parameter("largest upload from pageable memory without staging, bytes")
+    staging_query_us: float = parameter("longest delay of a query of a pending event by that")
+    inline_bytes: int = parameter("largest upload that travels in the command stream, bytes")
+    inline_us: float = parameter("base of such an upload on the graphics engine")
+    bus_read_us: float = parameter("delay of each read of the host's memory by the GPU during a transfer to the GPU")
     peer_gbps: float = parameter("bandwidth of a direct copy to the other GPU", above=0)
     peer_base_us: float = parameter("its base")
     relay_gbps: float = parameter("bandwidth of a staged copy to the other GPU", above=0)
@@ -111,6 +115,7 @@ class MemoryParameters:
     """Times of memory management in addition to the call, for each MiB."""
 
     alloc_us_per_mib: float = parameter("cuMemAlloc")
+    grow_us_per_mib: float = parameter("growing the pool of cuMemAllocAsync, in the stream's order")
     free_us_per_mib: float = parameter("cuMemFree")
     pin_us_per_mib: float = parameter("cuMemHostAlloc")
     unpin_us_per_mib: float = parameter("cuMemFreeHost")
