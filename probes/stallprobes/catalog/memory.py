@@ -148,7 +148,6 @@ ENTRIES = (
         program=_alloc_async,
         size=64 * MIB,
         check=(CheckPlacement(position=140, quick_position=140),),
-        control=True,
         what="cuMemAllocAsync and cuMemFreeAsync of 64 MiB from the default pool. A control: it stalls no other call.",
         source="the stream-ordered allocator, the alternative to cuMemAlloc and cuMemFree",
         causes=(

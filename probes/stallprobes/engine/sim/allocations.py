@@ -6,7 +6,6 @@ from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord, SimStream, Storage, us
 from stallprobes.engine.sim.host_thread import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, HostThread, call, latency_only
 from stallprobes.engine.sim.jobs import Job
-from stallprobes.engine.sim.locks import Lock
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Space
 
@@ -42,21 +41,16 @@ def mem_alloc(host: HostThread, into: HostWord, nbytes: int) -> Call:
 
 @call("cuMemFree")
 def mem_free(host: HostThread, storage: Storage) -> Call:
-    """(address). It waits for all work of the context while it holds the locks."""
+    """(address). It waits for all work of the context while it holds the context's lock, then it unmaps the memory."""
     context = host.context
     assert context is not None
     if not _live(storage, Space.DEVICE) or storage.gpu is None:
         return INVALID_VALUE
-    memory = host.simulation.profile.memory
-    ns = host.call_ns("cuMemFree", us(memory.free_us_per_mib * storage.nbytes / _MIB))
-    locks: tuple[Lock, ...] = (context.locks.content, context.locks.memory, context.lock)
-    for lock in locks:
-        yield from lock.acquire(host)
+    yield from context.lock.acquire(host)
     for job in context.unfinished():
         yield from host.wait_for_job(job)
-    yield from host.clock.wait(ns)
-    for lock in reversed(locks):
-        lock.release()
+    context.lock.release()
+    yield from _manage(host, "cuMemFree", host.simulation.profile.memory.free_us_per_mib, storage.nbytes)
     storage.gpu.free_bytes += storage.nbytes
     storage.live = False
     return SUCCESS
@@ -67,7 +61,9 @@ def host_alloc(host: HostThread, into: HostWord, nbytes: int, _flags: int) -> Ca
     """(word for the address, bytes, flags)."""
     if nbytes <= 0:
         return INVALID_VALUE
-    yield from _manage(host, "cuMemHostAlloc", host.simulation.profile.memory.pin_us_per_mib, nbytes)
+    memory = host.simulation.profile.memory
+    yield from _manage(host, "cuMemHostAlloc", memory.pin_us_per_mib, nbytes)
+    yield from host.clock.wait(us(memory.pin_tail_us))
     into.put(Storage(Space.PINNED, nbytes))
     return SUCCESS
 
@@ -77,7 +73,9 @@ def host_free(host: HostThread, storage: Storage) -> Call:
     """(address)."""
     if not _live(storage, Space.PINNED):
         return INVALID_VALUE
-    yield from _manage(host, "cuMemFreeHost", host.simulation.profile.memory.unpin_us_per_mib, storage.nbytes)
+    memory = host.simulation.profile.memory
+    yield from _manage(host, "cuMemFreeHost", memory.unpin_us_per_mib, storage.nbytes)
+    yield from host.clock.wait(us(memory.pin_tail_us))
     storage.live = False
     return SUCCESS
 
@@ -89,7 +87,7 @@ def host_register(host: HostThread, storage: Storage, nbytes: int, _flags: int) 
         return INVALID_VALUE
     memory = host.simulation.profile.memory
     yield from _manage(host, "cuMemHostRegister", memory.register_us_per_mib, nbytes)
-    yield from host.clock.wait(us(memory.register_tail_us))
+    yield from host.clock.wait(us(memory.pin_tail_us))
     storage.space, storage.touched = Space.PINNED, True
     return SUCCESS
 
@@ -101,7 +99,7 @@ def host_unregister(host: HostThread, storage: Storage) -> Call:
         return INVALID_VALUE
     memory = host.simulation.profile.memory
     yield from _manage(host, "cuMemHostUnregister", memory.unregister_us_per_mib, storage.nbytes)
-    yield from host.clock.wait(us(memory.register_tail_us))
+    yield from host.clock.wait(us(memory.pin_tail_us))
     storage.space = Space.PAGEABLE
     return SUCCESS
 

@@ -170,7 +170,8 @@ def _staged(
     engine.staging.append(StagedCopy(clock.now, clock.now + total, busy, period))
     if to_host and nbytes >= parameters.staging_chunk:
         hold = min(us(parameters.staging_hold_us), period)
-        context.gpu.staging.add(host, StagedCopy(clock.now, clock.now + total, hold, period))
+        # The host works on a chunk only when the GPU has transferred it.
+        context.gpu.staging.add(host, StagedCopy(clock.now + busy, clock.now + busy + total, hold, period))
     if total > _HEAVY_NS and drag != 1:
         context.slowdowns.add(drag, clock.now + total)
     yield from clock.wait(total)
@@ -211,11 +212,11 @@ def _peer(host: HostThread, target: Storage, source: Storage, nbytes: int, strea
     before = simulation.staged_transfers.tail
     if stream.unfinished() or (before is not None and before.end > host.clock.now):
         extra += parameters.relay_behind_us
+    yield from host.copy_call(host.call_ns("cuMemcpyPeerAsync") + us(extra), stream)
     staging = stream.context.locks.staging
     if staging.owner is not None:
         yield from staging.acquire(host)
         staging.release()
-    yield from host.copy_call(host.call_ns("cuMemcpyPeerAsync") + us(extra), stream)
     ns = us(parameters.relay_base_us) + transfer_ns(nbytes, parameters.relay_gbps)
     half = transfer_ns(nbytes, parameters.d2h_gbps)
     job = Job(host.clock, StagedPeerEngine(source.gpu.to_host, half), ns, lead, gap, what="staged peer")

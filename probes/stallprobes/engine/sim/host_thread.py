@@ -135,9 +135,12 @@ class HostThread:
         if content.owner is not None:
             yield from content.acquire(self)
             content.release()
+        profile = self.simulation.profile
         for other in stream.context.streams:
             if other is not stream and other.lock.owner is not None:
                 yield from other.lock.wait_for_release(self)
+            if len(other.pending) >= profile.engine.queue:
+                yield from self.clock.wait(us(profile.locks.full_queue_us))
 
     def copy_call(self, ns: int, stream: SimStream) -> Wait:
         """Spend ``ns`` in the call of an asynchronous copy: pointer lookup, then submission under the context's lock.

@@ -104,6 +104,7 @@ class LockParameters:
     cold_us: float = parameter("additional time of the first call after a long sleep of its thread")
     cold_more_us: float = parameter("additional time of the first call of each other kind after that")
     cold_ms: float = parameter("length of a sleep with the full additional time; shorter ones add less", above=0)
+    full_queue_us: float = parameter("time of a call on the legacy default stream to pass a stream with a full queue")
     cold_first_us: float = parameter("additional time of a call that its thread makes for the first time")
     switch_drift: float = parameter("delay of a switch as a fraction of the time since the last one")
     switch_most_us: float = parameter("upper limit of that")
@@ -121,9 +122,7 @@ class MemoryParameters:
     unpin_us_per_mib: float = parameter("cuMemFreeHost")
     register_us_per_mib: float = parameter("cuMemHostRegister")
     unregister_us_per_mib: float = parameter("cuMemHostUnregister")
-    register_tail_us: float = parameter(
-        "end of cuMemHostRegister and cuMemHostUnregister, after the locks are released"
-    )
+    pin_tail_us: float = parameter("end of a call that pins or unpins memory, after the locks are released")
     unmap_us_per_mib: float = parameter("munmap of touched pages")
 
 
