@@ -87,5 +87,5 @@ def test_a_variant_needs_what_its_entries_and_contexts_need() -> None:
 
 def test_controls_are_aggressors() -> None:
     controls = [entry.name for entry in entries().values() if entry.control]
-    assert controls == ["alloc-async", "nvml-poll"]
+    assert controls == ["nvml-poll"]
     assert all(entries()[name].role is Role.AGGRESSOR for name in controls)

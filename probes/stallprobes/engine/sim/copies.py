@@ -169,7 +169,8 @@ def _staged(
     busy = min(transfer_ns(chunk, engine_gbps), period)
     engine.staging.append(StagedCopy(clock.now, clock.now + total, busy, period))
     if to_host and nbytes >= parameters.staging_chunk:
-        hold = min(us(parameters.staging_hold_us), period)
+        write = us(parameters.staging_write_us) if gbps > parameters.fresh_gbps else 0
+        hold = min(us(parameters.staging_hold_us) + write, period)
         # The host works on a chunk only when the GPU has transferred it.
         context.gpu.staging.add(host, StagedCopy(clock.now + busy, clock.now + busy + total, hold, period))
     if total > _HEAVY_NS and drag != 1:

@@ -127,7 +127,7 @@ class HostThread:
     def pass_streams(self, stream: SimStream) -> Wait:
         """For a call on the legacy default stream: it concerns all streams of its context.
 
-        It takes the lock of the context's content, and waits for each call that now holds a stream's lock.
+        It acquires and releases the lock of the context's content and the lock of each stream.
         """
         if stream.kind is not StreamKind.NULL:
             return
@@ -138,7 +138,8 @@ class HostThread:
         profile = self.simulation.profile
         for other in stream.context.streams:
             if other is not stream and other.lock.owner is not None:
-                yield from other.lock.wait_for_release(self)
+                yield from other.lock.acquire(self)
+                other.lock.release()
             if len(other.pending) >= profile.engine.queue:
                 yield from self.clock.wait(us(profile.locks.full_queue_us))
 

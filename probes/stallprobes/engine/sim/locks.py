@@ -70,7 +70,6 @@ class BargingLock:
         self._clock = clock
         self._wakeup = wakeup
         self._queue: deque[Any] = deque()
-        self._passing: list[Any] = []
 
     def acquire(self, waiter: Waiter) -> Wait:
         """Wait for the lock and take it; there is no limit if other threads are always faster."""
@@ -93,21 +92,9 @@ class BargingLock:
             woken = self._clock.event()
             self._queue.appendleft(woken)
 
-    def wait_for_release(self, waiter: Waiter) -> Wait:
-        """Wait until the thread that holds the lock releases it, and do not take it."""
-        since = self._clock.now
-        released = self._clock.event()
-        self._passing.append(released)
-        yield released
-        yield from self._clock.wait(self._wakeup.draw(self._clock.now - since, waiter.random))
-
     def release(self) -> None:
         """Release the lock and wake the longest waiter, which gets it only if no other thread is faster."""
         self.owner = None
-        if self._passing:
-            passing, self._passing = self._passing, []
-            for released in passing:
-                released.succeed()
         if self._queue:
             self._queue.popleft().succeed()
 

@@ -73,6 +73,7 @@ class CopyParameters:
     staging_hold_us: float = parameter(
         "part of each chunk of a copy to the host in which no thread notices the GPU's progress"
     )
+    staging_write_us: float = parameter("additional part if the pages are touched")
     staging_query_us: float = parameter("longest delay of a query of a pending event by that")
     inline_bytes: int = parameter("largest upload that travels in the command stream, bytes")
     inline_us: float = parameter("base of such an upload on the graphics engine")
