@@ -7,8 +7,9 @@
         for verdict in variant.verdicts:
             print(variant.variant, verdict.sentence)
 
-``run`` measures patterns and probes, ``check`` fills an interference matrix, ``compare`` compares two, ``load`` reads a
-saved one, and ``Session`` controls probes step by step. Everything is loaded on first use. Measuring needs an NVIDIA
+``run`` measures patterns and probes, ``check`` fills an interference matrix, ``compare`` compares two, ``unusual``
+compares one with recorded checks of other machines, ``load`` reads a saved one, and ``Session`` controls probes step by
+step. Everything is loaded on first use. Measuring needs an NVIDIA
 GPU, or ``backend="sim"`` for the simulated one. No function asks before it disturbs other processes on the GPU.
 """
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from stallprobes.latency.histogram import Histogram
     from stallprobes.matrix.compare import Comparison
     from stallprobes.matrix.matrix import Matrix
+    from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.matrix.runner import CheckProgress
     from stallprobes.measurement.measure import RunProgress, RunResult
     from stallprobes.verdicts.kinds import VerdictKind
@@ -37,6 +39,7 @@ __all__ = [
     "Histogram",
     "Matrix",
     "Options",
+    "ReferenceComparison",
     "RunProgress",
     "RunResult",
     "Session",
@@ -46,6 +49,7 @@ __all__ = [
     "compare",
     "load",
     "run",
+    "unusual",
 ]
 
 _HOMES = {
@@ -54,6 +58,7 @@ _HOMES = {
     "Histogram": "stallprobes.latency.histogram",
     "Matrix": "stallprobes.matrix.matrix",
     "Options": "stallprobes.engine.backend",
+    "ReferenceComparison": "stallprobes.matrix.reference",
     "RunProgress": "stallprobes.measurement.measure",
     "RunResult": "stallprobes.measurement.measure",
     "Session": "stallprobes.engine.session",
@@ -141,6 +146,23 @@ def compare(old: Matrix | Path | str, new: Matrix | Path | str, *, force: bool =
 
     sides = [side if isinstance(side, Matrix) else load(side) for side in (old, new)]
     return compare_matrices(sides[0], sides[1], force=force)
+
+
+def unusual(check: Matrix | Path | str, reference: str | None = None) -> ReferenceComparison | None:
+    """The cells of a check that stall here and not on other machines of its GPU model, and the other way round.
+
+    ``check`` may be the path of a saved one. ``reference`` is the name of a reference in the package, or the path of a
+    ``.json`` file that ``python -m stallprobes.matrix.reference_maker`` wrote. By default it is the package's reference
+    of the same GPU model with the nearest driver, and the result is None if there is none.
+
+    Raises NotComparable where ``reference`` does not fit, CheckFileError where it cannot be read, and what ``load``
+    raises.
+    """
+    from stallprobes.matrix import reference as references
+    from stallprobes.matrix.matrix import Matrix
+
+    matrix = check if isinstance(check, Matrix) else load(check)
+    return references.unusual(matrix) if reference is None else references.load(reference).unusual(matrix)
 
 
 def load(path: Path | str) -> Matrix:

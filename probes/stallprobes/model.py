@@ -20,7 +20,7 @@ MS = 1_000_000
 
 
 class Phase(StrEnum):
-    """The part of an operation that a latency measures. The values are those of the JSON documents, version 1.
+    """The part of an operation that a latency measures. The values are those of the JSON documents, version 2.
 
     ``CALL``: time inside the driver call. ``WAIT``: from its return until the host sees the work complete. ``START``:
     from its return until the GPU starts the work. ``GPU``: time on the GPU. ``DUE``: from when the call was scheduled
@@ -31,7 +31,17 @@ class Phase(StrEnum):
     WAIT = "wait"
     START = "start"
     GPU = "gpu"
-    DUE = "intended"
+    DUE = "due"
+
+    @classmethod
+    def named(cls, name: str) -> Phase:
+        """The phase by its name in version 1 or 2 of the documents. Raises ValueError."""
+        return cls(PHASE_NAMES_1.get(name, name))
+
+    @property
+    def name_1(self) -> str:
+        """The name in version 1 of the documents, which recordings use."""
+        return next((name for name, phase in PHASE_NAMES_1.items() if phase is self), str(self))
 
     @property
     def traits(self) -> PhaseTraits:
@@ -39,13 +49,25 @@ class Phase(StrEnum):
         return PHASE_TRAITS[self]
 
 
+# Names in version 1 of the documents, where they differ.
+PHASE_NAMES_1 = {"intended": Phase.DUE}
+
+
+class Source(StrEnum):
+    """What measures a latency: the host's clock around the call, or a pair of CUDA events."""
+
+    HOST = "host"
+    EVENTS = "events"
+
+
 @dataclass(frozen=True)
 class PhaseTraits:
     """How a phase is measured, judged and shown.
 
     ``word``: its name in sentences and tables. ``judged``: the rules give verdicts on it. ``host``: the loop measures
-    it on the host. ``matrix``: a check compares it with the baseline in each cell. ``of_call``: it belongs to one op,
-    so it can have the op's label; the due time belongs to the whole iteration.
+    it on the host, else pairs of events measure it on the GPU. ``matrix``: a check compares it with the baseline in
+    each cell. ``of_call``: it belongs to one op, so it can have the op's label; the due time belongs to the whole
+    iteration.
     """
 
     word: str
@@ -53,6 +75,11 @@ class PhaseTraits:
     host: bool
     matrix: bool
     of_call: bool = True
+
+    @property
+    def source(self) -> Source:
+        """What measures the phase."""
+        return Source.HOST if self.host else Source.EVENTS
 
 
 PHASE_TRAITS = {

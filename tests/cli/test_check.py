@@ -13,15 +13,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import jsonschema
 import pytest
 
-from factories import matrices, matrix_examples
+from factories import documents, matrices, matrix_examples
 from factories.command_line import command, environment
+from factories.documents import valid
 from factories.waiting import LIMIT_S
-from stallprobes.files import schemas
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix
 
@@ -38,12 +37,6 @@ def saved(path: Path, made: Matrix | None = None, **changed: object) -> str:
     return str(path)
 
 
-def valid(text: str, schema: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(text)
-    jsonschema.Draft202012Validator(schemas.schema(schema)).validate(document)
-    return document
-
-
 def test_a_check_is_a_table_with_findings_in_words(stallscope_command: Command) -> None:
     done = stallscope_command("check", mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
@@ -54,7 +47,7 @@ def test_a_check_is_a_table_with_findings_in_words(stallscope_command: Command) 
     assert measured.startswith("Measured  16 of 16 cells; baselines vary by ×1.")
     assert "427/" in done.stdout
     assert "Make it up otherwise." in done.stdout
-    assert "machine:" not in done.stdout
+    assert "\nmachine:" not in done.stdout
     full = stallscope_command("check", "--full", mode="fine").stdout
     assert full.splitlines()[:4] == [title, stalls, changes, measured]
     assert "1 STALLED, 15 quiet" in full
@@ -95,7 +88,7 @@ def test_an_unprintable_hostname_is_a_usage_error(stallscope_command: Command, n
 def test_json_is_the_check_by_its_schema_and_nothing_else(stallscope_command: Command) -> None:
     done = stallscope_command("check", "--json", mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
-    document = valid(done.stdout, "stallscope.check/1")
+    document = valid(done.stdout, "stallscope.check/2")
     assert len(document["cells"]) == 20
 
 
@@ -108,9 +101,42 @@ def test_files_are_written_and_show_reads_them(stallscope_command: Command, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["check.html", "check.json", "check.prom"]
     again = stallscope_command("show", names[0])
     assert (again.returncode, again.stdout, again.stderr) == (0, done.stdout, "")
-    assert valid(stallscope_command("show", names[0], "--json").stdout, "stallscope.check/1")
+    assert valid(stallscope_command("show", names[0], "--json").stdout, "stallscope.check/2")
     assert stallscope_command("show", names[0], "--html", str(tmp_path / "again.html")).returncode == 0
     assert (tmp_path / "again.html").read_bytes() == Path(names[1]).read_bytes()
+
+
+def test_what_is_unusual_by_the_reference_is_named_and_changes_no_exit_code(
+    stallscope_command: Command, tmp_path: Path
+) -> None:
+    page = tmp_path / "check.html"
+    done = stallscope_command("check", "--html", str(page), mode="slower")
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in (
+        "against other machines (NVIDIA H200, driver 580.159.04): ",
+        "reference: h200-580.159.04: NVIDIA H200, driver 580.159.04, CUDA 13.0, 4 checks of 2 machines, 2026-11-21",
+        "Stalled on the reference, not here: ",
+        "beside spin: d2d@secondary wait p50 ×1.0, on the reference ×",
+        "This machine differs: driver 590.2 (reference 580.159.04).",
+    ):
+        assert words in " ".join(done.stdout.split())
+    assert "Stalled on the reference, not here: " in page.read_text(encoding="utf-8")
+    document = valid(stallscope_command("check", "--json", mode="slower").stdout, "stallscope.check/2")
+    unusual = {(one["row"], one["column"]) for one in document["reference"]["stalled_there"]}
+    assert ("d2d@secondary", "spin") in unusual
+    assert document["reference"]["differences"] == [{"key": "driver", "here": "590.2", "there": "580.159.04"}]
+    none = stallscope_command("check", "--reference", "none", mode="slower")
+    assert none.returncode == 0
+    assert "reference" not in none.stdout
+
+
+@pytest.mark.parametrize(("name", "more"), [("h100", ()), ("none.json", ()), ("h200-580.159.04", ("--sim", "v100"))])
+def test_a_reference_that_is_unknown_or_does_not_fit_is_refused_before_measuring(
+    stallscope_command: Command, name: str, more: tuple[str, ...]
+) -> None:
+    done = stallscope_command("check", "--reference", name, *more, mode="never")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert name in done.stderr
 
 
 def test_a_slower_cell_is_named_and_exits_1(stallscope_command: Command, tmp_path: Path) -> None:
@@ -153,11 +179,11 @@ def test_a_comparison_is_json_by_its_schema_with_the_check_in_it(stallscope_comm
     old = saved(tmp_path / "old.json")
     done = stallscope_command("check", "--compare", old, "--json", mode="slower")
     assert done.returncode == 1
-    document = valid(done.stdout, "stallscope.compare/1")
+    document = valid(done.stdout, "stallscope.compare/2")
     assert document["regressions"] == [{"row": "launch", "column": "spin"}]
     assert document["differences"] == [{"key": "driver", "old": "580.1", "new": "590.2"}]
     assert document["counts"]["slower"] == 1
-    jsonschema.Draft202012Validator(schemas.schema("stallscope.check/1")).validate(document["check"])
+    documents.validate(document["check"], "stallscope.check/2")
 
 
 def test_two_saved_checks_are_compared_without_a_gpu(stallscope_command: Command, tmp_path: Path) -> None:
@@ -168,7 +194,7 @@ def test_two_saved_checks_are_compared_without_a_gpu(stallscope_command: Command
     assert "SLOWER · 1 cell" in done.stdout
     assert "FASTER · 1 cell" in done.stdout
     assert "<h2>What changed</h2>" in (tmp_path / "c.html").read_text(encoding="utf-8")
-    document = valid(stallscope_command("compare", old, new, "--json").stdout, "stallscope.compare/1")
+    document = valid(stallscope_command("compare", old, new, "--json").stdout, "stallscope.compare/2")
     assert document["check"] is None
     assert stallscope_command("compare", old, old).returncode == 0
 
@@ -309,7 +335,7 @@ def test_hosts_are_merged_and_the_outlier_is_named(stallscope_command: Command, 
     assert "node-3 " in about
     assert "node-1" not in about
     assert "About the hosts" in (tmp_path / "whole.html").read_text(encoding="utf-8")
-    assert set(valid(Path(whole).read_text(encoding="utf-8"), "stallscope.check/1")["hosts"]) == {
+    assert set(valid(Path(whole).read_text(encoding="utf-8"), "stallscope.check/2")["hosts"]) == {
         f"node-{n}" for n in range(5)
     }
     assert about in stallscope_command("show", whole).stdout
@@ -395,7 +421,7 @@ def test_an_interrupted_check_is_compared(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
-    document = valid(out, "stallscope.compare/1")
+    document = valid(out, "stallscope.compare/2")
     assert document["only_old"] == [{"row": "launch", "column": "alloc-async"}]
 
 
@@ -462,7 +488,7 @@ def test_a_simulated_check_is_marked_as_simulated(stallscope_command: Command, t
     assert "STALLED  d2d@secondary beside spin: wait p50 " in done.stdout
     again = stallscope_command("check", "--sim", "--sim-seed", "2", *chosen, "--compare", first, "--json")
     assert again.returncode == 0, again.stderr
-    document = valid(again.stdout, "stallscope.compare/1")
+    document = valid(again.stdout, "stallscope.compare/2")
     assert document["new"]["backend"] == "simulated"
     other = stallscope_command("check", "--sim", "v100", *chosen, "--compare", first)
     assert (other.returncode, other.stdout) == (2, "")

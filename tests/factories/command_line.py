@@ -10,9 +10,14 @@ from pathlib import Path
 
 import stallprobes
 import stallscope
+from factories.command_server import CommandServer
 
 FAKE = Path(__file__).with_name("fake_machine.py")
 ROOTS = [str(Path(package.__path__[0]).parent) for package in (stallscope, stallprobes)]
+
+TIMEOUT_S = 170.0
+
+_server = CommandServer()
 
 Done = subprocess.CompletedProcess[str]
 Command = Callable[..., Done]
@@ -30,13 +35,27 @@ def command(mode: str | None, *arguments: str) -> list[str]:
     return [sys.executable, *(["-m", "stallscope"] if mode is None else [str(FAKE), mode]), *arguments]
 
 
-def run(*arguments: str, mode: str | None = None, env: dict[str, str] | None = None) -> Done:
-    """Run ``stallscope`` to its end; ``mode`` chooses a made-up machine, ``env`` changes the environment."""
+def run(
+    *arguments: str, mode: str | None = None, env: dict[str, str] | None = None, own_interpreter: bool = False
+) -> Done:
+    """Run ``stallscope`` to its end; ``mode`` chooses a made-up machine, ``env`` changes the environment.
+
+    It is a process of its own, but its interpreter is started and its modules are imported only once for all commands,
+    unless a variable that the interpreter reads at its start differs, or with ``own_interpreter``.
+    """
+    chosen = environment(**(env or {}))
+    if not own_interpreter and _at_start(chosen) == _at_start(environment()):
+        return Done(list(arguments), *_server.run(mode, arguments, chosen, TIMEOUT_S))
     return subprocess.run(
         command(mode, *arguments),
-        env=environment(**(env or {})),
+        env=chosen,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=TIMEOUT_S,
     )
+
+
+def _at_start(variables: dict[str, str]) -> dict[str, str]:
+    """The variables that an interpreter reads once, at its start."""
+    return {name: value for name, value in variables.items() if name.startswith(("LANG", "LC_", "LD_", "PYTHON"))}

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from factories import matrices, matrix_examples, runs
 from stallprobes.errors import EngineFailed
@@ -138,10 +138,22 @@ CHECKS: dict[str, Callable[..., Any]] = {
     "never": broken,
 }
 
-if __name__ == "__main__":
-    mode = sys.argv[1]
+
+def prepare() -> None:
+    """Make up the matrices of the checks before a process that is forked needs them."""
+    checked()
+    check_slower()
+    matrix_examples.every_kind()
+
+
+def run(mode: str, arguments: Sequence[str]) -> NoReturn:
+    """Run ``stallscope`` with ``arguments`` on the machine ``mode``. Ends the process."""
     gpu = SHARED if mode == "shared" else GPU
     gpus.survey = lambda *_: Survey((gpu,), DriverReport(cuda_version=13000))
     measure.run = MODES.get(mode, broken)  # type: ignore[assignment]
     runner.run = CHECKS.get(mode, check_fine)
-    main(sys.argv[2:])
+    main(arguments)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], sys.argv[2:])

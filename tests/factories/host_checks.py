@@ -9,8 +9,10 @@ from typing import Any
 from factories import matrices
 from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix import merge
 from stallprobes.matrix.matrix import Cell, Matrix, Repeat, Status
 from stallprobes.model import Channel, Phase
+from stallprobes.verdicts.kinds import VerdictKind
 
 SPIN = ("d2d", "spin")
 STARVED = ("d2d", "host-alloc-free")
@@ -73,3 +75,24 @@ def every_status(seed: int = 1, name: str | None = "node-a", **changes: Any) -> 
     )
     invalid = replace(matrix.cells[INVALID], status=Status.INVALID, reason="the host control spiked; see above")
     return changed(replace(matrix, interrupted=True), invalid)
+
+
+def merged_small() -> Matrix:
+    """A merged check of two hosts with few calls: cells of several statuses, and verdicts on drift and on due times.
+
+    ``tests/data/check-1.json.gz`` holds it as version 1 of the document.
+    """
+    checks = []
+    for seed, name in ((1, "node-a"), (2, "node-b")):
+        small = host(seed, name, rows=matrices.ROWS[:2], columns=matrices.COLUMNS[:3], calls=20, repeats=1)
+        keys = list(small.cells)
+        late = verdict("stalled", probe=keys[1][0], phase=Phase.DUE, quantile="p99", cause="A lock.", remedy="Wait.")
+        drift = verdict(VerdictKind.DRIFT, probe=keys[2][0], head="launch: as slow after.", cause="", remedy="")
+        cells = [
+            starved_cell(keys[0]),
+            replace(small.cells[keys[1]], verdicts=(late,)),
+            replace(small.cells[keys[2]], verdicts=(drift,)),
+            replace(small.cells[keys[3]], status=Status.INVALID, reason="the host control spiked, see above"),
+        ]
+        checks.append((name, changed(small, *(cells if seed == 1 else cells[1:2]))))
+    return merge.merge(checks).matrix

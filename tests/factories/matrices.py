@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -55,12 +56,52 @@ def made_up(
     ``times`` multiplies every call of a cell (row, column), ``tails`` one call in 25. ``spread`` is the lognormal
     sigma of a call, ``drift`` that of a whole repeat.
     """
+    drawn = _cells(
+        seed,
+        times=tuple((times or {}).items()),
+        tails=tuple((tails or {}).items()),
+        calls=calls,
+        repeats=repeats,
+        spread=spread,
+        drift=drift,
+        rows=rows,
+        columns=columns,
+    )
+    return Matrix(
+        backend="cuda",
+        fingerprint=fingerprint,
+        started_at="2026-11-21T10:00:00+00:00",
+        seconds=60.0,
+        rows=rows,
+        columns=columns,
+        cells=dict(drawn),
+        seed=seed,
+        repeats=repeats,
+        pace_us=50.0,
+        program="1.0",
+    )
+
+
+# Many tests ask for the same cells; they are frozen, and hold what was computed from them.
+@lru_cache(maxsize=32)
+def _cells(
+    seed: int,
+    *,
+    times: tuple[tuple[tuple[str, str], float], ...],
+    tails: tuple[tuple[tuple[str, str], float], ...],
+    calls: int,
+    repeats: int,
+    spread: float,
+    drift: float,
+    rows: tuple[MatrixRow, ...],
+    columns: tuple[MatrixColumn, ...],
+) -> Mapping[tuple[str, str], Cell]:
     dice = np.random.default_rng(seed)
     cells = {}
     for row in rows:
         for column in columns:
             key = (row.name, column.name)
-            factor, tail = (times or {}).get(key, 1.0), (tails or {}).get(key, 1.0)
+            factor, tail = dict(times).get(key, 1.0), dict(tails).get(key, 1.0)
 
             def channels(factor: float, tail: float, n: int, row: MatrixRow = row) -> dict[Channel, Histogram]:
                 shift = float(np.exp(dice.normal(0, drift))) if drift else 1.0
@@ -86,19 +127,7 @@ def made_up(
                 ),
                 verdicts=() if factor < 3 else (_stalled(row, column, factor),),
             )
-    return Matrix(
-        backend="cuda",
-        fingerprint=fingerprint,
-        started_at="2026-11-21T10:00:00+00:00",
-        seconds=60.0,
-        rows=rows,
-        columns=columns,
-        cells=cells,
-        seed=seed,
-        repeats=repeats,
-        pace_us=50.0,
-        program="1.0",
-    )
+    return cells
 
 
 def window(channels: ChannelMap, calls: int, seconds: float) -> Window:

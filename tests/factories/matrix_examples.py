@@ -28,7 +28,7 @@ NOTHING = MatrixColumn(QUIET, "nothing beside it", ())
 def every_kind(seed: int = 1) -> Matrix:
     """Every kind of cell once or more: "launch" has them all, the other victims what goes for whole lines."""
     names = (
-        "stalled", "tail", "late", "starved", "slower", "unsure", "host", "invalid", "unsupported", "missing", "calm",
+        "stalled", "tail", "late", "starved", "slower", "drift", "host", "invalid", "unsupported", "missing", "calm",
     )  # fmt: skip
     columns = (NOTHING, *(MatrixColumn(name, f"title of {name}", (name,)) for name in names))
     made = matrices.made_up(seed, columns=columns, fingerprint=FINGERPRINT)
@@ -52,7 +52,7 @@ def every_kind(seed: int = 1) -> Matrix:
         "launch", "starved", status=Status.STARVED, verdicts=(stuck,), repeats=none,
         in_flight_ns=1_200_000_000, in_flight_op="cuLaunchKernel",
     )  # fmt: skip
-    for kind in ("slower", "unsure", "host"):
+    for kind in ("slower", "drift", "host"):
         change("launch", kind, verdicts=(verdict(kind, ratio=2.0, now_us=5.4),))
     change(
         "launch", "invalid", status=Status.INVALID, reason="the clocks were throttled", verdicts=(verdict("stalled"),)

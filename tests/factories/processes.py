@@ -26,8 +26,8 @@ def wait_for_end(pid: int) -> None:
     wait_until(lambda: has_ended(pid), f"process {pid} has ended")
 
 
-def children(pid: int) -> list[int]:
-    """The running children of a process."""
+def children(pid: int, ended: bool = False) -> list[int]:
+    """The running children of a process; with ``ended`` also those that ended and were not waited for."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -35,6 +35,6 @@ def children(pid: int) -> list[int]:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            if int(fields[1]) == pid and fields[0] not in "ZX":
+            if int(fields[1]) == pid and (ended or fields[0] not in "ZX"):
                 found.append(int(entry.name))
     return found

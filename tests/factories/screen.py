@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from textual._context import active_app
 from textual.pilot import Pilot
 from textual.strip import Strip
 
 from factories.waiting import LIMIT_S
+from stallprobes.model import Role
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
@@ -62,6 +65,54 @@ async def live_monitor(settings: Settings = QUICK, wait: bool = True) -> AsyncIt
             yield pilot
     finally:
         source.close()
+
+
+class SharedMonitor:
+    """A monitor over a simulated GPU that runs for several tests, one after the other in one event loop.
+
+    For tests that leave the set of probes, the settings and the baselines as they are.
+    """
+
+    def __init__(self) -> None:
+        self._ended = asyncio.Event()
+        self._pilot: asyncio.Future[Pilot[None]] = asyncio.get_running_loop().create_future()
+        self._first_victim: str | None = None
+        # A task of its own, because an app must be left in the context in which it was entered.
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            async with live_monitor() as pilot:
+                self._first_victim = monitor(pilot).focus_name
+                self._pilot.set_result(pilot)
+                await self._ended.wait()
+        except BaseException as error:
+            if not self._pilot.done():
+                self._pilot.set_exception(error)
+            raise
+
+    @asynccontextmanager
+    async def as_at_first(self) -> AsyncIterator[Pilot[None]]:
+        """The monitor alone on the screen, with every aggressor off and the first victim in focus."""
+        pilot = await self._pilot
+        active_app.set(pilot.app)
+        while not isinstance(pilot.app.screen, Monitor):
+            pilot.app.pop_screen()
+            await pilot.pause()
+        screen = monitor(pilot)
+        if screen.frozen is not None:
+            await pilot.press("p")
+        await pilot.press("x")
+        assert screen.last is not None
+        aggressors = {probe.name for probe in screen.last.probe_set.probes if probe.role is Role.AGGRESSOR}
+        await until(pilot, lambda: not running(pilot) & aggressors)
+        screen.focus_name = self._first_victim
+        yield pilot
+
+    async def end(self) -> None:
+        """Leave the app and end its engine."""
+        self._ended.set()
+        await self._task
 
 
 def text_of(strips: list[Strip]) -> str:

@@ -19,13 +19,11 @@ from stallprobes.live.recording import Recording
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import MONITOR_ACTIONS, SCREENS, available
+from stallscope.tui.actions import MONITOR_ACTIONS, SCREENS
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.ask import Ask
-from stallscope.tui.common.choose import Choose
 from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
-from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.picker import Picker
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
@@ -36,47 +34,6 @@ from stallscope.tui.sources.replay import ReplaySource
 def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
     for action in MONITOR_ACTIONS:
         assert action.name in SCREENS if action.opens_screen else callable(getattr(Monitor, f"action_{action.name}"))
-
-
-async def test_keys_of_aggressors_switch_them_and_one_key_switches_all_off() -> None:
-    async with live_monitor() as pilot:
-        await pilot.press("1", "2")
-        await until(pilot, lambda: {"spin", "d2h-pageable-fresh"} <= running(pilot))
-        await pilot.press("x")
-        await until(pilot, lambda: not running(pilot) & {"spin", "d2h-pageable-fresh"})
-        assert {"launch", "host"} <= running(pilot)
-
-
-async def test_a_victims_key_brings_it_into_focus_and_then_switches_it() -> None:
-    async with live_monitor() as pilot:
-        await pilot.press("b")
-        assert monitor(pilot).focus_name == "d2d-secondary"
-        assert "d2d-secondary" in running(pilot)
-        await pilot.press("b")
-        await until(pilot, lambda: "d2d-secondary" not in running(pilot))
-        await pilot.press("b")
-        await until(pilot, lambda: "d2d-secondary" in running(pilot))
-
-
-async def test_the_focus_moves_and_space_switches_it() -> None:
-    async with live_monitor() as pilot:
-        assert monitor(pilot).focus_name == "launch"
-        await pilot.press("up")
-        assert monitor(pilot).focus_name == "host-alloc-free"
-        await pilot.press("space")
-        await until(pilot, lambda: "host-alloc-free" in running(pilot))
-        await pilot.press("down", "down")
-        assert monitor(pilot).focus_name == "d2d-secondary"
-
-
-async def test_the_worst_victim_is_found() -> None:
-    async with live_monitor() as pilot:
-        await pilot.press("1")
-        analyzer = monitor(pilot).analyzer
-        assert analyzer is not None
-        await until(pilot, lambda: analyzer.worst == "d2d-secondary")
-        await pilot.press("w")
-        assert monitor(pilot).focus_name == "d2d-secondary"
 
 
 async def test_an_aggressor_waits_until_quiet_is_measured() -> None:
@@ -127,53 +84,6 @@ async def test_one_more_probe_can_be_added_to_those_that_are_on() -> None:
         assert monitor(pilot).focus_name == "event"
 
 
-async def test_escape_closes_what_lies_over_the_monitor() -> None:
-    async with live_monitor() as pilot:
-        for key, screen in (("o", Picker), ("e", Explain), ("question_mark", Help)):
-            await pilot.press(key)
-            assert isinstance(pilot.app.screen, screen)
-            await pilot.press("escape")
-            assert isinstance(pilot.app.screen, Monitor)
-
-
-async def test_explain_tells_why_and_what_helps_and_where_it_is_known_from() -> None:
-    async with live_monitor() as pilot:
-        await pilot.press("b", "e")
-        assert isinstance(pilot.app.screen, Explain)
-        text = str(pilot.app.screen.text())
-        for words in ("What it does", "time-slice", "Remedy", "Source", "secondary-context-d2d"):
-            assert words in text
-
-
-async def test_help_has_every_action() -> None:
-    async with live_monitor(wait=False) as pilot:
-        await pilot.press("question_mark")
-        assert isinstance(pilot.app.screen, Help)
-        text = str(pilot.app.screen.text())
-        for action in available(False, MONITOR_ACTIONS):
-            assert action.description in text
-
-
-async def test_the_view_stands_still_and_the_probes_go_on() -> None:
-    async with live_monitor() as pilot:
-        await pilot.press("p")
-        monitor_view = monitor(pilot).monitor_view
-        assert monitor_view is not None
-        assert monitor(pilot).last is not None
-        before = monitor(pilot).last.snapshot  # type: ignore[union-attr]
-        await pilot.pause(0.5)
-        now = monitor(pilot).monitor_view
-        assert now is not None
-        assert now.rows == monitor_view.rows
-        after = monitor(pilot).last.snapshot  # type: ignore[union-attr]
-        assert after is not None
-        assert before is not None
-        assert after.probes["launch"].iterations > before.probes["launch"].iterations
-        assert "PAUSED" in monitor(pilot).frozen_why
-        await pilot.press("p")
-        assert monitor(pilot).frozen is None
-
-
 async def test_the_view_freezes_on_a_stall() -> None:
     async with live_monitor() as pilot:
         await pilot.press("t")
@@ -201,10 +111,12 @@ async def test_clear_begins_anew_and_keeps_quiet() -> None:
 
 async def test_the_pace_of_a_victim_changes_and_its_quiet_is_measured_again() -> None:
     async with live_monitor() as pilot:
-        await pilot.press("minus")
         analyzer = monitor(pilot).analyzer
         assert analyzer is not None
-        assert "launch" not in analyzer.baselines
+        old = analyzer.baselines["launch"]
+        await pilot.press("minus")
+        # On a busy machine the new one may be measured before the key is done.
+        assert analyzer.baselines.get("launch") is not old
         await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("launch")) and row.period_ns == 2_000_000)  # type: ignore[union-attr]
         await until(pilot, lambda: "launch" in analyzer.baselines)
         await pilot.press("plus")
@@ -236,58 +148,6 @@ async def test_restart_makes_another_engine() -> None:
         await until(pilot, lambda: "launch" in running(pilot))
 
 
-async def test_the_report_goes_to_the_clipboard_and_the_screen_to_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    async with live_monitor() as pilot:
-        await pilot.press("y")
-        assert "SIMULATED" in pilot.app.clipboard
-        assert "launch · primary" in pilot.app.clipboard
-        await pilot.press("s")
-        (file,) = tmp_path.glob("stallscope-*.svg")
-        assert "SIMULATED" in file.read_text(encoding="utf-8")
-
-
-async def test_themes_change_light_and_dark() -> None:
-    async with live_monitor() as pilot:
-        before = pilot.app.theme
-        await pilot.press("T")
-        assert pilot.app.theme != before
-        await pilot.pause(0.2)
-
-
-async def test_there_is_no_gpu_to_choose_on_a_simulated_one() -> None:
-    async with live_monitor() as pilot:
-        await pilot.press("u")
-        assert isinstance(pilot.app.screen, Monitor)
-
-
-async def test_a_gpu_is_chosen_from_a_list() -> None:
-    app = StallscopeApp(lambda: LiveSource(EngineRequest(sim="h200")), QUICK)
-    answers: list[str | None] = []
-    async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
-        app.push_screen(Choose("Which GPU?", [("GPU-a", "one"), ("GPU-b", "two")]), answers.append)
-        await pilot.pause()
-        await pilot.press("down", "enter")
-        assert answers == ["GPU-b"]
-    app.close()
-
-
-@pytest.mark.parametrize(("key", "answer"), [("y", True), ("n", False), ("enter", False), ("escape", None)])
-async def test_only_yes_is_yes_to_disturbing_others(key: str, answer: bool | None) -> None:
-    app = StallscopeApp(lambda: LiveSource(EngineRequest(sim="h200")), QUICK)
-    answers: list[bool | None] = []
-    async with app.run_test() as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
-        app.push_screen(Ask("Disturb them?"), answers.append)
-        await pilot.pause()
-        await pilot.press(key)
-        assert answers == [answer]
-    app.close()
-
-
 async def test_an_aggressor_asks_first_where_others_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     async with live_monitor() as pilot:
         source = monitor(pilot).source
@@ -302,29 +162,6 @@ async def test_an_aggressor_asks_first_where_others_compute(monkeypatch: pytest.
         await pilot.press("1", "y")
         await until(pilot, lambda: "spin" in running(pilot))
         assert source.sharing_allowed
-
-
-async def test_a_click_focuses_and_on_the_box_switches() -> None:
-    async with live_monitor() as pilot:
-        await pilot.click("#lists", offset=(20, 7))
-        assert monitor(pilot).focus_name == "d2d-secondary"
-        await pilot.click("#lists", offset=(2, 1))
-        await until(pilot, lambda: "spin" in running(pilot))
-
-
-async def test_a_click_on_the_last_line_does_what_its_key_does() -> None:
-    async with live_monitor(wait=False) as pilot:
-        line = monitor(pilot).query_one(KeyBar)
-        await until(pilot, lambda: line._spans)
-        for words, screen in (("pick", Picker), ("help", Help), ("explain", Explain)):
-            (begin,) = (begin for begin, _, action in line._spans if action == words)
-            await pilot.click("#keys", offset=(begin, 0))
-            assert isinstance(pilot.app.screen, screen)
-            # Beside the box.
-            await pilot.click(offset=(0, 0))
-            assert isinstance(pilot.app.screen, Monitor)
-        await pilot.click("#keys", offset=(0, 0))
-        assert isinstance(pilot.app.screen, Monitor)
 
 
 async def test_every_answer_can_be_clicked() -> None:
@@ -349,13 +186,6 @@ async def test_every_answer_can_be_clicked() -> None:
         await pilot.pause(0.2)
         await pilot.click("#text", offset=(0, row))
         await until(pilot, lambda: monitor(pilot).last.probe_set.variant == "kernel-same-context")  # type: ignore[union-attr]
-
-
-async def test_the_palette_offers_the_actions_by_name() -> None:
-    async with live_monitor(wait=False) as pilot:
-        titles = [command.title for command in pilot.app.get_system_commands(monitor(pilot))]
-        for action in available(False, MONITOR_ACTIONS):
-            assert any(title.startswith(action.title) for title in titles)
 
 
 async def test_other_keys_from_the_settings_hold_and_the_usual_ones_do_not() -> None:

@@ -97,10 +97,10 @@ def run_verdicts(result: Mapping[str, Json]) -> Json:
     evidence = []
     for told in result["probes"]:
         probe = probes[told["name"]]
-        channels = {Channel(Phase(key)): histogram(figures) for key, figures in told["phases"].items()}
-        baseline = {Channel(Phase(key)): histogram(figures) for key, figures in told["quiet"].items()}
+        channels = {Channel(Phase.named(key)): histogram(figures) for key, figures in told["phases"].items()}
+        baseline = {Channel(Phase.named(key)): histogram(figures) for key, figures in told["quiet"].items()}
         for op in told["ops"]:
-            channel = Channel(Phase(op["phase"]), op["op"])
+            channel = Channel(Phase.named(op["phase"]), op["op"])
             channels[channel] = histogram(op)
             if op["quiet"]:
                 baseline[channel] = histogram(op["quiet"])

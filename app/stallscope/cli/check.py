@@ -51,11 +51,12 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @options.simulation
 @options.allow_shared
 @options.full
-@options.json("stallscope.check/1, or stallscope.compare/1 with --compare")
+@options.json("stallscope.check/2, or stallscope.compare/2 with --compare")
 @options.save
 @options.html
 @options.prometheus
 @click.option("--compare", "old", type=options.FILE, metavar="OLD", help="Compare with the saved check OLD.")
+@options.reference
 @click.option(
     "--hostname", callback=_checked_hostname, metavar="NAME", help="Host name in the check, for use in containers."
 )
@@ -76,6 +77,7 @@ def command(
     html: Path | None,
     prometheus: Path | None,
     old: Path | None,
+    reference: str | None,
     hostname: str | None,
     fail_on: tuple[str, ...],
     force: bool,
@@ -105,19 +107,27 @@ def command(
             {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force
         )
         before = check_results.load_check(old) if old is not None else None
+        chosen = check_results.load_reference(reference)
         setup = _setup(_plan(victims, aggressors, patterns, quick), gpu, simulation, allow_shared)
         if before is not None and not force:
             _reject_incomparable(before, setup)
+        if chosen is not None and (problem := chosen.misfit_of(_gpu_model(setup))) is not None:
+            raise CommandError(ExitCode.USAGE, problem.rstrip("."))
         matrix = _with_hostname(_measure(setup, seed, interrupt), hostname)
-        comparison, errors = None, []
+        comparison, unusual, errors = None, None, []
         with interrupt.deferred():
             if before is not None:
                 try:
                     comparison = check_results.compare_checks(before, matrix, force)
                 except CommandError as error:
                     errors.append(error.sentence)
-            errors += files.write(matrix, comparison)
-        check_results.print_check(matrix, comparison, fail_on, as_json=as_json, full=full)
+            if before is None or chosen is not None:
+                try:
+                    unusual = check_results.against_reference(matrix, reference, chosen)
+                except CommandError as error:
+                    errors.append(error.sentence)
+            errors += files.write(matrix, comparison, reference=unusual)
+        check_results.print_check(matrix, comparison, fail_on, as_json=as_json, full=full, reference=unusual)
     if matrix.interrupted:
         diagnostics.print_message("interrupted; the results so far are shown")
     check_results.raise_errors(errors)
@@ -159,6 +169,15 @@ def _setup(plan: Plan, gpu: str | None, simulation: SimulationOptions, allow_sha
         return CheckSetup(plan, (), None, session, True)
     chosen, survey = gpu_choice.choose_gpus(gpu, plan.gpus, allow_shared)
     return CheckSetup(plan, chosen, survey, session, False)
+
+
+def _gpu_model(setup: CheckSetup) -> str:
+    """The model of the GPU, or of the GPU that is simulated."""
+    if setup.gpus:
+        return setup.gpus[0].name
+    from stallprobes.engine.sim import profile
+
+    return profile.load(setup.options.profile, setup.options.sim_set).machine.title
 
 
 def _reject_incomparable(old: Matrix, setup: CheckSetup) -> None:

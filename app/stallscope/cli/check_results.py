@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stallprobes.errors import CheckFileError, NotComparable
-from stallscope.cli import diagnostics
+from stallscope.cli import diagnostics, options
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.stdout import Output
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import Comparison
     from stallprobes.matrix.matrix import Matrix
+    from stallprobes.matrix.reference import Reference, ReferenceComparison
 
 
 def load_check(path: Path) -> Matrix:
@@ -37,10 +38,41 @@ def compare_checks(old: Matrix, new: Matrix, force: bool) -> Comparison:
         raise CommandError(ExitCode.USAGE, sentence) from error
 
 
+def load_reference(name: str | None) -> Reference | None:
+    """The reference that --reference names, None for none or without the option.
+
+    Raises CommandError (exit code 2) for an unknown name, and for a file that is no reference.
+    """
+    if name is None or name == options.NO_REFERENCE:
+        return None
+    from stallprobes.matrix import reference
+
+    try:
+        return reference.load(name)
+    except CheckFileError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+
+
+def against_reference(matrix: Matrix, name: str | None, chosen: Reference | None) -> ReferenceComparison | None:
+    """What is unusual in ``matrix``, by the ``chosen`` reference of --reference ``name``.
+
+    Without ``name`` by the reference of the package that fits, None if none does. Raises CommandError (exit code 2) if
+    the chosen reference does not fit.
+    """
+    from stallprobes.matrix import reference
+
+    if chosen is None:
+        return None if name == options.NO_REFERENCE else reference.unusual(matrix)
+    try:
+        return chosen.unusual(matrix)
+    except NotComparable as error:
+        raise CommandError(ExitCode.USAGE, str(error).rstrip(".")) from error
+
+
 def comparison_document(
     comparison: Comparison, fail_on: Sequence[str], check: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """JSON document of the comparison (stallscope.compare/1), with the new check's document in it if given."""
+    """JSON document of the comparison (stallscope.compare/2), with the new check's document in it if given."""
     from stallprobes.matrix import compare_document
 
     return compare_document.document(comparison, fail_on, comparison.regressions(fail_on), check)
@@ -64,19 +96,22 @@ def print_check(
     as_json: bool,
     full: bool = False,
     hosts: Sequence[str] = (),
+    reference: ReferenceComparison | None = None,
 ) -> None:
-    """Write a check, and the comparison if any, to stdout."""
+    """Write a check to stdout, with its comparisons with an earlier check and with a reference, if any."""
     out = Output()
     if as_json:
         from stallprobes.matrix import document as check_document
 
-        document = check_document.document(matrix)
+        document = check_document.document(matrix, reference)
         out.json(document if comparison is None else comparison_document(comparison, fail_on, document))
     else:
         from stallscope.report import matrix_text
 
         regressions = () if comparison is None else comparison.regressions(fail_on)
-        matrix_text.show(out, matrix, hosts, comparison=comparison, regressions=regressions, full=full)
+        matrix_text.show(
+            out, matrix, hosts, comparison=comparison, regressions=regressions, reference=reference, full=full
+        )
     out.flush()
 
 

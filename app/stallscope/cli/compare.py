@@ -13,7 +13,7 @@ from stallscope.cli.stdout import Output
 @click.command("compare")
 @click.argument("old", type=options.FILE)
 @click.argument("new", type=options.FILE)
-@options.json("stallscope.compare/1")
+@options.json("stallscope.compare/2")
 @options.html
 @options.fail_on
 @options.force("; compare checks of different kinds of GPU")

@@ -16,7 +16,7 @@ from stallscope.cli.diagnostics import CommandError, ExitCode
 @click.argument("files", type=options.FILE, nargs=-1, required=True, metavar="FILE...")
 @options.full
 @options.save
-@options.json("stallscope.check/1")
+@options.json("stallscope.check/2")
 @options.html
 @options.prometheus
 @options.force("; merge checks of different GPU models")

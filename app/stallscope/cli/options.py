@@ -28,6 +28,8 @@ FAIL_ON = ("slower", "starved", "faster", "unsure")
 FAIL_ON_NONE = "none"
 DEFAULT_FAIL_ON = "slower,starved"
 
+NO_REFERENCE = "none"
+
 FILE = click.Path(path_type=Path)
 GPU_NAMES = "index as in nvidia-smi, UUID or PCI address"
 
@@ -142,6 +144,14 @@ save = click.option(
 html = click.option("--html", type=FILE, metavar="FILE", help="Write a self-contained HTML page.")
 prometheus = click.option(
     "--prometheus", type=FILE, metavar="FILE", help="Write metrics for node_exporter's textfile collector."
+)
+
+
+reference = click.option(
+    "--reference",
+    metavar="NAME",
+    help="Name what is unusual by the reference NAME, by one in a .json file, or by none. By default "
+    "the package's reference of the same GPU model is used, if there is one, and not with --compare.",
 )
 
 

@@ -13,6 +13,7 @@ from stallscope.cli.diagnostics import CommandError, ExitCode
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import Comparison
     from stallprobes.matrix.matrix import Matrix
+    from stallprobes.matrix.reference import ReferenceComparison
 
 SAVE, HTML, PROMETHEUS = "--save", "--html", "--prometheus"
 # First bytes of a file of --prometheus. The collector reads one file with the latest metrics, so it may be replaced.
@@ -48,7 +49,13 @@ class OutputFiles:
                 )
             used[real] = option
 
-    def write(self, matrix: Matrix, comparison: Comparison | None = None, hosts: Sequence[str] = ()) -> list[str]:
+    def write(
+        self,
+        matrix: Matrix,
+        comparison: Comparison | None = None,
+        hosts: Sequence[str] = (),
+        reference: ReferenceComparison | None = None,
+    ) -> list[str]:
         """Write every file, each completely or not at all. Returns a sentence for each file that failed."""
         if not self._paths:
             return []
@@ -56,7 +63,7 @@ class OutputFiles:
 
         writers: dict[str, Callable[[Path], None]] = {
             SAVE: lambda path: check_document.save(matrix, path, force=self._force),
-            HTML: lambda path: self._page(matrix, path, comparison, hosts),
+            HTML: lambda path: self._page(matrix, path, comparison, hosts, reference),
             PROMETHEUS: lambda path: self._prometheus(matrix, path),
         }
         failed = []
@@ -67,11 +74,18 @@ class OutputFiles:
                 failed.append(f"{option}: {error}")
         return failed
 
-    def _page(self, matrix: Matrix, path: Path, comparison: Comparison | None, hosts: Sequence[str]) -> None:
+    def _page(
+        self,
+        matrix: Matrix,
+        path: Path,
+        comparison: Comparison | None,
+        hosts: Sequence[str],
+        reference: ReferenceComparison | None,
+    ) -> None:
         from stallprobes.files import atomic
         from stallscope.report import html_page
 
-        text = html_page.page(matrix, comparison, hosts)
+        text = html_page.page(matrix, comparison, hosts, reference)
         # A name from a file may contain lone surrogates, which UTF-8 cannot encode.
         atomic.write(path, (text.encode("utf-8", errors="replace"),), force=self._force)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--variant", "variants", multiple=True, metavar="V", help="Measure only this variant; repeatable.")
 @options.seconds(2.0, "Measurement time per variant.")
 @options.gpu()
-@options.json("stallscope.run/1")
+@options.json("stallscope.run/2")
 @options.allow_shared
 @options.simulation
 def command(

@@ -12,11 +12,20 @@ from stallscope.cli import check_results, options, output_files
 @click.command("show")
 @click.argument("file", type=options.FILE)
 @options.full
-@options.json("stallscope.check/1")
+@options.json("stallscope.check/2")
 @options.html
+@options.reference
 @options.prometheus
 @options.force()
-def command(file: Path, full: bool, as_json: bool, html: Path | None, prometheus: Path | None, force: bool) -> None:
+def command(
+    file: Path,
+    full: bool,
+    as_json: bool,
+    html: Path | None,
+    reference: str | None,
+    prometheus: Path | None,
+    force: bool,
+) -> None:
     """Show the check in FILE, saved by check --save or merge --save, or convert it to another format. Needs no GPU.
 
     \b
@@ -26,7 +35,8 @@ def command(file: Path, full: bool, as_json: bool, html: Path | None, prometheus
     """
     outputs = output_files.OutputFiles({output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force)
     matrix = check_results.load_check(file)
+    unusual = check_results.against_reference(matrix, reference, check_results.load_reference(reference))
     hosts = check_results.host_sentences(matrix)
-    errors = outputs.write(matrix, hosts=hosts)
-    check_results.print_check(matrix, as_json=as_json, full=full, hosts=hosts)
+    errors = outputs.write(matrix, hosts=hosts, reference=unusual)
+    check_results.print_check(matrix, as_json=as_json, full=full, hosts=hosts, reference=unusual)
     check_results.raise_errors(errors)

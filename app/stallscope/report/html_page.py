@@ -19,10 +19,12 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import findings, html_cell, wording
 from stallscope.report.html_cell import PageData, text
 from stallscope.report.matrix_text import short
+from stallscope.report.text import plural
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
     from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow
+    from stallprobes.matrix.reference import ReferenceComparison
 
 _LEGEND = (
     "Each cell: ratio of call / wait to the baseline, at the median except "
@@ -38,8 +40,13 @@ _HISTOGRAM_LEGEND = (
 _MUCH, _MOST = 30, 300
 
 
-def page(matrix: Matrix, comparison: Comparison | None = None, hosts: Sequence[str] = ()) -> str:
-    """The page of ``matrix``, with the comparison whose newer side it is.
+def page(
+    matrix: Matrix,
+    comparison: Comparison | None = None,
+    hosts: Sequence[str] = (),
+    reference: ReferenceComparison | None = None,
+) -> str:
+    """The page of ``matrix``, with the comparison whose newer side it is, and that with a reference.
 
     ``hosts`` are sentences on the hosts of a merged matrix.
     """
@@ -57,9 +64,10 @@ def page(matrix: Matrix, comparison: Comparison | None = None, hosts: Sequence[s
         '<meta name="referrer" content="no-referrer">',
         f'<link rel="icon" href="data:,"><title>{title}</title>\n<style>{style}</style></head>\n<body>',
         f'<svg class="defs" aria-hidden="true"><defs>{data.axis.ticks()}</defs></svg>\n<header>',
-        *_head(matrix, comparison, hosts),
+        *_head(matrix, comparison, hosts, reference),
         "</header>\n<main>",
         *_comparison(data, comparison),
+        *_unusual(data, reference),
         *_matrix(data),
         *_cells(data),
         *_causes(data),
@@ -70,13 +78,15 @@ def page(matrix: Matrix, comparison: Comparison | None = None, hosts: Sequence[s
     return "".join(parts)
 
 
-def _head(matrix: Matrix, comparison: Comparison | None, hosts: Sequence[str]) -> Iterator[str]:
+def _head(
+    matrix: Matrix, comparison: Comparison | None, hosts: Sequence[str], reference: ReferenceComparison | None
+) -> Iterator[str]:
     if matrix.simulated:
         yield f'<p class="simulated">SIMULATED: no GPU was measured. Profile {text(matrix.profile)}, '
         yield f"seed {text(matrix.sim_seed)}.</p>"
     yield f"<h1>stallscope check</h1><p>{text(wording.check_title(matrix))}</p>"
     yield '<table class="key headline"><tbody>'
-    for label, line in wording.headline(matrix, comparison).lines:
+    for label, line in wording.headline(matrix, comparison, reference).lines:
         yield f"<tr><th scope=row>{label}</th><td>{text(line)}</td></tr>"
     yield "</tbody></table>"
     if matrix.interrupted:
@@ -221,6 +231,19 @@ def _comparison(data: PageData, comparison: Comparison | None) -> Iterator[str]:
         if places:
             yield f"<p>only in {where}: {text('; '.join(wording.places_by_column(places)))}</p>"
     yield f'<p class="soft">{text(wording.false_alarms(comparison))}</p>\n'
+
+
+def _unusual(data: PageData, found: ReferenceComparison | None) -> Iterator[str]:
+    if found is None:
+        return
+    yield f"<h2>{wording.REFERENCE_TITLE}</h2><p>reference: {text(wording.reference_title(found.reference))}</p>"
+    for title, cells in wording.unusual_groups(found):
+        yield f"<p>{text(title)}: {plural(len(cells), 'cell')}</p><ul>"
+        for one in cells:
+            link = _link(data, data.matrix.cells[one.row, one.column])
+            yield f"<li>{link} beside {text(one.column)}: {text(wording.unusual_figures(one))}"
+        yield "</ul>"
+    yield f'<p class="soft">{text(" ".join(wording.reference_notes(found)))}</p>\n'
 
 
 def _changed_cell(data: PageData, change: CellChange) -> str:

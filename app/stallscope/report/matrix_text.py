@@ -13,15 +13,18 @@ from stallprobes.matrix.matrix import PHASES, QUIET, CellKind, Status
 from stallprobes.units import three
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import comparison_text, findings, wording
-from stallscope.report.text import TableCell, TableColumn, TextWriter
+from stallscope.report.text import TableCell, TableColumn, TextWriter, plural
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
     from stallprobes.matrix.matrix import Cell, Matrix, MatrixRow
+    from stallprobes.matrix.reference import ReferenceComparison, UnusualCell
     from stallprobes.model import Phase
 
 # Number of victims of one aggressor whose figures are all in the findings; the matrix has those of the others.
 _VICTIMS_IN_FULL = 2
+# Number of unusual cells of each kind in a report that is not full.
+_UNUSUAL_CELLS = 6
 _NAME_WIDTH = 22
 _HEAD_WIDTH = 10
 _GAP = 2
@@ -37,15 +40,17 @@ def show(
     *,
     comparison: Comparison | None = None,
     regressions: Sequence[CellChange] = (),
+    reference: ReferenceComparison | None = None,
     full: bool = False,
 ) -> None:
     """The report of a check.
 
-    ``hosts`` are sentences on the hosts of a merged matrix. ``comparison`` is one whose newer side is ``matrix``.
-    ``full`` adds every finding, the reasons of cells that were not measured, and the fingerprint.
+    ``hosts`` are sentences on the hosts of a merged matrix. ``comparison`` is one whose newer side is ``matrix``,
+    ``reference`` the comparison with a reference. ``full`` adds every finding, the reasons of cells that were not
+    measured, and the fingerprint.
     """
     out.paragraph(wording.check_title(matrix), style="strong")
-    comparison_text.headline(out, wording.headline(matrix, comparison))
+    comparison_text.headline(out, wording.headline(matrix, comparison, reference))
     if full:
         out.paragraph(wording.kind_counts(matrix))
     if hosts:
@@ -59,6 +64,8 @@ def show(
         out.line()
         comparison_text.differences(out, comparison)
         comparison_text.changes(out, comparison, regressions)
+    if reference is not None:
+        _unusual(out, reference, full)
     out.line()
     _matrix(out, matrix)
     if full:
@@ -77,6 +84,32 @@ def machine(out: TextWriter, matrix: Matrix) -> None:
     for name, one in matrix.hosts.items():
         known = [str(one[key]) for key in ("gpu", "driver", "uuid") if one.get(key)]
         out.paragraph(" · ".join([name, *known]), indent="    ", first="  ", style="dim")
+
+
+def _unusual(out: TextWriter, found: ReferenceComparison, full: bool) -> None:
+    """The cells that differ from the reference, by column; without ``full`` the clearest ones, if there are any."""
+    groups = wording.unusual_groups(found)
+    if not groups and not full:
+        return
+    out.line()
+    out.line(wording.REFERENCE_TITLE, "strong")
+    out.paragraph(f"reference: {wording.reference_title(found.reference)}", indent="    ", first="  ")
+    for title, cells in groups:
+        out.paragraph(f"{title}: {plural(len(cells), 'cell')}", indent="    ", first="  ")
+        named = cells if full else cells[:_UNUSUAL_CELLS]
+        for column, figures in _by_column(named).items():
+            out.paragraph(f"beside {column}: {'; '.join(figures)}", indent="      ", first="    ")
+        if len(named) < len(cells):
+            out.paragraph(f"and {plural(len(cells) - len(named), 'more cell')}: see --full", indent="    ")
+    notes = wording.reference_notes(found)
+    out.paragraph(" ".join(notes), indent="  ", style="dim")
+
+
+def _by_column(cells: Sequence[UnusualCell]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for cell in cells:
+        found.setdefault(cell.column, []).append(f"{cell.row} {wording.unusual_figures(cell)}")
+    return found
 
 
 def _matrix(out: TextWriter, matrix: Matrix) -> None:

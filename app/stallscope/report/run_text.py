@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
 
 # Styles of the states of a run's document: verdict kinds, some in capitals, and "off" for an aggressor.
-_STATES = ("STALLED", "STARVED", "failed", "slower", "unsure", "quiet")
+_STATES = ("STALLED", "STARVED", "failed", "slower", "drift", "unsteady", "quiet")
 _MARKS = {**{state: VerdictKind(state.lower()).look.style for state in _STATES}, "off": "dim"}
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
@@ -115,7 +115,7 @@ def _stacked(out: TextWriter, variant: VariantResult) -> None:
     for result in variant.probes:
         worst = _worst(variant, result).text.replace("–", "")
         out.paragraph(
-            f"{result.probe.name} ({_where(result)}): {f'{_state_word(result.state)} {worst}'.rstrip()}, "
+            f"{result.probe.name} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, "
             f"{format_count(result.window.iterations)} calls"
             + (f", in flight {_in_flight(result)}" if _in_flight(result) else ""),
             indent="    ",
@@ -189,15 +189,8 @@ def _where(result: ProbeResult) -> str:
     return "host" if probe.context == "none" else f"{probe.context} · {probe.stream}"
 
 
-def _state_word(state: str) -> str:
-    """The word for a state of the run's document; drift is "unsure" there."""
-    return VerdictKind.DRIFT.look.word if state == VerdictKind.DRIFT else state
-
-
 def _state(result: ProbeResult) -> TableCell:
-    return TableCell(
-        _state_word(result.state), _MARKS.get(result.state, "") if result.probe.role is Role.VICTIM else "dim"
-    )
+    return TableCell(result.state, _MARKS.get(result.state, "") if result.probe.role is Role.VICTIM else "dim")
 
 
 def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.compare import CellOutcome, Change, Difference, QuantileChange
-from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
+from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, Status
 from stallprobes.matrix.noise import BaselineSpread, baseline_spread
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, duration_ns, times
@@ -20,11 +20,13 @@ from stallscope.report.text import plural
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
     from stallprobes.matrix.outliers import Outlier
+    from stallprobes.matrix.reference import Reference, ReferenceCell, ReferenceComparison, UnusualCell
     from stallprobes.verdicts.verdict import Verdict
     from stallscope.report.findings import CauseGroup
 
 MATRIX_TITLE = "Latency relative to baseline, call/wait"
 CAUSES_TITLE = "Worst case and remedy by cause"
+REFERENCE_TITLE = "Unusual here, compared with other machines"
 UNMEASURED_TITLES = {
     Status.INVALID: "Measured, but not counted",
     Status.UNSUPPORTED: "Not supported on this machine",
@@ -51,11 +53,13 @@ class Headline:
         return (("Stalls", self.stalls), ("Changes", self.changes), ("Measured", self.certainty))
 
 
-def headline(matrix: Matrix, comparison: Comparison | None = None) -> Headline:
-    """The headline of ``matrix``, and of the comparison whose newer side it is."""
+def headline(
+    matrix: Matrix, comparison: Comparison | None = None, reference: ReferenceComparison | None = None
+) -> Headline:
+    """The headline of ``matrix``, of the comparison whose newer side it is, and of that with a reference."""
     return Headline(
         stalls=_stalls(matrix),
-        changes=changes_line(comparison),
+        changes=changes_line(comparison, reference),
         certainty=_certainty(matrix),
     )
 
@@ -82,9 +86,11 @@ def cell_name(cell: Cell) -> str:
     return f"{cell.row} alone" if cell.column == QUIET else f"{cell.row} beside {cell.column}"
 
 
-def changes_line(comparison: Comparison | None) -> str:
-    """The headline's line on what changed."""
+def changes_line(comparison: Comparison | None, reference: ReferenceComparison | None = None) -> str:
+    """The headline's line on what changed; without a comparison, what is unusual by a reference."""
     if comparison is None:
+        if reference is not None:
+            return f"not compared with an earlier check; {_unusual_count(reference)}"
         return "not compared with an earlier check (stallscope compare OLD NEW)"
     parts = [change_counts(comparison)]
     machine = [one for one in comparison.differences if one.key in _MACHINE_KEYS]
@@ -293,6 +299,95 @@ def compared_text(part: QuantileChange) -> str:
         return f"{name} {part.why.rstrip('.')}"
     change = f"{name} {duration_ns(part.old_ns)} → {duration_ns(part.new_ns)}"
     return change + (f" ({times(part.ratio)})" if part.ratio is not None else "")
+
+
+def _unusual_count(found: ReferenceComparison) -> str:
+    here, there = len(found.stalled_here), len(found.stalled_there)
+    name = f"other machines ({found.reference.gpu}, driver {found.reference.driver})"
+    if not here and not there:
+        return f"{plural(found.compared, 'cell')} as on {name}"
+    words = [f"{number} {text}" for number, text in ((here, "stalled only here"), (there, "only there")) if number]
+    return f"against {name}: {', '.join(words)}"
+
+
+def reference_title(reference: Reference) -> str:
+    """``h200-580: NVIDIA H200, driver 580.159.04, CUDA 13.0, 4 checks of 2 machines, 2026-11-21``."""
+    first, last = reference.dates
+    dates = first if first == last else f"{first} to {last}"
+    cuda = reference.fingerprint.get("cuda") or "n/a"
+    checks, machines = plural(len(reference.checks), "check"), plural(reference.machines, "machine")
+    return f"{reference.name}: {reference.gpu}, driver {reference.driver}, CUDA {cuda}, {checks} of {machines}, {dates}"
+
+
+def unusual_groups(found: ReferenceComparison) -> tuple[tuple[str, tuple[UnusualCell, ...]], ...]:
+    """The unusual cells with what they have in common; groups without a cell are left out."""
+    groups = (
+        ("Stalled here, not on the reference", found.stalled_here),
+        ("Stalled on the reference, not here", found.stalled_there),
+    )
+    return tuple((title, cells) for title, cells in groups if cells)
+
+
+def unusual_figures(cell: UnusualCell) -> str:
+    """``call p50 ×12, on the reference ×1.0 to ×1.1``."""
+    if cell.ratio is None:
+        here = "a call did not return"
+    else:
+        here = f"{phase_name(cell.phase)} {cell.quantile} {times(cell.ratio)}"
+    if cell.range is None:
+        return f"{here}, on the reference starved"
+    # A call in flight has no percentile, so the reference's median stands for it.
+    what = f"{phase_name(cell.phase)} {Quantile.P50} " if cell.ratio is None else ""
+    return f"{here}, on the reference {what}{_range(cell.range.low, cell.range.high)}"
+
+
+def reference_notes(found: ReferenceComparison) -> list[str]:
+    """Sentences on how the comparison with a reference was made and what it means."""
+    left_out = [
+        f"{number} {why}"
+        for number, why in (
+            (found.disagreed, "on which its checks disagree"),
+            (found.unjudged, "not judged here"),
+            (found.absent, "that it does not have"),
+        )
+        if number
+    ]
+    notes = [
+        f"Compared: {plural(found.compared, 'cell')}" + (f"; left out: {', '.join(left_out)}." if left_out else ".")
+    ]
+    if found.differences:
+        here = (
+            f"{one.key.replace('_', ' ')} {format_value(one.new)} (reference {format_value(one.old)})"
+            for one in found.differences
+        )
+        notes.append(f"This machine differs: {', '.join(here)}.")
+    if found.quick:
+        notes.append("A quick check has fewer calls, so it misses rare stalls: where it has too few, nothing is named.")
+    if found.simulated:
+        notes.append("This GPU is SIMULATED, the reference is of real ones.")
+    notes.append("A reference is no earlier check: a difference is neither a failure nor a change.")
+    return notes
+
+
+def reference_cell(cell: ReferenceCell) -> str:
+    """A cell on the reference: ``stalled in 4 of 4 checks; call p50 ×1.0 to ×1.1, wait p50 ×380 to ×420``."""
+    states = ", ".join(f"{state} in {number}" for state, number in cell.checks.items())
+    ratios = ", ".join(
+        f"{phase_name(phase)} {quantile} {_range(found.low, found.high)}"
+        for (phase, quantile), found in cell.ratios.items()
+        if phase in PHASES
+    )
+    return f"{states} of {plural(cell.measured, 'check')}" + (f"; {ratios}" if ratios else "")
+
+
+def reference_baseline(reference: Reference, row: str) -> str:
+    """The baseline of a victim on the reference: ``call p50 3.09 µs, wait p50 5.09 µs``; "" where it has none."""
+    known = ((phase, reference.baselines_ns.get((row, phase))) for phase in PHASES)
+    return ", ".join(f"{phase_name(phase)} {Quantile.P50} {duration_ns(ns)}" for phase, ns in known if ns is not None)
+
+
+def _range(low: float, high: float) -> str:
+    return times(low) if times(low) == times(high) else f"{times(low)} to {times(high)}"
 
 
 def places_by_column(places: Iterable[tuple[str, str]]) -> list[str]:

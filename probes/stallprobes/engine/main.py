@@ -55,6 +55,8 @@ def main(arguments: list[str]) -> NoReturn:
     """Run an engine until a Stop message, the end of the parent, or a fatal error."""
     board_fd, control_fd, parent = (int(argument) for argument in arguments[:3])
     _end_with_parent(parent)
+    # The compiled loop needs no linear algebra, for which numba would import scipy: a fifth of the engine's start.
+    sys.modules["scipy"] = None  # type: ignore[assignment]
     # Ctrl-C in the terminal is for the parent, which then stops the engine.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

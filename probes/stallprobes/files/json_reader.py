@@ -162,6 +162,10 @@ class Node:
         found: dict[str, Any] = self.value
         return found
 
+    def free_or_none(self) -> dict[str, Any] | None:
+        """An object as ``free`` returns it, or null."""
+        return None if self.value is None else self.free()
+
     def _check(self, value: object, depth: int) -> None:
         if depth == 0:
             raise self.wrong(f"is nested deeper than {DEEPEST}")

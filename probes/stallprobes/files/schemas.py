@@ -11,6 +11,7 @@ _PACKAGES = {
     "run": "stallprobes.measurement",
     "check": "stallprobes.matrix",
     "compare": "stallprobes.matrix",
+    "reference": "stallprobes.matrix",
     "doctor": "stallprobes",
 }
 

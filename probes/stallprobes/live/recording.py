@@ -279,7 +279,7 @@ def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
                 "stream": probe.stream,
                 "period_ns": probe.period_ns,
                 "proof": probe.program.proof is not None,
-                "ops": [[op.fn, op.phase, op.label] for op in probe.program.ops],
+                "ops": [[op.fn, op.phase and op.phase.name_1, op.label] for op in probe.program.ops],
             }
             for probe in probe_set.probes
         ],
@@ -304,7 +304,9 @@ def _probe_set_in(known: Mapping[str, Any]) -> ProbeSet:
 
 def _probe_in(known: Mapping[str, Any]) -> Probe:
     """The probe without the arguments of its calls, which a view does not need."""
-    ops = tuple(Op(fn, phase=None if phase is None else Phase(phase), label=label) for fn, phase, label in known["ops"])
+    ops = tuple(
+        Op(fn, phase=None if phase is None else Phase.named(phase), label=label) for fn, phase, label in known["ops"]
+    )
     program = Program(ops, context=None, proof=Word("proof") if known["proof"] else None)
     names = ("name", "title", "period_ns", "entry", "context", "stream")
     # The format has no short title: it follows from the title, as the catalogue composes it.
@@ -326,7 +328,7 @@ def _channels_out(channels: ChannelMap, before: ChannelMap | None) -> list[Any]:
         counts = hist.counts if before is None else hist.counts - before[channel].counts
         used = np.flatnonzero(counts)
         pairs = np.stack((used, counts[used].astype(np.int64)), axis=1).ravel().tolist()
-        out.append([channel.phase, channel.label, hist.max_ns, pairs])
+        out.append([channel.phase.name_1, channel.label, hist.max_ns, pairs])
     return out
 
 
@@ -334,7 +336,7 @@ def _channels_in(known: list[Any]) -> Iterator[tuple[Channel, Histogram, int]]:
     for phase, label, max_ns, pairs in known:
         counts = np.zeros(BUCKETS, dtype=np.uint64)
         counts[pairs[::2]] = pairs[1::2]
-        yield Channel(Phase(phase), label), Histogram(counts, max_ns), max_ns
+        yield Channel(Phase.named(phase), label), Histogram(counts, max_ns), max_ns
 
 
 def _observation_out(observation: Observation, before: Snapshot | None) -> dict[str, Any]:

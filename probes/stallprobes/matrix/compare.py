@@ -222,6 +222,9 @@ def _incomparable(old: Matrix, new: Matrix) -> str | None:
     if bool(old.hosts) != bool(new.hosts):
         sizes = ["several machines" if matrix.hosts else "one machine" for matrix in (old, new)]
         return f"The old check is of {sizes[0]}, the new one of {sizes[1]}."
+    if old.timeline != new.timeline:
+        kinds = ["on" if matrix.timeline else "off" for matrix in (old, new)]
+        return f"The old check was made with the timeline {kinds[0]}, the new one with the timeline {kinds[1]}."
     if not math.isclose(old.pace_us, new.pace_us, rel_tol=1e-6):
         return f"The old check calls every {duration(old.pace_us)}, the new one every {duration(new.pace_us)}."
     return None

@@ -1,4 +1,4 @@
-"""A comparison of two checks as a JSON document by the published schema ``stallscope.compare/1``."""
+"""A comparison of two checks as a JSON document by the published schema ``stallscope.compare/2``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison, QuantileChange
     from stallprobes.matrix.matrix import Matrix
 
-COMPARE_SCHEMA = "stallscope.compare/1"
+COMPARE_SCHEMA = "stallscope.compare/2"
 
 
 def document(
@@ -26,6 +26,7 @@ def document(
     return {
         "schema": COMPARE_SCHEMA,
         "false_alarm_rate": comparison.false_alarm_rate,
+        "detectable": None,
         "old": _side(comparison.old),
         "new": _side(comparison.new),
         "differences": [{"key": one.key, "old": one.old, "new": one.new} for one in comparison.differences],
@@ -46,6 +47,7 @@ def _side(matrix: Matrix) -> dict[str, Any]:
         "profile": matrix.profile,
         "started_at": matrix.started_at,
         "seconds": matrix.seconds,
+        "timeline": matrix.timeline,
         "interrupted": matrix.interrupted,
         "hosts": list(matrix.hosts),
         "fingerprint": dict(matrix.fingerprint),
@@ -69,9 +71,11 @@ def _part(part: QuantileChange) -> dict[str, Any]:
         "phase": str(part.channel.phase),
         "op": part.channel.label or None,
         "quantile": str(part.quantile),
+        "source": str(part.channel.phase.traits.source),
         "old_us": _us(part.old_ns),
         "new_us": _us(part.new_ns),
         "ratio": _rounded(part.ratio),
+        "detectable": None,
         "change": str(part.change),
         "why": part.why,
     }

@@ -173,8 +173,8 @@ class Matrix:
     """The result of a check. ``cells`` has each (row name, column name) of the plan, whatever its status.
 
     ``seed`` orders the cells; ``profile`` and ``sim_seed`` are the simulated GPU's, else None. ``pace_us`` is the
-    period of a victim, ``seconds`` the duration of the check. ``hosts`` names the machines of a merged
-    matrix with their fingerprints; it is empty for one machine.
+    period of a victim, ``seconds`` the duration of the check. ``timeline``: it was on, which adds to each call.
+    ``hosts`` names the machines of a merged matrix with their fingerprints; it is empty for one machine.
     """
 
     backend: str
@@ -189,6 +189,7 @@ class Matrix:
     pace_us: float
     quick: bool = False
     interrupted: bool = False
+    timeline: bool = False
     profile: str | None = None
     sim_seed: int | None = None
     program: str = ""

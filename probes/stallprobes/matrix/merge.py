@@ -113,6 +113,7 @@ def merge(matrices: Sequence[tuple[str, Matrix]], *, force: bool = False) -> Mer
         pace_us=first.pace_us,
         quick=any(one.quick for one in known),
         interrupted=any(one.interrupted for one in known),
+        timeline=first.timeline,
         profile=first.profile if len({one.profile for one in known}) == 1 else None,
         sim_seed=first.sim_seed if len({one.sim_seed for one in known}) == 1 else None,
         program=", ".join(sorted({part for one in known for part in one.program.split(", ")})),
@@ -129,6 +130,9 @@ def _check(matrices: Sequence[tuple[str, Matrix]], force: bool) -> None:
     first_name, first = matrices[0]
     models: dict[str, str] = {}
     for name, one in matrices:
+        if one.timeline != first.timeline:
+            with_timeline, without = (name, first_name) if one.timeline else (first_name, name)
+            raise CannotMerge(f"{with_timeline} was made with the timeline on and {without} without: merge them apart")
         if one.backend != first.backend:
             raise CannotMerge(f"{first_name} is of a {_gpu(first)} and {name} of a {_gpu(one)}: merge them apart")
         if one.pace_us != first.pace_us:

@@ -1,4 +1,4 @@
-"""JSON document of a run, published schema ``stallscope.run/1``.
+"""JSON document of a run, published schema ``stallscope.run/2``.
 
 Latencies are microseconds with three decimals. Histograms are complete, with bounds in nanoseconds. Unknown values are
 null.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
     from stallprobes.verdicts.verdict import Verdict
 
-RUN_SCHEMA = "stallscope.run/1"
+RUN_SCHEMA = "stallscope.run/2"
 # With fewer values, the p99.9 is the maximum.
 P999_NEEDS = 1000
 
@@ -31,6 +31,7 @@ def document(result: RunResult) -> dict[str, Any]:
         "seed": result.seed,
         "started_at": result.started_at,
         "seconds": result.seconds,
+        "timeline": False,
         "interrupted": result.interrupted,
         "fingerprint": dict(result.fingerprint),
         "results": [_variant(variant) for variant in result.variants],
@@ -44,10 +45,14 @@ def _variant(variant: VariantResult) -> dict[str, Any]:
         "kind": str(variant.kind),
         "status": variant.status,
         "reason": variant.reason,
-        "quiet_s": variant.baseline_s,
+        "baseline_s": variant.baseline_s,
         "window_s": variant.window_s,
+        "slots": False,
+        "together": False,
         "probes": [_probe(probe) for probe in variant.probes],
         "verdicts": [_verdict(verdict) for verdict in variant.verdicts],
+        "blame": None,
+        "spread": None,
     }
 
 
@@ -68,15 +73,15 @@ def _probe(result: ProbeResult) -> dict[str, Any]:
         "error": result.error,
         "window_s": window.seconds,
         "period_us": window.period_ns / 1000,
-        "proof": None if probe.program.proof is None else window.proof,
+        "gpu_starts": None if probe.program.proof is None else window.proof,
         "phases": _phases(window.channels, window.first_ns),
-        "quiet": _phases(result.baseline, {}),
+        "baseline": _phases(result.baseline, {}),
         "ops": [
             {
                 "op": channel.label,
                 "phase": str(channel.phase),
-                **_figures(histogram, window.first_ns.get(channel)),
-                "quiet": _figures(result.baseline[channel], None) if channel in result.baseline else None,
+                **_figures(channel, histogram, window.first_ns.get(channel)),
+                "baseline": _figures(channel, result.baseline[channel], None) if channel in result.baseline else None,
             }
             for channel, histogram in window.channels.items()
             if channel.label
@@ -86,14 +91,15 @@ def _probe(result: ProbeResult) -> dict[str, Any]:
 
 def _phases(channels: ChannelMap, first_ns: Mapping[Channel, int | None]) -> dict[str, Any]:
     return {
-        str(channel.phase): _figures(histogram, first_ns.get(channel))
+        str(channel.phase): _figures(channel, histogram, first_ns.get(channel))
         for channel, histogram in channels.items()
         if not channel.label
     }
 
 
-def _figures(histogram: Histogram, first_ns: int | None) -> dict[str, Any]:
+def _figures(channel: Channel, histogram: Histogram, first_ns: int | None) -> dict[str, Any]:
     return {
+        "source": str(channel.phase.traits.source),
         "count": histogram.count,
         "first_us": _us(first_ns),
         "p50_us": _us(histogram.percentile(50)),
@@ -110,13 +116,17 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "probe": verdict.probe,
         "phase": None if verdict.phase is None else str(verdict.phase),
         "quantile": str(verdict.quantile),
-        "quiet_us": _us(verdict.baseline_ns),
+        "baseline_us": _us(verdict.baseline_ns),
+        "range_us": None if verdict.range_ns is None else [_us(ns) for ns in verdict.range_ns],
         "now_us": _us(verdict.now_ns),
         "ratio": _rounded(verdict.ratio),
+        "detectable": _rounded(verdict.detectable),
         "kind": str(verdict.kind),
+        "proof": str(verdict.proof),
+        "head": verdict.head,
         "cause": verdict.cause,
+        "remedy": verdict.remedy,
         "sentence": verdict.sentence,
-        "helps": verdict.remedy,
     }
 
 

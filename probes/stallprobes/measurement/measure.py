@@ -47,7 +47,8 @@ _SHORTEST_BASELINE_S = 1.0
 # The states of a victim as the document has them; a kind that a victim cannot have is "n/a".
 _STATES = {
     VerdictKind.QUIET: "quiet",
-    VerdictKind.DRIFT: "unsure",
+    VerdictKind.DRIFT: "drift",
+    VerdictKind.UNSTEADY: "unsteady",
     VerdictKind.SLOWER: "slower",
     VerdictKind.HOST: "slower",
     VerdictKind.STALLED: "STALLED",

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class VerdictKind(StrEnum):
-    """Kind of a verdict, from harmless to severe. The values are those of the JSON documents, version 1.
+    """Kind of a verdict, from harmless to severe. The values are those of the JSON documents, version 2.
 
     ``GPU_TIME``: host time that is GPU time. ``OVERHEAD``: host time that no GPU work explains. ``DRIFT``: slower than
     the baseline, and as slow after the aggressors stopped. ``UNSTEADY``: the machine itself varies by as much, with no
@@ -18,7 +18,7 @@ class VerdictKind(StrEnum):
     QUIET = "quiet"
     GPU_TIME = "gpu-time"
     OVERHEAD = "overhead"
-    DRIFT = "unsure"
+    DRIFT = "drift"
     UNSTEADY = "unsteady"
     SLOWER = "slower"
     HOST = "host"

@@ -28,9 +28,10 @@ class Verdict:
     """One finding about one probe.
 
     ``quantile`` is the figure that is compared; ``baseline_ns`` and ``now_ns`` are its values, ``ratio`` now over
-    baseline, each None if unknown. ``head`` states the measurement, ``cause`` its explanation, ``remedy`` the
-    countermeasure; each is one or more sentences, or "". ``proof`` says how the cause is known. ``host`` is the machine
-    in a merged matrix, else "".
+    baseline, each None if unknown. ``range_ns`` is the lowest and highest percentile of the baseline's seconds,
+    ``detectable`` the smallest ratio that would have been noticed, each None if unknown. ``head`` states the
+    measurement, ``cause`` its explanation, ``remedy`` the countermeasure; each is one or more sentences, or "".
+    ``proof`` says how the cause is known. ``host`` is the machine in a merged matrix, else "".
     """
 
     probe: str
@@ -45,6 +46,8 @@ class Verdict:
     remedy: str = ""
     proof: Proof = Proof.NONE
     host: str = ""
+    range_ns: tuple[float, float] | None = None
+    detectable: float | None = None
 
     @property
     def sentence(self) -> str:

@@ -22,7 +22,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from factories import host_checks, matrices
+from factories import documents, host_checks, matrices
+from factories.verdicts import verdict
 from stallprobes.errors import CheckFileError
 from stallprobes.files import atomic, schemas
 from stallprobes.latency.histogram import Histogram
@@ -30,8 +31,10 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.model import Channel, Phase
+from stallprobes.verdicts.verdict import Proof
 
-VALIDATOR = jsonschema.Draft202012Validator(schemas.schema(check_document.CHECK_SCHEMA))
+VERSION_1 = Path(__file__).parents[2] / "data" / "check-1.json.gz"
+VALIDATOR = documents.validator(check_document.CHECK_SCHEMA)
 
 
 def small() -> Matrix:
@@ -93,6 +96,41 @@ def test_what_is_saved_comes_back_to_the_last_count(matrix: Matrix, tmp_path: Pa
     assert (again.rows, again.columns, again.hosts) == (matrix.rows, matrix.columns, matrix.hosts)
 
 
+def test_version_1_of_the_document_is_read_and_saved_as_version_2(tmp_path: Path) -> None:
+    written = json.loads(gzip.decompress(VERSION_1.read_bytes()))
+    jsonschema.Draft202012Validator(schemas.schema("stallscope.check/1")).validate(written)
+    matrix = check_document.load(VERSION_1)
+    assert matrix.cells["d2d", "quiet"].hosts == host_checks.merged_small().cells["d2d", "quiet"].hosts != ()
+    told = check_document.document(matrix)
+    VALIDATOR.validate(told)
+    assert told == check_document.document(host_checks.merged_small())
+    check_document.save(matrix, tmp_path / "a.json")
+    assert check_document.document(check_document.load(tmp_path / "a.json")) == told
+
+
+@pytest.mark.parametrize(
+    ("found", "mixed"),
+    [
+        ('"lanes"', '"channels"'),
+        ('"intended"', '"due"'),
+        ('"unsure"', '"drift"'),
+        ("stallscope.check/1", "stallscope.check/2"),
+    ],
+)
+def test_the_words_of_one_version_are_not_read_in_the_other(found: str, mixed: str, tmp_path: Path) -> None:
+    text = gzip.decompress(VERSION_1.read_bytes()).decode()
+    assert found in text
+    assert "damaged" in refused(tmp_path / "a.json", text.replace(found, mixed))
+
+
+def test_what_a_verdict_of_version_2_holds_comes_back(tmp_path: Path) -> None:
+    matrix = small()
+    cell = matrix.cells[host_checks.SPIN]
+    full = replace(verdict("slower", ratio=2.0), range_ns=(4500.0, 12700.0), detectable=2.2, proof=Proof.RULE)
+    check_document.save(host_checks.changed(matrix, replace(cell, verdicts=(full,))), tmp_path / "a.json")
+    assert check_document.load(tmp_path / "a.json").cells[host_checks.SPIN].verdicts == (full,)
+
+
 def test_figures_are_those_of_the_histograms_and_not_believed_when_read(tmp_path: Path) -> None:
     matrix = host_checks.every_status()
     told = check_document.document(matrix)
@@ -100,7 +138,7 @@ def test_figures_are_those_of_the_histograms_and_not_believed_when_read(tmp_path
     times = matrix.cells[host_checks.SPIN].ratio(Phase.CALL, Quantile.P50)
     assert times is not None
     found = told["cells"][number]["figures"]["call"]
-    assert (found["p50_us"], found["times_p50"]) == (round(times.now_ns / 1000, 3), round(times.ratio, 3))
+    assert (found["p50_us"], found["ratio_p50"]) == (round(times.now_ns / 1000, 3), round(times.ratio, 3))
     assert found["calls"] == matrix.cells[host_checks.SPIN].channels[matrices.CALL].count
     before = json.dumps(told)
     found["p50_us"] = 1e6
@@ -149,12 +187,12 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         (gzip.compress(b"hello", mtime=0), "is not a check: line 1 is not valid JSON"),
         (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), "it is not UTF-8"),
         (gzip.compress(b"{}", mtime=0) + b"more", "is damaged: its compressed data cannot be decompressed"),
-        (gzip.compress(b'{"schema": "stallscope.check/2"}', mtime=0), "upgrade"),
+        (gzip.compress(b'{"schema": "stallscope.check/3"}', mtime=0), "upgrade"),
         (gzip.compress(b'{"format": "stallscope.recording", "version": 1}', mtime=0), "is a recording"),
         (b'{"schema": "stallscope.run/1"}', "`stallscope run --json` writes, not a check"),
         (b'{"schema": "stallscope.doctor/1"}', "`stallscope doctor --json` writes, not a check"),
         (b'{"format": "stallscope.recording", "version": 1}\nx\x9c\xff', "is a recording"),
-        (b'{"schema": "stallscope.check/2"}', "schema version 2, but this stallscope reads 1: upgrade"),
+        (b'{"schema": "stallscope.check/3"}', "schema version 3, but this stallscope reads up to 2: upgrade"),
         (b'{"schema": "stallscope.check/' + b"9" * 50 + b'"}', "upgrade"),
         (b'{"schema": "stallscope.check/0"}', "is not a check"),
         (b'{"schema": "stallscope.check/x"}', "is not a check"),
@@ -170,7 +208,7 @@ def test_what_is_no_check_is_refused_in_a_sentence(content: bytes, said: str, tm
     assert said in refused(tmp_path / "a.json", content)
 
 
-CHANNEL = "cells.0.repeats.0.lanes.call"
+CHANNEL = "cells.0.repeats.0.channels.call"
 TOP = 2**53
 
 
@@ -213,8 +251,8 @@ TOP = 2**53
         ("cells.0.in_flight_us", -1, "cells[0].in_flight_us is not a number"),
         ("cells.0.repeats.0.host", "node-a", "host is not among the hosts"),
         ("cells.0.repeats.0.calls", -1, "calls is not an integer from 0 to 2**53"),
-        ("cells.0.repeats.0.lanes", {"cal": {}}, "is not one of call, wait"),
-        ("cells.0.repeats.0.lanes", {"call:": {}}, "has an empty label"),
+        ("cells.0.repeats.0.channels", {"cal": {}}, "is not one of call, wait"),
+        ("cells.0.repeats.0.channels", {"call:": {}}, "has an empty label"),
         (CHANNEL, {}, "[“call”] has no “max_ns”"),
         (f"{CHANNEL}.max_ns", -1, "[“call”] has a max_ns that is not a whole number"),
         (f"{CHANNEL}.max_ns", 5, "a max_ns below its highest bucket"),
@@ -231,6 +269,12 @@ TOP = 2**53
         ("cells.3.verdicts.0.kind", "bad", "kind is not a verdict kind"),
         ("cells.3.verdicts.0.phase", "pause", "phase is not one of"),
         ("cells.3.verdicts.0.ratio", "1", "ratio is not a number"),
+        ("cells.3.verdicts.0.range_us", [1], "range_us is not a list of two numbers"),
+        ("cells.3.verdicts.0.proof", "guess", "proof is not one of none, rule"),
+        ("cells.3.verdicts.0.host", "node-a", "host is not among the hosts"),
+        ("cells.0.hosts", [{"host": "node-a", "status": "ok", "reason": ""}], "host is not among the hosts"),
+        ("timeline", 0, "timeline is neither true nor false"),
+        ("spread", 1.5, "spread is not an object"),
     ],
 )  # fmt: skip
 def test_a_check_that_was_tampered_with_is_refused_with_the_place(
@@ -242,7 +286,7 @@ def test_a_check_that_was_tampered_with_is_refused_with_the_place(
 def test_counts_of_a_cell_that_no_sum_can_hold_are_refused(tmp_path: Path) -> None:
     found = copy.deepcopy(DOCUMENT)
     for channel in ("call", "wait"):
-        found["cells"][0]["repeats"][0]["lanes"][channel] = {"max_ns": 64, "histogram": [[64, TOP]]}
+        found["cells"][0]["repeats"][0]["channels"][channel] = {"max_ns": 64, "histogram": [[64, TOP]]}
     assert "cells[0] has counts above 2**53 in total" in refused(tmp_path / "a.json", json.dumps(found))
 
 
@@ -258,7 +302,7 @@ def test_every_missing_key_is_noticed(tmp_path: Path) -> None:
         if isinstance(value, dict) and not any(value is one for one in free):
             yield value
             for key, item in value.items():
-                if key not in ("figures", "lanes", "before", "after"):
+                if key not in ("figures", "channels", "before", "after"):
                     yield from places(item)
         elif isinstance(value, list):
             for item in value[:1]:

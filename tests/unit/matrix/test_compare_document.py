@@ -8,12 +8,11 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from factories import matrices, matrix_examples
-from stallprobes.files import schemas
+from factories import documents, matrices, matrix_examples
 from stallprobes.matrix import compare, compare_document
 from stallprobes.matrix.matrix import Matrix, Status
 
-VALIDATOR = jsonschema.Draft202012Validator(schemas.schema(compare_document.COMPARE_SCHEMA))
+VALIDATOR = documents.validator(compare_document.COMPARE_SCHEMA)
 
 
 def document(old: Matrix, new: Matrix, *fail_on: str) -> dict[str, object]:

@@ -183,7 +183,7 @@ def test_different_gpus_merge_when_forced_and_are_told() -> None:
 def test_sums_that_no_reader_takes_are_refused(tmp_path: Path) -> None:
     huge = host(1, calls=5, repeats=1, rows=matrices.ROWS[:1], columns=matrices.COLUMNS[:1])
     told = check_document.document(huge)
-    told["cells"][0]["repeats"][0]["lanes"]["call"] = {"max_ns": 64, "histogram": [[64, 2**53 - 100]]}
+    told["cells"][0]["repeats"][0]["channels"]["call"] = {"max_ns": 64, "histogram": [[64, 2**53 - 100]]}
     (tmp_path / "a.json").write_text(check_document._json(told))
     loaded = check_document.load(tmp_path / "a.json")
     with pytest.raises(CannotMerge, match=r"more than 2\*\*53"):

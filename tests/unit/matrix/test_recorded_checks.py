@@ -1,4 +1,4 @@
-"""Two checks in a row of one machine with two H200s, as recorded: what they must show, and that nothing changed."""
+"""Recorded checks of H200s: what they must show, that nothing changed, and the package's reference made from them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from factories.h200_facts import FACTS, broken
 from stallprobes.matrix import document as check_document
+from stallprobes.matrix import reference, reference_document, reference_maker
 from stallprobes.matrix.compare import Change, compare
 from stallprobes.matrix.matrix import Matrix, Status
 
@@ -51,3 +52,23 @@ def test_two_checks_in_a_row_are_no_change() -> None:
     assert comparison.differences == ()
     assert comparison.regressions() == ()
     assert not [cell for cell in comparison.cells if cell.change in (Change.SLOWER, Change.FASTER)]
+
+
+@cache
+def noisy(number: int) -> Matrix:
+    return check_document.load(RECORDED / f"check-h200-noisy-{number}.json.gz")
+
+
+def test_the_reference_in_the_package_is_what_the_maker_makes_from_them() -> None:
+    """If it is not: python -m stallprobes.matrix.reference_maker FILE CHECK..., and look at the difference."""
+    name = "h200-580.159.04"
+    made = reference_maker.make(name, [recorded(1), recorded(2), noisy(1), noisy(2)])
+    assert reference_document.text(made) == reference_document.text(reference.shipped(name))
+
+
+def test_each_of_them_is_as_the_reference_that_is_made_from_it() -> None:
+    for matrix in (recorded(1), noisy(2)):
+        found = reference.unusual(matrix)
+        assert found is not None
+        assert (found.stalled_here, found.stalled_there, found.differences) == ((), (), ())
+        assert found.compared > 280

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from factories import runs
+from factories import documents, runs
 from stallprobes import doctor
 from stallprobes.engine import session
 from stallprobes.files import schemas
@@ -18,7 +19,8 @@ from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
 from stallprobes.measurement.measure import RunResult
 
-VALIDATOR = jsonschema.Draft202012Validator(schemas.schema(run_document.RUN_SCHEMA))
+RECORDED = Path(__file__).parents[2] / "gpu" / "recorded"
+VALIDATOR = documents.validator(run_document.RUN_SCHEMA)
 
 
 def document(result: RunResult) -> dict[str, Any]:
@@ -28,7 +30,10 @@ def document(result: RunResult) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", [run_document.RUN_SCHEMA, doctor.DOCTOR_SCHEMA])
+SHIPPED = [f"stallscope.{name}/{version}" for name in ("run", "check", "compare") for version in (1, 2)]
+
+
+@pytest.mark.parametrize("name", [*SHIPPED, doctor.DOCTOR_SCHEMA])
 def test_the_shipped_schemas_are_schemas(name: str) -> None:
     schema = schemas.schema(name)
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -38,6 +43,12 @@ def test_the_shipped_schemas_are_schemas(name: str) -> None:
 def test_a_schema_that_is_not_shipped_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         schemas.schema("stallscope.run/99")
+
+
+@pytest.mark.parametrize("name", ["h200.json", "h200x2.json"])
+def test_recorded_runs_keep_to_version_1(name: str) -> None:
+    recorded = json.loads((RECORDED / name).read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schemas.schema("stallscope.run/1")).validate(recorded)
 
 
 def test_every_kind_of_result_keeps_to_the_schema() -> None:
@@ -52,7 +63,7 @@ def test_what_is_really_measured_keeps_to_the_schema() -> None:
     assert variant["status"] == "ok"
     (probe,) = variant["probes"]
     assert probe["calls"] == pytest.approx(probe["phases"]["call"]["count"], abs=2)
-    assert probe["quiet"]["call"]["count"] > 0
+    assert probe["baseline"]["call"]["count"] > 0
     # No GPU took part, and the fingerprint says so.
     assert found["fingerprint"]["gpu"] is None
     assert "gpu" in found["fingerprint"]["unknown"]
@@ -81,6 +92,7 @@ def test_a_starved_probe_has_no_figures_but_its_age_and_the_time_it_waited() -> 
     assert probe["starved"] is True
     assert probe["in_flight_us"] == 1_190_000
     assert probe["phases"]["call"] == {
+        "source": "host",
         "count": 0,
         "first_us": None,
         "p50_us": None,
@@ -90,8 +102,8 @@ def test_a_starved_probe_has_no_figures_but_its_age_and_the_time_it_waited() -> 
         "max_us": None,
         "histogram": [],
     }
-    assert probe["phases"]["intended"]["count"] == 1190
-    assert probe["quiet"]["call"]["p50_us"] is not None
+    assert probe["phases"]["due"]["count"] == 1190
+    assert probe["baseline"]["call"]["p50_us"] is not None
 
 
 def test_an_unsupported_variant_says_why_and_has_no_probes() -> None:
@@ -150,7 +162,7 @@ def test_the_schema_notices_every_key_that_is_missing_or_new() -> None:
     for place in [p for p in places(found) if p not in free]:
         for key in [*place, "something new"]:
             kept = dict(place)
-            if key in place and set(place) <= {str(phase) for phase in ("call", "wait", "start", "gpu", "intended")}:
+            if key in place and set(place) <= {str(phase) for phase in ("call", "wait", "start", "gpu", "due")}:
                 continue
             place.pop(key, None) if key in kept else place.__setitem__(key, 1)
             assert not VALIDATOR.is_valid(found), (key, kept)

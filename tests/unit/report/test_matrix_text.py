@@ -10,6 +10,7 @@ import pytest
 
 from factories import matrices, matrix_examples
 from stallprobes.latency.ratio import PERCENTILES, Quantile
+from stallprobes.matrix import reference_maker
 from stallprobes.matrix.compare import compare
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.outliers import Outlier
@@ -56,7 +57,7 @@ def test_every_kind_of_cell_has_its_figure_and_its_word() -> None:
     assert '14k"/1.0 S' in line_of(text, "late")
     assert "STARVED" in line_of(text, "starved ")
     assert "2.0/1.0 s" in line_of(text, "slower")
-    assert "2.0/1.0 ?" in line_of(text, "unsure")
+    assert "2.0/1.0 ?" in line_of(text, "drift")
     assert "2.0/1.0 h" in line_of(text, "host")
     assert "invalid" in line_of(text, "invalid")
     assert "–" in line_of(text, "missing")
@@ -127,6 +128,31 @@ def test_where_it_is_folded_quiet_lines_are_put_together(monkeypatch: pytest.Mon
     folded = shown(matrix_examples.every_kind(), Terminal())
     assert "\ncalm" not in folded
     assert "Quiet for every victim, medians at most ×1.0: calm" in " ".join(folded.split())
+
+
+def test_unusual_cells_are_counted_in_the_headline_and_named_by_column_and_their_rest_only_in_full() -> None:
+    def calm(day: int) -> Matrix:
+        made = matrices.made_up(day, calls=40, fingerprint={**matrices.FINGERPRINT, "cuda": "13.0"})
+        return replace(made, started_at=f"2026-11-0{day}T10:00:00+00:00")
+
+    stalls = {(row.name, column.name): 50.0 for row in matrices.ROWS for column in matrices.COLUMNS[1:3]}
+    here = replace(matrices.made_up(3, times=stalls, calls=40), quick=True)
+    found = reference_maker.make("made-up", [calm(1), calm(2)]).unusual(here)
+    brief, full = io.StringIO(), io.StringIO()
+    for stream, whole in ((brief, False), (full, True)):
+        matrix_text.show(Output(stream), here, reference=found, full=whole)
+    text = " ".join(brief.getvalue().split())
+    assert "against other machines (Made-up GPU, driver 580.1): 8 stalled only here" in text
+    assert "made-up: Made-up GPU, driver 580.1, CUDA 13.0, 2 checks of 1 machine, 2026-11-01 to 2026-11-02" in text
+    assert "Stalled here, not on the reference: 8 cells" in text
+    assert "and 2 more cells: see --full" in text
+    assert "A quick check has fewer calls" in text
+    assert "beside spin: " in text
+    assert "2 more cells" not in full.getvalue()
+    same = reference_maker.make("made-up", [calm(1), calm(2)]).unusual(calm(4))
+    assert wording.headline(calm(4), None, same).changes.endswith(
+        "; 16 cells as on other machines (Made-up GPU, driver 580.1)"
+    )
 
 
 def test_colour_is_for_terminals_and_never_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_a_copy_that_waits_for_a_slice_is_stalled_with_its_cause() -> None:
 @pytest.mark.parametrize("now_ns", [10_900, 30_000])
 def test_what_is_as_slow_after_as_between_is_unsure(now_ns: int) -> None:
     found = verdict_on("d2d", seen(D2D, spread(now_ns), spread(5_500), spread(now_ns - 400)), running())
-    assert found.kind == "unsure"
+    assert found.kind == "drift"
     assert "after the aggressors stopped" in found.sentence
     assert "time-slice" not in found.sentence
 

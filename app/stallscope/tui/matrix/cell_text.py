@@ -16,6 +16,7 @@ from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange
+    from stallprobes.matrix.reference import Reference
 
 # Title, style of the title, text.
 Paragraph = tuple[str, str, str]
@@ -53,7 +54,20 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
     in_flight = wording.in_flight(cell)
     if in_flight:
         out.append(("In flight", "bad", f"{in_flight} at the end of a window."))
+    if not brief and matrix_view.reference is not None:
+        reference = matrix_view.reference.reference
+        text = _on_reference(reference, key)
+        if text:
+            out.append(("On other machines", "strong", f"{text}. {wording.reference_title(reference)}."))
     return out
+
+
+def _on_reference(reference: Reference, key: Key) -> str:
+    """The cell on the reference, "" if it does not have the cell."""
+    if key[1] == QUIET:
+        return wording.reference_baseline(reference, key[0])
+    there = reference.cells.get(key)
+    return "" if there is None else wording.reference_cell(there)
 
 
 def _cell_title(matrix_view: MatrixView, key: Key) -> str:

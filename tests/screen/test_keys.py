@@ -1,0 +1,194 @@
+"""Keys and clicks that leave the set of probes as it is, on one live monitor for all tests of this module."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from factories.screen import SharedMonitor, monitor, running, until
+from stallscope.tui.actions import MONITOR_ACTIONS, available
+from stallscope.tui.common.ask import Ask
+from stallscope.tui.common.choose import Choose
+from stallscope.tui.common.explain import Explain
+from stallscope.tui.common.help import Help
+from stallscope.tui.common.key_bar import KeyBar
+from stallscope.tui.common.picker import Picker
+from stallscope.tui.monitor.screen import Monitor
+
+# One event loop for all tests, since the monitor runs in it.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared() -> AsyncIterator[SharedMonitor]:
+    """The monitor of this module."""
+    held = SharedMonitor()
+    yield held
+    await held.end()
+
+
+async def test_keys_of_aggressors_switch_them_and_one_key_switches_all_off(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await pilot.press("1", "2")
+        await until(pilot, lambda: {"spin", "d2h-pageable-fresh"} <= running(pilot))
+        await pilot.press("x")
+        await until(pilot, lambda: not running(pilot) & {"spin", "d2h-pageable-fresh"})
+        assert {"launch", "host"} <= running(pilot)
+
+
+async def test_a_victims_key_brings_it_into_focus_and_then_switches_it(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await pilot.press("b")
+        assert monitor(pilot).focus_name == "d2d-secondary"
+        assert "d2d-secondary" in running(pilot)
+        await pilot.press("b")
+        await until(pilot, lambda: "d2d-secondary" not in running(pilot))
+        await pilot.press("b")
+        await until(pilot, lambda: "d2d-secondary" in running(pilot))
+
+
+async def test_the_focus_moves_and_space_switches_it(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        assert monitor(pilot).focus_name == "launch"
+        await pilot.press("up")
+        assert monitor(pilot).focus_name == "host-alloc-free"
+        await pilot.press("space")
+        await until(pilot, lambda: "host-alloc-free" in running(pilot))
+        await pilot.press("down", "down")
+        assert monitor(pilot).focus_name == "d2d-secondary"
+
+
+async def test_the_worst_victim_is_found(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await pilot.press("1")
+        analyzer = monitor(pilot).analyzer
+        assert analyzer is not None
+        await until(pilot, lambda: analyzer.worst == "d2d-secondary")
+        await pilot.press("w")
+        assert monitor(pilot).focus_name == "d2d-secondary"
+
+
+async def test_escape_closes_what_lies_over_the_monitor(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        for key, screen in (("o", Picker), ("e", Explain), ("question_mark", Help)):
+            await pilot.press(key)
+            assert isinstance(pilot.app.screen, screen)
+            await pilot.press("escape")
+            assert isinstance(pilot.app.screen, Monitor)
+
+
+async def test_explain_tells_why_and_what_helps_and_where_it_is_known_from(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await pilot.press("b", "e")
+        assert isinstance(pilot.app.screen, Explain)
+        text = str(pilot.app.screen.text())
+        for words in ("What it does", "time-slice", "Remedy", "Source", "secondary-context-d2d"):
+            assert words in text
+
+
+async def test_help_has_every_action(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await pilot.press("question_mark")
+        assert isinstance(pilot.app.screen, Help)
+        text = str(pilot.app.screen.text())
+        for action in available(False, MONITOR_ACTIONS):
+            assert action.description in text
+
+
+async def test_the_view_stands_still_and_the_probes_go_on(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await pilot.press("p")
+        monitor_view = monitor(pilot).monitor_view
+        assert monitor_view is not None
+        assert monitor(pilot).last is not None
+        before = monitor(pilot).last.snapshot  # type: ignore[union-attr]
+        await pilot.pause(0.5)
+        now = monitor(pilot).monitor_view
+        assert now is not None
+        assert now.rows == monitor_view.rows
+        after = monitor(pilot).last.snapshot  # type: ignore[union-attr]
+        assert after is not None
+        assert before is not None
+        assert after.probes["launch"].iterations > before.probes["launch"].iterations
+        assert "PAUSED" in monitor(pilot).frozen_why
+        await pilot.press("p")
+        assert monitor(pilot).frozen is None
+
+
+async def test_the_report_goes_to_the_clipboard_and_the_screen_to_a_file(
+    shared: SharedMonitor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with shared.as_at_first() as pilot:
+        await pilot.press("y")
+        assert "SIMULATED" in pilot.app.clipboard
+        assert "launch · primary" in pilot.app.clipboard
+        await pilot.press("s")
+        (file,) = tmp_path.glob("stallscope-*.svg")
+        assert "SIMULATED" in file.read_text(encoding="utf-8")
+
+
+async def test_themes_change_light_and_dark(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        before = pilot.app.theme
+        await pilot.press("T")
+        assert pilot.app.theme != before
+        await pilot.pause(0.2)
+
+
+async def test_there_is_no_gpu_to_choose_on_a_simulated_one(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await pilot.press("u")
+        assert isinstance(pilot.app.screen, Monitor)
+
+
+async def test_a_gpu_is_chosen_from_a_list(shared: SharedMonitor) -> None:
+    answers: list[str | None] = []
+    async with shared.as_at_first() as pilot:
+        pilot.app.push_screen(Choose("Which GPU?", [("GPU-a", "one"), ("GPU-b", "two")]), answers.append)
+        await pilot.pause()
+        await pilot.press("down", "enter")
+        assert answers == ["GPU-b"]
+
+
+@pytest.mark.parametrize(("key", "answer"), [("y", True), ("n", False), ("enter", False), ("escape", None)])
+async def test_only_yes_is_yes_to_disturbing_others(shared: SharedMonitor, key: str, answer: bool | None) -> None:
+    answers: list[bool | None] = []
+    async with shared.as_at_first() as pilot:
+        pilot.app.push_screen(Ask("Disturb them?"), answers.append)
+        await pilot.pause()
+        await pilot.press(key)
+        assert answers == [answer]
+
+
+async def test_a_click_focuses_and_on_the_box_switches(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await pilot.click("#lists", offset=(20, 7))
+        assert monitor(pilot).focus_name == "d2d-secondary"
+        await pilot.click("#lists", offset=(2, 1))
+        await until(pilot, lambda: "spin" in running(pilot))
+
+
+async def test_a_click_on_the_last_line_does_what_its_key_does(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        line = monitor(pilot).query_one(KeyBar)
+        await until(pilot, lambda: line._spans)
+        for words, screen in (("pick", Picker), ("help", Help), ("explain", Explain)):
+            (begin,) = (begin for begin, _, action in line._spans if action == words)
+            await pilot.click("#keys", offset=(begin, 0))
+            assert isinstance(pilot.app.screen, screen)
+            # Beside the box.
+            await pilot.click(offset=(0, 0))
+            assert isinstance(pilot.app.screen, Monitor)
+        await pilot.click("#keys", offset=(0, 0))
+        assert isinstance(pilot.app.screen, Monitor)
+
+
+async def test_the_palette_offers_the_actions_by_name(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        titles = [command.title for command in pilot.app.get_system_commands(monitor(pilot))]
+        for action in available(False, MONITOR_ACTIONS):
+            assert any(title.startswith(action.title) for title in titles)

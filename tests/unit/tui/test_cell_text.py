@@ -1,0 +1,27 @@
+"""Text of one cell on the matrix screen: what recorded checks of other machines say of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from factories import matrices
+from stallprobes.matrix.matrix import QUIET
+from stallscope.tui.matrix.cell_text import paragraphs
+from stallscope.tui.matrix.view_model import MatrixView
+
+
+def test_the_reference_is_in_the_headline_and_in_each_cell() -> None:
+    made = matrices.made_up(1, calls=40, rows=matrices.ROWS[2:3], columns=matrices.COLUMNS[:2])
+    view = MatrixView.of(replace(made, fingerprint={"gpu": "NVIDIA H200", "driver": "580.159.04"}))
+    assert view.headline is not None
+    assert "against other machines (NVIDIA H200, driver 580.159.04): 1 only there" in view.headline.changes
+    texts = [
+        next(text for title, _, text in paragraphs(view, ("d2d@secondary", column)) if title == "On other machines")
+        for column in ("spin", QUIET)
+    ]
+    assert texts[0].startswith("stalled in 4 of 4 checks; call p50 ×")
+    assert texts[1].startswith("call p50 3.75 µs, wait p50 5.63 µs. h200-580.159.04: NVIDIA H200, driver 580.159.04")
+    elsewhere = MatrixView.of(made)
+    assert not [
+        title for title, _, _ in paragraphs(elsewhere, ("d2d@secondary", "spin")) if title == "On other machines"
+    ]
