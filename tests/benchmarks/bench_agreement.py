@@ -16,8 +16,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "probes"), str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.agreement import RECORDED, MatrixAgreement, agreement, recorded_checks
 from stallprobes.engine.backend import Options

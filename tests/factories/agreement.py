@@ -42,7 +42,7 @@ class CellAgreement:
 
 @dataclass(frozen=True)
 class MedianAgreement:
-    """A median in us on which the recorded checks agree within a factor of APART; ``simulated`` is None without calls."""
+    """A median in us on which the recorded checks agree within a factor of APART; ``simulated``: None without calls."""
 
     row: str
     column: str

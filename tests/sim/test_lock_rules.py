@@ -136,7 +136,9 @@ def test_locks_belong_to_a_context(aggressor: str) -> None:
 
 
 def test_a_call_on_the_null_stream_waits_for_changes_of_the_context_longer_than_others() -> None:
-    null, own = (entries()["launch"].probe(place, name=name) for place, name in ((on_null_stream(), "null"), (None, "own")))
+    null, own = (
+        entries()["launch"].probe(place, name=name) for place, name in ((on_null_stream(), "null"), (None, "own"))
+    )
     for aggressor in ("stream-churn", "module-load"):
         beside = entries()[aggressor].probe()
         assert at_us(machine(null, beside).run()["null"], 90) > 3 * at_us(machine(own, beside).run()["own"], 90)

@@ -168,6 +168,7 @@ def _staged(
     period = max(transfer_ns(chunk, gbps), 1)
     busy = min(transfer_ns(chunk, engine_gbps), period)
     engine.staging.append(StagedCopy(clock.now, clock.now + total, busy, period))
+    engine.moved_ns += transfer_ns(nbytes, engine_gbps)
     if to_host and nbytes >= parameters.staging_chunk:
         write = us(parameters.staging_write_us) if gbps > parameters.fresh_gbps else 0
         hold = min(us(parameters.staging_hold_us) + write, period)

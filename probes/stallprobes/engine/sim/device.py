@@ -167,13 +167,25 @@ class SimGpu:
             ),
         )
         self.threads = threads
-        self.to_host = CopyEngine(clock)
-        self.to_gpu = CopyEngine(clock)
-        self.to_peer = CopyEngine(clock)
+        base_ns = us(profile.copy.base_us)
+        self.to_host = CopyEngine(clock, base_ns)
+        self.to_gpu = CopyEngine(clock, base_ns)
+        self.to_peer = CopyEngine(clock, us(profile.copy.peer_base_us))
         self.staging = StagedCopies()
         self.slowdowns = Slowdowns(clock)
         self.free_bytes = int(profile.machine.memory_gib * (1 << 30))
         self._bus_read_ns = us(profile.copy.bus_read_us)
+
+    def work_counts(self) -> tuple[int, int, int]:
+        """The time in ns in which kernels ran, and the bytes moved to the GPU and to the host, since the start."""
+        copy = self.profile.copy
+        to_gpu, to_host = self.to_gpu.moved_ns * copy.h2d_gbps, self.to_host.moved_ns * copy.d2h_gbps
+        return self.graphics.busy_ns, round(to_gpu), round(to_host)
+
+    @property
+    def contexts(self) -> int:
+        """Number of contexts on the GPU, without green ones."""
+        return self.graphics.contexts
 
     def lead_ns(self, lead_ns: int, reads: int) -> int:
         """``lead_ns`` (ns), longer while a transfer to the GPU occupies the bus, over which the GPU has to make

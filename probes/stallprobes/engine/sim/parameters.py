@@ -139,6 +139,22 @@ class SlowdownParameters:
     unmap: float = parameter("while touched pages are freed", above=0)
 
 
+@dataclass(frozen=True)
+class SensorParameters:
+    """What NVML reports."""
+
+    idle_w: float = parameter("power of an idle GPU, W", above=0)
+    busy_w: float = parameter("power at a utilization of 100 % by these kernels, W", above=0)
+    limit_w: float = parameter("power limit, W", above=0)
+    power_lag_s: float = parameter("time constant of the power, s", above=0)
+    idle_c: float = parameter("temperature of an idle GPU, °C")
+    c_per_w: float = parameter("rise of the temperature for each additional W, °C")
+    temperature_lag_s: float = parameter("time constant of the temperature, s", above=0)
+    sm_mhz: float = parameter("clock of the SMs, MHz", above=0)
+    memory_mhz: float = parameter("clock of the memory, MHz", above=0)
+    context_mib: float = parameter("GPU memory of a context, MiB")
+
+
 SECTIONS: dict[str, type[Any]] = {
     "machine": MachineParameters,
     "engine": EngineParameters,
@@ -146,4 +162,5 @@ SECTIONS: dict[str, type[Any]] = {
     "locks": LockParameters,
     "memory": MemoryParameters,
     "drag": SlowdownParameters,
+    "sensors": SensorParameters,
 }

@@ -64,18 +64,14 @@ def destroy(host: HostThread, stream: SimStream) -> Call:
 def create_latency(host: HostThread, _into: HostWord, _flags: int) -> LatencyDistribution | None:
     """Latency while the locks are free: no other thread can observe the stream, which is destroyed at once."""
     context = host.context
-    return (
-        None if context is None else host.uncontended_latency("cuStreamCreate", context.locks.content, context.lock)
-    )
+    return None if context is None else host.uncontended_latency("cuStreamCreate", context.locks.content, context.lock)
 
 
 @latency_only("cuStreamDestroy")
 def destroy_latency(host: HostThread, _stream: object) -> LatencyDistribution | None:
     """Latency while the locks are free."""
     context = host.context
-    return (
-        None if context is None else host.uncontended_latency("cuStreamDestroy", context.locks.content, context.lock)
-    )
+    return None if context is None else host.uncontended_latency("cuStreamDestroy", context.locks.content, context.lock)
 
 
 @call("cuEventRecord")
