@@ -276,8 +276,8 @@ def telling_s(recording: Recording) -> float:
             analyzer = Analyzer(
                 observation.probe_set, baseline_s=SETTINGS.quiet_seconds, keep_s=2 * SETTINGS.history_seconds
             )
-        analyzer.baselines = recording.baselines(number)
         analyzer.feed(observation)
+        analyzer.follow_recorded(recording.baselines(number))
         monitor_view = analyzer.monitor_view(None, columns=10, span_s=10, strip=0)
         if not on_s < recording.at_s(number) <= last_s or not monitor_view.log:
             continue

@@ -38,9 +38,12 @@ def _why_no_gpu() -> str | None:
 
 
 def pytest_configure() -> None:
-    """Let SIGINT interrupt the processes that tests start: they inherit it ignored from a shell's background job."""
+    """Prepare what the processes that tests start inherit."""
+    # Ignored in a shell's background job.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Some hundred processes import the package; without bytecode each would compile it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

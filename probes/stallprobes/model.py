@@ -397,12 +397,20 @@ class Channel:
     label: str = ""
 
 
+# How long the victims of one group run before those of the next one.
+SLOT_NS = 100 * MS
+# The GPU's index in the session, and the name of the group.
+SlotGroup = tuple[int, str]
+
+
 @dataclass(frozen=True)
 class Probe:
     """A program with a name, a role, a context, a stream and a period: one thread, one set of histograms.
 
     ``period_ns`` is the time between due times, 0 for back to back. ``context`` and ``stream`` are names for display.
     ``entry`` is its name in the catalog. ``short_title`` is the title for narrow columns, "" for the title itself.
+    ``slot_group`` is the GPU's index and the name of the group of victims that share a slot; None for a probe that
+    needs no slot: an aggressor, the host control, and a victim that other contexts do not disturb.
     """
 
     name: str
@@ -414,6 +422,7 @@ class Probe:
     context: str = "primary"
     stream: str = "own"
     short_title: str = ""
+    slot_group: SlotGroup | None = None
 
 
 class Kind(StrEnum):

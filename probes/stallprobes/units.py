@@ -30,3 +30,17 @@ def duration_ns(ns: float | None) -> str:
 def times(ratio: float) -> str:
     """``ratio`` as ``×427`` or ``×1.3``."""
     return f"×{ratio:.0f}" if ratio >= 9.95 else f"×{ratio:.1f}"
+
+
+def range_ns(low_ns: float, high_ns: float) -> str:
+    """A range of nanoseconds as ``4.5–12.7 µs``, or ``4.50 µs–2.38 ms`` where one unit does not fit both ends."""
+    for unit, size in (("µs", 1e3), ("ms", 1e6), ("s", 1e9)):
+        if high_ns < 999.5 * size or unit == "s":
+            if low_ns >= 0.095 * size:
+                return f"{_two(low_ns / size)}–{_two(high_ns / size)} {unit}"
+            break
+    return f"{duration_ns(low_ns)}–{duration_ns(high_ns)}"
+
+
+def _two(value: float) -> str:
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"

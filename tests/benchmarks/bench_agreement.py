@@ -5,8 +5,9 @@ python tests/benchmarks/bench_agreement.py --predict            combinations tha
 python tests/benchmarks/bench_agreement.py --backend cuda       measure them on this GPU, against the predictions
 
 The combinations have other placements, sizes, three contexts, and mixtures of two aggressors. Their predictions are in
-tests/gpu/recorded/agreement-predicted.json.gz. On a GPU the measurement takes about 2 minutes; --save keeps it. The exit
-code is 1 if fewer than 95 % of the cells agree on stalled-or-not or more than 5 % of the medians are a factor of 2 apart.
+tests/gpu/recorded/agreement-predicted.json.gz. On a GPU the measurement takes about 2 minutes; --save keeps it. The
+exit code is 1 if fewer than 95 % of the cells agree on stalled-or-not or more than 5 % of the medians are a factor of 2
+apart.
 """
 
 from __future__ import annotations

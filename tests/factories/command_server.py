@@ -51,9 +51,16 @@ class CommandServer:
         """
         request = json.dumps({"mode": mode, "arguments": arguments, "env": dict(env), "cwd": os.getcwd()}).encode()
         with self._lock, open(os.devnull, "rb") as nothing, _file() as out, _file() as err:
+            streams = [nothing.fileno(), out.fileno(), err.fileno()]
             connection = self._connected(env)
+            try:
+                socket.send_fds(connection, [request], streams)
+            except OSError:
+                # The server ended while no command ran, so none is run twice.
+                self.close()
+                connection = self._connected(env)
+                socket.send_fds(connection, [request], streams)
             connection.settimeout(timeout_s)
-            socket.send_fds(connection, [request], [nothing.fileno(), out.fileno(), err.fileno()])
             try:
                 answer = connection.recv(_REQUEST_BYTES)
             except TimeoutError:
@@ -71,6 +78,8 @@ class CommandServer:
             self._process = self._socket = None
 
     def _connected(self, env: Mapping[str, str]) -> socket.socket:
+        if self._process is not None and self._process.poll() is not None:
+            self.close()
         if self._socket is None:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:

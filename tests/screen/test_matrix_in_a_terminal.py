@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 
-import pytest
-
 from factories.processes import wait_for_end
 from factories.terminal import OpenTerminal, Terminal
 from screen.test_in_a_terminal import given_back, ready
@@ -30,10 +28,9 @@ def measuring(terminal: OpenTerminal) -> tuple[Terminal, list[int]]:
     return screen, engines
 
 
-@pytest.mark.parametrize("key", ["q", "\x03"])
-def test_a_key_leaves_and_leaves_nothing_behind(terminal: OpenTerminal, key: str) -> None:
+def test_ctrl_c_leaves_and_leaves_nothing_behind(terminal: OpenTerminal) -> None:
     screen, engines = measuring(terminal)
-    screen.press(key)
+    screen.press("\x03")
     assert screen.wait_for_end() == 0
     for engine in engines:
         wait_for_end(engine)
@@ -53,6 +50,7 @@ def test_while_the_engines_are_stopped_keys_answer_and_a_key_leaves(terminal: Op
     assert screen.wait_for_end() == 0
     for engine in engines:
         wait_for_end(engine)
+    given_back(screen)
 
 
 def test_an_engine_that_was_killed_is_told_and_measured_cells_stay(terminal: OpenTerminal) -> None:

@@ -1,4 +1,4 @@
-"""Recorded H200 runs, checks and recordings, judged anew: kinds, ratios and exit codes must be the recorded ones.
+"""Recorded H200 runs and checks, judged anew: kinds, ratios and exit codes must be the recorded ones.
 
 ``tests/data/recorded_verdicts.json.gz`` holds what an earlier version said of the same data, to six significant digits.
 """
@@ -18,8 +18,6 @@ from stallprobes.catalog import entries
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.sparse import merged
 from stallprobes.latency.window import ChannelMap, InFlight, Window
-from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.recording import Recording
 from stallprobes.matrix import compare as comparing
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge as merging
@@ -36,17 +34,9 @@ from stallscope.cli import main as cli
 
 TESTS = Path(__file__).parents[1]
 RECORDED = TESTS / "gpu" / "recorded"
-SCREENSHOTS = TESTS.parent / "screenshots" / "recordings"
 RUNS = ("h200.json", "h200x2.json")
 CHECKS = ("check-h200x2-1", "check-h200x2-2", "check-h200-noisy-1", "check-h200-noisy-2")
 PAIRS = (CHECKS[0:2], CHECKS[2:4], CHECKS[3:1:-1])
-RECORDINGS = {
-    **{path.stem: path for path in sorted(SCREENSHOTS.glob("*.rec"))},
-    "stall": TESTS / "screen" / "data" / "stall.rec",
-    "quiet-h200-noisy": RECORDED / "quiet-h200-noisy.rec",
-}
-# Rows of the screen are compared at each of these; the log of verdicts from all observations.
-ROWS_EVERY = 10
 HOST = entries()["host"].probe()
 
 Json = Any
@@ -190,37 +180,6 @@ def test_recorded_checks_merge_as_before() -> None:
     assert {f"{row} beside {column}": stored(cell) for (row, column), cell in found.matrix.cells.items()} == wanted[
         "cells"
     ]
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_a_replayed_recording_gives_the_same_log_and_rows(name: str) -> None:
-    recording, analyzer, rows = Recording(RECORDINGS[name]), None, []
-    for number, observation in enumerate(recording.play()):
-        if analyzer is None or observation.probe_set is not analyzer.probe_set:
-            analyzer = Analyzer(observation.probe_set)
-        analyzer.baselines = dict(recording.baselines(number))
-        analyzer.feed(observation)
-        if number % ROWS_EVERY == ROWS_EVERY - 1:
-            rows.append(
-                [
-                    [w.name, w.state, str(w.quantile), *map(six_digits, (w.ratio, w.p50_us, w.p99_us))]
-                    for w in analyzer.monitor_view(None, strip=0).rows
-                ]
-            )
-    assert analyzer is not None
-    log = [
-        [
-            entry.number,
-            round(entry.began_s - recording.begun_s, 3),
-            None if entry.ended_s is None else round(entry.ended_s - recording.begun_s, 3),
-            verdict_figures(entry.verdict),
-            bool(entry.onset),
-        ]
-        for entry in reversed(analyzer.monitor_view(None, strip=0).log)
-    ]
-    wanted = expected()["recordings"][name]
-    assert log == wanted["log"]
-    assert rows == wanted["rows"]
 
 
 @pytest.mark.parametrize("command", expected()["exit_codes"])

@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -109,6 +109,7 @@ class CommandGroup(click.Group):
 @options.simulation
 @click.option("--record", type=options.FILE, metavar="FILE", help="Record the measurements to FILE.")
 @options.allow_shared
+@options.together
 @options.ascii_only
 @click.pass_context
 def cli(
@@ -117,6 +118,7 @@ def cli(
     simulation: SimulationOptions,
     record: Path | None,
     allow_shared: bool,
+    together: bool,
     ascii_only: bool,
 ) -> None:
     """Oscilloscope for CUDA concurrency stalls.
@@ -141,7 +143,7 @@ def cli(
             )
         return
     options.reject_two_gpus(gpu, simulation)
-    session = simulation.session_options()
+    session = replace(simulation.session_options(), together=together)
     from stallscope.cli import screen
 
     diagnostics.exit_process(screen.run_live(gpu, session, allow_shared, record, ascii_only))

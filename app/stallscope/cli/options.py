@@ -117,6 +117,12 @@ def gpu(help_: str = f"GPU to use: {GPU_NAMES}; separate two with a comma.") -> 
 allow_shared = click.option(
     "--allow-shared", is_flag=True, help="Run even if other processes use the GPU (disturbs them)."
 )
+together = click.option(
+    "--together",
+    is_flag=True,
+    help="Run victims of different contexts at the same time instead of in slots; they then wait for each other's "
+    "change-over.",
+)
 ascii_only = click.option("--ascii", "ascii_only", is_flag=True, help="Draw the screen with ASCII characters only.")
 
 

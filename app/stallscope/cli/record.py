@@ -28,8 +28,16 @@ if TYPE_CHECKING:
 @options.gpu()
 @options.profile("Record a simulated GPU, by default h200.")
 @options.allow_shared
+@options.together
 def command(
-    file: Path, pattern: str, variant: str, seconds: float, gpu: str | None, sim: str | None, allow_shared: bool
+    file: Path,
+    pattern: str,
+    variant: str,
+    seconds: float,
+    gpu: str | None,
+    sim: str | None,
+    allow_shared: bool,
+    together: bool,
 ) -> None:
     """Record a variant of PATTERN to FILE for "stallscope replay": baseline, S seconds of aggressors, baseline again.
 
@@ -39,6 +47,7 @@ def command(
     """
     with InterruptHandler() as interrupt:
         setup = _recording_setup(pattern, variant, gpu, sim)
+        setup = replace(setup, options=replace(setup.options, together=together))
         if not allow_shared:
             gpu_choice.confirm_shared(setup.gpus)
         _record(setup, file, seconds, interrupt.stop_requested)

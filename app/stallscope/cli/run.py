@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @options.gpu()
 @options.json("stallscope.run/2")
 @options.allow_shared
+@options.together
 @options.simulation
 def command(
     names: tuple[str, ...],
@@ -35,12 +36,13 @@ def command(
     gpu: str | None,
     as_json: bool,
     allow_shared: bool,
+    together: bool,
     simulation: SimulationOptions,
 ) -> None:
     """Measure the patterns or probes NAME...: first the baseline, then with the aggressors running.
 
-    "all" selects every pattern. Probes given together run together. NAME@CONTEXT selects a probe's context: primary,
-    secondary, third or green.
+    "all" selects every pattern. Probes given together run together, victims of different contexts in slots: each is
+    measured for S seconds. NAME@CONTEXT selects a probe's context: primary, secondary, third or green.
 
     The result has a row for each probe and variant, and a sentence for each stall with its cause. "call" is the time
     inside a driver call; "wait" is the time from its return until the host sees the work complete.
@@ -52,7 +54,7 @@ def command(
       stallscope run launch spin@secondary --sim
     """
     with InterruptHandler() as interrupt:
-        result = _measure(names, variants, seconds, gpu, allow_shared, simulation, interrupt)
+        result = _measure(names, variants, seconds, gpu, allow_shared, together, simulation, interrupt)
         out = Output()
         if as_json:
             from stallprobes.measurement import document as run_document
@@ -75,13 +77,14 @@ def _measure(
     seconds: float,
     gpu: str | None,
     allow_shared: bool,
+    together: bool,
     simulation: SimulationOptions,
     interrupt: InterruptHandler,
 ) -> RunResult:
     from stallprobes.measurement import measure
 
     simulation, names = _split_profile(simulation, names)
-    session = simulation.session_options()
+    session = replace(simulation.session_options(), together=together)
     if not names:
         raise click.UsageError("Missing argument 'NAME...'.")
     try:

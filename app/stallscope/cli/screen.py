@@ -18,27 +18,28 @@ if TYPE_CHECKING:
     from stallscope.tui.sources.replay import ReplaySource
 
 
-def run_live(gpu: str | None, simulated: Options, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
+def run_live(gpu: str | None, session: Options, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
     """Run the monitor with an engine and return the exit code.
 
-    ``simulated.profile`` is the profile of the simulated GPU, None for a real one. Raises CommandError.
+    ``session.profile`` is the profile of the simulated GPU, None for a real one. Raises CommandError.
     """
     known = _load_settings(ascii_only)
     recorder = None if record is None else _open_recorder(record)
     from stallscope.tui import prewarm
 
-    spare = prewarm.start_engine(simulated.profile is not None)
-    survey = prewarm.start_survey() if simulated.profile is None else None
+    spare = prewarm.start_engine(session.profile is not None)
+    survey = prewarm.start_survey() if session.profile is None else None
 
     def create_source() -> LiveSource:
         from stallscope.tui.sources.live import EngineRequest, LiveSource
 
         request = EngineRequest(
             gpu=gpu,
-            sim=simulated.profile,
-            seed=simulated.seed,
-            sim_set=simulated.sim_set,
+            sim=session.profile,
+            seed=session.seed,
+            sim_set=session.sim_set,
             allow_shared=allow_shared,
+            together=session.together,
         )
         source = LiveSource(request, survey=survey, spare=spare)
         source.start()

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.model import Channel, Phase, Role
+from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.units import duration, duration_ns, times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report.catalog_text import VARIANT_KINDS
@@ -16,7 +16,7 @@ from stallscope.report.text import TableCell, TableColumn, TextWriter, format_co
 if TYPE_CHECKING:
     from stallprobes.doctor import Finding
     from stallprobes.latency.histogram import Histogram
-    from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
+    from stallprobes.measurement.measure import ProbeResult, RunResult, RunSpread, VariantResult
 
 # Styles of the states of a run's document: verdict kinds, some in capitals, and "off" for an aggressor.
 _STATES = ("STALLED", "STARVED", "failed", "slower", "drift", "unsteady", "quiet")
@@ -51,10 +51,22 @@ def show_run(out: TextWriter, result: RunResult) -> None:
             for variant in variants:
                 _stacked(out, variant)
         for variant in variants:
+            _slots(out, variant)
+        for variant in variants:
             _host_and_device(out, variant)
         out.line()
         for variant in variants:
             _verdicts(out, variant)
+    if result.spread is not None:
+        out.line()
+        out.paragraph(_spread_text(result.spread, result.backend == "simulated"), style="dim")
+
+
+def _spread_text(spread: RunSpread, simulated: bool) -> str:
+    return (
+        f"{'The simulated' if simulated else 'This'} machine varies by {times(spread.ratio)} at p50 between windows of "
+        f"0.25 s without an aggressor ({spread.phase} of {spread.probe})."
+    )
 
 
 def _headline(result: RunResult) -> str:
@@ -130,6 +142,14 @@ def _stacked(out: TextWriter, variant: VariantResult) -> None:
                 rows.append((f"    {phase}", *(f"{label} {duration(value):>8}" for label, value in labels)))
         if rows:
             out.table([TableColumn("")] * 4, rows)
+
+
+def _slots(out: TextWriter, variant: VariantResult) -> None:
+    """A line where victims of different contexts ran in slots."""
+    if variant.slots and variant.probes:
+        length = duration_ns(SLOT_NS)
+        text = f"victims of different contexts ran in slots of {length}, so that none disturbed another."
+        out.paragraph(f"{variant.variant}: {text}", indent="  ", style="dim")
 
 
 def _host_and_device(out: TextWriter, variant: VariantResult) -> None:

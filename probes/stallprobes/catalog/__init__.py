@@ -23,6 +23,7 @@ from stallprobes.catalog.entry import (
 from stallprobes.model import GREEN, PRIMARY, Probe, Role
 
 __all__ = [
+    "UNKNOWN_CAUSE",
     "Cause",
     "CheckPlacement",
     "Entry",
@@ -95,7 +96,7 @@ def time_slice_cause(victim: Probe, others: Sequence[Probe]) -> Cause | None:
     return None
 
 
-_UNKNOWN = Cause(
+UNKNOWN_CAUSE = Cause(
     why="The catalogue knows no reason for this pair.", remedy="Compare with another driver, and report it to NVIDIA."
 )
 _NO_AGGRESSOR = Cause(why="No aggressor ran.", remedy="Measure the baseline again.")
@@ -107,7 +108,7 @@ def explanation(victim: Probe, aggressors: Sequence[Probe], victims: Sequence[Pr
     if not aggressors:
         return _NO_AGGRESSOR
     known = (cause(victim, aggressor) for aggressor in aggressors)
-    return next((one for one in known if one is not None), None) or time_slice_cause(victim, victims) or _UNKNOWN
+    return next((one for one in known if one is not None), None) or time_slice_cause(victim, victims) or UNKNOWN_CAUSE
 
 
 def _runs_on_graphics_engine(probe: Probe) -> bool:

@@ -63,8 +63,8 @@ _STAGING_ONE_STREAM = Cause(
 _STAGING_BUFFERS = Cause(
     context=Relation.SAME,
     uses=Hardware.STAGING_BUFFERS,
-    why="Copies to pageable memory, and copies that the driver stages on their way to another GPU, wait for each other, "
-    "small ones too. When the next large copy comes first, they starve (measured on an H200; the mechanism is not "
+    why="Copies to pageable memory, and copies that the driver stages on their way to another GPU, wait for each "
+    "other, small ones too. When the next large copy comes first, they starve (measured on an H200; the mechanism is not "
     "documented).",
     remedy=_PIN,
 )
@@ -81,8 +81,8 @@ _D2H_ORDER = Cause(
 )
 _H2D_ORDER = Cause(
     uses=Hardware.H2D_ENGINE,
-    why="There is one copy engine for each direction, and it copies in order: a copy waits for the large copies ahead of "
-    "it. Small copies (4 KiB on an H200) travel in the command stream instead and wait only for the bus.",
+    why="There is one copy engine for each direction, and it copies in order: a copy waits for the large copies ahead "
+    "of it. Small copies (4 KiB on an H200) travel in the command stream instead and wait only for the bus.",
     remedy="Split large copies into chunks, so that other copies run between them.",
 )
 _SHARED_BUS = Cause(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
 
 from stallprobes.model import (
+    GREEN,
     MS,
     PRIMARY,
     Context,
@@ -16,6 +17,7 @@ from stallprobes.model import (
     Probe,
     Program,
     Role,
+    SlotGroup,
     Stream,
     StreamKind,
     null_stream,
@@ -89,6 +91,11 @@ HARDWARE_LABELS = {
     Hardware.PEER_TRANSFER: "transfers to another GPU",
     Hardware.STAGING_BUFFERS: "the driver's staging buffers",
 }
+
+
+# H2D copies up to this size travel in the command stream, and the graphics engine writes them. So they wait while the
+# GPU changes over to another context, as kernels do. The copy engines serve all contexts without a change-over.
+_INLINE_BYTES = 65_536
 
 
 class Relation(StrEnum):
@@ -189,7 +196,19 @@ class Entry:
             context=context,
             stream=stream,
             short_title=self.title + short_where,
+            slot_group=None if program.context is None else self.slot_group(program.context, size),
         )
+
+    def slot_group(self, context: Context, size: int | None = None) -> SlotGroup | None:
+        """The group of victims with which a probe of this entry and ``size`` in ``context`` shares its slot.
+
+        None if it needs no slot: an aggressor, or a victim whose work does not wait for another context. Green
+        contexts belong to the group of their GPU's primary context.
+        """
+        inline = bool(self.uses & Hardware.INLINE_COPY) and (size if size is not None else self.size) <= _INLINE_BYTES
+        if self.role is not Role.VICTIM or not (inline or self.uses & Hardware.GRAPHICS_ENGINE):
+            return None
+        return context.device, PRIMARY.name if context.name == GREEN.name else context.name
 
 
 def synchronized(stream: Stream, *ops: Op) -> tuple[Op, ...]:

@@ -285,8 +285,8 @@ ENTRIES = (
             Cause(
                 context=Relation.SAME,
                 null_stream=True,
-                why="A call on the NULL stream concerns every stream of the context. Beside a stream whose launch queue "
-                "is full it takes longer (10 µs in place of 3 on an H200; the mechanism is not documented).",
+                why="A call on the NULL stream concerns every stream of the context. Beside a stream whose launch "
+                "queue is full it takes longer (10 µs in place of 3 on an H200; the mechanism is not documented).",
                 remedy="Launch on a non-blocking stream.",
             ),
             TIME_SLICE,

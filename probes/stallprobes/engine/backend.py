@@ -43,6 +43,8 @@ class Options:
     - ``gpu``: index, UUID or PCI address of the GPU; separate two with a comma. None: the first GPU.
     - ``watchdog_ns``: time in ns after which a gate that is still closed opens by itself.
     - ``max_memory``: most GPU memory in bytes that all buffers of the session may take together.
+    - ``together``: victims of different contexts run at the same time instead of in slots, and wait for each other's
+      change-over.
 
     For the simulated GPU only:
 
@@ -63,6 +65,7 @@ class Options:
     paced: bool = False
     watchdog_ns: int = 250 * MS
     max_memory: int = GIB
+    together: bool = False
 
 
 @contextmanager

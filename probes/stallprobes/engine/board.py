@@ -26,7 +26,7 @@ from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.latency.window import NO_CALLS, InFlight, Window
 from stallprobes.model import Channel, Phase, Probe
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
 ALIGN = 128
 HEADER_WORDS = 64
@@ -53,6 +53,7 @@ DUE_NS = 13
 RING_HEAD = 14
 ON_SINCE_NS = 15
 MISSED = 16
+DUE_ALLOWED_NS = 17
 ERROR_CODE = 24
 ERROR_OP = 25
 ERROR_NS = 26
@@ -61,6 +62,13 @@ GUARD_ADDRESS = 40
 GUARD_AHEAD = 41
 DUE_CHANNEL = 42
 LEAD_NS = 43
+# Two time counters of the engine's slots, each of three words (see ``counter_ns``), and the earliest time at which the
+# slot opens unless a probe is switched.
+SLOT = 48
+NOT_ALONE = 51
+OPENS_NS = 54
+# The words of a time counter, relative to its first.
+CHANGES, OFFSET_NS, TOTAL_NS = 0, 1, 2
 
 # A probe sleeps until this long before the due time, then polls the clock: a call right after a wake-up also measures
 # the wake-up (sleep state of the core, cold caches), by an amount that changes from minute to minute. On an H200
@@ -70,6 +78,11 @@ LEAD_DEFAULT_NS = 150_000
 # Timing of a probe's loop, the compiled one and the simulated thread's: how often a parked loop looks for its RUN word,
 # and one that its guard holds back for its guard's word.
 PARKED_STEP_NS = 1_000_000
+# How often a loop looks whether its slot has opened, once that may happen.
+SLOT_STEP_NS = 100_000
+# After the first iteration of a slot, which is not measured, the next one is due after this time or the period,
+# whichever is shorter: otherwise a period longer than a slot would give no samples.
+RESTART_NS = 1_000_000
 GUARD_STEP_NS = 100_000
 # A longer wait is split into slices, so that a probe with a long period notices a stop.
 WAIT_SLICE_NS = 50_000_000
@@ -206,6 +219,8 @@ class Board:
             part.words[PERIOD_NS] = period_ns
             part.words[LEAD_NS] = LEAD_DEFAULT_NS
             part.words[DUE_CHANNEL] = part.channel(Channel(Phase.DUE))
+            # Without slots the slot is open from the beginning, and the allowed time is the board's time.
+            part.words[SLOT + CHANGES] = 1
             part.stats[:, FIRST_NS] = -1
         board.header[[VERSION_WORD, SIZE_WORD, DIGEST_WORD]] = LAYOUT_VERSION, layout.size, layout.digest()
         board.header[MAGIC_WORD] = MAGIC
@@ -259,12 +274,12 @@ class Board:
 
         Raises KeyError for an unknown name.
         """
-        probe = _read(self._by_name[name], with_ring=False, with_channels=with_channels)
+        probe = _read(self._by_name[name], self.now(), with_ring=False, with_channels=with_channels)
         return probe._at(self.now())
 
     def snapshot(self, now_ns: int | None = None) -> Snapshot:
         """The statistics of all probes. ``now_ns`` is the time of the snapshot, by default ``now()``."""
-        probes = {part.name: _read(part) for part in self._sections}
+        probes = {part.name: _read(part, self.now() if now_ns is None else now_ns) for part in self._sections}
         # Read after the probes, so that no call in flight began after it.
         at_ns = self.now() if now_ns is None else now_ns
         return Snapshot(
@@ -290,6 +305,10 @@ class ProbeSnapshot:
 
     ``first_ns`` is each channel's value in the very first iteration, which the histograms leave out. ``ring`` is
     int64[n][3] (end ns, channel, value ns) in the order of the calls; ``ring_head`` counts all calls ever put there.
+
+    ``in_slots``: the engine gives the probe slots. ``allowed_ns`` is then the time in which it was switched on and its
+    slot open; otherwise the board's time. ``not_alone_ns`` is the part of it in which a call of another group had not
+    returned.
     """
 
     name: str
@@ -308,6 +327,9 @@ class ProbeSnapshot:
     first_ns: Mapping[Channel, int | None]
     ring: Int64s
     ring_head: int
+    allowed_ns: int = 0
+    in_slots: bool = False
+    not_alone_ns: int = 0
 
     def minus(self, earlier: ProbeSnapshot) -> Window:
         """The window between ``earlier`` and this.
@@ -318,29 +340,39 @@ class ProbeSnapshot:
         """
         channels = {channel: hist.minus(earlier.channels[channel]) for channel, hist in self.channels.items()}
         flight = self.in_flight
+        allowed_ns = max(self.allowed_ns - earlier.allowed_ns, 0)
         # A call of ordinary length that the snapshot happened to catch would count twice, first with a part of it.
         due = Channel(Phase.DUE)
-        if flight is not None and due in channels and 0 < self.period_ns < self.at_ns - flight.due_ns:
-            inside = self.at_ns - max(flight.due_ns, earlier.at_ns)
+        if flight is not None and due in channels and 0 < self.period_ns < flight.allowed_ns:
+            # Calls that would have been due while the slot was closed were not delayed.
+            inside = min(flight.allowed_ns, allowed_ns)
             channels[due] = channels[due].add_waiting(inside, self.period_ns)
         fresh = min(self.ring_head - earlier.ring_head, len(self.ring))
         return Window(
             channels=channels,
             iterations=self.iterations - earlier.iterations,
-            duration_ns=self.at_ns - earlier.at_ns,
+            duration_ns=allowed_ns,
             in_flight=flight,
             missed=self.missed - earlier.missed,
             proof=self.proof - earlier.proof,
             period_ns=self.period_ns,
             first_ns=self.first_ns,
             calls=self.ring[len(self.ring) - fresh :],
+            in_slots=self.in_slots,
+            not_alone_ns=max(self.not_alone_ns - earlier.not_alone_ns, 0),
         )
 
     def _at(self, at_ns: int) -> ProbeSnapshot:
-        flight = self.in_flight
+        flight, allowed_ns = self.in_flight, self.allowed_ns
+        if not self.in_slots:
+            allowed_ns = at_ns
         if flight is not None:
-            flight = replace(flight, age_ns=max(at_ns - flight.since_ns, 0))
-        return replace(self, at_ns=at_ns, in_flight=flight)
+            flight = replace(
+                flight,
+                age_ns=max(at_ns - flight.since_ns, 0),
+                allowed_ns=flight.allowed_ns if self.in_slots else at_ns - flight.due_ns,
+            )
+        return replace(self, at_ns=at_ns, in_flight=flight, allowed_ns=allowed_ns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,8 +389,22 @@ class Snapshot:
         return {name: now.minus(earlier.probes[name]) for name, now in self.probes.items()}
 
 
-def _read(part: ProbeSection, with_ring: bool = True, with_channels: bool = True) -> ProbeSnapshot:
+def counter_ns(words: Int64s | memoryview[int], first: int, now_ns: int) -> int:
+    """The time in ns that the time counter at word ``first`` shows at ``now_ns``.
+
+    CHANGES is odd while it counts, and the time is then ``now_ns`` - OFFSET_NS, else TOTAL_NS. The engine writes
+    OFFSET_NS only while it does not count, TOTAL_NS only while it does, so no lock is needed.
+    """
+    while True:
+        changes = words[first + CHANGES]
+        counted = now_ns - words[first + OFFSET_NS] if changes & 1 else words[first + TOTAL_NS]
+        if words[first + CHANGES] == changes:
+            return int(counted)
+
+
+def _read(part: ProbeSection, now_ns: int, with_ring: bool = True, with_channels: bool = True) -> ProbeSnapshot:
     words = part.words
+    allowed_ns = counter_ns(words, SLOT, now_ns)
     iterations = int(words[ITERATIONS])
     # Counts before maxima: a maximum may be ahead of its count, never behind it.
     counts = part.hist.copy() if with_channels else part.hist[:0]
@@ -378,7 +424,7 @@ def _read(part: ProbeSection, with_ring: bool = True, with_channels: bool = True
         iterations=iterations,
         on_since_ns=int(words[ON_SINCE_NS]),
         heartbeat_ns=int(words[HEARTBEAT_NS]),
-        in_flight=_in_flight(words),
+        in_flight=_in_flight(words, allowed_ns),
         error=error,
         missed=int(words[MISSED]),
         proof=int(words[PROOF]),
@@ -387,16 +433,19 @@ def _read(part: ProbeSection, with_ring: bool = True, with_channels: bool = True
         first_ns={channel: stat[FIRST_NS] if iterations and stat[FIRST_NS] >= 0 else None for channel, _, stat in rows},
         ring=ring,
         ring_head=head,
+        allowed_ns=allowed_ns,
+        in_slots=bool(words[SLOT + CHANGES] != 1),
+        not_alone_ns=counter_ns(words, NOT_ALONE, now_ns),
     )
 
 
-def _in_flight(words: Int64s) -> InFlight | None:
+def _in_flight(words: Int64s, allowed_ns: int) -> InFlight | None:
     for _ in range(2):
         seen = words[ITERATIONS], words[INFLIGHT_OP], words[INFLIGHT_SINCE_NS]
-        due = int(words[DUE_NS])
+        due, due_allowed = int(words[DUE_NS]), int(words[DUE_ALLOWED_NS])
         if (words[ITERATIONS], words[INFLIGHT_OP], words[INFLIGHT_SINCE_NS]) == seen:
             op, since = int(seen[1]), int(seen[2])
-            return InFlight(op - 1, since, 0, due) if op > 0 else None
+            return InFlight(op - 1, since, 0, due, max(allowed_ns - due_allowed, 0)) if op > 0 else None
     # The words change, so no call hangs.
     return None
 

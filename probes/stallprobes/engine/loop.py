@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.board import (
+    CHANGES,
     COUNT,
+    DUE_ALLOWED_NS,
     DUE_CHANNEL,
     DUE_NS,
     ERROR_CODE,
@@ -29,16 +31,22 @@ from stallprobes.engine.board import (
     LEAD_NS,
     MAX_NS,
     MISSED,
+    OFFSET_NS,
     ON_SINCE_NS,
+    OPENS_NS,
     PARKED_STEP_NS,
     PERIOD_NS,
     QUIT,
+    RESTART_NS,
     RING,
     RING_HEAD,
     RUN,
+    SLOT,
+    SLOT_STEP_NS,
     SPIN_BELOW_NS,
     STATE,
     SUM_NS,
+    TOTAL_NS,
     WAIT_SLICE_NS,
     ProbeSection,
     ProbeState,
@@ -162,21 +170,37 @@ def wrong(table: Int64s, op: int, result: int) -> int:
     return status
 
 
+@compiled()
+def allowed_ns(slot_at: int, now: int) -> int:
+    """``board.counter_ns`` of the slot whose words begin at the address ``slot_at``, compiled."""
+    while True:
+        changes = load(slot_at + 8 * CHANGES)
+        counted = now - load(slot_at + 8 * OFFSET_NS) if changes & 1 else load(slot_at + 8 * TOTAL_NS)
+        if load(slot_at + 8 * CHANGES) == changes:
+            return counted
+
+
 @compiled("void(int64[:,::1], int64[::1], uint64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1])")
 def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s, header: Int64s, libc: Int64s) -> None:
     """Repeats the ops of ``table`` until QUIT is set or a call returns an unexpected code.
 
     ``words``, ``hist``, ``stats`` and ``ring`` are the probe's section, ``header`` the board's. ``libc`` holds the
     addresses of clock_gettime and clock_nanosleep.
+
+    While its slot is closed the loop waits. With each slot its schedule restarts, and the first iteration, which pays
+    for the change-over of the GPU, is not measured unless it lasts beyond the slot.
     """
     clock, nap = libc[0], libc[1]
     at = words.ctypes.data
     run_at, period_at, quit_at = at + 8 * RUN, at + 8 * PERIOD_NS, header.ctypes.data + 8 * QUIT
     op_at, head_at = at + 8 * INFLIGHT_OP, at + 8 * RING_HEAD
+    slot_at, opens_at = at + 8 * SLOT, at + 8 * OPENS_NS
     due_channel = words[DUE_CHANNEL]
     guard, ahead, lead = words[GUARD_ADDRESS], words[GUARD_AHEAD], words[LEAD_NS]
     period = due = last = 0
-    on = False
+    on = fresh = False
+    # Without slots it is always the first one, which began at 0.
+    slot, slot_offset = 1, 0
     while load(quit_at) == 0:
         now = clock_ns(clock)
         words[HEARTBEAT_NS] = now
@@ -193,6 +217,14 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
             words[STATE] = _RUNNING
         elif pace != period:
             period, due = pace, max(last + pace, now)
+        current = load(slot_at + 8 * CHANGES)
+        if current & 1 == 0:
+            near = load(opens_at) - now < 2 * PARKED_STEP_NS
+            sleep_until(nap, now + (SLOT_STEP_NS if near else PARKED_STEP_NS))
+            continue
+        if current != slot:
+            slot, slot_offset = current, load(slot_at + 8 * OFFSET_NS)
+            due, fresh = now, True
         if guard != 0 and words[ITERATIONS] - load(guard) >= ahead:
             sleep_until(nap, now + GUARD_STEP_NS)
             # The guard, not a call, delays the iteration: the schedule is shifted.
@@ -205,6 +237,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
         if period == 0:
             due = now
         words[DUE_NS] = due
+        words[DUE_ALLOWED_NS] = due - slot_offset
         first = words[ITERATIONS] == 0
         end = now
         measured = False
@@ -235,6 +268,8 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
                     return
                 if channel < 0:
                     continue
+                if fresh and not first and load(slot_at + 8 * CHANGES) == slot:
+                    continue
                 measured = True
                 measured_end = end
                 value = end - began
@@ -253,22 +288,30 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
                     if label >= 0:
                         count_value(hist, stats, label, value)
                 head = words[RING_HEAD]
-                slot = head % RING
-                ring[slot, 0] = end
-                ring[slot, 1] = channel
-                ring[slot, 2] = value
+                place = head % RING
+                ring[place, 0] = end
+                ring[place, 1] = channel
+                ring[place, 2] = value
                 store(head_at, head + 1)
-        late = measured_end - due
+        late, allowed = measured_end - due, end - due
+        slot_ended = load(slot_at + 8 * CHANGES) != slot
+        if slot_ended:
+            # Calls that would have been due while the slot was closed were neither delayed nor missed.
+            allowed = max(allowed_ns(slot_at, end) - words[DUE_ALLOWED_NS], 0)
         if measured and first:
             stats[due_channel, FIRST_NS] = late
         elif measured:
             count_value(hist, stats, due_channel, late)
             if period > 0:
-                count_passed(hist, stats, due_channel, late, period)
-        passed = (end - due - 1) // period if period > 0 and end > due else 0
-        words[MISSED] += passed
-        last = due + passed * period
-        due = last + period
+                count_passed(hist, stats, due_channel, min(late, allowed), period)
+        if fresh and not slot_ended:
+            last, due = due, max(end, due + min(period, RESTART_NS))
+        else:
+            passed = (allowed - 1) // period if period > 0 and allowed > 0 else 0
+            words[MISSED] += passed
+            last = due + passed * period
+            due = last + period
+        fresh = False
         store(at + 8 * ITERATIONS, words[ITERATIONS] + 1)
     words[STATE] = _ENDED
 

@@ -37,6 +37,7 @@ from stallprobes.engine.protocol import (
     Start,
     Stop,
 )
+from stallprobes.engine.slots import SlotThread, SlotWriter
 from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupported
 
 BACKENDS = {
@@ -93,6 +94,7 @@ class EngineServer:
         self._board = board
         self._inbox: queue.SimpleQueue[Advance | Stop] = queue.SimpleQueue()
         self._stopping = threading.Event()
+        self._slots: SlotThread | None = None
 
     def run(self) -> int:
         """Run from Start to Stop; returns the exit code of the process."""
@@ -103,8 +105,13 @@ class EngineServer:
             if self._preload_thread is not None:
                 self._preload_thread.join()
             backend = _backend(self._start.backend)
+            if not backend.virtual:
+                # In virtual time the backend keeps the slots itself.
+                self._slots = SlotThread(SlotWriter(self._start.probes, self._board, self._start.options.together))
             info = backend.prepare(self._start.probes, self._board, self._start.options)
             backend.start()
+            if self._slots is not None:
+                self._slots.start()
             self._write_heartbeat(EngineState.READY)
             self._send(Ready(info))
             self._serve(backend)
@@ -120,6 +127,8 @@ class EngineServer:
             kind = Fatal if running else Failed
             sentence = f"internal error of the engine: {type(error).__name__}: {error}"
             return self._fail(kind(EXIT_ENGINE, sentence), EXIT_ENGINE)
+        if self._slots is not None:
+            self._slots.stop()
         self._write_heartbeat(EngineState.STOPPING)
         backend.stop(STOP_S)
         return 0
@@ -155,6 +164,8 @@ class EngineServer:
 
     def _poll(self, backend: Backend) -> None:
         self._write_heartbeat(None)
+        if self._slots is not None and self._slots.error is not None:
+            raise self._slots.error
         for failure in backend.poll():
             self._send(ProbeStopped(failure))
             if failure.fatal:

@@ -13,6 +13,7 @@ _PACKAGES = {
     "compare": "stallprobes.matrix",
     "reference": "stallprobes.matrix",
     "doctor": "stallprobes",
+    "replay": "stallprobes.live",
 }
 
 

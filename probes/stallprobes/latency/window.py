@@ -25,24 +25,27 @@ class InFlight:
     """A call that has not returned.
 
     ``op`` is the index of its operation in the program, ``since_ns`` the board's time at its start, ``age_ns`` its age,
-    ``due_ns`` the board's time at which its iteration was due.
+    ``due_ns`` the board's time at which its iteration was due. ``allowed_ns`` is the time since then in which its probe
+    was allowed to run: less than the wall-clock time if it lasts beyond its slot.
     """
 
     op: int
     since_ns: int
     age_ns: int
     due_ns: int
+    allowed_ns: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """The calls of one probe within ``duration_ns``.
+    """The calls of one probe within ``duration_ns``, the time in which it was allowed to run.
 
     ``iterations`` ended within it; ``in_flight`` is the call that had not returned at its end. ``missed`` counts the
     iterations that were due and skipped, ``proof`` the GPU's own count (0 for a program without a proof).
     ``period_ns`` is the probe's period, 0 for back to back. ``first_ns`` is each channel's value in the probe's very
     first iteration, which no histogram holds. ``calls`` are the most recent calls as int64[n][3] (end in ns, number of
-    the channel, value in ns), oldest first.
+    the channel, value in ns), oldest first. ``in_slots``: the probe shared its GPU with victims of other groups, in
+    slots. ``not_alone_ns`` is the part of ``duration_ns`` in which a call of another group had not returned.
     """
 
     channels: ChannelMap
@@ -54,6 +57,8 @@ class Window:
     period_ns: int = 0
     first_ns: Mapping[Channel, int | None] = field(default_factory=dict)
     calls: NDArray[np.int64] = field(default_factory=lambda: NO_CALLS)
+    in_slots: bool = False
+    not_alone_ns: int = 0
 
     @property
     def seconds(self) -> float:

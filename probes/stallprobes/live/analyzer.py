@@ -3,8 +3,8 @@
 It keeps the window of the last second, the baseline of each victim, the coarse history and the log of verdicts. It has
 no session and no thread; its output depends only on the observations, so that a replay gives the same output.
 
-A baseline is measured once, while no aggressor runs, and kept until it is discarded: one that is updated continuously
-would hide slow changes.
+A baseline is extended by every second in which no aggressor ran and nothing was stalled, so that it knows how much the
+machine itself varies.
 """
 
 from __future__ import annotations
@@ -12,53 +12,43 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from stallprobes.engine.board import ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.engine.board import ProbeSnapshot, Snapshot
+from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.window import ChannelMap, Window, has_run
+from stallprobes.latency.window import Window, has_run
+from stallprobes.live.baselines import SETTLE_NS, BaselineCollector, may_run
 from stallprobes.live.history import SLOT_NS, History
 from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
+from stallprobes.live.tracker import Switch, VerdictTracker
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
+from stallprobes.units import range_ns
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import ENOUGH_CALLS, IN_FLIGHT_NS, STALLED, Evidence, judge
+from stallprobes.verdicts.rules import IN_FLIGHT_NS, STALLED, STARVED_WINDOW_NS, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
 
 WINDOW_NS = 1_000 * MS
-_SETTLE_NS = 500 * MS
+# A victim in slots has fewer calls in a second: its window is extended until it has this much time of its own.
+_OWN_NS = STARVED_WINDOW_NS
+_LONGEST_WINDOW_NS = 4_000 * MS
 _JUDGE_NS = 200 * MS
 _LOG = 200
 _MARKS = 64
-# The kinds that a victim's row shows.
+# The kinds that a victim's row shows as a word; an unsteady one shows its range.
 _ROW_STATES = (
     VerdictKind.QUIET,
+    VerdictKind.OVERHEAD,
     VerdictKind.SLOWER,
     VerdictKind.HOST,
     VerdictKind.STALLED,
     VerdictKind.STARVED,
     VerdictKind.FAILED,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Baseline:
-    """The baseline of one victim, and when it was complete (board's time, ns)."""
-
-    channels: ChannelMap
-    at_ns: int
-
-
-@dataclass
-class _Pending:
-    """A present verdict: how many consecutive times it was found or missing, and its entry once it is logged."""
-
-    found: int = 0
-    missing: int = 0
-    entry: LogEntry | None = None
 
 
 class Analyzer:
@@ -72,27 +62,28 @@ class Analyzer:
         keep_s: float = 120.0,
         baselines: Mapping[str, Baseline] | None = None,
         log: Sequence[LogEntry] = (),
+        log_limit: int = _LOG,
     ) -> None:
-        """A baseline takes ``baseline_s`` seconds of calls; ``keep_s`` seconds of history are kept. ``baselines`` are
-        those of a recording, ``log`` the entries of the probe set before this one, oldest first."""
+        """A baseline is complete after ``baseline_s`` seconds; ``keep_s`` seconds of history and ``log_limit`` entries
+        are kept. ``baselines`` are those known at the start, ``log`` the entries of the probe set before this one,
+        oldest first."""
         self.probe_set = probe_set
-        self._baseline_ns = round(baseline_s * 1e9)
+        self._collector = BaselineCollector(probe_set, round(baseline_s * 1e9), baselines or {})
+        self._tracker = VerdictTracker(log, log_limit)
+        # Probes with a baseline in the recording that is replayed.
+        self._recorded = frozenset(baselines or ())
         self._recent: deque[Snapshot] = deque()
         # The windows of all probes, and the snapshot at their end.
         self._windows: Mapping[str, Window] | None = None
         self._window_end: Snapshot | None = None
         self._last: Snapshot | None = None
         self._history = History(len(probe_set.probes), round(keep_s * 1e9) // SLOT_NS)
-        self.baselines: dict[str, Baseline] = dict(baselines or {})
-        self._baseline_starts: dict[str, ProbeSnapshot] = {}
-        self._idle_since_ns: int | None = None
         self._on_before: dict[str, bool] = {}
         self._marks: deque[tuple[int, str]] = deque(maxlen=_MARKS)
         self._judged_ns = 0
         self._verdicts: tuple[Verdict, ...] = ()
-        self._pending: dict[tuple[str, Phase | None], _Pending] = {}
-        self._log: deque[LogEntry] = deque(log, maxlen=_LOG)
-        self._last_number = max((entry.number for entry in log), default=0)
+        # The board's time at which each aggressor was last found running.
+        self._ran_ns: dict[str, int] = {}
         self._waiting: frozenset[str] = frozenset()
         self._strips: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {}
         self._errors: dict[str, str] = {}
@@ -102,8 +93,8 @@ class Analyzer:
         other = copy(self)
         other._history = self._history.copy()
         other._marks = deque(self._marks, _MARKS)
-        other._log = deque(self._log, _LOG)
-        other.baselines = dict(self.baselines)
+        other._collector = self._collector.copy()
+        other._tracker = self._tracker.copy()
         other._strips = {}
         return other
 
@@ -115,54 +106,76 @@ class Analyzer:
         now = observation.snapshot
         if now is None or observation.engine.state != EngineCondition.READY:
             self._recent.clear()
-            self._baseline_starts.clear()
+            self._collector.interrupt()
             self._last = None
             return
         if self._last is not None and now.at_ns < self._last.at_ns:
             self._recent.clear()
+            self._collector.interrupt()
             self._last = None
+            self._judged_ns = 0
+        elif self._last is not None and now.at_ns - self._last.at_ns > WINDOW_NS:
+            # An aggressor may have run in the meantime.
+            self._collector.interrupt()
         self._add_history(now)
         self._add_switch_marks(now)
-        self._measure_baselines(now)
         self._update_window(now)
+        others, disturbed = _other_processes(observation), None
         if now.at_ns - self._judged_ns >= _JUDGE_NS:
             self._judged_ns = now.at_ns
-            self._judge(now, observation.wall_s)
+            disturbed = self._judge(now, observation.wall_s, others)
+        self._collector.feed(now, disturbed, bool(others))
         self._last = now
+
+    @property
+    def baselines(self) -> Mapping[str, Baseline]:
+        """The complete baselines by probe."""
+        return self._collector.baselines
 
     def discard_baselines(self, names: Iterable[str] | None = None) -> None:
         """Discard the baselines of ``names``, or all; they are measured again as soon as no aggressor runs."""
-        for name in list(self.baselines) if names is None else names:
-            self.baselines.pop(name, None)
-            self._baseline_starts.pop(name, None)
+        self._collector.discard([one.name for one in self.probe_set.probes] if names is None else names)
+
+    def follow_recorded(self, baselines: Mapping[str, Baseline]) -> None:
+        """Adopt the baselines of a recording for the probes that have none, and discard those that it discarded.
+
+        The analyzer learns the others from the recording itself: earlier recordings hold one histogram of two seconds,
+        which does not know the spread of the machine.
+        """
+        self.discard_baselines(name for name in self._recorded if name not in baselines)
+        self._recorded = frozenset(baselines)
+        self._collector.adopt(baselines)
 
     def clear(self) -> None:
         """Empty the window, the history and the log; the baselines stay."""
         self._recent.clear()
         self._history = History(len(self.probe_set.probes), self._history.slots)
         self._marks.clear()
-        self._log.clear()
-        self._pending.clear()
+        self._tracker.clear()
 
     @property
     def without_baseline(self) -> tuple[str, ...]:
         """Names of the probes that run and have no baseline yet."""
-        if self._last is None:
-            return tuple(probe.name for probe in self.probe_set.probes if probe.role is not Role.AGGRESSOR)
-        return tuple(
-            probe.name
-            for probe in self.probe_set.probes
-            if probe.role is not Role.AGGRESSOR and self._needs_baseline(self._last.probes[probe.name])
-        )
+        return self._collector.needed(self._last)
+
+    @property
+    def log(self) -> tuple[LogEntry, ...]:
+        """The log, oldest first."""
+        return self._tracker.entries
+
+    @property
+    def log_dropped(self) -> int:
+        """Number of entries that the limit of the log removed."""
+        return self._tracker.dropped
 
     def ended_log(self, wall_s: float) -> tuple[LogEntry, ...]:
         """The log, oldest first, with every entry ended at ``wall_s``: for the analyzer of the next probe set."""
-        return tuple(replace(e, ended_s=wall_s) if e.ended_s is None else e for e in self._log)
+        return tuple(replace(e, ended_s=wall_s) if e.ended_s is None else e for e in self.log)
 
     @property
     def worst(self) -> str | None:
         """The victim with the worst present verdict, None if all are quiet."""
-        logged = [one for one in self._verdicts if one.kind.logged and self._role(one.probe) is Role.VICTIM]
+        logged = [one for one in self._verdicts if one.kind.is_slowdown and self._role(one.probe) is Role.VICTIM]
         worst = max(logged, key=lambda one: one.weight, default=None)
         return None if worst is None else worst.probe
 
@@ -200,21 +213,20 @@ class Analyzer:
         age = None
         if self.baselines and not needed:
             age = max(0.0, max(at_ns - baseline.at_ns for baseline in self.baselines.values()) / 1e9)
-        window_s = next((window.seconds for window in (self._windows or {}).values()), 0.0)
-        return MonitorView(rows, view, tuple(reversed(self._log)), age, self._baseline_left_s(needed), window_s)
+        window_s = max((window.seconds for window in (self._windows or {}).values()), default=0.0)
+        groups = self._groups_on
+        left_s = self._collector.left_s(self._last, needed, groups)
+        return MonitorView(rows, view, self.log[::-1], age, left_s, window_s, groups > 1)
 
-    def _baseline_left_s(self, needed: Sequence[str]) -> float | None:
-        """Seconds until the baselines of all ``needed`` probes are complete; None while an aggressor may run."""
-        if self._last is None or (self._idle_since_ns is None and needed):
-            return None
-        now_ns, left = self._last.at_ns, 0
-        for name in needed:
-            begun = self._baseline_starts.get(name)
-            if begun is None:
-                settled = max(self._idle_since_ns or 0, self._last.probes[name].on_since_ns or now_ns) + _SETTLE_NS
-            until = self._baseline_ns + (max(settled, now_ns) if begun is None else begun.at_ns)
-            left = max(left, until - now_ns)
-        return left / 1e9
+    @property
+    def _groups_on(self) -> int:
+        """The number of groups that share a GPU in slots now, on the GPU with the most; at least 1."""
+        if self._last is None:
+            return 1
+        parts = self._last.probes
+        on = {p.slot_group for p in self.probe_set.probes if parts[p.name].on and parts[p.name].in_slots}
+        gpus = [group[0] for group in on if group is not None]
+        return max((gpus.count(gpu) for gpu in gpus), default=1)
 
     def _strip(self, number: int, columns: int, slots: int) -> tuple[int, ...]:
         """A probe's last minute, updated once a second."""
@@ -242,7 +254,10 @@ class Analyzer:
                 counts = counts - sum(
                     (before.channels[channel].counts for channel in channels), np.zeros(1, dtype=np.uint64)
                 )
-                self._history.add(number, counts, age)
+                closed = 0
+                if part.in_slots and part.on:
+                    closed = max(now.at_ns - self._last.at_ns - (part.allowed_ns - before.allowed_ns), 0)
+                self._history.add(number, counts, age, closed)
 
     def _add_switch_marks(self, now: Snapshot) -> None:
         for probe in self.probe_set.probes:
@@ -250,75 +265,54 @@ class Analyzer:
             before = self._on_before.get(probe.name)
             if before is not None and before != on and probe.role is Role.AGGRESSOR:
                 self._marks.append((now.at_ns, f"{probe.entry} {'on' if on else 'off'}"))
+                self._tracker.switched(Switch(probe.name, probe.title, on, now.at_ns))
             self._on_before[probe.name] = on
-
-    def _busy(self, now: Snapshot) -> bool:
-        """Whether an aggressor may still run."""
-        parts = [now.probes[probe.name] for probe in self.probe_set.probes if probe.role is Role.AGGRESSOR]
-        return any(part.on or part.state is ProbeState.RUNNING or part.in_flight is not None for part in parts)
-
-    def _needs_baseline(self, part: ProbeSnapshot) -> bool:
-        return part.on and part.error is None and part.name not in self.baselines
-
-    def _measure_baselines(self, now: Snapshot) -> None:
-        """Measure the baseline of each victim that runs, from half a second after the last aggressor stopped."""
-        if self._busy(now):
-            self._idle_since_ns = None
-            self._baseline_starts.clear()
-            return
-        if self._idle_since_ns is None:
-            self._idle_since_ns = now.at_ns
-        for probe in self.probe_set.probes:
-            part = now.probes[probe.name]
-            if probe.role is Role.AGGRESSOR or not self._needs_baseline(part):
-                self._baseline_starts.pop(probe.name, None)
-                continue
-            begun = self._baseline_starts.get(probe.name)
-            if begun is None:
-                # The first calls are slow and not part of a baseline.
-                since = max(self._idle_since_ns, part.on_since_ns or now.at_ns)
-                if part.iterations and now.at_ns - since >= _SETTLE_NS:
-                    self._baseline_starts[probe.name] = part
-            elif part.at_ns - begun.at_ns >= self._baseline_ns and part.iterations - begun.iterations >= ENOUGH_CALLS:
-                self.baselines[probe.name] = Baseline(part.minus(begun).channels, now.at_ns)
-                del self._baseline_starts[probe.name]
+            if probe.role is Role.AGGRESSOR and may_run(now.probes[probe.name]):
+                self._ran_ns[probe.name] = now.at_ns
 
     def _update_window(self, now: Snapshot) -> None:
         self._recent.append(now)
-        while len(self._recent) > 2 and now.at_ns - self._recent[1].at_ns >= WINDOW_NS:
+        while len(self._recent) > 2 and all(
+            _long_enough(now.probes[name], part) for name, part in self._recent[1].probes.items()
+        ):
             self._recent.popleft()
-        self._windows = now.minus(self._recent[0]) if len(self._recent) > 1 else None
+        self._windows = None
+        if len(self._recent) > 1:
+            self._windows = {name: part.minus(self._window_start(part)) for name, part in now.probes.items()}
         self._window_end = now if self._windows is not None else None
 
-    def _judge(self, now: Snapshot, wall_s: float) -> None:
-        if self._windows is None:
-            return
-        running = [probe for probe in self.probe_set.probes if now.probes[probe.name].on]
-        self._verdicts = judge([self._evidence(probe, self._windows[probe.name], now) for probe in running])
-        present = {(v.probe, v.phase): v for v in reversed(self._verdicts) if v.kind.logged}
-        for key, found in present.items():
-            state = self._pending.setdefault(key, _Pending())
-            state.found, state.missing = state.found + 1, 0
-            # A verdict that is found only once is not logged: the window may contain a single outlier.
-            if state.entry is None and (state.found >= 2 or found.kind is VerdictKind.FAILED):
-                self._last_number += 1
-                state.entry = LogEntry(self._last_number, wall_s, found, onset=self._onset(found, now))
-                self._log.append(state.entry)
-            elif state.entry is not None and _worse(found, state.entry.verdict):
-                state.entry = self._replace(state.entry, replace(state.entry, verdict=found))
-        for key in [key for key in self._pending if key not in present]:
-            state = self._pending[key]
-            state.missing += 1
-            if state.missing >= 3:
-                if state.entry is not None:
-                    self._replace(state.entry, replace(state.entry, ended_s=wall_s))
-                del self._pending[key]
+    def _window_start(self, part: ProbeSnapshot) -> ProbeSnapshot:
+        """The latest snapshot of the probe that makes its window long enough, else the oldest."""
+        starts = (start.probes[part.name] for start in reversed(self._recent))
+        return next((start for start in starts if _long_enough(part, start)), self._recent[0].probes[part.name])
 
-    def _replace(self, old: LogEntry, new: LogEntry) -> LogEntry:
-        for place, entry in enumerate(self._log):
-            if entry.number == old.number:
-                self._log[place] = new
-        return new
+    def _judge(self, now: Snapshot, wall_s: float, others: tuple[str, ...] | None) -> set[str] | None:
+        """Judge the present windows. Returns the names of probes whose window does not belong in a baseline; None if
+        there is no window."""
+        if self._windows is None:
+            return None
+        longest_ns = max([WINDOW_NS, *(now.at_ns - self._window_start(part).at_ns for part in now.probes.values())])
+        since_ns = now.at_ns - longest_ns - SETTLE_NS
+        ran_ns = max(self._ran_ns.values(), default=-1)
+        # One judgement more names the aggressors than their effect can last: it shows what is as slow after them.
+        judged = [
+            probe
+            for probe in self.probe_set.probes
+            if now.probes[probe.name].on or self._ran_ns.get(probe.name, -1) >= since_ns - 2 * _JUDGE_NS
+        ]
+        found = judge([self._evidence(probe, self._windows[probe.name], now) for probe in judged], others)
+        self._verdicts = tuple(one for one in found if now.probes[one.probe].on)
+        alone = not any(probe.role is Role.AGGRESSOR for probe in judged)
+        # Noise of the host matters where it could be mistaken for an effect.
+        matter = [
+            one
+            for one in self._verdicts
+            if not (alone and one.kind is VerdictKind.HOST and self._role(one.probe) is Role.HOST)
+        ]
+        self._tracker.feed(
+            matter, now.at_ns, wall_s, after=not alone and ran_ns < since_ns, onset=lambda one: self._onset(one, now)
+        )
+        return {one.probe for one in self._verdicts if one.kind.is_slowdown}
 
     def _onset(self, found: Verdict, now: Snapshot) -> str:
         """A sentence on the time from the last switch to the first slow call after it.
@@ -351,13 +345,16 @@ class Analyzer:
 
     def _evidence(self, probe: Probe, window: Window, now: Snapshot) -> Evidence:
         baseline, on_since_ns = self.baselines.get(probe.name), now.probes[probe.name].on_since_ns
-        # A probe that was switched on during the window ran only in the rest of it.
-        run_ns = max(now.at_ns - on_since_ns, 0) if on_since_ns else 0
+        if not window.in_slots:
+            # A probe that was switched on during the window ran only in the rest of it; slots count that themselves.
+            run_ns = max(now.at_ns - on_since_ns, 0) if on_since_ns else 0
+            window = replace(window, duration_ns=min(window.duration_ns, run_ns))
         return Evidence(
             probe,
-            replace(window, duration_ns=min(window.duration_ns, run_ns)),
+            window,
             () if baseline is None else (baseline.channels,),
             self._errors.get(probe.name),
+            baseline,
         )
 
     def _row(self, probe: Probe) -> ProbeRow:
@@ -425,6 +422,9 @@ class Analyzer:
             # The ratio of the verdict, so that row and sentence agree.
             ratio = own.ratio
         row = replace(row, ratio=ratio, quantile=quantile)
+        if own is not None and own.kind is VerdictKind.UNSTEADY and own.range_ns is not None:
+            low, high = own.range_ns
+            return replace(row, state=range_ns(low, high), mark=own.kind.look.style, range_us=(low / 1000, high / 1000))
         if own is None or own.kind not in _ROW_STATES:
             return replace(row, state="n/a", mark="dim")
         return replace(row, state=own.kind.look.word, mark=own.kind.look.style)
@@ -450,14 +450,22 @@ class Analyzer:
         return FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, observed_s)
 
 
-def _worse(found: Verdict, logged: Verdict) -> bool:
-    """Whether ``found`` replaces the verdict that is logged."""
-    if found.kind is not logged.kind:
-        return found.kind.severity > logged.kind.severity
-    # A stall that began within the window shows in the tail first.
-    if found.quantile is not logged.quantile:
-        return found.quantile is Quantile.P50
-    return (found.ratio or 0) > 1.2 * (logged.ratio or 0)
+def _long_enough(now: ProbeSnapshot, start: ProbeSnapshot) -> bool:
+    """Whether the window from ``start`` to ``now`` has its full length."""
+    length_ns = now.at_ns - start.at_ns
+    own = not now.in_slots or not now.on or now.allowed_ns - start.allowed_ns >= _OWN_NS
+    return length_ns >= WINDOW_NS and (own or length_ns >= _LONGEST_WINDOW_NS)
+
+
+def _other_processes(observation: Observation) -> tuple[str, ...] | None:
+    """The other processes on the GPU; None if NVML does not know them, or if the engine may be one of them."""
+    telemetry = observation.telemetry
+    if observation.other_processes or telemetry is None:
+        return observation.other_processes or None
+    known = telemetry.readings.get("processes")
+    if known is None or known.value is None or len(known.value) > 1:
+        return None
+    return ()
 
 
 def _us(ns: float | None) -> float | None:

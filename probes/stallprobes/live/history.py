@@ -61,6 +61,8 @@ class History:
         self._counts: Bins = np.zeros((probes, slots, BINS), dtype=np.uint32)
         self._ages: NDArray[np.int16] = np.full((probes, slots), _NO_AGE, dtype=np.int16)
         self._observed_ns: Nanoseconds = np.zeros(slots, dtype=np.int64)
+        # The part of the observed time in which a probe was not allowed to run.
+        self._closed_ns: Nanoseconds = np.zeros((probes, slots), dtype=np.int64)
         self._first = -1
         self._at_ns = 0
         self._span = 1
@@ -70,11 +72,8 @@ class History:
         other = History(0, self.slots)
         other.last, other._first = self.last, self._first
         other._at_ns, other._span = self._at_ns, self._span
-        other._counts, other._ages, other._observed_ns = (
-            self._counts.copy(),
-            self._ages.copy(),
-            self._observed_ns.copy(),
-        )
+        other._counts, other._ages = self._counts.copy(), self._ages.copy()
+        other._observed_ns, other._closed_ns = self._observed_ns.copy(), self._closed_ns.copy()
         return other
 
     def move_to(self, at_ns: int, since_ns: int | None = None) -> int:
@@ -92,19 +91,24 @@ class History:
             self._counts[:, new] = 0
             self._ages[:, new] = _NO_AGE
             self._observed_ns[new] = 0
+            self._closed_ns[:, new] = 0
         self.last, self._at_ns = max(now, self.last), at_ns
         self._span = passed if since_ns is not None and 1 <= passed <= min(MOST_SLOTS, self.slots) else 1
         if since_ns is not None:
             self._observed_ns[self._current_slots()] += max(at_ns - since_ns, 0) // self._span
         return self.last
 
-    def add(self, probe: int, counts: NDArray[np.uint64], age_ns: int | None) -> None:
-        """Add bucket ``counts`` of ``probe`` and the age of a call in flight (ns) to the slots of this observation."""
+    def add(self, probe: int, counts: NDArray[np.uint64], age_ns: int | None, closed_ns: int = 0) -> None:
+        """Add bucket ``counts`` of ``probe`` and the age of a call in flight (ns) to the slots of this observation.
+
+        ``closed_ns`` is the part of the time in which the probe was not allowed to run.
+        """
         new = binned(counts, BINS).astype(np.uint32)
         whole, rest = np.divmod(new, self._span)
         slots = self._current_slots()
         # No call counts twice: the remainder goes to the last slots.
         self._counts[probe, slots] += whole + (np.arange(self._span, 0, -1)[:, None] <= rest)
+        self._closed_ns[probe, slots] += closed_ns // self._span
         if age_ns is None:
             return
         for number in range(self.last - self._span + 1, self.last + 1):
@@ -129,9 +133,8 @@ class History:
         counts = np.where(known[:, None], self._counts[probe, wanted % self.slots], 0)
         ages = np.where(known, self._ages[probe, wanted % self.slots], _NO_AGE).reshape(count, slots_each).max(axis=1)
         in_ns = np.where(ages >= 0, LOWER[np.maximum(ages, 0)], 0)
-        observed = (
-            np.where(known, self._observed_ns[wanted % self.slots], 0).reshape(count, slots_each).sum(axis=1) / 1e9
-        )
+        allowed = np.maximum(self._observed_ns - self._closed_ns[probe], 0)[wanted % self.slots]
+        observed = np.where(known, allowed, 0).reshape(count, slots_each).sum(axis=1) / 1e9
         return counts.reshape(count, slots_each, BINS).sum(axis=1, dtype=np.uint32), in_ns, observed, first
 
     def strip(self, probe: int, count: int, slots_each: int) -> tuple[int, ...]:

@@ -20,22 +20,26 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from stallprobes.catalog import entries
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import EngineState, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
 from stallprobes.errors import RecordingError
+from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import BUCKETS, Histogram
+from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.latency.window import NO_CALLS, ChannelMap, InFlight
-from stallprobes.live.analyzer import Baseline
 from stallprobes.live.observation import EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
-from stallprobes.model import Channel, Op, Phase, Probe, Program, Role, Word
+from stallprobes.model import Channel, Context, Op, Phase, Probe, Program, Role, SlotGroup, Word
 
 FORMAT = "stallscope.recording"
 VERSION = 1
 
 _OBSERVATION = b'{"f":{"w":'
 _QUEUE = 100
+# A baseline is extended every second, and a reader that starts anywhere needs one that is recent.
+_BASELINES_EVERY_S = 10.0
 
 
 class Recorder:
@@ -97,6 +101,7 @@ class _Writer:
         self._zlib = zlib.compressobj(6)
         self._probe_set: ProbeSet | None = None
         self._baselines: dict[str, Baseline] = {}
+        self._baselines_s = 0.0
         self._before: Snapshot | None = None
         head = {"format": FORMAT, "version": VERSION, "begun_s": time.time()}
         file.write(json.dumps(head).encode() + b"\n")
@@ -106,16 +111,18 @@ class _Writer:
         if observation.probe_set is not self._probe_set:
             self._probe_set, self._before, self._baselines = observation.probe_set, None, {}
             self._line({"bench": _probe_set_out(observation.probe_set)})
-        if {name: id(one) for name, one in baselines.items()} != {
-            name: id(one) for name, one in self._baselines.items()
-        }:
-            self._baselines = dict(baselines)
-            self._line(
-                {"quiet": {name: [one.at_ns, _channels_out(one.channels, None)] for name, one in baselines.items()}}
-            )
+        if self._baselines_due(observation.wall_s, baselines):
+            self._baselines, self._baselines_s = dict(baselines), observation.wall_s
+            self._line(_baselines_out(baselines))
         self._line({"f": _observation_out(observation, self._before)})
         if observation.snapshot is not None:
             self._before = observation.snapshot
+
+    def _baselines_due(self, wall_s: float, baselines: Mapping[str, Baseline]) -> bool:
+        """Whether one is new or was discarded, or they were extended and have not been written for a while."""
+        begun, known = ({name: one.at_ns for name, one in each.items()} for each in (baselines, self._baselines))
+        extended = any(one is not self._baselines.get(name) for name, one in baselines.items())
+        return begun != known or (extended and wall_s - self._baselines_s >= _BASELINES_EVERY_S)
 
     def finish(self) -> None:
         self._file.write(self._zlib.flush(zlib.Z_FINISH))
@@ -148,7 +155,7 @@ class Recording:
             raise RecordingError(f"{path} cannot be read: {error.strerror}") from error
         head, _, body = data.partition(b"\n")
         self.path = path
-        self._check(head)
+        check_head(path, head)
         decompressor = zlib.decompressobj()
         text = _decompress(decompressor, body)
         self.cut_off = not decompressor.eof
@@ -156,6 +163,7 @@ class Recording:
         self._lines = list(_checked_lines(text.split(b"\n")[:-1]))
         self.cut_off |= len(self._lines) < text.count(b"\n")
         self._places = list(self._index())
+        self._times_s = np.array([place.wall_s for place in self._places])
         self._probe_sets: dict[int, ProbeSet] = {}
         self._baselines: dict[int, dict[str, Baseline]] = {}
         if not self._places:
@@ -176,8 +184,7 @@ class Recording:
 
     def number_at(self, seconds: float) -> int:
         """The number of the last observation at most ``seconds`` after the first one."""
-        times = [place.wall_s for place in self._places]
-        return max(0, int(np.searchsorted(times, self.begun_s + seconds, side="right")) - 1)
+        return max(0, int(np.searchsorted(self._times_s, self.begun_s + seconds, side="right")) - 1)
 
     def at_s(self, number: int) -> float:
         """Time from the first observation to observation ``number``, in seconds."""
@@ -189,14 +196,8 @@ class Recording:
         if line is None:
             return {}
         if line not in self._baselines:
-            self._baselines[line] = self._baselines_of(line)
+            self._baselines[line] = baselines_in(json.loads(self._lines[line]))
         return self._baselines[line]
-
-    def _baselines_of(self, line: int) -> dict[str, Baseline]:
-        return {
-            name: Baseline({channel: hist for channel, hist, _ in _channels_in(channels)}, at_ns)
-            for name, (at_ns, channels) in json.loads(self._lines[line])["quiet"].items()
-        }
 
     def play(self, number: int = 0) -> Iterator[Observation]:
         """The observations from ``number`` on. Their histograms count from there: use differences only."""
@@ -206,25 +207,12 @@ class Recording:
             if place.probe_set != probe_set_line:
                 probe_set_line, before = place.probe_set, None
                 if probe_set_line not in self._probe_sets:
-                    self._probe_sets[probe_set_line] = _probe_set_in(json.loads(self._lines[probe_set_line])["bench"])
-            observation = _observation_in(
+                    self._probe_sets[probe_set_line] = probe_set_in(json.loads(self._lines[probe_set_line])["bench"])
+            observation = observation_in(
                 json.loads(self._lines[place.line])["f"], self._probe_sets[probe_set_line], before
             )
             before = observation.snapshot or before
             yield observation
-
-    def _check(self, head: bytes) -> None:
-        try:
-            known = json.loads(head)
-            version = known["version"] if known["format"] == FORMAT else None
-        except (ValueError, TypeError, KeyError):
-            version = None
-        if not isinstance(version, int):
-            raise RecordingError(f"{self.path} is not a recording of stallscope")
-        if version > VERSION:
-            raise RecordingError(
-                f"{self.path} has version {version} of the format; this stallscope reads up to {VERSION}: upgrade it"
-            )
 
     def _index(self) -> Iterator[_Place]:
         probe_set, baselines = -1, None
@@ -258,6 +246,53 @@ def _checked_lines(lines: list[bytes]) -> Iterator[bytes]:
         yield text
 
 
+def check_head(path: Path, head: bytes) -> None:
+    """Raise RecordingError unless ``head``, the first line of ``path``, is that of a readable recording."""
+    try:
+        known = json.loads(head)
+        version = known["version"] if known["format"] == FORMAT else None
+    except (ValueError, TypeError, KeyError):
+        version = None
+    if not isinstance(version, int):
+        raise RecordingError(f"{path} is not a recording of stallscope")
+    if version > VERSION:
+        raise RecordingError(
+            f"{path} has version {version} of the format; this stallscope reads up to {VERSION}: upgrade it"
+        )
+
+
+def _baselines_out(baselines: Mapping[str, Baseline]) -> dict[str, Any]:
+    # Earlier versions read "quiet" alone.
+    return {
+        "quiet": {name: [one.at_ns, _channels_out(one.channels, None)] for name, one in baselines.items()},
+        "windows": {
+            name: {
+                "ns": one.duration_ns,
+                "shared": one.shared,
+                **{str(quantile): _channels_out(channels, None) for quantile, channels in one.percentiles.items()},
+            }
+            for name, one in baselines.items()
+        },
+    }
+
+
+def baselines_in(known: Mapping[str, Any]) -> dict[str, Baseline]:
+    """The baselines of a decoded line by probe; one of an earlier version is a single window."""
+    found = {}
+    for name, (at_ns, channels) in known["quiet"].items():
+        whole, windows = _channel_map(channels), known.get("windows", {}).get(name)
+        if windows is None:
+            found[name] = Baseline.of([whole], at_ns=at_ns)
+        else:
+            percentiles = {quantile: _channel_map(windows[str(quantile)]) for quantile in PERCENTILES}
+            found[name] = Baseline(whole, percentiles, windows["ns"], at_ns, windows["shared"])
+    return found
+
+
+def _channel_map(known: list[Any]) -> dict[Channel, Histogram]:
+    return {channel: histogram for channel, histogram, _ in _channels_in(known)}
+
+
 def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
     return {
         "title": probe_set.title,
@@ -278,6 +313,7 @@ def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
                 "context": probe.context,
                 "stream": probe.stream,
                 "period_ns": probe.period_ns,
+                "slot_group": probe.slot_group,
                 "proof": probe.program.proof is not None,
                 "ops": [[op.fn, op.phase and op.phase.name_1, op.label] for op in probe.program.ops],
             }
@@ -286,7 +322,8 @@ def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
     }
 
 
-def _probe_set_in(known: Mapping[str, Any]) -> ProbeSet:
+def probe_set_in(known: Mapping[str, Any]) -> ProbeSet:
+    """The probe set of a decoded line."""
     # A later version may have more keys. The first recordings lack some of these.
     labels = [label for label in (known.get("gpu", ""), *known.get("more_gpus", ())) if label]
     return ProbeSet(
@@ -311,7 +348,24 @@ def _probe_in(known: Mapping[str, Any]) -> Probe:
     names = ("name", "title", "period_ns", "entry", "context", "stream")
     # The format has no short title: it follows from the title, as the catalogue composes it.
     short = _short_title(known["title"], known["stream"])
-    return Probe(role=Role(known["role"]), program=program, short_title=short, **{name: known[name] for name in names})
+    return Probe(
+        role=Role(known["role"]),
+        program=program,
+        short_title=short,
+        slot_group=_slot_group(known),
+        **{name: known[name] for name in names},
+    )
+
+
+def _slot_group(known: Mapping[str, Any]) -> SlotGroup | None:
+    """The slot group of a recorded probe; from the catalogue if the recording is older than slots."""
+    if "slot_group" in known:
+        group = known["slot_group"]
+        return None if group is None else (group[0], group[1])
+    context, _, gpu = known["context"].partition(" of GPU ")
+    if known["entry"] not in entries() or context == "none":
+        return None
+    return entries()[known["entry"]].slot_group(Context(context, int(gpu or 1) - 1))
 
 
 def _short_title(title: str, stream: str) -> str:
@@ -357,7 +411,8 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
     return out
 
 
-def _observation_in(known: Mapping[str, Any], probe_set: ProbeSet, before: Snapshot | None) -> Observation:
+def observation_in(known: Mapping[str, Any], probe_set: ProbeSet, before: Snapshot | None) -> Observation:
+    """The observation of a decoded line; its histograms count from the first one with ``before`` None."""
     state, age_s, sentence = known["e"]
     return Observation(
         wall_s=known["w"],
@@ -418,18 +473,31 @@ def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]
             _channels_out(part.channels, None if before is None else before.probes[name].channels),
             [part.first_ns.get(channel) for channel in part.channels],
         ]
-    return {
+    out = {
         "at": snapshot.at_ns,
         "state": int(snapshot.engine_state),
         "beat": snapshot.engine_heartbeat_ns,
         "p": probes,
     }
+    # Apart from the probes' words, which have a fixed number for older readers.
+    slots = {
+        name: [part.allowed_ns, part.not_alone_ns, part.in_flight.allowed_ns if part.in_flight is not None else 0]
+        for name, part in snapshot.probes.items()
+        if part.in_slots
+    }
+    return out | {"slots": slots} if slots else out
+
+
+def _in_flight_in(known: list[int], at_ns: int, slot: list[int] | None) -> InFlight:
+    op, since_ns, age_ns, due_ns = known
+    return InFlight(op, since_ns, age_ns, due_ns, at_ns - due_ns if slot is None else slot[2])
 
 
 def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
     probes = {}
     for name, (words, period_ns, flight, error, channels, first) in known["p"].items():
         state, on, iterations, on_since_ns, heartbeat_ns, missed, proof = words
+        slot = known.get("slots", {}).get(name)
         by_channel: dict[Channel, Histogram] = {}
         for channel, hist, max_ns in _channels_in(channels):
             earlier = None if before is None else before.probes[name].channels[channel].counts
@@ -442,7 +510,7 @@ def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
             iterations=iterations,
             on_since_ns=on_since_ns,
             heartbeat_ns=heartbeat_ns,
-            in_flight=None if flight is None else InFlight(*flight),
+            in_flight=None if flight is None else _in_flight_in(flight, known["at"], slot),
             error=None if error is None else ProbeErrorCode(*error),
             missed=missed,
             proof=proof,
@@ -451,5 +519,8 @@ def _snapshot_in(known: Mapping[str, Any], before: Snapshot | None) -> Snapshot:
             first_ns=dict(zip(by_channel, first, strict=True)),
             ring=NO_CALLS,
             ring_head=0,
+            allowed_ns=known["at"] if slot is None else slot[0],
+            in_slots=slot is not None,
+            not_alone_ns=0 if slot is None else slot[1],
         )
     return Snapshot(known["at"], EngineState(known["state"]), known["beat"], probes)

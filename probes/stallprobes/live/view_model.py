@@ -20,10 +20,11 @@ from stallprobes.verdicts.verdict import Verdict
 class ProbeRow:
     """One row of the probe table.
 
-    ``state`` is a word or two; ``mark`` is its style: "good", "warn", "bad", "dim" or "". ``phase`` is the phase of
-    the percentiles: the one with the worst verdict. ``ratio`` compares the percentile ``quantile`` ("p50", or "p99"
-    where only the tail is slow) with the baseline. ``strip`` holds a bin for each column of the last minute, -1 for no
-    call. Times are microseconds, None where there is none.
+    ``state`` is a word or two, or the range of an unsteady probe; ``mark`` is its style: "good", "warn", "bad", "dim"
+    or "". ``phase`` is the phase of the percentiles: the one with the worst verdict. ``ratio`` compares the percentile
+    ``quantile`` ("p50", or "p99" where only the tail is slow) with the baseline. ``strip`` holds a bin for each column
+    of the last minute, -1 for no call. ``range_us`` is the range of an unsteady probe. Times are microseconds, None
+    where there is none.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ProbeRow:
     period_ns: int = 0
     strip: tuple[int, ...] = ()
     short_title: str = ""
+    range_us: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class MonitorView:
 
     ``rows`` are in the order of the probe set. ``baseline_age_s`` is the age of the oldest baseline, None while one is
     missing; ``baseline_left_s`` is the time that measuring still takes, None while an aggressor prevents it.
-    ``window_s`` is the length of the window.
+    ``window_s`` is the length of the window. ``in_slots``: victims of two groups or more share a GPU in slots.
     """
 
     rows: tuple[ProbeRow, ...]
@@ -114,6 +116,7 @@ class MonitorView:
     baseline_age_s: float | None
     baseline_left_s: float | None
     window_s: float
+    in_slots: bool = False
 
     def row(self, name: str) -> ProbeRow | None:
         """The row of a probe, None where there is none."""

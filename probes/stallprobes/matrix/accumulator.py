@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stallprobes.catalog import explanation
+from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.latency.sparse import merged
@@ -15,7 +16,7 @@ from stallprobes.matrix.plan import AggressorSet, VictimProbe
 from stallprobes.model import Channel, Phase, Probe, Role, op_name
 from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import ENOUGH_CALLS, STALLED, TAIL_NS, TAIL_SHARE, Evidence, judge
+from stallprobes.verdicts.rules import STALLED, TAIL_NS, TAIL_SHARE, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
 
 # A cell with rejected repeats needs so many valid ones, or all that are planned if those are fewer.

@@ -92,7 +92,9 @@ class CellRunner:
             entries()["context-sync"].probe(Placement(context), name=f"drain {number}", period_ns=_DRAIN_PACE_NS)
             for number, context in enumerate(contexts)
         ]
-        self.session = Session([*probes, self._host, *self._drains], backend=backend, options=options)
+        # Victims run one at a time, so no slots are needed; one that starts must not wait for the slot of another.
+        together = replace(options, together=True)
+        self.session = Session([*probes, self._host, *self._drains], backend=backend, options=together)
         self._virtual = backend == "sim"
         aggressors = [probe for one in aggressor_sets for probe in one.probes]
         self._paced = [probe.name for probe in aggressors if self._virtual and entries()[probe.entry].control]

@@ -8,10 +8,10 @@ from statistics import median
 
 import numpy as np
 
+from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
-from stallprobes.verdicts.rules import ENOUGH_CALLS
 
 # The spread is the ratio of these percentiles: a single slow window must not make it.
 _LOW, _HIGH = 5.0, 95.0

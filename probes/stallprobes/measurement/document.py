@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.model import Channel
 
 if TYPE_CHECKING:
@@ -47,13 +48,21 @@ def _variant(variant: VariantResult) -> dict[str, Any]:
         "reason": variant.reason,
         "baseline_s": variant.baseline_s,
         "window_s": variant.window_s,
-        "slots": False,
-        "together": False,
+        "slots": variant.slots,
+        "together": variant.together,
         "probes": [_probe(probe) for probe in variant.probes],
         "verdicts": [_verdict(verdict) for verdict in variant.verdicts],
         "blame": None,
-        "spread": None,
+        "spread": _spread(variant),
     }
+
+
+def _spread(variant: VariantResult) -> dict[str, Any] | None:
+    """The largest spread among the probes of ``variant``, for each percentile."""
+    found = {str(quantile): variant.widest(quantile) for quantile in PERCENTILES}
+    if all(one is None for one in found.values()):
+        return None
+    return {name: None if one is None else _rounded(one.ratio) for name, one in found.items()}
 
 
 def _probe(result: ProbeResult) -> dict[str, Any]:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
+from stallprobes.engine.slots import longest_cycle
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, UnknownName, Unsupported
+from stallprobes.latency.baseline import Baseline, widest
+from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window, has_run
 from stallprobes.machine import fingerprint, gpus
-from stallprobes.model import Kind, Needs, Probe, Role, Variant
+from stallprobes.model import JUDGED_PHASES, Channel, Kind, Needs, Probe, Role, Variant
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
 from stallprobes.verdicts.kinds import VerdictKind
@@ -44,6 +48,8 @@ _PROOF_S = 5.0
 _START_S = 1.5
 _STEP_S = 0.1
 _SHORTEST_BASELINE_S = 1.0
+# The baseline of a short run has at least four windows in this way, two before and two after the aggressors.
+BASELINE_WINDOW_S = 0.25
 # The states of a victim as the document has them; a kind that a victim cannot have is "n/a".
 _STATES = {
     VerdictKind.QUIET: "quiet",
@@ -81,7 +87,8 @@ class VariantResult:
     """The result of one variant.
 
     ``status`` is ok, unsupported or invalid, the latter two with a ``reason``. ``baseline_s`` and ``window_s`` are the
-    measured seconds without and with the aggressors.
+    measured seconds without and with the aggressors. ``slots``: victims of different contexts ran in slots;
+    ``together``: slots were switched off.
     """
 
     pattern: str
@@ -93,6 +100,27 @@ class VariantResult:
     verdicts: tuple[Verdict, ...]
     baseline_s: float
     window_s: float
+    slots: bool = False
+    together: bool = False
+
+    def widest(self, quantile: Quantile) -> RunSpread | None:
+        """The largest spread of a percentile among the judged phases of the probes.
+
+        None where no baseline has two windows with enough calls.
+        """
+        known = {one.probe.name: one.variation for one in self.probes if one.variation is not None}
+        found = widest(known, map(Channel, JUDGED_PHASES), quantile)
+        return None if found is None else RunSpread(found[0], str(found[1].phase), found[2])
+
+
+@dataclass(frozen=True)
+class RunSpread:
+    """How much the machine varied: the highest over the lowest percentile of the windows of a baseline (0.25 s each),
+    and the victim and phase."""
+
+    probe: str
+    phase: str
+    ratio: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +135,12 @@ class RunResult:
     seconds: float
     variants: tuple[VariantResult, ...]
     interrupted: bool = False
+
+    @property
+    def spread(self) -> RunSpread | None:
+        """The largest spread of a median in the run; None where none is known."""
+        found = (variant.widest(Quantile.P50) for variant in self.variants)
+        return max((one for one in found if one is not None), key=lambda one: one.ratio, default=None)
 
 
 Selection = Sequence[tuple[str, Variant]]
@@ -166,6 +200,9 @@ def run(
 ) -> RunResult:
     """Measure each variant for ``seconds`` with its aggressors, and half as long before and after.
 
+    Victims of different contexts run in slots, unless ``options.together``; the times are then so much longer that each
+    victim gets ``seconds`` of its own.
+
     ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is called every 0.1 s; once it returns True, or at
     a KeyboardInterrupt, the variants measured so far are returned. ``survey`` avoids a second survey of the driver.
 
@@ -176,7 +213,8 @@ def run(
     settings = options or Options()
     if gpu is not None:
         settings = replace(settings, gpu=gpu)
-    clock = _RunClock(len(chosen), seconds, progress, stop)
+    cycles = [longest_cycle(variant.probes, settings.together) for _, variant in chosen]
+    clock = _RunClock(cycles, seconds, progress, stop)
     results: list[VariantResult] = []
     info: Mapping[str, object] = {}
     for pattern, variant in chosen:
@@ -212,16 +250,24 @@ class _Stopped(Exception):
 
 
 class _RunClock:
-    """Progress of a run: lets time pass in steps, between which the run can be stopped."""
+    """Progress of a run: lets time pass in steps, between which the run can be stopped.
+
+    ``cycles`` is the number of slots of each variant, by which its measurement is longer.
+    """
 
     def __init__(
-        self, variants: int, seconds: float, progress: Callable[[RunProgress], None] | None, stop: Callable[[], bool]
+        self,
+        cycles: Sequence[int],
+        seconds: float,
+        progress: Callable[[RunProgress], None] | None,
+        stop: Callable[[], bool],
     ) -> None:
         self.window_s = seconds
         self.baseline_s = max(_SHORTEST_BASELINE_S, seconds / 2)
         self.stopped = False
-        self._each = _START_S + _WARM_S + self.baseline_s + 2 * _SETTLE_S + self.window_s
-        self._total = variants * self._each
+        rests_s, measured_s = _START_S + _WARM_S + 2 * _SETTLE_S, self.baseline_s + self.window_s
+        self._left = [rests_s + slots * measured_s for slots in cycles]
+        self._total = sum(self._left)
         self._base = 0.0
         self._done = 0.0
         self._text = ""
@@ -233,7 +279,7 @@ class _RunClock:
         self._report(text)
 
     def end(self) -> None:
-        self._base += self._each
+        self._base += self._left.pop(0)
         self._done = self._base
         self._report(self._text)
 
@@ -263,13 +309,16 @@ def _variant(
     pattern: str, variant: Variant, backend: str, options: Options, clock: _RunClock, first: bool
 ) -> tuple[VariantResult | None, Mapping[str, object]]:
     def without(status: str, reason: str) -> VariantResult:
-        return VariantResult(pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
+        empty = VariantResult(pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
+        return replace(empty, slots=slots > 1, together=options.together)
+
+    slots = longest_cycle(variant.probes, options.together)
 
     session = Session(variant.probes, backend=backend, options=options)
     try:
         info = session.start()
         clock.started()
-        return _measured(pattern, variant, session, clock), info
+        return replace(_measured(pattern, variant, session, clock, slots), together=options.together), info
     except Unsupported as error:
         return without("unsupported", error.reason), {}
     except _Stopped:
@@ -282,24 +331,24 @@ def _variant(
         session.stop()
 
 
-def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock) -> VariantResult:
+def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock, slots: int) -> VariantResult:
+    """Measure one variant; its windows last ``slots`` times as long, so that each victim gets its time."""
     aggressors = [probe.name for probe in variant.probes if probe.role is Role.AGGRESSOR]
     session.set_running([probe.name for probe in variant.probes if probe.role is not Role.AGGRESSOR])
     clock.pass_time(session, _WARM_S)
-    before = _windows(session, clock, clock.baseline_s / 2)
+    before = _baseline(session, clock, slots)
     session.set_running(dict.fromkeys(aggressors, True))
     _await_aggressors(variant, session, clock)
     clock.pass_time(session, _SETTLE_S)
-    windows = _windows(session, clock, clock.window_s)
+    windows = _windows(session, clock, clock.window_s * slots)
     session.set_running(dict.fromkeys(aggressors, False))
     baselines = [before]
     if _drained(variant, session, clock):
-        baselines.append(_windows(session, clock, clock.baseline_s / 2))
+        baselines.append(_baseline(session, clock, slots))
     errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
     verdicts = judge(evidence)
     reason = _invalid(variant, windows, errors)
-    first = variant.probes[0].name
     return VariantResult(
         pattern=pattern,
         variant=variant.name,
@@ -308,8 +357,29 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
         reason=reason,
         probes=tuple(_result(one, verdicts) for one in evidence),
         verdicts=verdicts,
-        baseline_s=sum(each[first].duration_ns for each in baselines) / 1e9,
-        window_s=windows[first].seconds,
+        baseline_s=sum(_length_s(each.whole) for each in baselines),
+        window_s=_length_s(windows),
+        slots=slots > 1,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _BaselineWindows:
+    """The windows of all probes in the time before or after the aggressors, by probe: of all of it, and its parts."""
+
+    whole: Mapping[str, Window]
+    parts: Sequence[Mapping[str, Window]]
+
+
+def _baseline(session: Session, clock: _RunClock, slots: int) -> _BaselineWindows:
+    seconds = clock.baseline_s / 2
+    count = max(2, round(seconds / BASELINE_WINDOW_S))
+    snapshots = [session.snapshot()]
+    for _ in range(count):
+        clock.pass_time(session, seconds / count * slots)
+        snapshots.append(session.snapshot())
+    return _BaselineWindows(
+        snapshots[-1].minus(snapshots[0]), [late.minus(early) for early, late in pairwise(snapshots)]
     )
 
 
@@ -317,6 +387,11 @@ def _windows(session: Session, clock: _RunClock, seconds: float) -> dict[str, Wi
     begin = session.snapshot()
     clock.pass_time(session, seconds)
     return session.snapshot().minus(begin)
+
+
+def _length_s(windows: Mapping[str, Window]) -> float:
+    """The length of the longest window in seconds; those of victims in slots are shorter than the others."""
+    return max(window.seconds for window in windows.values())
 
 
 def _drained(variant: Variant, session: Session, clock: _RunClock) -> bool:
@@ -356,19 +431,23 @@ def _invalid(variant: Variant, windows: Mapping[str, Window], errors: Mapping[st
 
 
 def _evidence(
-    probe: Probe,
-    windows: Mapping[str, Window],
-    baselines: Sequence[Mapping[str, Window]],
-    errors: Mapping[str, str],
+    probe: Probe, windows: Mapping[str, Window], baselines: Sequence[_BaselineWindows], errors: Mapping[str, str]
 ) -> Evidence:
     measured = () if probe.role is Role.AGGRESSOR else baselines
+    parts = [part[probe.name] for each in measured for part in each.parts]
     return Evidence(
-        probe, windows[probe.name], tuple(each[probe.name].channels for each in measured), errors.get(probe.name)
+        probe,
+        windows[probe.name],
+        tuple(each.whole[probe.name].channels for each in measured),
+        errors.get(probe.name),
+        Baseline.of([part.channels for part in parts], duration_ns=sum(part.duration_ns for part in parts))
+        if parts
+        else None,
     )
 
 
 def _result(one: Evidence, verdicts: Sequence[Verdict]) -> ProbeResult:
-    return ProbeResult(one.probe, one.window, one.baselines, one.error, _state(one, verdicts))
+    return ProbeResult(one.probe, one.window, one.baselines, one.error, one.variation, _state(one, verdicts))
 
 
 def _state(one: Evidence, verdicts: Sequence[Verdict]) -> str:
@@ -377,7 +456,7 @@ def _state(one: Evidence, verdicts: Sequence[Verdict]) -> str:
     if one.probe.role is Role.AGGRESSOR:
         return "running" if one.window.iterations or one.window.in_flight is not None else "off"
     worst = max(
-        (verdict.kind for verdict in verdicts if verdict.probe == one.probe.name),
+        (verdict.kind for verdict in verdicts if verdict.probe == one.probe.name and verdict.kind in _STATES),
         key=lambda kind: kind.severity,
         default=None,
     )

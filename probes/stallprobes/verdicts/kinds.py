@@ -43,8 +43,13 @@ class VerdictKind(StrEnum):
 
     @property
     def logged(self) -> bool:
-        """Whether the live screen logs verdicts of this kind: all but quiet and drift."""
-        return self not in (VerdictKind.QUIET, VerdictKind.DRIFT)
+        """Whether the live screen logs verdicts of this kind: all but quiet."""
+        return self is not VerdictKind.QUIET
+
+    @property
+    def is_slowdown(self) -> bool:
+        """Whether a probe waits or fails now: all but quiet, drift and the machine's own variation."""
+        return self not in (VerdictKind.QUIET, VerdictKind.DRIFT, VerdictKind.UNSTEADY)
 
 
 @dataclass(frozen=True)

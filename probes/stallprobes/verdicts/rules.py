@@ -1,8 +1,11 @@
 """Rules that derive verdicts from windows.
 
-Against false stalls, a verdict needs enough calls and a difference that exceeds both the resolution of the clock and
-the slowdown of the host control. Against missed stalls, median and tail are judged separately, as is each phase, and a
-call in flight counts with its age.
+Against false stalls, a verdict needs enough calls and a difference that exceeds the resolution of the clock, the
+slowdown of the host control, and the spread of the baseline where that is known. Against missed stalls, median and tail
+are judged separately, as is each phase, and a call in flight counts with its age.
+
+Without an aggressor nothing is slower: the machine is unsteady. A stall stays possible then, by a larger excess, and
+its cause names the other processes that NVML lists.
 """
 
 from __future__ import annotations
@@ -11,17 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from stallprobes.catalog import explanation
+from stallprobes.catalog import UNKNOWN_CAUSE, explanation
+from stallprobes.latency.baseline import ENOUGH_CALLS, Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
 from stallprobes.latency.sparse import merged
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
-from stallprobes.units import duration_ns, times
+from stallprobes.units import duration_ns, range_ns, times
+from stallprobes.verdicts.change_over import change_overs
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.verdict import Verdict
+from stallprobes.verdicts.verdict import Proof, Verdict
 
-ENOUGH_CALLS = 20
 STALLED = 3.0
 SLOWER = 1.5
 # Below these differences a ratio is due to a cache miss, not to a lock.
@@ -40,6 +44,9 @@ STARVED_CALLS = 3
 STARVED_WINDOW_NS = 500 * MS
 IN_FLIGHT_NS = 100 * MS
 
+DRIFT_CAUSE = "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors."
+DRIFT_REMEDY = "Measure again, for longer."
+
 _CALL = Channel(Phase.CALL)
 
 
@@ -47,14 +54,15 @@ _CALL = Channel(Phase.CALL)
 class Evidence:
     """Measurements of one probe: its window, its baselines and its error.
 
-    The first baseline was measured before the aggressors ran, a later one after them. ``error`` is a sentence where a
-    call failed.
+    The first baseline was measured before the aggressors ran, a later one after them. ``variation`` is the same time
+    in windows, None if they are not known. ``error`` is a sentence where a call failed.
     """
 
     probe: Probe
     window: Window
     baselines: tuple[ChannelMap, ...] = ()
     error: str | None = None
+    variation: Baseline | None = None
 
     @cached_property
     def baseline(self) -> ChannelMap:
@@ -63,8 +71,45 @@ class Evidence:
 
     def baseline_ns(self, channel: Channel, quantile: Quantile) -> float | None:
         """The percentile (ns) of the slower baseline with enough calls, None if none has enough."""
+        if self.variation is not None and self.baselines and self.baselines[0] is self.variation.channels:
+            return self.variation.percentile_ns(channel, quantile)
         enough = [one[channel] for one in self.baselines if channel in one and one[channel].count >= ENOUGH_CALLS]
         return max((histogram.percentile(quantile.percent) or 0.0 for histogram in enough), default=None)
+
+    def range_ns(self, channel: Channel, quantile: Quantile) -> tuple[float, float] | None:
+        """The range of the percentile (ns) among the windows of the baseline, else among the baselines.
+
+        None if unknown.
+        """
+        if self.variation is not None:
+            return self.variation.range_ns(channel, quantile)
+        known = (
+            one[channel].percentile_or_none(quantile.percent, ENOUGH_CALLS) for one in self.baselines if channel in one
+        )
+        figures = [figure for figure in known if figure is not None]
+        return (min(figures), max(figures)) if figures else None
+
+    def slower_ns(self, channel: Channel) -> float | None:
+        """The smallest median (ns) of ``channel`` that is slower than the baseline; None without a baseline.
+
+        1.5 times the baseline and 1 µs above it and, where the windows of the baseline are known, above what one more
+        window would show (``Baseline.limit_ns``).
+        """
+        baseline_ns = self.baseline_ns(channel, Quantile.P50)
+        if baseline_ns is None:
+            return None
+        least = max(SLOWER * baseline_ns, baseline_ns + SLOWER_NS)
+        varies = None if self.variation is None else self.variation.limit_ns(channel, Quantile.P50)
+        return least if varies is None else max(least, varies)
+
+    def tail_ns(self, channel: Channel) -> float | None:
+        """The latency (ns) from which on a call of ``channel`` is in a stalled tail; None without a baseline."""
+        baseline_ns = self.baseline_ns(channel, Quantile.P99)
+        if baseline_ns is None:
+            return None
+        known = None if self.variation is None else self.variation.range_ns(channel, Quantile.P99)
+        highest = baseline_ns if known is None else max(baseline_ns, known[1])
+        return max(STALLED * max(highest, 1.0), highest + TAIL_NS)
 
     @property
     def in_flight_op(self) -> str | None:
@@ -85,22 +130,28 @@ class Evidence:
 
 @dataclass(frozen=True)
 class EvidenceByRole:
-    """The evidence on all probes that ran at the same time, by role."""
+    """The evidence on all probes that ran at the same time, by role.
+
+    ``others`` are the other processes on the GPU, None if NVML does not know them.
+    """
 
     aggressors: Sequence[Evidence]
     victims: Sequence[Evidence]
     host: Evidence | None
+    others: tuple[str, ...] | None = None
 
 
-def judge(evidence: Sequence[Evidence]) -> tuple[Verdict, ...]:
+def judge(evidence: Sequence[Evidence], others: tuple[str, ...] | None = None) -> tuple[Verdict, ...]:
     """Verdicts on all probes that ran at the same time, the most severe first.
 
-    Each victim and the host control has at least one verdict; its kind is quiet if no rule applies.
+    Each victim and the host control has at least one verdict; its kind is quiet if no rule applies. ``others`` are the
+    other processes on the GPU, None if unknown.
     """
     by_role = EvidenceByRole(
         aggressors=[one for one in evidence if one.probe.role is Role.AGGRESSOR],
         victims=[one for one in evidence if one.probe.role is Role.VICTIM],
         host=next((one for one in evidence if one.probe.role is Role.HOST), None),
+        others=others,
     )
     found: list[Verdict] = []
     for one in evidence:
@@ -110,6 +161,7 @@ def judge(evidence: Sequence[Evidence]) -> tuple[Verdict, ...]:
             found.extend(_host_time(one))
         else:
             found.extend(_victim(one, by_role))
+    found.extend(change_overs(by_role.victims, alone=not by_role.aggressors))
     return tuple(sorted(found, key=lambda verdict: verdict.kind.severity, reverse=True))
 
 
@@ -134,6 +186,9 @@ def _victim(one: Evidence, by_role: EvidenceByRole) -> list[Verdict]:
         verdict = _channel(one, channel, by_role)
         if verdict is not None:
             found.append(verdict)
+    if not found and not by_role.aggressors:
+        unsteady = _unsteady(one)
+        found = [] if unsteady is None else [unsteady]
     return found or [_quiet(one)]
 
 
@@ -143,13 +198,18 @@ def _judged_channels(one: Evidence) -> list[Channel]:
 
 
 def _starved(one: Evidence, by_role: EvidenceByRole) -> Verdict:
-    why, remedy = _explanation(one, by_role)
     window, flight, starved = one.window, one.window.in_flight, one.starved
     baseline_ns = one.baseline_ns(_CALL, Quantile.P50)
     returned = f"{window.iterations} call{'' if window.iterations == 1 else 's'} returned in {window.seconds:.1f} s"
     waiting = "" if flight is None else f"; {one.in_flight_op} has been in flight for {duration_ns(flight.age_ns)}"
     before = "" if baseline_ns is None else f", baseline {duration_ns(baseline_ns)} per call"
     head = f"{one.probe.title}: {'starved, ' if starved else ''}{returned}{waiting}{before}"
+    kind = VerdictKind.STARVED if starved else VerdictKind.STALLED
+    if one.probe.role is Role.HOST or (by_role.host is not None and _host_paused(by_role.host, one)):
+        kind, explained = VerdictKind.HOST, _host_noise(one)
+    else:
+        explained = _explanation(one, by_role)
+        head += _while_running(by_role.aggressors)
     return Verdict(
         probe=one.probe.name,
         phase=Phase.CALL,
@@ -157,10 +217,11 @@ def _starved(one: Evidence, by_role: EvidenceByRole) -> Verdict:
         baseline_ns=baseline_ns,
         now_ns=None if flight is None else flight.age_ns,
         ratio=None if flight is None or not baseline_ns else flight.age_ns / baseline_ns,
-        kind=VerdictKind.STARVED if starved else VerdictKind.STALLED,
-        head=f"{head}{_while_running(by_role.aggressors)}.",
-        cause=why,
-        remedy=remedy,
+        kind=kind,
+        head=f"{head}.",
+        cause=explained.why,
+        remedy=explained.remedy,
+        proof=explained.proof,
     )
 
 
@@ -169,52 +230,100 @@ def _channel(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdic
     found = _compared(one, channel, by_role)
     if found is not None or len(one.baselines) < 2:
         return found
-    early = _compared(replace(one, baselines=one.baselines[:1]), channel, by_role)
+    # The windows contain those after the aggressors.
+    early = _compared(replace(one, baselines=one.baselines[:1], variation=None), channel, by_role)
     if early is None or early.kind is VerdictKind.HOST:
         return early
     return replace(
         early,
         kind=VerdictKind.DRIFT,
-        cause="It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors.",
-        remedy="Measure again, for longer.",
+        cause=DRIFT_CAUSE,
+        remedy=DRIFT_REMEDY,
     )
 
 
 def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdict | None:
     """The verdict on one channel compared with the slower baseline: by median, or by tail if that is worse.
 
-    A median up to the baseline's p99 is slower, never stalled: a slow mode that the baseline has too became the usual
-    one.
+    A median up to the baseline's p99, or to 1.5 times its highest window, is slower, never stalled: a slow mode that
+    the baseline has too became the usual one. Without an aggressor a stall takes the excess of a tail, and nothing is
+    slower.
     """
-    now = one.window.channels.get(channel)
+    now, slower_ns, tail_ns = one.window.channels.get(channel), one.slower_ns(channel), one.tail_ns(channel)
     baseline_p50, baseline_p99 = one.baseline_ns(channel, Quantile.P50), one.baseline_ns(channel, Quantile.P99)
     if now is None or not now.count or baseline_p50 is None or baseline_p99 is None:
         return None
+    assert slower_ns is not None
+    assert tail_ns is not None
     median = BaselineRatio(channel, Quantile.P50, max(baseline_p50, 1.0), now.percentile(50) or 0.0)
+    known = None if one.variation is None else one.variation.range_ns(channel, Quantile.P50)
+    usual = max(baseline_p99, 0.0 if known is None else SLOWER * known[1])
     excess = median.now_ns - median.baseline_ns
-    slower = now.count >= TAIL_CALLS and median.now_ns >= SLOWER * median.baseline_ns and excess >= SLOWER_NS
-    stalled = slower and median.now_ns >= STALLED * median.baseline_ns and excess >= STALLED_NS
-    if stalled and median.now_ns > baseline_p99:
+    least = STALLED_NS if by_role.aggressors else TAIL_NS
+    enough = now.count >= TAIL_CALLS
+    if enough and median.ratio >= STALLED and excess >= least and median.now_ns > usual:
         return _slowdown(one, median, VerdictKind.STALLED, by_role)
     tail = BaselineRatio(channel, Quantile.P99, max(baseline_p99, 1.0), now.percentile(99) or 0.0)
-    limit = max(STALLED * tail.baseline_ns, tail.baseline_ns + TAIL_NS)
-    share = now.share_above(int(limit))
+    share = now.share_above(int(tail_ns))
     if share >= TAIL_SHARE and share * now.count >= TAIL_CALLS:
         return _slowdown(one, tail, VerdictKind.STALLED, by_role)
-    return _slowdown(one, median, VerdictKind.SLOWER, by_role) if slower else None
+    if enough and median.now_ns >= slower_ns and by_role.aggressors:
+        return _slowdown(one, median, VerdictKind.SLOWER, by_role)
+    return None
+
+
+def _unsteady(one: Evidence) -> Verdict | None:
+    """The verdict that the median of a channel varies by ×1.5 or more without an aggressor; None if none does."""
+    found: list[Verdict] = []
+    for channel in _judged_channels(one):
+        known, now = one.range_ns(channel, Quantile.P50), one.window.channels[channel]
+        now_ns = now.percentile_or_none(50, ENOUGH_CALLS)
+        baseline_ns = one.baseline_ns(channel, Quantile.P50)
+        if known is None or now_ns is None or baseline_ns is None:
+            continue
+        if one.variation is None and now_ns < max(SLOWER * baseline_ns, baseline_ns + SLOWER_NS):
+            continue
+        low, high = min(known[0], now_ns), max(known[1], now_ns)
+        if high < SLOWER * low or high < low + SLOWER_NS:
+            continue
+        words = f"{_channel_name(channel)} p50 {range_ns(low, high)} on this machine"
+        found.append(
+            Verdict(
+                probe=one.probe.name,
+                phase=channel.phase,
+                quantile=Quantile.P50,
+                baseline_ns=baseline_ns,
+                now_ns=now_ns,
+                ratio=now_ns / max(baseline_ns, 1.0),
+                kind=VerdictKind.UNSTEADY,
+                head=f"{one.probe.title}: {words}, a factor of {high / max(low, 1.0):.1f}.",
+                cause="No aggressor ran: the machine itself varies by as much.",
+                range_ns=(low, high),
+                detectable=_detectable(one, channel, Quantile.P50),
+            )
+        )
+    return max(found, key=_width, default=None)
+
+
+def _width(verdict: Verdict) -> float:
+    low, high = verdict.range_ns or (1.0, 1.0)
+    return high / max(low, 1.0)
+
+
+def _detectable(one: Evidence, channel: Channel, quantile: Quantile) -> float | None:
+    """The smallest ratio of the percentile that is a verdict; None without a baseline."""
+    baseline_ns = one.baseline_ns(channel, quantile)
+    least_ns = one.slower_ns(channel) if quantile is Quantile.P50 else one.tail_ns(channel)
+    return None if baseline_ns is None or least_ns is None else least_ns / max(baseline_ns, 1.0)
 
 
 def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: EvidenceByRole) -> Verdict:
     change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
     head = f"{one.probe.title}: {_channel_name(figure.channel)} {figure.quantile} {change}"
-    if one.probe.role is Role.HOST:
-        kind, why = VerdictKind.HOST, "It makes no CUDA call: the machine was slower, not the driver."
-        remedy = "Look for other load on this machine, or measure again."
-    elif by_role.host is not None and _host_explains(by_role.host, figure):
-        kind, why = VerdictKind.HOST, "The host control, which makes no CUDA call, slowed down at the same time."
-        remedy = "Look for other load on this machine, or measure again."
+    if one.probe.role is Role.HOST or (by_role.host is not None and _host_explains(by_role.host, one, figure)):
+        kind, explained = VerdictKind.HOST, _host_noise(one)
     else:
-        why, remedy = _explanation(one, by_role)
+        explained = _explanation(one, by_role)
         head += _while_running(by_role.aggressors)
     return Verdict(
         probe=one.probe.name,
@@ -225,18 +334,58 @@ def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: 
         ratio=figure.ratio,
         kind=kind,
         head=f"{head}.",
-        cause=why,
-        remedy=remedy,
+        cause=explained.why,
+        remedy=explained.remedy,
+        proof=explained.proof,
+        range_ns=None if one.variation is None else one.variation.range_ns(figure.channel, figure.quantile),
+        detectable=_detectable(one, figure.channel, figure.quantile),
     )
 
 
-def _host_explains(host: Evidence, figure: BaselineRatio) -> bool:
-    """Whether the host control slowed down by at least HOST_SHARE of the victim's excess at the same percentile."""
+def _host_explains(host: Evidence, one: Evidence, figure: BaselineRatio) -> bool:
+    """Whether the host control slowed down by at least HOST_SHARE of the victim's excess at the same percentile.
+
+    Of the calls in a stalled tail, at least HOST_SHARE as many of the host control suffice: a busy machine interrupts
+    each thread at moments of its own.
+    """
     now, baseline_ns = host.window.channels.get(_CALL), host.baseline_ns(_CALL, figure.quantile)
     if now is None or not now.count or baseline_ns is None:
         return False
-    excess = (now.percentile(figure.quantile.percent) or 0.0) - baseline_ns
-    return excess >= HOST_SHARE * (figure.now_ns - figure.baseline_ns)
+    least_ns = HOST_SHARE * (figure.now_ns - figure.baseline_ns)
+    if (now.percentile(figure.quantile.percent) or 0.0) - baseline_ns >= least_ns:
+        return True
+    tail_ns, own = one.tail_ns(figure.channel), one.window.channels[figure.channel]
+    if figure.quantile is not Quantile.P99 or tail_ns is None or one.variation is None:
+        return False
+    host_tail_ns = baseline_ns + HOST_SHARE * (tail_ns - figure.baseline_ns)
+    return now.share_above(int(host_tail_ns)) >= HOST_SHARE * own.share_above(int(tail_ns))
+
+
+def _host_paused(host: Evidence, one: Evidence) -> bool:
+    """Whether the host control made no calls either, or had one at least half as long as the victim's in flight."""
+    flight = one.window.in_flight
+    if host.starved or flight is None:
+        return host.starved
+    now, own_flight = host.window.channels.get(_CALL), host.window.in_flight
+    longest_ns = max(0 if now is None else now.max_ns, 0 if own_flight is None else own_flight.age_ns)
+    return one.variation is not None and longest_ns >= HOST_SHARE * flight.age_ns
+
+
+@dataclass(frozen=True)
+class _Explained:
+    why: str
+    remedy: str
+    proof: Proof = Proof.NONE
+
+
+def _host_noise(one: Evidence) -> _Explained:
+    control = one.probe.role is Role.HOST
+    return _Explained(
+        "It makes no CUDA call: the machine was slower, not the driver."
+        if control
+        else "The host control, which makes no CUDA call, slowed down at the same time.",
+        "Look for other load on this machine, or measure again.",
+    )
 
 
 def _quiet(one: Evidence) -> Verdict:
@@ -258,6 +407,8 @@ def _quiet(one: Evidence) -> Verdict:
         ratio=ratio,
         kind=VerdictKind.QUIET,
         head=f"{one.probe.title}: {words}.",
+        range_ns=None if one.variation is None else one.variation.range_ns(channel, Quantile.P50),
+        detectable=_detectable(one, channel, Quantile.P50),
     )
 
 
@@ -307,11 +458,28 @@ def _host_time(one: Evidence) -> list[Verdict]:
     return found
 
 
-def _explanation(one: Evidence, by_role: EvidenceByRole) -> tuple[str, str]:
+def _explanation(one: Evidence, by_role: EvidenceByRole) -> _Explained:
+    if not by_role.aggressors:
+        return _without_aggressor(by_role.others)
     known = explanation(
         one.probe, [other.probe for other in by_role.aggressors], [other.probe for other in by_role.victims]
     )
-    return known.why, known.remedy
+    return _Explained(known.why, known.remedy, Proof.NONE if known is UNKNOWN_CAUSE else Proof.RULE)
+
+
+def _without_aggressor(others: tuple[str, ...] | None) -> _Explained:
+    """The explanation of a stall without an aggressor, from the other processes that NVML lists."""
+    if others is None:
+        known = "NVML does not tell which other processes use this GPU."
+        remedy = "Look for another process that uses this GPU, for example with nvidia-smi."
+    elif not others:
+        known = "NVML lists no other process on this GPU."
+        remedy = "Look for messages of the driver at this time (dmesg), and record the screen if it happens again."
+    else:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        known = f"NVML lists another process on this GPU: {others[0]}{more}."
+        remedy = "Stop the other process, or measure on another GPU."
+    return _Explained(f"No aggressor ran. {known}", remedy)
 
 
 def _while_running(aggressors: Sequence[Evidence]) -> str:

@@ -192,7 +192,9 @@ def test_a_window_holds_only_what_came_in_it(board: Board) -> None:
 
 def test_a_call_in_flight_shows_its_age(board: Board) -> None:
     board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 2, 1000, 900
-    assert one(board.snapshot(5000)).in_flight == InFlight(op=1, since_ns=1000, age_ns=4000, due_ns=900)
+    assert one(board.snapshot(5000)).in_flight == InFlight(
+        op=1, since_ns=1000, age_ns=4000, due_ns=900, allowed_ns=4100
+    )
     board["one"].words[b.INFLIGHT_OP] = 0
     assert one(board.snapshot(5000)).in_flight is None
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
+from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_NO_GPU, EngineFailed, UnknownName
 from stallprobes.measurement import measure
-from stallprobes.measurement.measure import selection
+from stallprobes.measurement.measure import RunProgress, selection
 from stallprobes.model import SECONDARY, Role
 from stallprobes.patterns import patterns
+from stallprobes.verdicts.kinds import VerdictKind
 
 
 def test_a_pattern_stands_for_its_variants_and_all_for_every_pattern() -> None:
@@ -71,6 +73,28 @@ def test_a_run_on_the_host_alone_measures_quiet_and_window() -> None:
     assert 0.4 < host.window.iterations / (0.5 * 1000) < 1.2
     assert variant.baseline_s > 0.9
     assert variant.verdicts
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_each_victim_of_several_contexts_is_measured_for_the_whole_time(together: bool) -> None:
+    steps: list[RunProgress] = []
+    (variant,) = measure.run(
+        selection(["launch", "d2d@secondary"]),
+        backend="sim",
+        seconds=0.5,
+        options=Options(together=together),
+        progress=steps.append,
+    ).variants
+    windows = {result.probe.name: result.window for result in variant.probes}
+    assert (variant.slots, variant.together) == (not together, together)
+    assert variant.window_s == (0.5 if together else 1.0)
+    for name in ("launch", "d2d@secondary"):
+        assert windows[name].seconds == pytest.approx(0.5, abs=0.1)
+        assert windows[name].iterations / windows[name].seconds == pytest.approx(1000, rel=0.02)
+    kinds = [verdict.kind for verdict in variant.verdicts]
+    assert kinds.count(VerdictKind.OVERHEAD) == together
+    assert {result.state for result in variant.probes} == {"quiet"}
+    assert steps[-1].done_s == pytest.approx(steps[-1].total_s)
 
 
 def test_a_gpu_that_is_lost_on_the_way_costs_no_result(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ class Header(LineWidget):
             ]
         why = observation.probe_set.why_simulated
         if observation.telemetry is None or (why and self.live_s < WHY_SIMULATED_S):
-            note = f"no usable GPU: {why}" if why else "NVML n/a"
+            note = f"no usable GPU: {why}" if why else "NVML n/a: the GPU is simulated"
             return [(f" {note}", "dim")]
         name = "GPU" if self.gpu_count == 1 else "first GPU"
         if observation.probe_set.backend == SIM:

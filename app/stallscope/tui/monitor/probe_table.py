@@ -10,7 +10,7 @@ from textual.message import Message
 from stallprobes.live.history import BINS
 from stallprobes.live.observation import ProbeSet
 from stallprobes.live.view_model import MonitorView, ProbeRow
-from stallprobes.model import Role
+from stallprobes.model import MS, SLOT_NS, Role
 from stallprobes.units import duration
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
 from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, short_ratio
@@ -56,7 +56,7 @@ class ProbeTable(LineWidget):
             out += [(row.name, self._row(row, width)) for row in aggressors]
         if len(out) + len(victims) + 2 <= height and aggressors:
             out.append((None, []))
-        out.append((None, _head(_VICTIMS, width)))
+        out.append((None, _head(_VICTIMS + self._slots, width)))
         out += [(row.name, self._row(row, width)) for row in victims]
         if len(out) > height:
             out = self._most_important(out, width, height)
@@ -83,8 +83,14 @@ class ProbeTable(LineWidget):
         hidden = sum(name is not None for i, (name, _) in enumerate(out) if i not in kept)
         found = [out[i] for i in kept]
         if title in kept:
-            found[kept.index(title)] = (None, _head(f"{_VICTIMS} +{hidden}", width))
+            found[kept.index(title)] = (None, _head(f"{_VICTIMS} +{hidden}{self._slots}", width))
         return found
+
+    @property
+    def _slots(self) -> str:
+        """A remark in the victims' title while they run in slots."""
+        in_slots = self.monitor_view is not None and self.monitor_view.in_slots
+        return f" · in slots of {SLOT_NS // MS} ms" if in_slots else ""
 
     @property
     def height_wanted(self) -> int:

@@ -102,10 +102,9 @@ class Monitor(ActionScreen):
             source.restarted, self.analyzer = False, None
         if self.analyzer is None or observation.probe_set is not self.analyzer.probe_set:
             self.analyzer = self._new_analyzer(observation)
-        if isinstance(source, ReplaySource):
-            # A replay compares with the recorded baselines.
-            self.analyzer.baselines = dict(source.baselines())
         self.analyzer.feed(observation)
+        if isinstance(source, ReplaySource):
+            self.analyzer.follow_recorded(source.baselines(observation))
         states = (None if self.last is None else self.last.engine.state, observation.engine.state)
         if states[0] is None or (states[0] != EngineCondition.READY and states[1] == EngineCondition.READY):
             self._ready_at = observation.wall_s
@@ -130,6 +129,8 @@ class Monitor(ActionScreen):
             probe_set,
             baseline_s=self.settings.quiet_seconds,
             keep_s=2 * self.settings.history_seconds,
+            # After a seek, a replay starts from what the recording knew there.
+            baselines=self.source.baselines(observation) if isinstance(self.source, ReplaySource) else None,
             log=() if previous is None or self.live is None else previous.ended_log(observation.wall_s),
         )
 

@@ -33,13 +33,17 @@ _CLOSE_S = 0.5
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """The command line's choice: ``gpu`` by index, UUID or PCI address, or ``sim``, a profile of the simulated GPU."""
+    """The command line's choice: ``gpu`` by index, UUID or PCI address, or ``sim``, a profile of the simulated GPU.
+
+    With ``together``, victims of different contexts run at the same time instead of in slots.
+    """
 
     gpu: str | None = None
     sim: str | None = None
     seed: int = 1
     sim_set: Mapping[str, str] = field(default_factory=dict)
     allow_shared: bool = False
+    together: bool = False
 
 
 @dataclass(frozen=True)
@@ -347,8 +351,10 @@ class LiveSource:
     def _options(self, probe_set: ProbeSet) -> Options:
         if probe_set.backend == SIM:
             request = self.request
-            return Options(profile=request.sim, seed=request.seed, sim_set=request.sim_set, paced=True)
-        return Options(gpu=",".join(one.cuda_uuid or one.uuid for one in self._selected) or None)
+            simulated = Options(profile=request.sim, seed=request.seed, sim_set=request.sim_set, paced=True)
+            return replace(simulated, together=request.together)
+        gpu = ",".join(one.cuda_uuid or one.uuid for one in self._selected) or None
+        return Options(gpu=gpu, together=self.request.together)
 
     def _report_lost(self, session: Session) -> None:
         self._set_status(EngineCondition.LOST, "the engine ended")

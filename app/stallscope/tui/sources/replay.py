@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from stallprobes.live.analyzer import Baseline
+from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import Observation
 from stallprobes.live.recording import Recording
 
@@ -68,9 +68,11 @@ class ReplaySource:
             self._next += 1
         return found
 
-    def baselines(self) -> Mapping[str, Baseline]:
-        """The baselines at the last observation, by probe."""
-        return self.recording.baselines(max(self._next - 1, 0))
+    def baselines(self, observation: Observation) -> Mapping[str, Baseline]:
+        """The baselines that the recording knew at ``observation``, by probe."""
+        # The sum of both ends is rounded.
+        after_s = observation.wall_s - self.recording.begun_s + 1e-6
+        return self.recording.baselines(self.recording.number_at(after_s))
 
     def close(self) -> None:
         """Nothing to release: the recording is in memory."""

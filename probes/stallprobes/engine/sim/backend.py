@@ -14,6 +14,7 @@ from stallprobes.engine.sim.machine import SimMachine
 from stallprobes.engine.sim.probe_thread import SimProbeThread, StallInjector
 from stallprobes.engine.sim.profile import ProfileError, load
 from stallprobes.engine.sim.sensors import GpuSensors
+from stallprobes.engine.slots import STEP_NS, SlotWriter
 from stallprobes.errors import EXIT_USAGE, BackendError
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe, op_name
@@ -34,6 +35,8 @@ class SimBackend:
         self._reported: set[str] = set()
         self._switched_at = EPOCH_NS
         self._sensors: GpuSensors | None = None
+        self._slots: SlotWriter | None = None
+        self._slot_due = NEVER
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         """Create the machine and all resources of the probes.
@@ -55,6 +58,7 @@ class SimBackend:
         for probe in probes:
             with on_behalf_of(probe):
                 self._threads.append(self._machine.thread(probe, board[probe.name], options.seed))
+        self._slots = SlotWriter(probes, board, options.together)
         if options.plant is not None:
             self._inject_stall(options.plant, board)
         board.header[CLOCK_NS] = simulation.clock.now
@@ -118,6 +122,7 @@ class SimBackend:
         changed = [thread for thread in self._threads if thread.switch_pending]
         if not changed:
             return
+        self._update_slots()
         # On a real machine a session that sleeps between two switches is late by a random time, which determines the
         # phase between the schedules of two probes.
         parameters = simulation.profile.locks
@@ -125,6 +130,22 @@ class SimBackend:
         self._switched_at = simulation.clock.now
         for thread in changed:
             thread.notify_switch(round(late))
+
+    def _update_slots(self, _: object = None) -> None:
+        """Open and close slots, and schedule the next time to do so."""
+        simulation = self._prepared()
+        now = simulation.clock.now
+        if self._slots is None or not self._slots.needed or simulation.quit:
+            return
+        if self._slots.update(now):
+            for thread in self._threads:
+                thread.notify_slot()
+        due = self._slots.due_ns
+        if self._slots.not_alone:
+            due = min(now + STEP_NS, NEVER if due is None else due)
+        if due is not None and not now < self._slot_due <= due:
+            self._slot_due = due
+            simulation.clock.call_at(due, self._update_slots)
 
     def stop(self, deadline_s: float) -> bool:
         """Open the gates and let the threads end; True if all ended within ``deadline_s`` of wall-clock time."""

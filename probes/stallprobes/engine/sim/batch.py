@@ -11,7 +11,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.board import DUE_CHANNEL, DUE_NS, HEARTBEAT_NS, INFLIGHT_SINCE_NS, ITERATIONS
+from stallprobes.engine.board import (
+    DUE_ALLOWED_NS,
+    DUE_CHANNEL,
+    DUE_NS,
+    HEARTBEAT_NS,
+    INFLIGHT_SINCE_NS,
+    ITERATIONS,
+    OFFSET_NS,
+    SLOT,
+)
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import HostThread
 from stallprobes.engine.sim.sampling import UNIT_BITS, LatencyDistribution
@@ -86,6 +95,7 @@ class IterationBatch:
         self._pending.append(took)
         self._pending_due.append(ends[:, measured[-1]] - starts)
         words[HEARTBEAT_NS] = words[DUE_NS] = int(starts[-1])
+        words[DUE_ALLOWED_NS] = int(starts[-1]) - words[SLOT + OFFSET_NS]
         words[INFLIGHT_SINCE_NS] = int(ends[-1, -1] - took[-1, -1])
         words[ITERATIONS] += len(took)
 

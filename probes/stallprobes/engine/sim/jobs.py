@@ -83,7 +83,8 @@ class Job:
     ``lead_ns`` is the time from submission to start without a predecessor, ``gap_ns`` the time from the end of the
     last predecessor to the start. ``need`` is the number of threads it occupies on the SMs, ``ns`` its duration.
     ``own_clock``: it ends ``ns`` after its start even if it was pre-empted. ``queue`` belongs to the
-    context of its stream, ``staging`` to the GPU. ``start`` and ``end`` are NEVER while unknown; ``end`` moves when the job is pre-empted.
+    context of its stream, ``staging`` to the GPU. ``start`` and ``end`` are NEVER while unknown; ``end`` moves when the
+    job is pre-empted.
     """
 
     __slots__ = (

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stallprobes.engine.board import (
+    CHANGES,
+    DUE_ALLOWED_NS,
     DUE_CHANNEL,
     DUE_NS,
     ERROR_CODE,
@@ -19,16 +21,21 @@ from stallprobes.engine.board import (
     ITERATIONS,
     LEAD_NS,
     MISSED,
+    OFFSET_NS,
     ON_SINCE_NS,
     PARKED_STEP_NS,
     PERIOD_NS,
     PROOF,
+    RESTART_NS,
     RUN,
+    SLOT,
+    SLOT_STEP_NS,
     SPIN_BELOW_NS,
     STATE,
     WAIT_SLICE_NS,
     ProbeSection,
     ProbeState,
+    counter_ns,
 )
 from stallprobes.engine.sim.batch import IterationBatch
 from stallprobes.engine.sim.clock import Call, Wait
@@ -93,6 +100,7 @@ class SimProbeThread:
         # Parked threads poll their RUN words with different phases.
         self._park_phase_ns = host.random.next_number() * PARKED_STEP_NS // QUANTILES
         self._switch_delay_ns = 0
+        self._waits_for_slot = False
 
     def inject(self, planted: StallInjector) -> None:
         """Stall calls of this thread from now on."""
@@ -108,9 +116,17 @@ class SimProbeThread:
         if self.switch_pending:
             self._last_on = self.words[RUN] != 0
             self._switch_delay_ns = drift_ns
-            if self._wakeup is not None:
-                wakeup, self._wakeup = self._wakeup, None
-                wakeup.succeed()
+            self._wake()
+
+    def notify_slot(self) -> None:
+        """Wake the thread if it waits for its slot and the slot has opened."""
+        if self._waits_for_slot and self.words[SLOT + CHANGES] & 1:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._wakeup is not None:
+            wakeup, self._wakeup = self._wakeup, None
+            wakeup.succeed()
 
     def publish(self) -> None:
         """Copy pending samples and the proof word to the board, and update the heartbeat of a waiting thread."""
@@ -168,18 +184,20 @@ class SimProbeThread:
             yield from self._wait_for_wakeup()
             yield from self.host.clock.wait(self._switch_delay_ns + self._park_phase_ns)
 
+    def _wait_for_slot(self) -> Wait:
+        """Wait until the slot opens, which the thread notices a little later, or until it is switched off."""
+        self._waits_for_slot = True
+        yield from self._wait_for_wakeup()
+        self._waits_for_slot = False
+        yield from self.host.clock.wait(self._park_phase_ns * SLOT_STEP_NS // PARKED_STEP_NS)
+
     def _wait_for_guard(self, word: HostWord, ahead: int) -> Wait:
         """Wait until the guard's word changes; the thread polls it every 100 us."""
         clock, began = self.host.clock, self.host.clock.now
 
-        def wake() -> None:
-            if self._wakeup is not None:
-                woken, self._wakeup = self._wakeup, None
-                woken.succeed()
-
-        word.watch(wake)
+        word.watch(self._wake)
         yield from self._wait_for_wakeup()
-        word.unwatch(wake)
+        word.unwatch(self._wake)
         yield from clock.wait(-(clock.now - began) % GUARD_STEP_NS or GUARD_STEP_NS)
 
     def _iterate(self) -> Call:
@@ -190,7 +208,8 @@ class SimProbeThread:
         gap = round(simulation.profile.locks.loop_ns)
         timer, plant, rings = simulation.timer, self._injector, simulation.rings
         period = due = last = 0
-        on = False
+        on = fresh = False
+        slot, slot_offset = 1, 0
         while not simulation.quit:
             now = clock.now
             words[HEARTBEAT_NS] = now
@@ -206,6 +225,13 @@ class SimProbeThread:
                 words[STATE] = _RUNNING
             elif pace != period:
                 period, due = pace, max(last + pace, now)
+            current = words[SLOT + CHANGES]
+            if not current & 1:
+                yield from self._wait_for_slot()
+                continue
+            if current != slot:
+                slot, slot_offset = current, words[SLOT + OFFSET_NS]
+                due, fresh = now, True
             if self._guard is not None and words[ITERATIONS] - self._guard[0].value >= self._guard[1]:
                 yield from self._wait_for_guard(*self._guard)
                 due = max(due, clock.now)
@@ -221,10 +247,11 @@ class SimProbeThread:
                 continue
             if period == 0:
                 due = now
-                if self._batch is not None and words[ITERATIONS] > 0 and self._batch.run(gap):
+                if self._batch is not None and not fresh and words[ITERATIONS] > 0 and self._batch.run(gap):
                     last = words[DUE_NS]
                     continue
             words[DUE_NS] = due
+            words[DUE_ALLOWED_NS] = due - slot_offset
             first = words[ITERATIONS] == 0
             measured = False
             measured_end = end = now
@@ -249,6 +276,8 @@ class SimProbeThread:
                     channel = each.channel
                     if channel < 0:
                         continue
+                    if fresh and not first and words[SLOT + CHANGES] == slot:
+                        continue
                     measured = True
                     measured_end = end
                     value = end - began
@@ -266,16 +295,23 @@ class SimProbeThread:
                             recorder.count(each.label, value)
                     if rings:
                         recorder.push(end, channel, value)
-            late = measured_end - due
+            late, allowed = measured_end - due, end - due
+            slot_ended = words[SLOT + CHANGES] != slot
+            if slot_ended:
+                allowed = max(counter_ns(words, SLOT, end) - words[DUE_ALLOWED_NS], 0)
             if measured and first:
                 recorder.first(due_channel, late)
             elif measured:
                 recorder.count(due_channel, late)
-                if late > period > 0:
-                    recorder.passed(due_channel, late, period)
-            passed = (end - due - 1) // period if period > 0 and end > due else 0
-            words[MISSED] += passed
-            last = due + passed * period
-            due = last + period
+                if min(late, allowed) > period > 0:
+                    recorder.passed(due_channel, min(late, allowed), period)
+            if fresh and not slot_ended:
+                last, due = due, max(end, due + min(period, RESTART_NS))
+            else:
+                passed = (allowed - 1) // period if period > 0 and allowed > 0 else 0
+                words[MISSED] += passed
+                last = due + passed * period
+                due = last + period
+            fresh = False
             words[ITERATIONS] += 1
         return 1

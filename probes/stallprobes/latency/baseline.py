@@ -1,0 +1,163 @@
+"""Baseline: the distribution of a probe's latency over windows of equal length without an aggressor.
+
+Its windows show how much the machine itself varies. The p50 of a call of 3 µs can double from one second to the next
+with nothing running, so one histogram of two seconds does not say from which change on a victim is slower.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stallprobes.latency.histogram import MIDDLE, Histogram
+from stallprobes.latency.ratio import PERCENTILES, Quantile
+from stallprobes.latency.sparse import merged
+from stallprobes.latency.window import ChannelMap
+from stallprobes.model import Channel
+
+# With fewer calls in a window, its percentiles say little about the machine.
+ENOUGH_CALLS = 20
+# The range contains 99 % of the windows, so that one window in 200 at either end does not widen it for good.
+_LOWEST, _HIGHEST = 0.5, 99.5
+# Prior of the standard deviation of a window's log percentile, and the number of windows that it is worth. On a shared
+# H200 host, launches and copies had 0.23 to 0.36 at p50, completion waits and the host control 0.00 to 0.05.
+_PRIOR_DEVIATION = 0.25
+_PRIOR_WINDOWS = 4
+# The 99th percentile of the normal distribution.
+_Z99 = 2.326
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """Windows of one probe without an aggressor, in memory that does not grow with their number.
+
+    ``channels`` is the sum of the windows. ``percentiles`` holds, for p50 and p99, a histogram of that percentile over
+    the windows with at least 20 calls, by channel. ``duration_ns`` is their total length, ``at_ns`` the board's time at
+    which the baseline was complete (0: unknown). ``shared`` is True if another process used the GPU meanwhile.
+    """
+
+    channels: ChannelMap
+    percentiles: Mapping[Quantile, ChannelMap]
+    duration_ns: int
+    at_ns: int = 0
+    shared: bool = False
+    # Figures that were asked for: a baseline is judged against many times before it is extended.
+    _percentiles: dict[tuple[Channel, Quantile], float | None] = field(default_factory=dict, repr=False)
+    _ranges: dict[tuple[Channel, Quantile], tuple[float, float] | None] = field(default_factory=dict, repr=False)
+    _limits: dict[tuple[Channel, Quantile], float | None] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls, windows: Iterable[ChannelMap], *, duration_ns: int = 0, at_ns: int = 0, shared: bool = False
+    ) -> Baseline:
+        """The baseline of ``windows``, together ``duration_ns`` long."""
+        known = list(windows)
+        percentiles = {quantile: _distribution(known, quantile) for quantile in PERCENTILES}
+        return cls(merged(known), percentiles, duration_ns, at_ns, shared)
+
+    def extended(self, window: ChannelMap, duration_ns: int) -> Baseline:
+        """This baseline with one more window."""
+        return Baseline(
+            merged((self.channels, window)),
+            {q: merged((self.percentiles[q], _distribution([window], q))) for q in PERCENTILES},
+            self.duration_ns + duration_ns,
+            self.at_ns,
+            self.shared,
+        )
+
+    def windows(self, channel: Channel) -> int:
+        """Number of windows with enough calls of ``channel``."""
+        found = self.percentiles[Quantile.P50].get(channel)
+        return 0 if found is None else found.count
+
+    def percentile_ns(self, channel: Channel, quantile: Quantile) -> float | None:
+        """The percentile (ns) of all calls of ``channel``; None with fewer than 20."""
+        key = (channel, quantile)
+        if key not in self._percentiles:
+            whole = self.channels.get(channel)
+            self._percentiles[key] = None if whole is None else whole.percentile_or_none(quantile.percent, ENOUGH_CALLS)
+        return self._percentiles[key]
+
+    def range_ns(self, channel: Channel, quantile: Quantile) -> tuple[float, float] | None:
+        """The lowest and the highest percentile among the windows; None without any.
+
+        From 200 windows on it contains 99 % of them. Raises KeyError for a call in flight.
+        """
+        key = (channel, quantile)
+        if key not in self._ranges:
+            self._ranges[key] = self._range_ns(channel, quantile)
+        return self._ranges[key]
+
+    def _range_ns(self, channel: Channel, quantile: Quantile) -> tuple[float, float] | None:
+        found = self.percentiles[quantile].get(channel)
+        if found is None or not found.count:
+            return None
+        low, high = found.percentile(_LOWEST), found.percentile(_HIGHEST)
+        return None if low is None or high is None else (low, high)
+
+    def spread(self, channel: Channel, quantile: Quantile) -> float | None:
+        """The highest percentile over the lowest one; None without windows. Values below 1 ns count as 1 ns."""
+        found = self.range_ns(channel, quantile)
+        return None if found is None else max(found[1], 1.0) / max(found[0], 1.0)
+
+    def limit_ns(self, channel: Channel, quantile: Quantile) -> float | None:
+        """The percentile (ns) up to which one more window is within the machine's own variation; None if unknown.
+
+        The larger one of the range and of the upper 99 % prediction limit of one more window: Student's t for the
+        logarithms of the windows' percentiles, whose variance is moderated by a prior of 0.25² worth 4 windows. So the
+        limit is far from the median after two windows, and depends on the machine alone after twenty.
+        """
+        key = (channel, quantile)
+        if key not in self._limits:
+            self._limits[key] = self._limit_ns(channel, quantile)
+        return self._limits[key]
+
+    def _limit_ns(self, channel: Channel, quantile: Quantile) -> float | None:
+        middle = self.percentile_ns(channel, quantile)
+        if middle is None:
+            return None
+        found, known_range = self.percentiles[quantile].get(channel), self.range_ns(channel, quantile)
+        if found is None or known_range is None:
+            return max(middle, 1.0) * math.exp(_upper_t(_PRIOR_WINDOWS) * _PRIOR_DEVIATION * math.sqrt(2))
+        used = np.flatnonzero(found.counts)
+        counts = found.counts[used].astype(np.float64)
+        windows = counts.sum()
+        logs = np.log(np.maximum(MIDDLE[used], 1.0))
+        mean = float(counts @ logs) / windows
+        squares = float(counts @ (logs - mean) ** 2) + _PRIOR_WINDOWS * _PRIOR_DEVIATION**2
+        freedom = windows - 1 + _PRIOR_WINDOWS
+        deviation = math.sqrt(squares / freedom * (1 + 1 / windows))
+        return max(known_range[1], math.exp(mean + _upper_t(freedom) * deviation))
+
+
+def widest(
+    baselines: Mapping[str, Baseline], channels: Iterable[Channel], quantile: Quantile
+) -> tuple[str, Channel, float] | None:
+    """The probe and channel with the largest spread, and that spread; None if none has two windows."""
+    wanted = list(channels)
+    found = [
+        (name, channel, spread)
+        for name, baseline in baselines.items()
+        for channel in wanted
+        if baseline.windows(channel) >= 2 and (spread := baseline.spread(channel, quantile)) is not None
+    ]
+    return max(found, key=lambda one: one[2], default=None)
+
+
+def _distribution(windows: Iterable[ChannelMap], quantile: Quantile) -> dict[Channel, Histogram]:
+    values: dict[Channel, list[int]] = {}
+    for window in windows:
+        for channel, histogram in window.items():
+            value = histogram.percentile_or_none(quantile.percent, ENOUGH_CALLS)
+            if value is not None:
+                values.setdefault(channel, []).append(round(value))
+    return {channel: Histogram.of(found) for channel, found in values.items()}
+
+
+def _upper_t(freedom: float) -> float:
+    """The 99th percentile of Student's t: the Cornish-Fisher expansion, within 2 % from 5 degrees of freedom on."""
+    z = _Z99
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

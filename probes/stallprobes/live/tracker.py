@@ -1,0 +1,213 @@
+"""Tracker of verdicts: makes log entries, with a beginning and an end, of the verdicts on consecutive windows.
+
+A verdict is logged from the second window on in which it is found, slower only once it has lasted for two windows that
+do not overlap. An entry ends when its verdict is missing for three judgements. What began and ended with one aggressor
+is proven by switching; what is as slow after the aggressors stopped is drift.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+
+from stallprobes.latency.ratio import Quantile
+from stallprobes.live.view_model import LogEntry
+from stallprobes.model import MS, Phase
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.rules import DRIFT_CAUSE, DRIFT_REMEDY
+from stallprobes.verdicts.verdict import Proof, Verdict
+
+# A judgement takes place every 0.2 s and its window is 1 s long: the first and the last of these do not overlap.
+_SLOWER_FOUND = 7
+_FOUND = 2
+_MISSING = 3
+# A slowdown began, or ended, with a switch if it did so within this time after it: the window, the judgements until it
+# is found or missing, and the time that an aggressor's work takes to start or to end.
+_WITH_SWITCH_NS = 3_000 * MS
+_SWITCHES = 64
+# The range of an unsteady entry is updated when it has grown by this factor.
+_WIDER = 1.05
+
+# Probe, phase (None for an unsteady probe: one entry for all phases), and whether it is unsteady.
+_Key = tuple[str, Phase | None, bool]
+
+
+@dataclass(frozen=True)
+class Switch:
+    """An aggressor that was switched: its name and title, and when (board's time, ns)."""
+
+    name: str
+    title: str
+    on: bool
+    at_ns: int
+
+
+@dataclass
+class _Pending:
+    """A present verdict: how many consecutive times it was found or missing, and its entry once it is logged.
+
+    ``after`` is True once it was found in a window after the aggressors stopped.
+    """
+
+    first_ns: int
+    first_s: float
+    found: int = 0
+    missing: int = 0
+    entry: LogEntry | None = None
+    after: bool = False
+
+
+class VerdictTracker:
+    """The log of verdicts: at most ``limit`` entries, continuing ``log`` (oldest first).
+
+    ``dropped`` counts the entries that the limit removed.
+    """
+
+    def __init__(self, log: Sequence[LogEntry], limit: int) -> None:
+        self._limit = limit
+        self.dropped = 0
+        self._log: deque[LogEntry] = deque(log, maxlen=limit)
+        self._last_number = max((entry.number for entry in log), default=0)
+        self._pending: dict[_Key, _Pending] = {}
+        self._unsteady: dict[str, LogEntry] = {}
+        self._switches: deque[Switch] = deque(maxlen=_SWITCHES)
+
+    def copy(self) -> VerdictTracker:
+        """A copy whose entries do not change."""
+        other = copy(self)
+        other._log, other._pending, other._unsteady = deque(self._log, self._limit), {}, dict(self._unsteady)
+        return other
+
+    @property
+    def entries(self) -> tuple[LogEntry, ...]:
+        """All entries, the oldest first."""
+        return tuple(self._log)
+
+    def clear(self) -> None:
+        """Remove all entries. A verdict that still holds is logged again."""
+        self._log.clear()
+        self._pending.clear()
+        self._unsteady.clear()
+
+    def switched(self, switch: Switch) -> None:
+        """Note that an aggressor was switched."""
+        self._switches.append(switch)
+
+    def feed(
+        self,
+        verdicts: Sequence[Verdict],
+        now_ns: int,
+        wall_s: float,
+        *,
+        after: bool,
+        onset: Callable[[Verdict], str],
+    ) -> None:
+        """Process the verdicts of one window.
+
+        ``after``: the aggressors that the verdicts name stopped before the window began. ``onset`` returns a sentence
+        on when a verdict began, "" where that is not known.
+        """
+        present = {_key(verdict): verdict for verdict in reversed(verdicts) if verdict.kind.logged}
+        for key, found in present.items():
+            state = self._pending.setdefault(key, _Pending(now_ns, wall_s))
+            state.found, state.missing, state.after = state.found + 1, 0, state.after or after
+            if state.entry is None:
+                self._begin(state, found, wall_s, onset)
+            elif found.kind is VerdictKind.UNSTEADY:
+                state.entry = self._unsteady[found.probe] = self._widened(state.entry, found)
+            elif _worse(found, state.entry.verdict):
+                state.entry = self._replace(state.entry, replace(state.entry, verdict=found))
+            if after and state.entry is not None and state.entry.verdict.kind is VerdictKind.SLOWER:
+                self._end_as_drift(state.entry, wall_s)
+                del self._pending[key]
+        for key in [key for key in self._pending if key not in present]:
+            state = self._pending[key]
+            state.missing += 1
+            if state.missing >= _MISSING:
+                if state.entry is not None:
+                    self._end(state, now_ns, wall_s)
+                del self._pending[key]
+
+    def _begin(self, state: _Pending, found: Verdict, wall_s: float, onset: Callable[[Verdict], str]) -> None:
+        """Log ``found`` once it was found often enough: the window may contain a single outlier."""
+        if found.kind is VerdictKind.UNSTEADY:
+            known = self._unsteady.get(found.probe)
+            if known is not None:
+                # Said once: the entry is current again.
+                state.entry = self._unsteady[found.probe] = self._widened(known, found)
+                return
+        wanted = _SLOWER_FOUND if found.kind is VerdictKind.SLOWER else _FOUND
+        if (state.found < wanted and found.kind is not VerdictKind.FAILED) or (
+            found.kind is VerdictKind.SLOWER and state.after
+        ):
+            return
+        self._last_number += 1
+        began_s = state.first_s if found.kind is VerdictKind.SLOWER else wall_s
+        state.entry = LogEntry(self._last_number, began_s, found, onset=onset(found))
+        if len(self._log) == self._limit:
+            self.dropped += 1
+        self._log.append(state.entry)
+        if found.kind is VerdictKind.UNSTEADY:
+            self._unsteady[found.probe] = state.entry
+
+    def _widened(self, entry: LogEntry, found: Verdict) -> LogEntry:
+        """The entry of an unsteady probe, current, with the range of ``found`` if that is wider."""
+        old, new = entry.verdict.range_ns, found.range_ns
+        wider = old is None or (new is not None and (new[0] * _WIDER < old[0] or new[1] > old[1] * _WIDER))
+        if not wider and entry.ended_s is None:
+            return entry
+        return self._replace(entry, replace(entry, ended_s=None, verdict=found if wider else entry.verdict))
+
+    def _end(self, state: _Pending, now_ns: int, wall_s: float) -> None:
+        assert state.entry is not None
+        ended = replace(state.entry, ended_s=wall_s)
+        switch = None if state.after or not ended.verdict.kind.is_stall else self._proof(state.first_ns, now_ns)
+        if switch is not None:
+            words = f"It began and ended with “{switch.title}”."
+            ended = replace(
+                ended,
+                verdict=replace(ended.verdict, proof=Proof.SWITCHING),
+                onset=f"{ended.onset} {words}".lstrip(),
+            )
+        self._replace(state.entry, ended)
+        if ended.verdict.kind is VerdictKind.UNSTEADY:
+            self._unsteady[ended.verdict.probe] = ended
+
+    def _proof(self, first_ns: int, now_ns: int) -> Switch | None:
+        """The aggressor with which a slowdown that was found first at ``first_ns`` began and ended; None if none did.
+
+        Exactly one aggressor was switched on shortly before its beginning, and that one was switched off shortly before
+        its end.
+        """
+        began = {
+            one.name: one for one in self._switches if one.on and first_ns - _WITH_SWITCH_NS <= one.at_ns <= first_ns
+        }
+        ended = {one.name for one in self._switches if not one.on and now_ns - _WITH_SWITCH_NS <= one.at_ns <= now_ns}
+        return next(iter(began.values())) if len(began) == 1 and ended & set(began) else None
+
+    def _end_as_drift(self, entry: LogEntry, wall_s: float) -> None:
+        drift = replace(entry.verdict, kind=VerdictKind.DRIFT, cause=DRIFT_CAUSE, remedy=DRIFT_REMEDY, proof=Proof.NONE)
+        self._replace(entry, replace(entry, verdict=drift, ended_s=wall_s, onset=""))
+
+    def _replace(self, old: LogEntry, new: LogEntry) -> LogEntry:
+        for place, entry in enumerate(self._log):
+            if entry.number == old.number:
+                self._log[place] = new
+        return new
+
+
+def _key(verdict: Verdict) -> _Key:
+    unsteady = verdict.kind is VerdictKind.UNSTEADY
+    return verdict.probe, None if unsteady else verdict.phase, unsteady
+
+
+def _worse(found: Verdict, logged: Verdict) -> bool:
+    """Whether ``found`` replaces the verdict that is logged."""
+    if found.kind is not logged.kind:
+        return found.kind.severity > logged.kind.severity
+    # A stall that began within the window shows in the tail first.
+    if found.quantile is not logged.quantile:
+        return found.quantile is Quantile.P50
+    return (found.ratio or 0) > 1.2 * (logged.ratio or 0)

@@ -1,0 +1,123 @@
+"""Recordings of an H200 and of the simulated GPU, analyzed again: verdict logs and rows of the screen.
+
+``tests/data/recorded_stalls.json`` holds the stalls that an earlier version reported, with one histogram of two seconds
+as the baseline. ``recorded_logs.json.gz`` holds what this version reports; ``STALLSCOPE_REMAKE=1`` writes it anew.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from stallprobes.files import schemas
+from stallprobes.live import replay_document
+from stallprobes.live.analyzer import Analyzer
+from stallprobes.live.recording_stream import RecordingStream
+
+TESTS = Path(__file__).parents[1]
+LOGS = TESTS / "data" / "recorded_logs.json.gz"
+NOISY = "quiet-h200-noisy"
+RECORDINGS = {
+    **{path.stem: path for path in sorted((TESTS.parent / "screenshots" / "recordings").glob("*.rec"))},
+    "stall": TESTS / "screen" / "data" / "stall.rec",
+    NOISY: TESTS / "gpu" / "recorded" / f"{NOISY}.rec",
+}
+# A stall may be reported this much later than by the earlier version.
+LATER_S = 0.5
+# Rows of the screen are compared at each of these observations.
+ROWS_EVERY = 10
+
+Json = Any
+
+
+@cache
+def replayed(name: str) -> Mapping[str, Json]:
+    return replay_document.document(RECORDINGS[name])
+
+
+@cache
+def rows(name: str) -> Json:
+    analyzer, found = None, []
+    for number, moment in enumerate(RecordingStream(RECORDINGS[name])):
+        if analyzer is None:
+            analyzer = Analyzer(moment.observation.probe_set)
+        analyzer.feed(moment.observation)
+        analyzer.follow_recorded(moment.baselines)
+        if number % ROWS_EVERY == ROWS_EVERY - 1:
+            view = analyzer.monitor_view(None, strip=0)
+            found.append([[w.name, w.state, str(w.quantile), three(w.ratio), three(w.p50_us)] for w in view.rows])
+    return found
+
+
+def three(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.3g}")
+
+
+def figures(name: str) -> Json:
+    log = [
+        [
+            *(entry[key] for key in ("number", "kind", "probe", "phase", "quantile", "proof", "ended")),
+            *(three(entry[key]) for key in ("at_s", "duration_s", "ratio", "detectable")),
+            entry["range_us"],
+        ]
+        for entry in replayed(name)["verdicts"]
+    ]
+    # The rows of the long one would take most of the time of this module.
+    return {"log": log, "rows": [] if name == NOISY else rows(name)}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_recording_gives_the_same_log_and_rows(name: str) -> None:
+    if os.environ.get("STALLSCOPE_REMAKE"):
+        known = json.loads(gzip.decompress(LOGS.read_bytes())) if LOGS.exists() else {}
+        text = json.dumps({**known, name: figures(name)}, sort_keys=True)
+        LOGS.write_bytes(gzip.compress(text.encode(), mtime=0))
+    assert json.loads(json.dumps(figures(name))) == json.loads(gzip.decompress(LOGS.read_bytes()))[name]
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_the_document_of_a_recording_keeps_to_its_schema(name: str) -> None:
+    jsonschema.Draft202012Validator(schemas.schema(replay_document.REPLAY_SCHEMA)).validate(replayed(name))
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_stall_that_was_reported_before_is_reported_as_soon(name: str) -> None:
+    wanted = json.loads((TESTS / "data" / "recorded_stalls.json").read_text())[name]
+    found = [
+        (entry["probe"], entry["phase"], entry["at_s"])
+        for entry in replayed(name)["verdicts"]
+        if entry["kind"] in ("stalled", "starved")
+    ]
+    assert len(found) == len(wanted)
+    for (probe, phase, at_s), before in zip(found, wanted, strict=True):
+        assert (probe, phase) == (before["probe"], before["phase"])
+        assert at_s <= before["at_s"] + LATER_S
+
+
+def test_a_noisy_machine_left_alone_is_unsteady_once_per_probe_and_two_contexts_wait_for_each_other() -> None:
+    verdicts = replayed(NOISY)["verdicts"]
+    (change_over,) = (entry for entry in verdicts if entry["kind"] != "unsteady")
+    assert change_over["kind"] == "overhead"
+    assert "change-over" in change_over["head"]
+    verdicts = [entry for entry in verdicts if entry is not change_over]
+    assert max(Counter(entry["probe"] for entry in verdicts).values()) == 1
+    (launch,) = (entry["range_us"] for entry in verdicts if entry["probe"] == "launch")
+    assert launch[0] < 5 < 12 < launch[1]
+
+
+def test_every_stall_of_a_pattern_is_proven_by_its_switch() -> None:
+    stalls = [
+        entry for name in RECORDINGS for entry in replayed(name)["verdicts"] if entry["kind"] in ("stalled", "starved")
+    ]
+    assert len(stalls) >= 5
+    assert {entry["proof"] for entry in stalls} == {"switching"}
+    assert all("began and ended with" in entry["onset"] for entry in stalls)
