@@ -36,9 +36,9 @@ ENTRIES = (
         causes=(
             Cause(
                 uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
-                why="Creating and destroying a context runs work in that context on the graphics engine, which runs "
-                "one context at a time. On an H200 most calls keep their time, 1 wait in 100 takes up to 0.3 ms, and some "
-                "take 1.4 ms; copy engines do not wait.",
+                why="Creating and destroying a context runs work in it on the graphics engine, which runs one "
+                "context at a time. On an H200 most calls keep their time, 1 wait in 100 takes up to "
+                "0.3 ms, and some take 1.4 ms; copy engines do not wait.",
                 remedy="Create contexts before the critical part and keep them.",
             ),
         ),

@@ -63,9 +63,9 @@ _STAGING_ONE_STREAM = Cause(
 _STAGING_BUFFERS = Cause(
     context=Relation.SAME,
     uses=Hardware.STAGING_BUFFERS,
-    why="Copies to pageable memory, and copies that the driver stages on their way to another GPU, wait for each "
-    "other, small ones too. When the next large copy comes first, they starve (measured on an H200; the mechanism is not "
-    "documented).",
+    why="Copies to pageable memory, and copies that the driver stages on their way to another GPU, wait for "
+    "each other, small ones too. When the next large copy comes first, they starve (measured on an H200; the "
+    "mechanism is not documented).",
     remedy=_PIN,
 )
 _STAGING_ANY_CONTEXT = Cause(
