@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Placement, Relation
+from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, Relation
 from stallprobes.model import Device, Load, Op, Program, Role, Word
 
 SCHED_SPIN_MAP_HOST = 0x01 | 0x08
@@ -35,7 +35,10 @@ ENTRIES = (
         source="the report of secondary-context-d2d, its advice: create contexts before the critical part",
         causes=(
             Cause(
-                why="Creating and destroying a context takes driver locks and work on the GPU.",
+                uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
+                why="Creating and destroying a context runs work in it on the graphics engine, which runs one "
+                "context at a time. On an H200 most calls keep their time, 1 wait in 100 takes up to "
+                "0.3 ms, and some take 1.4 ms; copy engines do not wait.",
                 remedy="Create contexts before the critical part and keep them.",
             ),
         ),

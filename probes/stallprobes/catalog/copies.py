@@ -45,11 +45,13 @@ SCALAR = 4
 
 _SCALAR_USES = Hardware.GRAPHICS_ENGINE | Hardware.D2H_ENGINE | Hardware.H2D_ENGINE | Hardware.HOST_BUS
 
+_PIN_OR_SEPARATE = "Use pinned memory (cuMemHostAlloc), or copy on a stream that no other thread uses."
+_PIN = "Use pinned memory (cuMemHostAlloc) for large copies."
 _STAGING = Cause(
     context=Relation.SAME,
-    why="The driver stages a pageable copy on the calling thread and holds locks that other threads' calls need. Those "
-    "calls wait until the copy ends. When the next copy takes the lock first, they starve.",
-    remedy="Use pinned memory (cuMemHostAlloc), or copy on a stream that no other thread uses.",
+    why="The driver stages a pageable copy on the calling thread and holds locks of the context that other threads' "
+    "calls need. Those calls wait until the copy ends. When the next copy takes the lock first, they starve.",
+    remedy=_PIN_OR_SEPARATE,
 )
 _STAGING_ONE_STREAM = Cause(
     context=Relation.SAME,
@@ -58,24 +60,37 @@ _STAGING_ONE_STREAM = Cause(
     "the stream waits for the lock.",
     remedy="Use pinned memory (cuMemHostAlloc), and give each thread its own stream.",
 )
-
-
-def _engine_order(engine: Hardware) -> Cause:
-    return Cause(
-        uses=engine,
-        why="There is one copy engine for each direction, and it copies in order: a small copy waits for the large "
-        "copies ahead of it.",
-        remedy="Split large copies into chunks, so that small copies run between them.",
-    )
-
-
-_D2H_ORDER = _engine_order(Hardware.D2H_ENGINE)
-_H2D_ORDER = _engine_order(Hardware.H2D_ENGINE)
+_STAGING_BUFFERS = Cause(
+    context=Relation.SAME,
+    uses=Hardware.STAGING_BUFFERS,
+    why="Copies to pageable memory, and copies that the driver stages on their way to another GPU, wait for "
+    "each other, small ones too. When the next large copy comes first, they starve (measured on an H200; the "
+    "mechanism is not documented).",
+    remedy=_PIN,
+)
+_STAGING_ANY_CONTEXT = Cause(
+    why="While the driver stages a copy to pageable memory, waits for the GPU end later, in every context: 17 to 30 µs "
+    "in place of 5 on an H200. The mechanism is not documented.",
+    remedy=_PIN,
+)
+_D2H_ORDER = Cause(
+    uses=Hardware.D2H_ENGINE,
+    why="There is one copy engine for each direction, and it copies in order: a small copy waits for the large "
+    "copies ahead of it.",
+    remedy="Split large copies into chunks, so that small copies run between them.",
+)
+_H2D_ORDER = Cause(
+    uses=Hardware.H2D_ENGINE,
+    why="There is one copy engine for each direction, and it copies in order: a copy waits for the large copies ahead "
+    "of it. Small copies (4 KiB on an H200) travel in the command stream instead and wait only for the bus.",
+    remedy="Split large copies into chunks, so that other copies run between them.",
+)
 _SHARED_BUS = Cause(
     uses=Hardware.HOST_BUS,
     why="The large transfer occupies the bus to the host, which a small transfer in the other direction needs too.",
     remedy="Split large copies into chunks, or move less data over the bus.",
 )
+_TO_PAGEABLE = (_STAGING_ONE_STREAM, _STAGING_BUFFERS, _D2H_ORDER, _STAGING, _STAGING_ANY_CONTEXT)
 
 
 def _d2d(placement: Placement, size: int) -> Program:
@@ -307,7 +322,7 @@ ENTRIES = (
         program=lambda placement, size: _d2h(Space.PAGEABLE, placement, size),
         period_ns=VICTIM_PERIOD_NS,
         size=4 * KIB,
-        uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
+        uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS | Hardware.STAGING_BUFFERS,
         check=(CheckPlacement(position=50),),
         what="cuMemcpyDtoHAsync into pageable memory. The call itself waits until the copy is complete.",
         source="the reports of pageable-d2h-vs-launch, scalar-readback and default-stream-gate",
@@ -369,7 +384,7 @@ ENTRIES = (
         ),
         what="Large D2H copies into one pageable buffer, in a loop.",
         source="the report of pageable-d2h-vs-launch, with a buffer that is reused",
-        causes=(_STAGING_ONE_STREAM, _D2H_ORDER, _SHARED_BUS, _STAGING),
+        causes=_TO_PAGEABLE,
     ),
     Entry(
         name="d2h-pageable-fresh",
@@ -381,7 +396,7 @@ ENTRIES = (
         check=(CheckPlacement(position=60, quick_position=60),),
         what="Large D2H copies, each into newly mapped pageable memory, so that each page takes a page fault.",
         source="the report of pageable-d2h-vs-launch: each copy goes to a new CPU tensor",
-        causes=(_STAGING_ONE_STREAM, _D2H_ORDER, _SHARED_BUS, _STAGING),
+        causes=_TO_PAGEABLE,
     ),
     Entry(
         name="d2h-pinned-large",

@@ -69,6 +69,7 @@ class Hardware(Flag):
     ``GRAPHICS_ENGINE``: kernels, and copies that the driver makes with a kernel. ``D2H_ENGINE`` and ``H2D_ENGINE``: the
     copy engine of that direction. ``HOST_BUS``: transfers to and from the host. ``INLINE_COPY``: small H2D copies that
     travel in the command stream. ``PEER_TRANSFER``: copies to another GPU that share the order of its transfers.
+    ``STAGING_BUFFERS``: the driver's buffers through which copies to pageable memory and to another GPU pass.
     """
 
     NONE = 0
@@ -78,6 +79,7 @@ class Hardware(Flag):
     HOST_BUS = auto()
     INLINE_COPY = auto()
     PEER_TRANSFER = auto()
+    STAGING_BUFFERS = auto()
 
 
 HARDWARE_LABELS = {
@@ -87,6 +89,7 @@ HARDWARE_LABELS = {
     Hardware.HOST_BUS: "the bus to the host",
     Hardware.INLINE_COPY: "small copies in the command stream",
     Hardware.PEER_TRANSFER: "transfers to another GPU",
+    Hardware.STAGING_BUFFERS: "the driver's staging buffers",
 }
 
 
@@ -107,7 +110,7 @@ class Cause:
     """Reason why an aggressor stalls a victim, and the remedy.
 
     It applies when the contexts and streams have the given relations (None: either) and the victim uses some of the
-    hardware in ``uses`` (NONE: any victim).
+    hardware in ``uses`` (NONE: any victim). ``null_stream``: it applies only to victims on the legacy default stream.
     """
 
     why: str
@@ -115,6 +118,7 @@ class Cause:
     context: Relation | None = None
     stream: Relation | None = None
     uses: Hardware = Hardware.NONE
+    null_stream: bool = False
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,9 @@ INLINE = Cause(
 )
 _LOADING = Cause(
     context=Relation.OTHER,
-    uses=Hardware.GRAPHICS_ENGINE,
-    why="Loading code runs work on the GPU in the loading context, and the graphics engine runs one context at a time "
-    "(on an H200 a D2D in another context waited 0.25 ms for each load).",
+    uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
+    why="Loading code runs work on the GPU in the loading context, and the graphics engine runs one context at a time. "
+    "Each load makes it change over and back (on an H200 a D2D in another context waited 0.25 ms).",
     remedy="Load every module before the critical part (CUDA_MODULE_LOADING=EAGER).",
 )
 _NO_FREE_SM = Cause(
@@ -281,6 +281,13 @@ ENTRIES = (
                 stream=Relation.SAME,
                 why="The stream's launch queue is full: a launch returns only when an earlier launch has completed.",
                 remedy="Keep fewer than 1000 launches pending, or launch graphs.",
+            ),
+            Cause(
+                context=Relation.SAME,
+                null_stream=True,
+                why="A call on the NULL stream concerns every stream of the context. Beside a stream whose launch "
+                "queue is full it takes longer (10 µs in place of 3 on an H200; the mechanism is not documented).",
+                remedy="Launch on a non-blocking stream.",
             ),
             TIME_SLICE,
             INLINE,

@@ -67,7 +67,7 @@ def _alloc_async(placement: Placement, size: int) -> Program:
     )
 
 
-_ALLOCATE_EARLY = "Allocate before the critical part, or from a pool: cuMemAllocAsync stalls no other call."
+_ALLOCATE_EARLY = "Allocate before the critical part, or from a pool: cuMemAllocAsync delays only its own stream."
 _PIN_ONCE = "Pin memory once before the critical part, and reuse it."
 
 ENTRIES = (
@@ -83,7 +83,7 @@ ENTRIES = (
         causes=(
             Cause(
                 context=Relation.SAME,
-                why="Mapping and unmapping GPU memory holds driver locks that launches and copies need.",
+                why="Mapping and unmapping GPU memory holds locks of the context that launches and copies need.",
                 remedy=_ALLOCATE_EARLY,
             ),
         ),
@@ -120,7 +120,8 @@ ENTRIES = (
         source="a loader that pins a new buffer for each batch",
         causes=(
             Cause(
-                why="Pinning pages is slow and holds driver locks that launches and copies need.",
+                context=Relation.SAME,
+                why="Pinning pages is slow and holds locks of the context that launches and copies need.",
                 remedy=_PIN_ONCE,
             ),
         ),
@@ -136,7 +137,8 @@ ENTRIES = (
         source="pytorch #109159: calls wait for host registration",
         causes=(
             Cause(
-                why="Registering pages is slow and holds driver locks that launches and copies need.",
+                context=Relation.SAME,
+                why="Registering pages is slow and holds locks of the context that launches and copies need.",
                 remedy=_PIN_ONCE,
             ),
         ),
@@ -148,15 +150,15 @@ ENTRIES = (
         program=_alloc_async,
         size=64 * MIB,
         check=(CheckPlacement(position=140, quick_position=140),),
-        control=True,
-        what="cuMemAllocAsync and cuMemFreeAsync of 64 MiB from the default pool. A control: it stalls no other call.",
+        what="cuMemAllocAsync, cuMemFreeAsync of 64 MiB from the default pool, then cuStreamSynchronize.",
         source="the stream-ordered allocator, the alternative to cuMemAlloc and cuMemFree",
         causes=(
             Cause(
                 context=Relation.SAME,
-                stream=Relation.OTHER,
-                why="The stream-ordered allocator grows or trims its pool.",
-                remedy="Raise the pool's release threshold, so that it keeps its memory.",
+                stream=Relation.SAME,
+                why="By default each synchronization trims the pool, so that the next cuMemAllocAsync grows it again. "
+                "Work behind it in the same stream waits (0.2 ms on an H200); other streams do not.",
+                remedy="Raise the pool's release threshold, so that it keeps its memory, or use another stream.",
             ),
         ),
     ),

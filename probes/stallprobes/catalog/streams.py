@@ -157,7 +157,7 @@ ENTRIES = (
         causes=(
             Cause(
                 context=Relation.SAME,
-                why="Creating and destroying a stream takes the context's lock and work on the GPU's channels.",
+                why="Creating and destroying a stream holds locks of the context that launches and copies need.",
                 remedy="Create streams once and keep them.",
             ),
         ),

@@ -38,6 +38,8 @@ QUIT = 8
 ENGINE_STATE = 16
 ENGINE_HEARTBEAT_NS = 17
 CLOCK_NS = 18
+# The values of a simulated GPU's sensors, in the order of ``machine.simulated_telemetry.SENSORS``.
+SENSORS_FROM = 32
 
 # Words of a probe. Each writer (session, loop, engine) has cache lines of eight words of its own.
 RUN = 0

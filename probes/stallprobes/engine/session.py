@@ -20,6 +20,7 @@ from stallprobes.engine.board import (
     PERIOD_NS,
     QUIT,
     RUN,
+    SENSORS_FROM,
     Board,
     BoardLayout,
     ProbeSnapshot,
@@ -39,6 +40,7 @@ from stallprobes.engine.protocol import (
     Stop,
 )
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, Unsupported
+from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Probe
 
 _STOP_S = 1.0
@@ -172,6 +174,13 @@ class Session:
             if self._board is None:
                 raise RuntimeError("the session is stopped")
             return {name: self._board.probe_snapshot(name, with_channels) for name in names}
+
+    def sensors(self) -> tuple[int, ...]:
+        """The values of a simulated GPU's sensors (``SimulatedTelemetry``); zeros on a real one and after ``stop``."""
+        with self._lock:
+            if self._board is None:
+                return (0,) * len(SENSORS)
+            return tuple(self._board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)].tolist())
 
     def run_for(self, seconds: float) -> None:
         """Let ``seconds`` of time pass: wall-clock time, or virtual time on a simulated GPU that is not paced.

@@ -12,6 +12,7 @@ from stallprobes.engine.session import Session
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.live.recording import Recorder
+from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
 from stallprobes.machine.telemetry import Telemetry
 from stallprobes.model import Role
 
@@ -81,7 +82,10 @@ class _CaptureLoop:
         self._session = session
         self._probe_set = probe_set
         self._recorder = recorder
-        self._telemetry = telemetry
+        self._at_ns = 0
+        self._telemetry: Telemetry | SimulatedTelemetry | None = telemetry
+        if probe_set.backend == SIM:
+            self._telemetry = SimulatedTelemetry(session.sensors, lambda: self._at_ns)
         self._wall_offset_s: float | None = None
         self._wall_s = wall_s
         self._stop = stop
@@ -93,6 +97,7 @@ class _CaptureLoop:
                 return
             self._session.run_for(STEP_S)
             snapshot = self._session.snapshot()
+            self._at_ns = snapshot.at_ns
             if self._wall_offset_s is None:
                 self._wall_offset_s = (time.time() if self._wall_s is None else self._wall_s) - snapshot.at_ns / 1e9
             observation = Observation(

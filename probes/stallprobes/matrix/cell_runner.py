@@ -31,8 +31,9 @@ _DRAIN_PACE_NS = 1_000_000
 _LEAD_IN_S = 0.002
 _PARK_S = 0.001
 _SETTLE_S = 0.005
-# A simulated core has no such state, and a thread that is switched off stops within microseconds.
-_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0, 0.0002, 0.001
+# A simulated core has no such state, but a parked thread takes up to 1 ms to start, and its first call makes the GPU
+# change over to its context. A simulated thread that is switched off stops within microseconds.
+_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0012, 0.0002, 0.001
 _STUCK_NS = 500_000
 _PARK_AT_MOST_S = 0.05
 _INTERVAL_GROWTH = 1.5

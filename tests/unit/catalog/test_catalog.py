@@ -51,7 +51,7 @@ def test_every_kind_of_hardware_has_a_label() -> None:
         ("h2d-pinned@secondary", "spin", "command stream"),
         ("d2h-pinned", "d2h-pinned-large", "one copy engine"),
         ("h2d-pinned", "d2h-pinned-large", "occupies the bus"),
-        ("launch", "alloc-free", "driver locks"),
+        ("launch", "alloc-free", "locks of the context"),
         ("launch@secondary", "alloc-free", None),
         ("launch/shared", "d2h-pinned-large/shared", "runs in order"),
         ("peer-copy", "peer-copy-behind-kernel", "between two GPUs"),
@@ -87,5 +87,5 @@ def test_a_variant_needs_what_its_entries_and_contexts_need() -> None:
 
 def test_controls_are_aggressors() -> None:
     controls = [entry.name for entry in entries().values() if entry.control]
-    assert controls == ["alloc-async", "nvml-poll"]
+    assert controls == ["nvml-poll"]
     assert all(entries()[name].role is Role.AGGRESSOR for name in controls)

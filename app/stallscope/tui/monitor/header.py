@@ -10,6 +10,8 @@ from stallprobes.machine.telemetry import UTILISATION_WINDOW_S, TelemetryReading
 from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, too_small_lines
 
 STALE_S = 3.0
+# For so long the reason for a simulated GPU, in place of a real one, has the line of NVML's values.
+WHY_SIMULATED_S = 60.0
 _WINDOW = f"{UTILISATION_WINDOW_S[0]:.2g}–{UTILISATION_WINDOW_S[1]:.0f} s window"
 _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 # A name or detail cut to fewer columns is omitted.
@@ -75,11 +77,13 @@ class Header(LineWidget):
                     "warn" if observation.engine.state == EngineCondition.STARTING else "bad",
                 )
             ]
-        if observation.telemetry is None:
-            why = observation.probe_set.why_simulated
+        why = observation.probe_set.why_simulated
+        if observation.telemetry is None or (why and self.live_s < WHY_SIMULATED_S):
             note = f"no usable GPU: {why}" if why else "NVML n/a: the GPU is simulated"
             return [(f" {note}", "dim")]
         name = "GPU" if self.gpu_count == 1 else "first GPU"
+        if observation.probe_set.backend == SIM:
+            name = f"simulated {name}"
         return nvml_line(observation.telemetry, observation.other_processes, self.utilization, width, name)
 
 

@@ -22,7 +22,8 @@ from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoGpu, Uns
 from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu
-from stallprobes.machine.telemetry import Telemetry
+from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
+from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
 from stallprobes.model import Probe, Role
 from stallscope.tui import probe_sets
 
@@ -126,12 +127,17 @@ class LiveSource:
             probe_set=probe_set,
             engine=EngineStatus(state, age, sentence),
             snapshot=snapshot,
-            telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
+            telemetry=self._telemetry_snapshot(probe_set, session),
             probe_failures=() if session is None else session.probe_failures(),
             waiting=self._waiting,
             other_processes=self._other_processes(session),
             experiment=session is not None and session is self._experiment,
         )
+
+    def _telemetry_snapshot(self, probe_set: ProbeSet, session: Session | None) -> TelemetrySnapshot | None:
+        if probe_set.backend == SIM:
+            return None if session is None else SimulatedTelemetry(session.sensors).snapshot()
+        return None if self._telemetry is None else self._telemetry.snapshot()
 
     def observations(self) -> list[Observation]:
         """The observations that are due: the current one."""

@@ -1,10 +1,11 @@
-"""Calls that allocate and register memory, and the locks they hold: memory management's and the context's."""
+"""Calls that allocate and register memory, and the locks of the context that they hold."""
 
 from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord, SimStream, Storage, us
 from stallprobes.engine.sim.host_thread import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, HostThread, call, latency_only
+from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Space
 
@@ -12,11 +13,11 @@ _MIB = 1 << 20
 
 
 def _manage(host: HostThread, name: str, us_per_mib: float, nbytes: int) -> Wait:
-    """A call that changes the device's address space: it holds both locks all the time."""
+    """A call that changes the context's address space: it holds the locks all the time."""
     context = host.context
     assert context is not None
     ns = host.call_ns(name, us(us_per_mib * nbytes / _MIB))
-    yield from host.work_under(ns, context.gpu.memory_lock, context.lock)
+    yield from host.work_under(ns, context.locks.content, context.locks.memory, context.lock)
 
 
 def _live(storage: object, space: Space) -> bool:
@@ -40,20 +41,16 @@ def mem_alloc(host: HostThread, into: HostWord, nbytes: int) -> Call:
 
 @call("cuMemFree")
 def mem_free(host: HostThread, storage: Storage) -> Call:
-    """(address). It waits for all work of the context while it holds both locks."""
+    """(address). It waits for all work of the context while it holds the context's lock, then it unmaps the memory."""
     context = host.context
     assert context is not None
     if not _live(storage, Space.DEVICE) or storage.gpu is None:
         return INVALID_VALUE
-    memory = host.simulation.profile.memory
-    ns = host.call_ns("cuMemFree", us(memory.free_us_per_mib * storage.nbytes / _MIB))
-    yield from context.gpu.memory_lock.acquire(host)
     yield from context.lock.acquire(host)
     for job in context.unfinished():
         yield from host.wait_for_job(job)
-    yield from host.clock.wait(ns)
     context.lock.release()
-    context.gpu.memory_lock.release()
+    yield from _manage(host, "cuMemFree", host.simulation.profile.memory.free_us_per_mib, storage.nbytes)
     storage.gpu.free_bytes += storage.nbytes
     storage.live = False
     return SUCCESS
@@ -64,7 +61,9 @@ def host_alloc(host: HostThread, into: HostWord, nbytes: int, _flags: int) -> Ca
     """(word for the address, bytes, flags)."""
     if nbytes <= 0:
         return INVALID_VALUE
-    yield from _manage(host, "cuMemHostAlloc", host.simulation.profile.memory.pin_us_per_mib, nbytes)
+    memory = host.simulation.profile.memory
+    yield from _manage(host, "cuMemHostAlloc", memory.pin_us_per_mib, nbytes)
+    yield from host.clock.wait(us(memory.pin_tail_us))
     into.put(Storage(Space.PINNED, nbytes))
     return SUCCESS
 
@@ -74,7 +73,9 @@ def host_free(host: HostThread, storage: Storage) -> Call:
     """(address)."""
     if not _live(storage, Space.PINNED):
         return INVALID_VALUE
-    yield from _manage(host, "cuMemFreeHost", host.simulation.profile.memory.unpin_us_per_mib, storage.nbytes)
+    memory = host.simulation.profile.memory
+    yield from _manage(host, "cuMemFreeHost", memory.unpin_us_per_mib, storage.nbytes)
+    yield from host.clock.wait(us(memory.pin_tail_us))
     storage.live = False
     return SUCCESS
 
@@ -86,7 +87,7 @@ def host_register(host: HostThread, storage: Storage, nbytes: int, _flags: int) 
         return INVALID_VALUE
     memory = host.simulation.profile.memory
     yield from _manage(host, "cuMemHostRegister", memory.register_us_per_mib, nbytes)
-    yield from host.clock.wait(us(memory.register_tail_us))
+    yield from host.clock.wait(us(memory.pin_tail_us))
     storage.space, storage.touched = Space.PINNED, True
     return SUCCESS
 
@@ -98,15 +99,22 @@ def host_unregister(host: HostThread, storage: Storage) -> Call:
         return INVALID_VALUE
     memory = host.simulation.profile.memory
     yield from _manage(host, "cuMemHostUnregister", memory.unregister_us_per_mib, storage.nbytes)
-    yield from host.clock.wait(us(memory.register_tail_us))
+    yield from host.clock.wait(us(memory.pin_tail_us))
     storage.space = Space.PAGEABLE
     return SUCCESS
 
 
 @call("cuMemAllocAsync")
 def alloc_async(host: HostThread, into: HostWord, nbytes: int, stream: SimStream) -> Call:
-    """(word for the address, bytes, stream): from a pool, without the memory management's lock."""
+    """(word for the address, bytes, stream): from a pool, under the stream's lock only.
+
+    Each synchronization trims the pool, so the next allocation grows it: work in the stream's order that occupies no
+    engine of the GPU.
+    """
+    simulation = host.simulation
     yield from host.work_under(host.call_ns("cuMemAllocAsync"), stream.lock)
+    grow_ns = us(simulation.profile.memory.grow_us_per_mib * nbytes / _MIB)
+    stream.submit(Job(host.clock, simulation.uncontended, grow_ns, what="pool"))
     into.put(Storage(Space.DEVICE, nbytes, stream.context.gpu))
     return SUCCESS
 
@@ -119,14 +127,6 @@ def free_async(host: HostThread, storage: Storage, stream: SimStream) -> Call:
     yield from host.work_under(host.call_ns("cuMemFreeAsync"), stream.lock)
     storage.live = False
     return SUCCESS
-
-
-@latency_only("cuMemAllocAsync")
-def alloc_async_latency(
-    host: HostThread, _into: HostWord, _nbytes: int, stream: SimStream
-) -> LatencyDistribution | None:
-    """Latency while the stream's lock is free."""
-    return host.uncontended_latency("cuMemAllocAsync", stream.lock)
 
 
 @latency_only("cuMemFreeAsync")

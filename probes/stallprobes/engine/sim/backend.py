@@ -6,15 +6,17 @@ import time
 from collections.abc import Sequence
 
 from stallprobes.engine.backend import InjectedStall, Options, ProbeFailure, failed_op, on_behalf_of
-from stallprobes.engine.board import CLOCK_NS, ERROR_CODE, ERROR_OP, STATE, Board, ProbeState
+from stallprobes.engine.board import CLOCK_NS, ERROR_CODE, ERROR_OP, SENSORS_FROM, STATE, Board, ProbeState
 from stallprobes.engine.sim.clock import EPOCH_NS, NEVER
 from stallprobes.engine.sim.device import Simulation, us
 from stallprobes.engine.sim.host_thread import TEXTS
 from stallprobes.engine.sim.machine import SimMachine
 from stallprobes.engine.sim.probe_thread import SimProbeThread, StallInjector
 from stallprobes.engine.sim.profile import ProfileError, load
+from stallprobes.engine.sim.sensors import GpuSensors
 from stallprobes.engine.slots import STEP_NS, SlotWriter
 from stallprobes.errors import EXIT_USAGE, BackendError
+from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe, op_name
 
 _STEP_NS = 5_000_000
@@ -32,6 +34,7 @@ class SimBackend:
         self._threads: list[SimProbeThread] = []
         self._reported: set[str] = set()
         self._switched_at = EPOCH_NS
+        self._sensors: GpuSensors | None = None
         self._slots: SlotWriter | None = None
         self._slot_due = NEVER
 
@@ -48,6 +51,8 @@ class SimBackend:
         self._simulation = simulation = Simulation.of(profile)
         simulation.rings = options.rings
         memory_bytes = simulation.gpus[0].free_bytes
+        self._sensors = GpuSensors(simulation.gpus[0], profile.sensors, simulation.clock.now)
+        board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)] = self._sensors.numbers
         self._machine = SimMachine(simulation, options.watchdog_ns, options.max_memory)
         self._board = board
         for probe in probes:
@@ -158,8 +163,11 @@ class SimBackend:
         return all(thread.words[STATE] in (ProbeState.ENDED, ProbeState.ERROR) for thread in self._threads)
 
     def _publish(self) -> None:
+        simulation = self._prepared()
         if self._board is not None:
-            self._board.header[CLOCK_NS] = self._prepared().clock.now
+            self._board.header[CLOCK_NS] = simulation.clock.now
+            if self._sensors is not None and self._sensors.update(simulation.clock.now):
+                self._board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)] = self._sensors.numbers
         for thread in self._threads:
             thread.publish()
 

@@ -28,9 +28,8 @@ def create(host: HostThread, into: HostWord, _flags: int, device: int) -> Call:
     simulation = host.simulation
     if device >= len(simulation.gpus):
         return INVALID_VALUE
-    yield from host.clock.wait(host.call_ns("cuCtxCreate"))
     context = GpuContext(host.clock, f"made {next(_numbers)}", simulation.gpus[device], simulation.wakeup)
-    yield from _on_the_gpu(host, context)
+    yield from _work(host, context, host.call_ns("cuCtxCreate"))
     into.put(context)
     host.contexts.append(context)
     return SUCCESS
@@ -41,18 +40,25 @@ def destroy(host: HostThread, context: GpuContext) -> Call:
     """(context)."""
     if not isinstance(context, GpuContext) or not context.live:
         return INVALID_CONTEXT
-    yield from host.clock.wait(host.call_ns("cuCtxDestroy"))
-    yield from _on_the_gpu(host, context)
+    yield from _work(host, context, host.call_ns("cuCtxDestroy"))
     context.destroy()
     if host.context is context:
         host.contexts.pop()
     return SUCCESS
 
 
-def _on_the_gpu(host: HostThread, context: GpuContext) -> Wait:
-    """The work on the graphics engine, in the context itself, that creating or destroying a context needs."""
+def _work(host: HostThread, context: GpuContext, ns: int) -> Wait:
+    """The work of ``ns`` on the host to create or destroy a context, and its work on the graphics engine.
+
+    That is many short pieces in the context itself, and a long one at the end.
+    """
     parameters = host.simulation.profile.engine
     gpu = context.gpu
+    pieces = parameters.new_context_pieces
+    for _ in range(pieces):
+        yield from host.clock.wait(ns // (pieces + 1))
+        context.run_internal(us(parameters.piece_us))
+    yield from host.clock.wait(ns // (pieces + 1))
     job = Job(host.clock, gpu.graphics, us(parameters.new_context_us), us(parameters.start_us), 0, 1, None, "context")
     context.null.submit(job)
     for unfinished in context.unfinished():
@@ -104,7 +110,8 @@ def enable_peer_access(host: HostThread, peer: GpuContext, _flags: int) -> Call:
     context = host.context
     if context is None:
         return INVALID_CONTEXT
-    yield from host.work_under(host.call_ns("cuCtxEnablePeerAccess"), context.gpu.memory_lock, context.lock)
+    ns = host.call_ns("cuCtxEnablePeerAccess")
+    yield from host.work_under(ns, context.locks.content, context.locks.memory, context.lock)
     if not host.simulation.profile.machine.peer_access:
         return PEER_ACCESS_UNSUPPORTED
     if peer in context.peers:

@@ -44,10 +44,10 @@ def d2d_batch(
 
 
 def _copy_kernel(host: HostThread, nbytes: int, stream: SimStream) -> None:
-    parameters, engine = host.simulation.profile.copy, host.simulation.profile.engine
+    parameters, engine, gpu = host.simulation.profile.copy, host.simulation.profile.engine, stream.context.gpu
     ns = us(parameters.d2d_base_us) + transfer_ns(nbytes, parameters.d2d_gbps)
-    lead, gap = us(engine.start_us), us(engine.gap_us)
-    stream.submit(Job(host.clock, stream.context.gpu.graphics, ns, lead, gap, parameters.d2d_threads, None, "d2d"))
+    lead, gap = gpu.lead_ns(us(engine.start_us), 1), us(engine.gap_us)
+    stream.submit(Job(host.clock, gpu.graphics, ns, lead, gap, parameters.d2d_threads, None, "d2d"))
 
 
 @call("cuMemcpyDtoHAsync")
@@ -60,7 +60,7 @@ def d2h(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
         gbps = parameters.warm_gbps if target.touched else parameters.fresh_gbps
         drag = host.simulation.profile.drag.warm if target.touched else host.simulation.profile.drag.fresh
         call_ns = host.call_ns("pageable cuMemcpyDtoHAsync")
-        yield from _staged(host, gpu.to_host, gpu, nbytes, gbps, parameters.d2h_gbps, drag, call_ns, stream)
+        yield from _staged(host, gpu.to_host, nbytes, gbps, parameters.d2h_gbps, drag, call_ns, stream)
         target.touched = True
         return SUCCESS
     yield from host.copy_call(host.call_ns("cuMemcpyDtoHAsync", kind="transfer"), stream)
@@ -72,14 +72,17 @@ def d2h(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
 
 @call("cuMemcpyHtoDAsync")
 def h2d(host: HostThread, target: Storage, source: Storage, nbytes: int, stream: SimStream) -> Call:
-    """(target, source, bytes, stream). To another GPU than the stream's, it is ordered with staged transfers."""
+    """(target, source, bytes, stream). A small copy travels in the command stream and the graphics engine writes it.
+
+    To another GPU than the stream's, the copy is ordered with staged transfers.
+    """
     if not (_fits(target, nbytes) and _fits(source, nbytes)) or target.gpu is None:
         return INVALID_VALUE
     parameters, drags, gpu = host.simulation.profile.copy, host.simulation.profile.drag, target.gpu
     if source.space is Space.PAGEABLE and nbytes > parameters.inline_bytes:
         call_ns = host.call_ns("pageable cuMemcpyHtoDAsync")
         upload = parameters.upload_gbps
-        yield from _staged(host, gpu.to_gpu, gpu, nbytes, upload, parameters.h2d_gbps, drags.upload, call_ns, stream)
+        yield from _staged(host, gpu.to_gpu, nbytes, upload, parameters.h2d_gbps, drags.upload, call_ns, stream)
         return SUCCESS
     if gpu is not stream.context.gpu:
         ns = host.call_ns("foreign cuMemcpyHtoDAsync", kind="transfer")
@@ -87,6 +90,9 @@ def h2d(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
         name = "inline cuMemcpyHtoDAsync" if source.space is Space.PAGEABLE else "cuMemcpyHtoDAsync"
         ns = host.call_ns(name, kind="transfer")
     yield from host.copy_call(ns, stream)
+    if nbytes <= parameters.inline_bytes and gpu is stream.context.gpu:
+        stream.submit(_inline(host, gpu, nbytes))
+        return SUCCESS
     job = _transfer(host, gpu.to_gpu, gpu, nbytes, parameters.h2d_gbps, drags.h2d, "h2d")
     if gpu is not stream.context.gpu:
         staged_transfers = host.simulation.staged_transfers
@@ -97,25 +103,34 @@ def h2d(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
     return SUCCESS
 
 
+def _inline(host: HostThread, gpu: SimGpu, nbytes: int) -> Job:
+    """A small copy that the graphics engine writes; it needs no SM."""
+    parameters, engine = host.simulation.profile.copy, host.simulation.profile.engine
+    ns = us(parameters.inline_us) + transfer_ns(nbytes, parameters.h2d_gbps)
+    return Job(host.clock, gpu.graphics, ns, gpu.lead_ns(us(engine.start_us), 2), us(engine.gap_us), what="inline")
+
+
 def _transfer(
     host: HostThread, engine: CopyEngine, gpu: SimGpu, nbytes: int, gbps: float, drag: float, what: str
 ) -> Job:
     parameters = host.simulation.profile.copy
     ns = us(parameters.base_us) + transfer_ns(nbytes, gbps)
-    job = Job(host.clock, engine, ns, us(parameters.start_us), us(parameters.gap_us), what=what)
+    # A transfer of the other direction does not wait for those to the GPU, but its commands do.
+    start_us = us(parameters.start_us)
+    lead = start_us if engine is gpu.to_gpu else gpu.lead_ns(start_us, 2)
+    job = Job(host.clock, engine, ns, lead, us(parameters.gap_us), what=what)
     if ns > _HEAVY_NS and drag != 1:
         job.on_start = lambda: _begin_slowdown(gpu, job, drag)
     return job
 
 
 def _begin_slowdown(gpu: SimGpu, job: Job, factor: float) -> None:
-    gpu.add_slowdown(factor, job.end)
+    gpu.slowdowns.add(factor, job.end)
 
 
 def _staged(
     host: HostThread,
     engine: CopyEngine,
-    gpu: SimGpu,
     nbytes: int,
     gbps: float,
     engine_gbps: float,
@@ -126,36 +141,44 @@ def _staged(
     """A copy from or to pageable memory, which this thread stages chunk by chunk.
 
     It holds the stream's lock while it waits for its predecessors and copies, on the legacy default stream also the
-    context's lock.
+    context's lock. A copy to the host holds the context's staging buffers while it copies.
     """
-    clock, parameters = host.clock, host.simulation.profile.copy
-    locks: list[Lock] = [stream.lock, stream.context.lock] if stream.kind is StreamKind.NULL else [stream.lock]
+    clock, parameters, context = host.clock, host.simulation.profile.copy, stream.context
+    to_host = engine is context.gpu.to_host
+    held: list[Lock] = [stream.lock]
     yield from host.pass_streams(stream)
     yield from stream.lock.acquire(host)
-    yield from host.work_under(call_ns >> 3, stream.context.gpu.memory_lock)
-    if len(locks) > 1:
-        yield from stream.context.lock.acquire(host)
-    yield from clock.wait(call_ns - (call_ns >> 3))
+    yield from host.work_under(call_ns >> 3, context.locks.memory)
+    if stream.kind is StreamKind.NULL:
+        yield from context.lock.acquire(host)
+        held.append(context.lock)
+        yield from clock.wait(call_ns - (call_ns >> 3))
+    else:
+        yield from host.work_under(call_ns - (call_ns >> 3), context.lock)
     may_begin = clock.event()
     job = Job(clock, HostExecutor(lambda _, ready: may_begin.succeed(ready)), 0, what="staged")
     stream.submit(job)
     yield may_begin
+    if to_host:
+        yield from context.locks.staging.acquire(host)
+        held.append(context.locks.staging)
     yield from clock.wait(max(engine.free_at - clock.now, 0))
     total = us(parameters.staging_base_us) + transfer_ns(nbytes, gbps)
     chunk = min(parameters.staging_chunk, nbytes)
     period = max(transfer_ns(chunk, gbps), 1)
-    engine.staging.append(
-        StagedCopy(clock.now, clock.now + total, min(transfer_ns(chunk, engine_gbps), period), period)
-    )
-    write = us(parameters.staging_write_us) if gbps > parameters.fresh_gbps else 0
-    hold = min(us(parameters.staging_hold_us) + write, period)
-    if nbytes >= parameters.staging_chunk:
-        stream.context.staging.add(host, StagedCopy(clock.now, clock.now + total, hold, period))
+    busy = min(transfer_ns(chunk, engine_gbps), period)
+    engine.staging.append(StagedCopy(clock.now, clock.now + total, busy, period))
+    engine.moved_ns += transfer_ns(nbytes, engine_gbps)
+    if to_host and nbytes >= parameters.staging_chunk:
+        write = us(parameters.staging_write_us) if gbps > parameters.fresh_gbps else 0
+        hold = min(us(parameters.staging_hold_us) + write, period)
+        # The host works on a chunk only when the GPU has transferred it.
+        context.gpu.staging.add(host, StagedCopy(clock.now + busy, clock.now + busy + total, hold, period))
     if total > _HEAVY_NS and drag != 1:
-        gpu.add_slowdown(drag, clock.now + total)
+        context.slowdowns.add(drag, clock.now + total)
     yield from clock.wait(total)
     job.set_end(clock.now)
-    for lock in reversed(locks):
+    for lock in reversed(held):
         lock.release()
     return SUCCESS
 
@@ -192,6 +215,10 @@ def _peer(host: HostThread, target: Storage, source: Storage, nbytes: int, strea
     if stream.unfinished() or (before is not None and before.end > host.clock.now):
         extra += parameters.relay_behind_us
     yield from host.copy_call(host.call_ns("cuMemcpyPeerAsync") + us(extra), stream)
+    staging = stream.context.locks.staging
+    if staging.owner is not None:
+        yield from staging.acquire(host)
+        staging.release()
     ns = us(parameters.relay_base_us) + transfer_ns(nbytes, parameters.relay_gbps)
     half = transfer_ns(nbytes, parameters.d2h_gbps)
     job = Job(host.clock, StagedPeerEngine(source.gpu.to_host, half), ns, lead, gap, what="staged peer")

@@ -120,10 +120,36 @@ class _Slowdown:
     until: int
 
 
-class SimGpu:
-    """One GPU: its engines, its free memory, and the lock of its memory management."""
+class Slowdowns:
+    """Factors by which calls take longer, each until its time."""
 
-    def __init__(self, clock: Clock, profile: Profile, index: int, wakeup: WakeupLatency) -> None:
+    __slots__ = ("_clock", "_parts")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._parts: list[_Slowdown] = []
+
+    def add(self, factor: float, until: int) -> None:
+        """Make calls take ``factor`` times as long until the time ``until`` (ns)."""
+        self._parts.append(_Slowdown(factor, until))
+
+    @property
+    def factor(self) -> float:
+        """The largest factor in effect now, 1 if there is none."""
+        if not self._parts:
+            return 1.0
+        now = self._clock.now
+        self._parts = [part for part in self._parts if part.until > now]
+        return max((part.factor for part in self._parts), default=1.0)
+
+
+class SimGpu:
+    """One GPU: its engines, its free memory, and what slows down the calls of all its contexts.
+
+    ``staging``: staged copies to the host, during which no thread notices the GPU's progress.
+    """
+
+    def __init__(self, clock: Clock, profile: Profile, index: int) -> None:
         parameters = profile.engine
         threads = profile.machine.sms * profile.machine.threads_per_sm
         self._clock = clock
@@ -141,32 +167,52 @@ class SimGpu:
             ),
         )
         self.threads = threads
-        self.to_host = CopyEngine(clock)
-        self.to_gpu = CopyEngine(clock)
-        self.to_peer = CopyEngine(clock)
-        self.memory_lock = BargingLock(clock, wakeup)
+        base_ns = us(profile.copy.base_us)
+        self.to_host = CopyEngine(clock, base_ns)
+        self.to_gpu = CopyEngine(clock, base_ns)
+        self.to_peer = CopyEngine(clock, us(profile.copy.peer_base_us))
+        self.staging = StagedCopies()
+        self.slowdowns = Slowdowns(clock)
         self.free_bytes = int(profile.machine.memory_gib * (1 << 30))
-        self._slowdowns: list[_Slowdown] = []
+        self._bus_read_ns = us(profile.copy.bus_read_us)
 
-    def add_slowdown(self, factor: float, until: int) -> None:
-        """Make calls take ``factor`` times as long until the time ``until`` (ns)."""
-        self._slowdowns.append(_Slowdown(factor, until))
+    def work_counts(self) -> tuple[int, int, int]:
+        """The time in ns in which kernels ran, and the bytes moved to the GPU and to the host, since the start."""
+        copy = self.profile.copy
+        to_gpu, to_host = self.to_gpu.moved_ns * copy.h2d_gbps, self.to_host.moved_ns * copy.d2h_gbps
+        return self.graphics.busy_ns, round(to_gpu), round(to_host)
 
     @property
-    def is_slowed(self) -> bool:
-        """Whether calls take longer now."""
-        if self._slowdowns:
-            now = self._clock.now
-            self._slowdowns = [slowdown for slowdown in self._slowdowns if slowdown.until > now]
-        return bool(self._slowdowns)
+    def contexts(self) -> int:
+        """Number of contexts on the GPU, without green ones."""
+        return self.graphics.contexts
 
-    def slowed_ns(self, ns: int) -> int:
-        """The duration now of a call that takes ``ns`` on an idle machine, by the largest factor in effect."""
-        return round(ns * max(slowdown.factor for slowdown in self._slowdowns)) if self.is_slowed else ns
+    def lead_ns(self, lead_ns: int, reads: int) -> int:
+        """``lead_ns`` (ns), longer while a transfer to the GPU occupies the bus, over which the GPU has to make
+        ``reads`` reads of the host's memory before it starts."""
+        return lead_ns + reads * self._bus_read_ns if self.to_gpu.is_busy else lead_ns
+
+
+class ContextLocks:
+    """The locks of one context in the driver; a green context shares its primary context's.
+
+    ``submission``: a call that submits work. ``memory``: memory management, and the pointer lookup of copies.
+    ``content``: a change of the context's memory, modules or streams, and a call on the legacy default stream, which
+    concerns them all. ``staging``: the buffers through which copies to pageable memory and to another GPU pass.
+    """
+
+    def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
+        self.submission = FairLock(clock, wakeup)
+        self.memory = BargingLock(clock, wakeup)
+        self.content = BargingLock(clock, wakeup)
+        self.staging = BargingLock(clock, wakeup)
 
 
 class GpuContext:
-    """A context: its lock in the driver, its streams, and its queue on the graphics engine."""
+    """A context: its locks in the driver, its streams, and its queue on the graphics engine.
+
+    ``lock`` is the lock that submission takes.
+    """
 
     def __init__(
         self, clock: Clock, name: str, gpu: SimGpu, wakeup: WakeupLatency, within: GpuContext | None = None
@@ -176,12 +222,13 @@ class GpuContext:
         self.name = name
         self.gpu = gpu
         self.wakeup = wakeup
-        self.lock: FairLock = FairLock(clock, wakeup) if within is None else within.lock
+        self.locks: ContextLocks = ContextLocks(clock, wakeup) if within is None else within.locks
+        self.lock: FairLock = self.locks.submission
         self.queue: ContextQueue = ContextQueue(name) if within is None else within.queue
+        self.slowdowns: Slowdowns = Slowdowns(clock) if within is None else within.slowdowns
         if within is None:
             gpu.graphics.add_context(self.queue)
         self.peers: set[GpuContext] = set()
-        self.staging = StagedCopies()
         self.streams: list[SimStream] = []
         self.live = True
         self.null = self.create_stream(StreamKind.NULL)
@@ -191,6 +238,22 @@ class GpuContext:
         stream = SimStream(self._clock, self, kind, self.wakeup, name)
         self.streams.append(stream)
         return stream
+
+    def run_internal(self, ns: int) -> None:
+        """Run a job of ``ns`` on the graphics engine that belongs to no stream: the driver's own work."""
+        job = Job(self._clock, self.gpu.graphics, ns, what="driver")
+        job.queue = self.queue
+        self.gpu.graphics.enqueue(job, self._clock.now + us(self.gpu.profile.engine.start_us))
+
+    def slowed_ns(self, ns: int) -> int:
+        """The duration now of a call that takes ``ns`` on an idle machine, by the largest factor in effect."""
+        factor = max(self.slowdowns.factor, self.gpu.slowdowns.factor)
+        return round(ns * factor) if factor != 1.0 else ns
+
+    @property
+    def is_slowed(self) -> bool:
+        """Whether calls take longer now."""
+        return self.slowdowns.factor != 1.0 or self.gpu.slowdowns.factor != 1.0
 
     def unfinished(self) -> list[Job]:
         """The last job of each stream that is not done."""
@@ -234,7 +297,7 @@ class SimStream:
         self.waits.clear()
         self.tail = job
         job.queue = self.context.queue
-        job.staging = self.context.staging
+        job.staging = self.context.gpu.staging
         job.submit_after(before)
 
     def unfinished(self) -> list[Job]:
@@ -287,5 +350,5 @@ class Simulation:
         clock = Clock()
         locks = profile.locks
         wakeup = WakeupLatency(us(locks.spin_us), profile.react, profile.wake)
-        gpus = [SimGpu(clock, profile, index, wakeup) for index in range(profile.machine.gpus)]
+        gpus = [SimGpu(clock, profile, index) for index in range(profile.machine.gpus)]
         return cls(clock, profile, wakeup, gpus)

@@ -54,7 +54,19 @@ class GraphicsEngine:
         self._slice_start = 0
         self._slice_end = NEVER
         self._timer_due = NEVER
+        self._busy_ns = 0
+        self._busy_until = 0
         self.log: list[Segment] | None = None
+
+    @property
+    def busy_ns(self) -> int:
+        """Time in which a kernel was running, up to now, in ns."""
+        return self._busy_ns - max(self._busy_until - int(self._clock.now), 0)
+
+    @property
+    def contexts(self) -> int:
+        """Number of contexts."""
+        return len(self._contexts)
 
     def add_context(self, context: ContextQueue) -> None:
         """Add a context."""
@@ -74,7 +86,8 @@ class GraphicsEngine:
         job.need = min(job.need, self._timing.threads)
         self._remove_finished()
         if self._current is context:
-            if not context.pending and job.need <= self._free:
+            # A job without threads needs no room, so it passes kernels that wait for some.
+            if job.need == 0 or (not context.pending and job.need <= self._free):
                 self._start(job, ready)
                 if self._timer_due < NEVER:
                     self._schedule_timer()
@@ -100,6 +113,9 @@ class GraphicsEngine:
         self._free -= job.need
         # A kernel that reads the GPU's clock ends when its time has passed, on the engine or not.
         job.set_end(max(start, job.start + job.ns) if job.own_clock else start + job.remaining_ns)
+        if job.end > self._busy_until:
+            self._busy_ns += job.end - max(start, self._busy_until)
+            self._busy_until = job.end
         if self.log is not None and job.queue is not None:
             self.log.append(Segment(job.queue.name, job, start, job.end))
 
@@ -155,6 +171,9 @@ class GraphicsEngine:
 
     def _preempt(self) -> None:
         now = self._clock.now
+        if self._busy_until > now:
+            self._busy_ns -= self._busy_until - now
+            self._busy_until = now
         threads = sum(job.need for job in self._running)
         for job in self._running:
             if max(job.start, self._available) < now:
@@ -194,12 +213,24 @@ class GraphicsEngine:
 
 
 class CopyEngine:
-    """Executes the transfers of one direction, one at a time, in the order in which they become ready."""
+    """Executes the transfers of one direction, one at a time, in the order in which they become ready.
 
-    def __init__(self, clock: Clock) -> None:
+    ``moved_ns`` is the duration of all transfers so far without the base of each, also of chunks of staged copies.
+    """
+
+    def __init__(self, clock: Clock, base_ns: int) -> None:
+        """``base_ns``: the part of a transfer's duration in which no data moves."""
         self._clock = clock
+        self._base_ns = base_ns
         self._free_at = 0
+        self.moved_ns = 0
         self.staging: list[StagedCopy] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a transfer or a chunk of a staged copy occupies the engine now."""
+        now = self._clock.now
+        return self._free_at > now or any(staged.remaining_busy_ns(now) for staged in self.staging)
 
     @property
     def free_at(self) -> int:
@@ -212,6 +243,7 @@ class CopyEngine:
         if self.staging:
             start = self._skip_staged_copies(start)
         self._free_at = start + job.ns
+        self.moved_ns += job.ns - self._base_ns
         job.set_start(start)
         job.set_end(self._free_at)
 
@@ -219,6 +251,7 @@ class CopyEngine:
         """Occupy the engine for ``ns`` from ``start`` on, or from when it is free; returns that time in ns."""
         start = max(start, self._free_at)
         self._free_at = start + ns
+        self.moved_ns += ns
         return start
 
     def _skip_staged_copies(self, start: int) -> int:

@@ -29,7 +29,7 @@ def munmap(host: HostThread, storage: Storage, nbytes: int) -> Call:
     pages = us(host.simulation.profile.memory.unmap_us_per_mib * nbytes / _MIB) if storage.touched else 0
     ns = host.base_ns("libc:munmap", pages)
     if host.context is not None and ns > _HEAVY_NS:
-        host.context.gpu.add_slowdown(host.simulation.profile.drag.unmap, host.clock.now + ns)
+        host.context.gpu.slowdowns.add(host.simulation.profile.drag.unmap, host.clock.now + ns)
     yield from host.clock.wait(ns)
     storage.live = False
     return SUCCESS

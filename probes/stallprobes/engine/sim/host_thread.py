@@ -82,7 +82,7 @@ class HostThread:
             self._made[kind] = self.slept_ns
         self._awake = True
         context = self.context
-        return context.gpu.slowed_ns(ns) if context is not None else ns
+        return context.slowed_ns(ns) if context is not None else ns
 
     def record_sleep(self, ns: int) -> None:
         """Record that the thread sleeps for ``ns``. A short sleep does not cool the caches."""
@@ -99,7 +99,7 @@ class HostThread:
             return None
         if any(lock.owner is not None for lock in locks):
             return None
-        if self.context is not None and self.context.gpu.is_slowed:
+        if self.context is not None and self.context.is_slowed:
             return None
         return self.simulation.profile.cost(call)
 
@@ -125,20 +125,30 @@ class HostThread:
         yield from self.work_under(ns, stream.lock, stream.context.lock)
 
     def pass_streams(self, stream: SimStream) -> Wait:
-        """For a call on the legacy default stream: acquire and release the lock of each stream of its context."""
+        """For a call on the legacy default stream: it concerns all streams of its context.
+
+        It acquires and releases the lock of the context's content and the lock of each stream.
+        """
         if stream.kind is not StreamKind.NULL:
             return
+        content = stream.context.locks.content
+        if content.owner is not None:
+            yield from content.acquire(self)
+            content.release()
+        profile = self.simulation.profile
         for other in stream.context.streams:
             if other is not stream and other.lock.owner is not None:
                 yield from other.lock.acquire(self)
                 other.lock.release()
+            if len(other.pending) >= profile.engine.queue:
+                yield from self.clock.wait(us(profile.locks.full_queue_us))
 
     def copy_call(self, ns: int, stream: SimStream) -> Wait:
         """Spend ``ns`` in the call of an asynchronous copy: pointer lookup, then submission under the context's lock.
 
         The lock of the memory management is released before the context's lock is acquired.
         """
-        clock, lock, memory = self.clock, stream.context.lock, stream.context.gpu.memory_lock
+        clock, lock, memory = self.clock, stream.context.lock, stream.context.locks.memory
         yield from self.pass_streams(stream)
         until = clock.now + ns
         if stream.lock.owner is None and lock.owner is None and memory.owner is None and clock.is_idle_until(until):

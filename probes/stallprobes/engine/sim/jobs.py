@@ -57,7 +57,7 @@ class StagedCopy:
 
 
 class StagedCopies:
-    """The staged copies of one context, each with the thread that makes it."""
+    """The staged copies of one GPU to the host, each with the thread that makes it."""
 
     __slots__ = ("copies",)
 
@@ -71,7 +71,7 @@ class StagedCopies:
     def delay_ns(self, now: int, thread: object) -> int:
         """How long from ``now`` on ``thread`` cannot see the GPU's progress, in ns.
 
-        That is while another thread of the context is busy with a chunk of a staged copy.
+        That is while another thread, of any context, is busy with a chunk of a staged copy.
         """
         self.copies = [(owner, copy) for owner, copy in self.copies if copy.end > now]
         return max((copy.remaining_busy_ns(now) for owner, copy in self.copies if owner is not thread), default=0)
@@ -82,8 +82,9 @@ class Job:
 
     ``lead_ns`` is the time from submission to start without a predecessor, ``gap_ns`` the time from the end of the
     last predecessor to the start. ``need`` is the number of threads it occupies on the SMs, ``ns`` its duration.
-    ``own_clock``: it ends ``ns`` after its start even if it was pre-empted. ``queue`` and ``staging`` belong to the
-    context of its stream. ``start`` and ``end`` are NEVER while unknown; ``end`` moves when the job is pre-empted.
+    ``own_clock``: it ends ``ns`` after its start even if it was pre-empted. ``queue`` belongs to the
+    context of its stream, ``staging`` to the GPU. ``start`` and ``end`` are NEVER while unknown; ``end`` moves when the
+    job is pre-empted.
     """
 
     __slots__ = (

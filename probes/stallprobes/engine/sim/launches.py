@@ -46,7 +46,7 @@ def launch_kernel(
         simulation.clock,
         gpu.graphics,
         duration_ns + us(parameters.spin_extra_us) if kernel.spins else us(parameters.empty_us),
-        us(parameters.start_us),
+        gpu.lead_ns(us(parameters.start_us), 1),
         us(parameters.gap_us),
         need,
         None if started is None else _counter(started),
@@ -75,7 +75,16 @@ def graph_launch(host: HostThread, graph: GraphHandle, stream: SimStream) -> Cal
     ns = us(parameters.empty_us) + us(parameters.node_us) * (graph.nodes - 1)
     gpu = stream.context.gpu
     stream.submit(
-        Job(host.clock, gpu.graphics, ns, us(parameters.start_us), us(parameters.gap_us), _WARP, None, "graph")
+        Job(
+            host.clock,
+            gpu.graphics,
+            ns,
+            gpu.lead_ns(us(parameters.start_us), 1),
+            us(parameters.gap_us),
+            _WARP,
+            None,
+            "graph",
+        )
     )
     return SUCCESS
 
@@ -102,9 +111,11 @@ def graph_destroy(host: HostThread, graph: GraphHandle) -> Call:
 
 @call("cuModuleLoadData")
 def module_load(host: HostThread, into: HostWord, _image: Image) -> Call:
-    """(word for the module, image)."""
-    assert host.context is not None
-    yield from host.work_under(host.call_ns("cuModuleLoadData"), host.context.lock)
+    """(word for the module, image). Loading needs a short piece of work on the graphics engine."""
+    context = host.context
+    assert context is not None
+    yield from host.work_under(host.call_ns("cuModuleLoadData"), context.locks.content, context.lock)
+    context.run_internal(us(host.simulation.profile.engine.piece_us))
     into.put(Module())
     return SUCCESS
 
@@ -126,8 +137,10 @@ def module_unload(host: HostThread, module: Module) -> Call:
     assert host.context is not None
     if not isinstance(module, Module) or not module.live:
         return INVALID_HANDLE
-    # Code that a launch has copied to the GPU is removed from it.
-    name = "loaded cuModuleUnload" if module.on_gpu else "cuModuleUnload"
-    yield from host.work_under(host.call_ns(name), host.context.lock)
+    locks = host.context.locks
+    yield from host.work_under(host.call_ns("cuModuleUnload"), locks.content, locks.submission)
+    if module.on_gpu:
+        # Code that a launch has copied to the GPU is removed from it, after the locks are released.
+        yield from host.clock.wait(host.call_ns("loaded cuModuleUnload"))
     module.live = False
     return SUCCESS

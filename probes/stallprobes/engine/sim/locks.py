@@ -1,7 +1,8 @@
 """The driver's locks, of two kinds, which decides whether a waiting thread can starve.
 
-A context's lock is fair: it goes to the longest waiter. The locks of streams and of the device's memory management
-are barging: a running thread that asks again at once gets the lock before a waiter that has to wake up.
+A context's lock for submissions is fair: it goes to the longest waiter. The locks of streams, of a context's memory and
+content, and of its staging buffers are barging: a running thread that asks again at once gets the lock before a waiter
+that has to wake up.
 """
 
 from __future__ import annotations

@@ -47,7 +47,9 @@ class EngineParameters:
     empty_us: float = parameter("duration of an empty kernel on the GPU")
     node_us: float = parameter("duration of each further kernel of a graph")
     spin_extra_us: float = parameter("duration of a spin kernel beyond its given time")
-    new_context_us: float = parameter("work on the engine to create or destroy a context")
+    new_context_us: float = parameter("last piece of work on the engine to create or destroy a context")
+    new_context_pieces: int = parameter("short pieces of work before it")
+    piece_us: float = parameter("duration of a short piece of the driver's own work, such as loading a module")
     queue: int = parameter("launches that may be pending in a stream", above=0)
 
 
@@ -69,10 +71,13 @@ class CopyParameters:
     staging_base_us: float = parameter("base of a staged copy")
     staging_chunk: int = parameter("bytes of a staging buffer", above=0)
     staging_hold_us: float = parameter(
-        "part of each chunk in which no thread of the context notices the GPU's progress"
+        "part of each chunk of a copy to the host in which no thread notices the GPU's progress"
     )
     staging_write_us: float = parameter("additional part if the pages are touched")
-    inline_bytes: int = parameter("largest upload from pageable memory without staging, bytes")
+    staging_query_us: float = parameter("longest delay of a query of a pending event by that")
+    inline_bytes: int = parameter("largest upload that travels in the command stream, bytes")
+    inline_us: float = parameter("base of such an upload on the graphics engine")
+    bus_read_us: float = parameter("delay of each read of the host's memory by the GPU during a transfer to the GPU")
     peer_gbps: float = parameter("bandwidth of a direct copy to the other GPU", above=0)
     peer_base_us: float = parameter("its base")
     relay_gbps: float = parameter("bandwidth of a staged copy to the other GPU", above=0)
@@ -100,6 +105,7 @@ class LockParameters:
     cold_us: float = parameter("additional time of the first call after a long sleep of its thread")
     cold_more_us: float = parameter("additional time of the first call of each other kind after that")
     cold_ms: float = parameter("length of a sleep with the full additional time; shorter ones add less", above=0)
+    full_queue_us: float = parameter("time of a call on the legacy default stream to pass a stream with a full queue")
     cold_first_us: float = parameter("additional time of a call that its thread makes for the first time")
     switch_drift: float = parameter("delay of a switch as a fraction of the time since the last one")
     switch_most_us: float = parameter("upper limit of that")
@@ -111,14 +117,13 @@ class MemoryParameters:
     """Times of memory management in addition to the call, for each MiB."""
 
     alloc_us_per_mib: float = parameter("cuMemAlloc")
+    grow_us_per_mib: float = parameter("growing the pool of cuMemAllocAsync, in the stream's order")
     free_us_per_mib: float = parameter("cuMemFree")
     pin_us_per_mib: float = parameter("cuMemHostAlloc")
     unpin_us_per_mib: float = parameter("cuMemFreeHost")
     register_us_per_mib: float = parameter("cuMemHostRegister")
     unregister_us_per_mib: float = parameter("cuMemHostUnregister")
-    register_tail_us: float = parameter(
-        "end of cuMemHostRegister and cuMemHostUnregister, after the locks are released"
-    )
+    pin_tail_us: float = parameter("end of a call that pins or unpins memory, after the locks are released")
     unmap_us_per_mib: float = parameter("munmap of touched pages")
 
 
@@ -134,6 +139,22 @@ class SlowdownParameters:
     unmap: float = parameter("while touched pages are freed", above=0)
 
 
+@dataclass(frozen=True)
+class SensorParameters:
+    """What NVML reports."""
+
+    idle_w: float = parameter("power of an idle GPU, W", above=0)
+    busy_w: float = parameter("power at a utilization of 100 % by these kernels, W", above=0)
+    limit_w: float = parameter("power limit, W", above=0)
+    power_lag_s: float = parameter("time constant of the power, s", above=0)
+    idle_c: float = parameter("temperature of an idle GPU, °C")
+    c_per_w: float = parameter("rise of the temperature for each additional W, °C")
+    temperature_lag_s: float = parameter("time constant of the temperature, s", above=0)
+    sm_mhz: float = parameter("clock of the SMs, MHz", above=0)
+    memory_mhz: float = parameter("clock of the memory, MHz", above=0)
+    context_mib: float = parameter("GPU memory of a context, MiB")
+
+
 SECTIONS: dict[str, type[Any]] = {
     "machine": MachineParameters,
     "engine": EngineParameters,
@@ -141,4 +162,5 @@ SECTIONS: dict[str, type[Any]] = {
     "locks": LockParameters,
     "memory": MemoryParameters,
     "drag": SlowdownParameters,
+    "sensors": SensorParameters,
 }

@@ -22,6 +22,7 @@ from stallprobes.engine.sim.parameters import (
     LockParameters,
     MachineParameters,
     MemoryParameters,
+    SensorParameters,
     SlowdownParameters,
 )
 from stallprobes.engine.sim.sampling import LatencyDistribution
@@ -55,6 +56,7 @@ class Profile:
     locks: LockParameters
     memory: MemoryParameters
     drag: SlowdownParameters
+    sensors: SensorParameters
     calls: Mapping[str, tuple[float, float]]
 
     def cost(self, call: str) -> LatencyDistribution:

@@ -43,7 +43,7 @@ def create(host: HostThread, into: HostWord, flags: int) -> Call:
     """(word for the stream, flags)."""
     context = host.context
     assert context is not None
-    yield from host.work_under(host.call_ns("cuStreamCreate"), context.gpu.memory_lock, context.lock)
+    yield from host.work_under(host.call_ns("cuStreamCreate"), context.locks.content, context.lock)
     kind = StreamKind.NON_BLOCKING if flags & _NON_BLOCKING else StreamKind.BLOCKING
     into.put(context.create_stream(kind))
     return SUCCESS
@@ -55,7 +55,7 @@ def destroy(host: HostThread, stream: SimStream) -> Call:
     if not isinstance(stream, SimStream) or stream not in stream.context.streams:
         return INVALID_HANDLE
     context = stream.context
-    yield from host.work_under(host.call_ns("cuStreamDestroy"), context.gpu.memory_lock, context.lock)
+    yield from host.work_under(host.call_ns("cuStreamDestroy"), context.locks.content, context.lock)
     context.streams.remove(stream)
     return SUCCESS
 
@@ -64,18 +64,14 @@ def destroy(host: HostThread, stream: SimStream) -> Call:
 def create_latency(host: HostThread, _into: HostWord, _flags: int) -> LatencyDistribution | None:
     """Latency while the locks are free: no other thread can observe the stream, which is destroyed at once."""
     context = host.context
-    return (
-        None if context is None else host.uncontended_latency("cuStreamCreate", context.gpu.memory_lock, context.lock)
-    )
+    return None if context is None else host.uncontended_latency("cuStreamCreate", context.locks.content, context.lock)
 
 
 @latency_only("cuStreamDestroy")
 def destroy_latency(host: HostThread, _stream: object) -> LatencyDistribution | None:
     """Latency while the locks are free."""
     context = host.context
-    return (
-        None if context is None else host.uncontended_latency("cuStreamDestroy", context.gpu.memory_lock, context.lock)
-    )
+    return None if context is None else host.uncontended_latency("cuStreamDestroy", context.locks.content, context.lock)
 
 
 @call("cuEventRecord")
@@ -100,7 +96,11 @@ def record(host: HostThread, event: EventHandle, stream: SimStream) -> Call:
 def query(host: HostThread, event: EventHandle) -> Call:
     """(event): takes no lock, and longer while the event is pending."""
     pending = event.job is not None and event.job.end > host.clock.now
-    yield from host.clock.wait(host.call_ns("pending cuEventQuery" if pending else "cuEventQuery"))
+    ns = host.call_ns("pending cuEventQuery" if pending else "cuEventQuery")
+    if pending and event.job is not None and event.job.staging is not None and event.job.staging.copies:
+        most = us(host.simulation.profile.copy.staging_query_us)
+        ns += min(event.job.staging.delay_ns(host.clock.now, host), most)
+    yield from host.clock.wait(ns)
     return NOT_READY if event.job is not None and event.job.end > host.clock.now else SUCCESS
 
 

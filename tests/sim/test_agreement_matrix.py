@@ -1,0 +1,49 @@
+"""The simulated H200 against recorded checks of real ones, cell by cell.
+
+One simulated check serves all tests. It has half of the usual repeats, which takes about 20 s of processor time; the
+benchmark bench_agreement.py makes a whole one and prints every disagreement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from factories.agreement import MatrixAgreement, agreement, recorded_checks
+from stallprobes.engine.backend import Options
+from stallprobes.matrix import runner
+from stallprobes.matrix.matrix import Matrix
+from stallprobes.matrix.plan import plan
+
+REPEATS = 2
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Iterator[Matrix]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "REPEATS", REPEATS)
+        yield runner.run(plan(), backend="sim", options=Options(seed=1))
+
+
+@pytest.fixture(scope="module")
+def compared(simulated: Matrix) -> MatrixAgreement:
+    return agreement(list(recorded_checks().values()), simulated)
+
+
+def test_the_same_cells_are_stalled(compared: MatrixAgreement) -> None:
+    assert len(compared.cells) > 300
+    assert compared.share_of_cells >= 0.95, compared.report()
+
+
+def test_the_medians_are_within_a_factor_of_two(compared: MatrixAgreement) -> None:
+    assert len(compared.medians) > 500
+    assert compared.share_of_medians_apart <= 0.05, compared.report()
+
+
+def test_recorded_checks_agree_among_themselves_as_much() -> None:
+    """What the comparison says of two real checks in a row: more than is asked of the simulation."""
+    checks = list(recorded_checks().values())
+    found = agreement(checks[:1], checks[1])
+    assert found.share_of_cells > 0.95
+    assert found.share_of_medians_apart < 0.05
