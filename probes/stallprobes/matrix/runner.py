@@ -126,8 +126,8 @@ class _Check:
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         blocks = schedule.blocks(self._plan, self._repeats, self._seed)
         parts = [schedule.with_peer_access(blocks, enabling) for enabling in (False, True)]
-        expected = sum(self._expected_additional(group) for part in parts for group in self._groups(part))
-        self._total = schedule.window_count(blocks) + schedule.ROUNDS * expected
+        expected = sum(sum(self._expected_additional(group)) for part in parts for group in self._groups(part))
+        self._total = schedule.window_count(blocks) + expected
         try:
             for number, part in enumerate(parts):
                 left = sum(schedule.window_count(one) for one in parts[number:])
@@ -173,9 +173,10 @@ class _Check:
             found += [Block(first + number, one, rejected) for number in range(_REJECTED_REPEATS)]
         return [block for block in found if block.victims]
 
-    def _expected_additional(self, blocks: Iterable[Block]) -> int:
-        """Expected number of cells in a round of additional repeats of the cells of ``blocks``."""
-        return self._pace.expected_additional(schedule.window_count(one for one in blocks if self._is_regular(one)))
+    def _expected_additional(self, blocks: Iterable[Block]) -> list[int]:
+        """Expected number of cells in each round of additional repeats of the cells of ``blocks``."""
+        windows = schedule.window_count(block for block in blocks if self._is_regular(block))
+        return [self._pace.expected_additional(windows, number) for number in range(schedule.ROUNDS)]
 
     def _is_regular(self, block: Block) -> bool:
         return 0 < block.repeat <= self._repeats
@@ -239,7 +240,8 @@ class _Check:
         A new engine follows one that is lost or cannot run all of the probes.
         """
         regular = [block for block in blocks if self._is_regular(block)]
-        rounds, expected = iter(range(schedule.ROUNDS if regular else 0)), self._expected_additional(blocks)
+        # The number of each round with its expected size, which the total already has.
+        rounds = enumerate(self._expected_additional(regular) if regular else ())
         while blocks:
             if self._stop_requested():
                 raise Stopped
@@ -255,7 +257,7 @@ class _Check:
                         self._info = cell_runner.session.info
                     self._measure_blocks(cell_runner, left)
                     self._pace.begin_additional()
-                    for number in rounds:
+                    for number, expected in rounds:
                         left = self._disagreeing_blocks(regular, cell_runner, number)
                         with self._progress_lock:
                             self._total += schedule.window_count(left) - expected
@@ -269,7 +271,7 @@ class _Check:
                     raise
                 blocks = self._drop_failed(left, error)
         with self._progress_lock:
-            self._total -= sum(expected for _ in rounds)
+            self._total -= sum(expected for _, expected in rounds)
 
     def _measure_blocks(self, cell_runner: CellRunner, left: list[Block]) -> None:
         """Measure the blocks of ``left`` and remove each once it is done."""

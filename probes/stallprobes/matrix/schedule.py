@@ -37,8 +37,8 @@ _STRETCH, _VIRTUAL_STRETCH = 10, 2
 # Weight of the previous estimate in the moving average of a block's overhead.
 _SMOOTHING = 0.7
 # Estimated time of an additional repeat over that of a regular one: it has baselines of its own on both sides, and
-# fewer victims share the start of the aggressors.
-_ADDITIONAL_COST = 2.0
+# fewer victims share the start of the aggressors. To simulate that start takes longer than to simulate a window.
+_ADDITIONAL_COST, _VIRTUAL_ADDITIONAL_COST = 2.0, 6.0
 
 
 @dataclass(frozen=True)
@@ -140,14 +140,17 @@ class Pace:
         """Whether no time is left for additional repeats; never in virtual time."""
         return not self._virtual and self.spent_s >= self._part_ends_s
 
-    def expected_additional(self, windows: int) -> int:
-        """Expected number of cells in a round of additional repeats, with ``windows`` windows in all regular ones."""
-        return round(windows * self._share / (1 - self._share) / _ADDITIONAL_COST / ROUNDS)
+    def expected_additional(self, windows: int, number: int) -> int:
+        """Expected number of cells in round ``number`` of additional repeats, with ``windows`` windows in the regular
+        ones."""
+        cost = _VIRTUAL_ADDITIONAL_COST if self._virtual else _ADDITIONAL_COST
+        total = round(windows * self._share / (1 - self._share) / cost)
+        return total // ROUNDS + (number < total % ROUNDS)
 
     def additional(self, windows: int, number: int) -> int:
         """Number of cells in round ``number``, from 0 on, of additional repeats; 0 if no time is left."""
         if self._virtual:
-            return self.expected_additional(windows)
+            return self.expected_additional(windows, number)
         if not self._regular_windows:
             return 0
         each_s = _ADDITIONAL_COST * self._regular_s / self._regular_windows

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,12 +24,12 @@ D2D_SPIN = ("d2d", "spin")
 NOISE = 2.2
 
 
-def uneven(seed: int, **more: object) -> Matrix:
+def uneven(seed: int, **more: Any) -> Matrix:
     return matrices.uneven(seed, steps=NOISE, fingerprint=MACHINE, **more)
 
 
-def even(seed: int, **more: object) -> Matrix:
-    return matrices.made_up(seed, steps=NOISE, fingerprint=MACHINE, **more)  # type: ignore[arg-type]
+def even(seed: int, **more: Any) -> Matrix:
+    return matrices.made_up(seed, steps=NOISE, fingerprint=MACHINE, **more)
 
 
 def test_a_saved_check_keeps_all_repeats_and_says_how_many(tmp_path: Path) -> None:
@@ -59,9 +61,9 @@ def test_a_merge_counts_every_call_of_every_repeat() -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [(uneven, uneven), (even, uneven), (uneven, even)])
-def test_equal_machines_compare_as_the_same_whichever_check_has_more_repeats(old: object, new: object) -> None:
-    assert callable(old)
-    assert callable(new)
+def test_equal_machines_compare_as_the_same_whichever_check_has_more_repeats(
+    old: Callable[..., Matrix], new: Callable[..., Matrix]
+) -> None:
     comparison = compare(old(1), new(2))
     assert comparison.counts()[Change.SLOWER] == comparison.counts()[Change.FASTER] == 0
     assert comparison.counts()[Change.UNSURE] <= 1
