@@ -199,6 +199,7 @@ def test_the_gpu_does_as_much_work() -> None:
             if probe["proof"]:
                 compared += 1
                 mine = probes(here)[name]
-                ratio = mine["proof"] / mine["window_s"] / (probe["proof"] / probe["window_s"])
+                # Version 1 of the document, which the recordings have, calls the starts on the GPU "proof".
+                ratio = mine["gpu_starts"] / mine["window_s"] / (probe["proof"] / probe["window_s"])
                 assert 0.85 < ratio < 1.15, f"{where} {name}"
     assert compared > 10

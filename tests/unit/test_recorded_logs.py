@@ -26,6 +26,10 @@ from stallprobes.live.recording_stream import RecordingStream
 TESTS = Path(__file__).parents[1]
 LOGS = TESTS / "data" / "recorded_logs.json.gz"
 NOISY = "quiet-h200-noisy"
+# The default screen on an H200 whose calls varied by up to ×6.6: alone for 305 s, then the spin kernel, fresh pageable
+# copies and a blame experiment. The screen drew 30 times a second; the file has five observations of each second.
+SLOTS = TESTS / "gpu" / "recorded" / "quiet-h200-slots.rec"
+SLOTS_ALONE_S = 305
 RECORDINGS = {
     **{path.stem: path for path in sorted((TESTS.parent / "screenshots" / "recordings").glob("*.rec"))},
     "stall": TESTS / "screen" / "data" / "stall.rec",
@@ -112,6 +116,16 @@ def test_a_noisy_machine_left_alone_is_unsteady_once_per_probe_and_two_contexts_
     assert max(Counter(entry["probe"] for entry in verdicts).values()) == 1
     (launch,) = (entry["range_us"] for entry in verdicts if entry["probe"] == "launch")
     assert launch[0] < 5 < 12 < launch[1]
+
+
+def test_a_screen_with_slots_left_alone_is_unsteady_once_per_probe_and_then_reports_the_stall_alone() -> None:
+    verdicts = replay_document.document(SLOTS)["verdicts"]
+    alone = [entry for entry in verdicts if entry["at_s"] < SLOTS_ALONE_S]
+    assert {entry["kind"] for entry in alone} == {"unsteady"}
+    assert len({entry["probe"] for entry in alone}) == len(alone)
+    (stall,) = (entry for entry in verdicts if entry not in alone)
+    assert (stall["kind"], stall["probe"], stall["phase"]) == ("stalled", "d2d-secondary", "wait")
+    assert stall["ratio"] > 300
 
 
 def test_every_stall_of_a_pattern_is_proven_by_its_switch() -> None:

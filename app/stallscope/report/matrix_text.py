@@ -75,6 +75,10 @@ def show(
         machine(out, matrix)
     else:
         _causes(out, matrix)
+    variation = wording.variation(matrix)
+    if variation:
+        out.line()
+        out.paragraph(variation, style="dim")
 
 
 def machine(out: TextWriter, matrix: Matrix) -> None:

@@ -139,6 +139,18 @@ def spread_text(spread: BaselineSpread) -> str:
     )
 
 
+def variation(matrix: Matrix) -> str:
+    """A sentence on how much the machine itself varies between the baselines of a check; "" if that is not known."""
+    spread = baseline_spread(matrix)
+    if spread is None:
+        return ""
+    what = "Each machine" if matrix.hosts else "The simulated machine" if matrix.simulated else "This machine"
+    return (
+        f"{what} varies by {times(spread.typical)} at p50 between the baselines of a victim, with no aggressor running "
+        f"(median over victims; worst {times(spread.worst)}: {spread.worst_row})."
+    )
+
+
 def machine_name(matrix: Matrix) -> str:
     """The machine that was measured: GPU, driver and CUDA, or the simulated GPU's profile and seed."""
     of = matrix.fingerprint

@@ -256,6 +256,7 @@ def test_a_report_begins_with_the_worst_stalls_what_changed_and_how_sure_it_is()
     assert measured.startswith(
         "Measured  38 of 44 cells (1 invalid, 4 unsupported, 1 not reached); baselines vary by ×1."
     )
+    assert lines[-2].startswith("This machine varies by ×1.")
 
 
 def test_without_stalls_the_headline_says_so() -> None:
