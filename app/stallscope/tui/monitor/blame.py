@@ -241,14 +241,14 @@ class BlameResult(TextDialog[None]):
         return Group(*parts)
 
     def _table(self, figure: FigureBlame) -> RenderableType:
-        """A row for each aggressor; on a narrow screen two lines, so that no cell wraps."""
+        """A row for each aggressor; on a narrow screen three lines, so that no cell wraps."""
         if self.app.size.width < _TABLE_FROM:
             lines = []
             for part in figure.aggressors:
-                values = f"alone {duration_ns(part.alone_ns)} · without {duration_ns(part.without_ns)}"
                 lines += [
-                    Text(f"  {self.titles[part.aggressor]}: {part.conclusion.text}"),
-                    Text(f"    {values} · share {share_text(part.share)}", "dim"),
+                    Text(f"  {self.titles[part.aggressor]}"),
+                    Text(f"    {part.conclusion.text} · share {share_text(part.share)}"),
+                    Text(f"    alone {duration_ns(part.alone_ns)} · without it {duration_ns(part.without_ns)}", "dim"),
                 ]
             return Group(*lines)
         table = Table.grid(padding=(0, 2, 0, 0))
