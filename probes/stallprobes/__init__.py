@@ -87,8 +87,8 @@ def run(
     called every 0.1 s: once it returns True, the result has what was measured until then. ``blame`` adds an experiment
     that switches each aggressor on and off, to find which of them is the cause.
 
-    Raises UnknownName for a name that does not exist, NoGpu where no usable GPU is chosen, and EngineFailed where
-    nothing could be measured.
+    Raises UnknownName for a name that does not exist, NoGpu where no usable GPU is chosen, EngineFailed where nothing
+    could be measured, and ValueError for ``blame`` without an aggressor or a victim.
     """
     from stallprobes.measurement import measure
 

@@ -1,6 +1,6 @@
 """Blame by experiment: how often the cause of a stall is named, and how often an innocent aggressor is.
 
-python tests/benchmarks/bench_blame.py [--seeds N | --seeds FIRST-LAST] [--seconds S] [--check]
+python tests/benchmarks/bench_blame.py [--seeds N | --seeds FIRST-LAST] [--seconds S] [--processes P] [--check]
 python tests/benchmarks/bench_blame.py --chosen [--backend cuda]
 
 Without --chosen each seed draws one victim and two to four aggressors of the catalogue on the simulated GPU. The truth
@@ -13,16 +13,21 @@ With --chosen the six mixtures below are measured, and the expected and the foun
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "app"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from factories.blame_mixtures import AggressorScore, Mixture, blamed, scores, truths
+from factories.blame_mixtures import AggressorScore, Mixture, blamed, runs_of, scores, truths
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase
 from stallprobes.units import duration_ns
@@ -56,29 +61,44 @@ CHOSEN: tuple[tuple[str, Phase, dict[str, Conclusion]], ...] = (
 )
 
 
-def random_mixtures(first: int, last: int, seconds: float) -> list[AggressorScore]:
+@dataclass(frozen=True)
+class SeedResult:
+    """The scores of one seed, and a line about them."""
+
+    scores: tuple[AggressorScore, ...]
+    line: str
+
+
+def one_mixture(seed: int, seconds: float) -> SeedResult:
+    """The mixture of ``seed``: its truth and what the experiment finds, in engines of their own."""
+    began = time.perf_counter()
+    mixture = Mixture.drawn(seed)
+    session = mixture.session(seed + 1_000_000)
+    try:
+        runs = runs_of(mixture, session, seconds)
+    finally:
+        session.stop()
+    result = blamed(mixture, seed)
+    each = scores(mixture, truths(mixture, runs), result)
+    words = "; ".join(
+        f"{one.aggressor} {one.truth}"
+        + (f"→{one.found or 'no figure'}" if one.truth.named and not one.right else "")
+        + (" NAMED" if not one.truth.named and one.named else "")
+        + (" (borderline)" if one.borderline else "")
+        for one in each
+    )
+    wrong = "  WRONG" if any(not one.right and not one.borderline for one in each) else ""
+    spent = f"[{result.seconds:.1f} s, {time.perf_counter() - began:.1f} s]"
+    return SeedResult(tuple(each), f"{seed:5} {mixture.victim.name}: {words}  {spent}{wrong}")
+
+
+def random_mixtures(first: int, last: int, seconds: float, processes: int) -> list[AggressorScore]:
     """The scores of the seeds ``first`` to ``last``, each printed."""
     found: list[AggressorScore] = []
-    for seed in range(first, last + 1):
-        began = time.perf_counter()
-        mixture = Mixture.drawn(seed)
-        truth = truths(mixture, seed + 1_000_000, seconds)
-        result = blamed(mixture, seed)
-        each = scores(mixture, truth, result)
-        words = "; ".join(
-            f"{one.aggressor} {one.truth}"
-            + (f"→{one.found or 'no figure'}" if one.truth.named and not one.right else "")
-            + (" NAMED" if not one.truth.named and one.named else "")
-            + (" (borderline)" if one.borderline else "")
-            for one in each
-        )
-        wrong = "  WRONG" if any(not one.right and not one.borderline for one in each) else ""
-        print(
-            f"{seed:5} {mixture.victim.name}: {words}  [{result.seconds:.1f} s, {time.perf_counter() - began:.1f} s]"
-            + wrong,
-            flush=True,
-        )
-        found += each
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        for result in pool.map(partial(one_mixture, seconds=seconds), range(first, last + 1)):
+            print(result.line, flush=True)
+            found += result.scores
     return found
 
 
@@ -95,7 +115,17 @@ def report(found: list[AggressorScore]) -> bool:
     some = sum(one.named for one in causes)
     print(f"causes named as some cause: {some} of {len(causes)} ({some / max(len(causes), 1):.1%})")
     print(f"innocent ones named: {wrong} of {len(innocent)} ({wrong / max(len(innocent), 1):.1%})")
-    print(f"near a limit, not counted above: {len(border)}, of which {sum(one.right for one in border)} right")
+    named = [one for one in found if one.truth.named]
+    others = [one for one in found if one.truth is Conclusion.INNOCENT]
+    share = len(border) / max(len(found), 1)
+    print(
+        f"near a limit, not counted above: {len(border)} of {len(found)} ({share:.1%}), "
+        f"of which {sum(one.right for one in border)} right"
+    )
+    print(
+        f"with these: causes {sum(one.right for one in named)} of {len(named)}, "
+        f"innocent ones named {sum(one.named for one in others)} of {len(others)}"
+    )
     return right >= NAMED * len(causes) and wrong <= INNOCENT_NAMED * len(innocent)
 
 
@@ -141,13 +171,16 @@ def main() -> int:
     """Measure and print; 1 where a rate is too low and --check was given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=seed_range, default=(0, 199), metavar="N")
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of a run of the truth")
+    parser.add_argument("--seconds", type=float, default=1.5, help="length of a run of the truth")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="seeds measured at once")
     parser.add_argument("--chosen", action="store_true")
     parser.add_argument("--backend", choices=("sim", "cuda"), default="sim")
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
     first, last = asked.seeds
-    good = chosen(asked.backend) if asked.chosen else report(random_mixtures(first, last, asked.seconds))
+    good = (
+        chosen(asked.backend) if asked.chosen else report(random_mixtures(first, last, asked.seconds, asked.processes))
+    )
     return int(asked.check and not good)
 
 

@@ -265,11 +265,14 @@ def test_a_run_shows_every_kind_of_result_at_every_width(stallscope_command: Com
     assert "cuMemcpyDtoHAsync returned 700" in done.stderr
 
 
-def test_blame_without_an_aggressor_is_one_sentence(stallscope_command: Command) -> None:
-    done = stallscope_command("run", "launch", "--sim", "--blame")
+@pytest.mark.parametrize(("name", "missing"), [("launch", "aggressor"), ("spin", "victim"), ("host", "aggressor")])
+def test_blame_without_an_aggressor_or_a_victim_is_one_sentence(
+    stallscope_command: Command, name: str, missing: str
+) -> None:
+    done = stallscope_command("run", name, "--sim", "--blame")
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "no aggressor is selected" in done.stderr
+    assert f"no {missing} is selected" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 

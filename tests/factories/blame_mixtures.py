@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
@@ -24,11 +24,14 @@ from stallprobes.verdicts.rules import SLOWER, SLOWER_NS, STALLED, TAIL_NS
 _PACED_NS = {"context-sync": 500_000, "launch-queue-full": 60_000_000}
 _CONTROL_PERIOD_NS = 500_000
 _WARM_S = 0.3
-_PAUSE_S = 0.5
-# A truth is borderline if a state is this near, on a scale from all off (0) to all on (1), to the half that decides, or
-# the ratio of all on to all off this near to the least ratio of a verdict.
-_BORDER_LOW, _BORDER_HIGH = 0.4, 0.6
-_BORDER_RATIO = 1.25
+_PAUSE_S = 0.1
+_RETURN_STEPS = 10
+# A truth is borderline if a state is this near, on a scale from all off (0) to all on (1), to the half that decides; if
+# the ratio of all on to all off is this near to the least ratio of a verdict; or if the percentiles beside it say
+# something else: the latency then has two modes, and the share of each decides.
+_BORDER_LOW, _BORDER_HIGH = 0.45, 0.55
+_BORDER_RATIO = 1.1
+_BESIDE = {Quantile.P50: (45.0, 55.0), Quantile.P99: (98.5, 99.33)}
 
 FigureKey = tuple[Channel, Quantile]
 
@@ -91,38 +94,58 @@ class Truth:
     borderline: frozenset[str]
 
 
-def truths(mixture: Mixture, seed: int, seconds: float) -> dict[FigureKey, Truth]:
-    """The truth on every figure, from one run of ``seconds`` in each state. No statistics: the runs are long."""
-    session = mixture.session(seed)
-    try:
-        runs = {}
-        for state in states_of(mixture.names):
-            session.set_running({name: name in state for name in mixture.names})
+def runs_of(mixture: Mixture, session: Session, seconds: float) -> dict[AggressorState, Window]:
+    """The victim's window of ``seconds`` in each state."""
+    runs = {}
+    victim = mixture.victim.name
+    for state in states_of(mixture.names):
+        session.set_running({name: name in state for name in mixture.names})
+        session.run_for(2 * _PAUSE_S)
+        begin = session.probe_snapshots([victim])[victim]
+        session.run_for(seconds)
+        runs[state] = session.probe_snapshots([victim])[victim].minus(begin)
+        session.set_running(dict.fromkeys(mixture.names, False))
+        for _ in range(_RETURN_STEPS):
             session.run_for(_PAUSE_S)
-            begin = session.snapshot()
-            session.run_for(seconds)
-            runs[state] = session.snapshot().minus(begin)[mixture.victim.name]
-            session.set_running(dict.fromkeys(mixture.names, False))
-            session.run_for(_PAUSE_S)
-    finally:
-        session.stop()
+            if all(part.in_flight is None for part in session.probe_snapshots(mixture.names, False).values()):
+                break
+    return runs
+
+
+def truths(mixture: Mixture, runs: Mapping[AggressorState, Window]) -> dict[FigureKey, Truth]:
+    """The truth on every figure, from one long run in each state. No statistics."""
     found = {}
     for phase in JUDGED_PHASES:
         for channel in phase_channels(list(runs[ALL_OFF].channels), phase):
+            calls = {state: _calls(mixture.victim, run, channel) for state, run in runs.items()}
             for quantile in PERCENTILES:
-                values = {state: _value(mixture.victim, run, channel, quantile) for state, run in runs.items()}
+                values = {state: one.percentile(quantile.percent) for state, one in calls.items()}
                 known = {state: value for state, value in values.items() if value is not None}
                 if len(known) == len(values):
-                    found[channel, quantile] = _truth(mixture.names, quantile, known)
+                    one = _truth(mixture.names, quantile, known)
+                    unsteady = _unsteady(mixture.names, quantile, calls, one)
+                    found[channel, quantile] = replace(one, borderline=one.borderline | unsteady)
     return found
 
 
-def _value(victim: Probe, run: Window, channel: Channel, quantile: Quantile) -> float | None:
+def _unsteady(
+    names: Sequence[str], quantile: Quantile, calls: Mapping[AggressorState, Histogram], truth: Truth
+) -> set[str]:
+    """The aggressors whose conclusion is another one at the percentiles beside that of ``quantile``."""
+    found = set()
+    for percent in _BESIDE[quantile]:
+        values = {state: one.percentile(percent) or 1.0 for state, one in calls.items()}
+        beside = _truth(names, quantile, values)
+        found |= {name for name in names if beside.conclusions[name] is not truth.conclusions[name]}
+    return found
+
+
+def _calls(victim: Probe, run: Window, channel: Channel) -> Histogram:
     calls = run.channels.get(channel, Histogram.empty())
     flight = run.in_flight
     if flight is not None and victim.program.ops[flight.op].phase is channel.phase:
-        calls = calls.merge(Histogram.of([min(flight.age_ns, run.duration_ns)]))
-    return calls.percentile(quantile.percent)
+        return calls.merge(Histogram.of([min(flight.age_ns, run.duration_ns)]))
+    return calls
 
 
 def _truth(names: Sequence[str], quantile: Quantile, values: dict[AggressorState, float]) -> Truth:
@@ -130,17 +153,22 @@ def _truth(names: Sequence[str], quantile: Quantile, values: dict[AggressorState
     off, on = values[ALL_OFF], values[every]
     least = max(SLOWER * off, off + SLOWER_NS) if quantile is Quantile.P50 else max(STALLED * off, off + TAIL_NS)
     stalls = on >= least
-    border = 1 / _BORDER_RATIO < on / least < _BORDER_RATIO
-    conclusions, borderline = {}, set(names if border else ())
+    unclear = 1 / _BORDER_RATIO < on / least < _BORDER_RATIO
+    conclusions, borderline = {}, set()
     for name in names:
+        alone, without = values[frozenset({name})], values[every - {name}]
+        if not stalls and not unclear:
+            conclusions[name] = Conclusion.INNOCENT
+            if max(alone, without) > least / _BORDER_RATIO:
+                # Slow without all on: the experiment may say so.
+                borderline.add(name)
+            continue
         # From 0, as fast as with all off, to 1, as slow as with all on.
         scale = math.log(on / off) or 1.0
-        alone, without = (math.log(values[state] / off) / scale for state in (frozenset({name}), every - {name}))
-        if any(_BORDER_LOW < place < _BORDER_HIGH for place in (alone, without)):
-            borderline.add(name)
-        conclusions[name] = _CONCLUSIONS[alone > 0.5, without > 0.5] if stalls else Conclusion.INNOCENT
-        if not stalls and max(values[frozenset({name})], values[every - {name}]) > least / _BORDER_RATIO:
-            # Slow without all on: the experiment may say so.
+        places = [math.log(value / off) / scale for value in (alone, without)]
+        conclusion = _CONCLUSIONS[places[0] > 0.5, places[1] > 0.5]
+        conclusions[name] = conclusion if stalls else Conclusion.INNOCENT
+        if any(_BORDER_LOW < place < _BORDER_HIGH for place in places) or (unclear and conclusion.named):
             borderline.add(name)
     if stalls and all(one is Conclusion.INNOCENT for one in conclusions.values()):
         conclusions = dict.fromkeys(names, Conclusion.TOGETHER)

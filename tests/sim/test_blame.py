@@ -8,7 +8,7 @@ import json
 import jsonschema
 import pytest
 
-from factories.blame_mixtures import Mixture, blamed, scores, truths
+from factories.blame_mixtures import Mixture, blamed, runs_of, scores, truths
 from stallprobes.errors import EngineFailed
 from stallprobes.files import schemas
 from stallprobes.latency.ratio import Quantile
@@ -18,7 +18,7 @@ from stallprobes.measurement import measure
 from stallprobes.measurement.blame import BlameProgress, BlameStopped
 from stallprobes.measurement.measure import RunProgress, RunResult
 from stallprobes.model import Phase
-from stallprobes.verdicts.blame import Conclusion
+from stallprobes.verdicts.blame import Blame, Conclusion
 from stallprobes.verdicts.experiment import BUDGET_S
 from stallprobes.verdicts.verdict import Proof
 from stallscope.report import run_text
@@ -42,6 +42,8 @@ def test_each_aggressor_is_named_for_the_victim_that_it_delays(result: RunResult
     (variant,) = result.variants
     blame = variant.blame
     assert blame is not None
+    # Victims of two contexts.
+    assert variant.slots
     assert blame.rounds >= 3
     assert blame.seconds <= BUDGET_S + 0.5
     launch, copy = blame.find("launch", Phase.CALL, Quantile.P50), blame.find("d2d@secondary", Phase.WAIT, Quantile.P50)
@@ -96,8 +98,21 @@ def test_progress_includes_the_experiment(result: RunResult, progress: list[RunP
 @pytest.mark.parametrize("seed", [2, 23])
 def test_a_mixture_names_its_causes_and_no_innocent_one(seed: int) -> None:
     mixture = Mixture.drawn(seed)
-    found = scores(mixture, truths(mixture, seed + 1_000_000, 1.5), blamed(mixture, seed))
+    session = mixture.session(seed + 1_000_000)
+    try:
+        runs = runs_of(mixture, session, 1.5)
+    finally:
+        session.stop()
+    found = scores(mixture, truths(mixture, runs), blamed(mixture, seed))
     assert all(one.right for one in found if not one.borderline)
+
+
+def test_more_rounds_follow_while_something_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    mixture = Mixture.of("launch", "host-register")
+    monkeypatch.setattr(Blame, "undecided", True)
+    result = blamed(mixture, 1)
+    assert result.rounds > len(experiment.plan_of(mixture.aggressors, [mixture.victim]).rounds)
+    assert result.seconds <= BUDGET_S + 0.5
 
 
 def test_aggressors_are_as_before_when_it_is_stopped_or_the_engine_ends() -> None:

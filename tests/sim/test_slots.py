@@ -84,6 +84,16 @@ def test_with_the_spin_kernel_the_copy_is_stalled_as_if_alone_and_the_launch_is_
     assert 0 < disturbed["launch"].not_alone_ns < disturbed["launch"].duration_ns / 10
 
 
+def test_a_launch_that_is_stuck_beyond_its_slot_does_not_make_its_wait_look_stalled(
+    default_screen: SimulatedMachine, quiet: Mapping[str, Window]
+) -> None:
+    default_screen.switch(False)
+    default_screen.advance(50 * MS)
+    disturbed = measured(default_screen, (*VICTIMS, "host-alloc-free"))["launch"]
+    assert p50_us(disturbed, CALL) > 100 * p50_us(quiet["launch"], CALL)
+    assert at_us(disturbed, 99, WAIT) < 1.5 * at_us(quiet["launch"], 99, WAIT)
+
+
 def test_together_each_waits_for_the_other_and_one_verdict_names_it() -> None:
     made = machine(*default_probes(), together=True)
     windows = measured(made, VICTIMS)

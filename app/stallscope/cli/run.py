@@ -91,7 +91,6 @@ def _measure(
     interrupt: InterruptHandler,
 ) -> RunResult:
     from stallprobes.measurement import measure
-    from stallprobes.model import Role
 
     simulation, names = _split_profile(simulation, names)
     session = replace(simulation.session_options(), together=together)
@@ -101,8 +100,9 @@ def _measure(
         selection = measure.selection(names, variants)
     except UnknownName as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
-    if blame and not any(probe.role is Role.AGGRESSOR for _, variant in selection for probe in variant.probes):
-        raise CommandError(ExitCode.USAGE, "--blame switches aggressors on and off, but no aggressor is selected")
+    problem = measure.blame_problem(selection) if blame else None
+    if problem is not None:
+        raise CommandError(ExitCode.USAGE, f"--{problem}")
     options.reject_two_gpus(gpu, simulation)
     survey: Survey | None = None
     chosen: Sequence[Gpu] = ()

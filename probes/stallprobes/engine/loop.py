@@ -191,7 +191,8 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
     addresses of clock_gettime and clock_nanosleep.
 
     While its slot is closed the loop waits. With each slot its schedule restarts, and the first iteration, which pays
-    for the change-over of the GPU, is not measured unless it lasts beyond the slot.
+    for the change-over of the GPU, is not measured unless it lasts beyond the slot. Nor is a call that begins after the
+    slot, at the end of an iteration that was stuck: it disturbs the next slot's group, which disturbs it.
     """
     clock, nap = libc[0], libc[1]
     at = words.ctypes.data
@@ -267,6 +268,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
                 a6, a7 = argument(table, op, mask, 6), argument(table, op, mask, 7)
                 a8, a9 = argument(table, op, mask, 8), argument(table, op, mask, 9)
                 a10 = argument(table, op, mask, 10)
+                closed = load(slot_at + 8 * CHANGES) != slot
                 # The clock reading before this one, so that there is no store between the two readings.
                 words[INFLIGHT_SINCE_NS] = end
                 store(op_at, op + 1)
@@ -283,7 +285,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
                     return
                 if channel < 0:
                     continue
-                if fresh and not first and load(slot_at + 8 * CHANGES) == slot:
+                if not first and (closed or (fresh and load(slot_at + 8 * CHANGES) == slot)):
                     continue
                 measured = True
                 measured_end = end

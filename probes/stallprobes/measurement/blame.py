@@ -29,6 +29,7 @@ _ENOUGH_CALLS = 40
 _EXTENSION_S = 0.02
 _LONGEST_S = 0.35
 _NO_PROGRESS_NS = 500_000_000
+_MOST_ROUNDS = 20
 
 
 @dataclass(frozen=True)
@@ -98,25 +99,38 @@ class _Experiment:
         self._began_ns = 0
         self._windows_s = 0.0
         self._done = 0
+        self._total = plan.windows
         self._state: AggressorState | None = None
         # The latest snapshot of each running aggressor in which it had made progress.
         self._active: dict[str, ProbeSnapshot] = {}
         self._has_run: set[str] = set()
 
     def run(self) -> Blame:
-        """All rounds; those that no longer fit into the time are left out from the fourth on."""
+        """All rounds, and more of them while something is undecided and time is left.
+
+        From the fourth on, those that no longer fit into the time are left out.
+        """
         self._began_ns = next(iter(self._parts(self._victim_names).values())).at_ns
         measured: list[BlameWindow] = []
-        for number, states in enumerate(self._plan.rounds):
-            mean_s = self._passed_s() / max(number, 1)
-            late = self._passed_s() + mean_s / 2 > max(BUDGET_S, self._plan.total_s)
-            if number >= experiment.FEWEST_ROUNDS and late and self._fixed_s is None:
+        for number in range(_MOST_ROUNDS):
+            planned = number < len(self._plan.rounds)
+            # A round of the plan may end a little late, one beyond it may not.
+            expected_s = self._passed_s() / max(number, 1) / (2 if planned else 1)
+            late = self._passed_s() + expected_s > max(BUDGET_S, self._plan.total_s)
+            if number >= min(experiment.FEWEST_ROUNDS, len(self._plan.rounds)) and late and self._fixed_s is None:
                 break
+            if not planned and (self._fixed_s is not None or not self._conclude(measured).undecided):
+                break
+            states = self._plan.round(number)
+            self._total = max(self._plan.windows, len(measured) + len(states))
             for state in states:
                 self._change_to(state)
                 measured.append(self._window(number, state, self._length_s(len(measured))))
                 self._done = len(measured)
                 self._report(self._done)
+        return self._conclude(measured)
+
+    def _conclude(self, measured: Sequence[BlameWindow]) -> Blame:
         return experiment.conclude(list(self._aggressors), self._victims, measured, self._passed_s())
 
     def _length_s(self, done: int) -> float:
@@ -127,13 +141,14 @@ class _Experiment:
         if not done:
             return self._plan.window_s
         change_s = (passed_s - self._windows_s) / done
+        if done >= self._plan.windows:
+            return self._plan.window_s
         left_s = (self._plan.total_s - passed_s) / (self._plan.windows - done) - change_s
         return min(max(left_s, self._plan.shortest_s), self._plan.window_s)
 
     def _report(self, done: int) -> None:
         passed_s = self._passed_s()
-        left = self._plan.windows - done
-        self._progress(BlameProgress(done, self._plan.windows, passed_s, passed_s / done * left))
+        self._progress(BlameProgress(done, self._total, passed_s, passed_s / done * (self._total - done)))
 
     def _change_to(self, state: AggressorState) -> None:
         """Switch to ``state``; returns when the stopped aggressors are idle, the others run and the victims call."""

@@ -217,8 +217,11 @@ def run(
     a KeyboardInterrupt, the variants measured so far are returned. ``survey`` avoids a second survey of the driver.
 
     Raises EngineFailed when there is no usable GPU or the options are wrong before anything was measured; any later
-    failure makes its variant invalid and the run continues.
+    failure makes its variant invalid and the run continues. Raises ValueError if blame is asked for and impossible.
     """
+    problem = blame_problem(chosen) if blame else None
+    if problem is not None:
+        raise ValueError(problem)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     settings = options or Options()
     if gpu is not None:
@@ -412,6 +415,15 @@ def _blame(variant: Variant, session: Session, clock: _RunClock) -> tuple[Blame 
     except EngineFailed as error:
         return None, f"blame: {error.sentence}"
     return found, None
+
+
+def blame_problem(chosen: Selection) -> str | None:
+    """Why blame is impossible with every variant of ``chosen``; None if it is possible with one."""
+    if any(_aggressors(variant) and _victims(variant) for _, variant in chosen):
+        return None
+    if any(_aggressors(variant) for _, variant in chosen):
+        return "blame finds which aggressor delays a victim, but no victim is selected"
+    return "blame switches aggressors on and off, but no aggressor is selected"
 
 
 def _blame_plan(variant: Variant, together: bool) -> BlamePlan | None:

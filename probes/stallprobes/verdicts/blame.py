@@ -133,6 +133,15 @@ class Blame:
     idle: tuple[str, ...] = ()
 
     @property
+    def undecided(self) -> bool:
+        """Whether more rounds could decide more: a figure or an aggressor of one that stalls is undecided."""
+        return any(
+            one.outcome is BlameOutcome.UNDECIDED
+            or any(part.conclusion is Conclusion.UNDECIDED for part in one.aggressors)
+            for one in self.figures
+        )
+
+    @property
     def victims(self) -> tuple[str, ...]:
         """Names of the victims."""
         return tuple(dict.fromkeys(one.victim for one in self.figures))
@@ -188,7 +197,7 @@ def sentence(figure: FigureBlame, titles: Mapping[str, str]) -> str:
     if figure.outcome is BlameOutcome.NONE:
         return "None of them: it is no slower with all aggressors on than with all off."
     if figure.outcome is BlameOutcome.UNDECIDED:
-        return "Undecided: it is slower with all aggressors on, but not in enough rounds."
+        return "Undecided: it is slower with some or all of the aggressors on, but not in enough rounds."
 
     def names(*conclusions: Conclusion) -> list[str]:
         return [f"“{titles[one.aggressor]}”" for one in figure.aggressors if one.conclusion in conclusions]

@@ -69,6 +69,10 @@ class BlamePlan:
         """Number of windows in all rounds."""
         return sum(len(one) for one in self.rounds)
 
+    def round(self, number: int) -> tuple[AggressorState, ...]:
+        """The states of a round, also of one beyond those of the plan."""
+        return self.rounds[number] if number < len(self.rounds) else _round_order(self.states, number)
+
 
 def states_of(aggressors: Sequence[str]) -> tuple[AggressorState, ...]:
     """All off, all on, each alone, each off with the others on; each state once."""
@@ -217,6 +221,7 @@ class _Figure:
         if off_ns is None or on_ns is None:
             return None
         self._reference, outcome = every, self._outcome(every)
+        slower = outcome is not BlameOutcome.NONE
         if outcome is BlameOutcome.NONE:
             # Aggressors can stall each other, so that all together do less than one alone.
             masked = [state for state in states_of(aggressors) if self._outcome(state, stalled=True) == "stall"]
@@ -230,7 +235,7 @@ class _Figure:
         if outcome is BlameOutcome.STALL and alone_only and len(aggressors) > 1:
             ends = any(one.conclusion is not Conclusion.INNOCENT for one in parts)
             parts = tuple(one if ends else replace(one, conclusion=Conclusion.TOGETHER) for one in parts)
-        shares = self._shares(aggressors) if outcome in (BlameOutcome.STALL, BlameOutcome.UNDECIDED) else None
+        shares = self._shares(aggressors) if slower else None
         if shares is not None:
             parts = tuple(replace(one, share=share) for one, share in zip(parts, shares, strict=True))
         return FigureBlame(victim, self.channel, self.quantile, off_ns, on_ns, outcome, parts)

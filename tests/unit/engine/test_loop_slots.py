@@ -100,6 +100,15 @@ def test_each_call_of_the_first_iteration_is_judged_by_itself() -> None:
     assert seen.channels[WAIT] == Histogram.of([1000] * 9 + [15 * MS] + [1000])
 
 
+def test_a_call_that_begins_after_the_slot_is_not_measured() -> None:
+    """The call that submits lasts beyond the slot, so the wait meets the work of the next slot's group."""
+    ops = Op("x"), Op("y", phase=Phase.WAIT)
+    stage = SlottedStage(*[1000] * 6, 15 * MS, 140_000, *[1000] * 4, ops=ops)
+    seen = stage.run()
+    assert seen.channels[CALL] == Histogram.of([1000] * 2 + [15 * MS] + [1000])
+    assert seen.channels[WAIT] == Histogram.of([1000] * 2 + [1000])
+
+
 def test_calls_that_were_due_while_the_slot_was_closed_are_neither_missed_nor_delayed() -> None:
     # It begins at 4 ms of the first slot and returns at 22 ms, 2 ms into the next slot: 8 ms of its own time.
     stage = SlottedStage(*[1000] * 4, 18 * MS, *[1000] * 3)

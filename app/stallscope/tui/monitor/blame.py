@@ -22,11 +22,16 @@ from stallprobes.measurement import blame as experiment
 from stallprobes.measurement.blame import BlameProgress, BlameStopped
 from stallprobes.model import Probe, Role
 from stallprobes.units import duration_ns
-from stallprobes.verdicts.blame import Blame, channel_name, sentence, share_text
+from stallprobes.verdicts.blame import Blame, BlameOutcome, FigureBlame, channel_name, sentence, share_text
 from stallprobes.verdicts.experiment import BlamePlan
 from stallscope.tui.common.dialog import Dialog, TextDialog
 from stallscope.tui.common.screen import ActionScreen
 from stallscope.tui.sources.live import LiveSource
+
+# Order of the results in the dialog.
+_ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
+# Narrower screens have no room for the table.
+_TABLE_FROM = 130
 
 
 class BlameRun:
@@ -206,8 +211,12 @@ class BlameResult(TextDialog[None]):
         with Vertical(id="box"), VerticalScroll(id="scroll"):
             yield Static(self.body(), id="text")
 
+    def on_resize(self) -> None:
+        """Lay the result out for the new width."""
+        self.query_one("#text", Static).update(self.body())
+
     def body(self) -> RenderableType:
-        """Sentences and tables."""
+        """Sentences and tables, those that stall first."""
         result = self.result
         parts: list[RenderableType] = [
             Text(f"Blame: {result.rounds} rounds in {result.seconds:.1f} s\n", "bold"),
@@ -217,20 +226,34 @@ class BlameResult(TextDialog[None]):
             parts.append(Text(f"Did not run in some windows: {idle}.\n"))
         if not result.figures:
             parts.append(Text("Too few calls to conclude."))
+        shown = [figure for victim in result.victims for figure in result.main_figures(victim)]
+        for figure in sorted(shown, key=lambda one: _ORDER.index(one.outcome)):
+            change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
+            head = f"{self.titles[figure.victim]}: {channel_name(figure.channel)} {figure.quantile} {change}"
+            parts += [Text(head, "bold"), Text(sentence(figure, self.titles))]
+            if figure.outcome is not BlameOutcome.UNDECIDED:
+                parts.append(self._table(figure))
+            parts.append(Text(""))
         for victim in result.victims:
-            figures = result.main_figures(victim)
-            if not figures:
+            if not result.main_figures(victim):
                 none = "None of them: no slower with all aggressors on than with all off."
                 parts.append(Text(f"{self.titles[victim]}: {none}\n"))
-            for figure in figures:
-                change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
-                head = f"{self.titles[victim]}: {channel_name(figure.channel)} {figure.quantile} {change}"
-                parts.append(Text(head, "bold"))
-                parts.append(Text(sentence(figure, self.titles)))
-                table = Table.grid(padding=(0, 2, 0, 0))
-                table.add_row("", *(Text(title, "dim") for title in ("alone", "without it", "share", "")))
-                for part in figure.aggressors:
-                    row = (duration_ns(part.alone_ns), duration_ns(part.without_ns), share_text(part.share))
-                    table.add_row(self.titles[part.aggressor], *row, part.conclusion.text)
-                parts += [table, Text("")]
         return Group(*parts)
+
+    def _table(self, figure: FigureBlame) -> RenderableType:
+        """A row for each aggressor; on a narrow screen three lines, so that no cell wraps."""
+        if self.app.size.width < _TABLE_FROM:
+            lines = []
+            for part in figure.aggressors:
+                lines += [
+                    Text(f"  {self.titles[part.aggressor]}"),
+                    Text(f"    {part.conclusion.text} · share {share_text(part.share)}"),
+                    Text(f"    alone {duration_ns(part.alone_ns)} · without it {duration_ns(part.without_ns)}", "dim"),
+                ]
+            return Group(*lines)
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_row("", *(Text(title, "dim") for title in ("alone", "without it", "share", "")))
+        for part in figure.aggressors:
+            row = (duration_ns(part.alone_ns), duration_ns(part.without_ns), share_text(part.share))
+            table.add_row(self.titles[part.aggressor], *row, part.conclusion.text)
+        return table

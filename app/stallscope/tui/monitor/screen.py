@@ -13,8 +13,7 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.recording import Recorder
 from stallprobes.live.view_model import MonitorView, report_text
-from stallprobes.model import KIB, MS, PRIMARY, SECONDARY, Role
-from stallprobes.patterns import patterns
+from stallprobes.model import MS, Role
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
 from stallscope.tui.common.histograms import Histograms
@@ -25,6 +24,7 @@ from stallscope.tui.monitor.blame import BlameControl
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.layout import layout
+from stallscope.tui.monitor.probe_set_editor import ProbeSetEditor
 from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, ProbeTable, probe_keys
 from stallscope.tui.monitor.stall_trigger import StallTrigger
 from stallscope.tui.monitor.verdict_log import VerdictLog
@@ -56,6 +56,7 @@ class Monitor(ActionScreen):
         self._ready_at = 0.0
         self._utilization: list[int] = []
         self.blame = BlameControl(self)
+        self.editor = ProbeSetEditor(self)
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
@@ -287,87 +288,27 @@ class Monitor(ActionScreen):
 
     def action_pick(self) -> None:
         """Open the picker of patterns and probes."""
-        from stallscope.tui.common.picker import Picker
-
-        self.app.push_screen(Picker(), self._load_selected)
-
-    def _load_selected(self, choice: tuple[str, str] | None) -> None:
-        live, probe_set = self.live, self.probe_set
-        if choice is None or live is None or probe_set is None:
-            return
-        first, second = choice
-        if first != "probe":
-            self._load_variant(first, second)
-            return
-        entry, _, context = second.partition("@")
-        try:
-            new = probe_sets.with_probe(probe_set, entry, SECONDARY if context == "secondary" else PRIMARY)
-        except ValueError as error:
-            self.notify(str(error), severity="warning")
-            return
-        live.load(new, {probe.name: live.is_on(probe.name) for probe in probe_set.probes})
-        self.focus_name = new.probes[-1].name
-
-    def _load_variant(self, pattern: str, variant: str) -> None:
-        live, probe_set = self.live, self.probe_set
-        if live is None or probe_set is None:
-            return
-        new = probe_sets.for_variant(probe_set, patterns()[pattern], patterns()[pattern].variant(variant))
-        on = dict.fromkeys(probe_sets.aggressors(new), True)
-        if on:
-            self.if_sharing_allowed(lambda: live.load(new, on))
-        else:
-            live.load(new, on)
+        self.editor.pick()
 
     def action_remedy(self) -> None:
         """Load the pattern's next remedy; after the last one, the stall."""
-        remedy = None if self.probe_set is None else probe_sets.next_remedy(self.probe_set)
-        if remedy is None or self.probe_set is None:
-            self.notify("Select a pattern first (o).", severity="warning")
-        else:
-            self._load_variant(self.probe_set.pattern, remedy)
+        self.editor.load_remedy()
 
     def action_faster(self) -> None:
         """Double the call rate."""
-        self._scale_period(0.5)
+        self.editor.scale_period(0.5)
 
     def action_slower(self) -> None:
         """Halve the call rate."""
-        self._scale_period(2)
-
-    def _scale_period(self, factor: float) -> None:
-        row = self.monitor_view.row(self.focus_name or "") if self.monitor_view is not None else None
-        if self.live is None or row is None:
-            return
-        if row.role is Role.AGGRESSOR or row.period_ns <= 0:
-            self.notify("Only victims have a call rate.", severity="warning")
-            return
-        period = probe_sets.scaled_period_ns(row.period_ns, factor)
-        self.live.set_period(row.name, period)
-        if self.analyzer is not None:
-            # Caches and clocks depend on the call rate, so the baseline does too.
-            self.analyzer.discard_baselines([row.name])
-        self.notify(f"{row.title}: {1e9 / period:.0f} calls/s. Its baseline is measured again.")
+        self.editor.scale_period(2)
 
     def action_bigger(self) -> None:
         """Multiply the copy size by four."""
-        self._scale_size(4)
+        self.editor.scale_size(4)
 
     def action_smaller(self) -> None:
         """Divide the copy size by four."""
-        self._scale_size(0.25)
-
-    def _scale_size(self, factor: float) -> None:
-        live, probe_set, name = self.live, self.probe_set, self.focus_name
-        if live is None or probe_set is None or name is None:
-            return
-        try:
-            new, size = probe_sets.with_scaled_size(probe_set, name, factor)
-        except ValueError as error:
-            self.notify(str(error), severity="warning")
-            return
-        live.load(new, {one.name: live.is_on(one.name) for one in probe_set.probes})
-        self.notify(f"{name}: {size // KIB} KiB. The engine restarts.")
+        self.editor.scale_size(0.25)
 
     def action_blame(self) -> None:
         """Show the plan of a blame experiment and start it, or stop the one that runs."""

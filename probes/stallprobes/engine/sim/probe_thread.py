@@ -262,6 +262,7 @@ class SimProbeThread:
                         clock.advance_to(began)
                     else:
                         yield clock.timeout(gap)
+                    closed = words[SLOT + CHANGES] != slot
                     words[INFLIGHT_SINCE_NS] = began
                     words[INFLIGHT_OP] = number
                     result = yield from each.call()
@@ -276,7 +277,7 @@ class SimProbeThread:
                     channel = each.channel
                     if channel < 0:
                         continue
-                    if fresh and not first and words[SLOT + CHANGES] == slot:
+                    if not first and (closed or (fresh and words[SLOT + CHANGES] == slot)):
                         continue
                     measured = True
                     measured_end = end

@@ -1,0 +1,93 @@
+"""Editor of the monitor's probe set: loads patterns, remedies and probes, and scales call rates and copy sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stallprobes.model import KIB, PRIMARY, SECONDARY, Role
+from stallprobes.patterns import patterns
+from stallscope.tui import probe_sets
+
+if TYPE_CHECKING:
+    from stallscope.tui.monitor.screen import Monitor
+
+
+class ProbeSetEditor:
+    """Changes the probe set of ``screen``. On a recording it does nothing."""
+
+    def __init__(self, screen: Monitor) -> None:
+        self._screen = screen
+
+    def pick(self) -> None:
+        """Open the picker of patterns and probes, and load what is selected."""
+        from stallscope.tui.common.picker import Picker
+
+        self._screen.app.push_screen(Picker(), self._load_selected)
+
+    def _load_selected(self, choice: tuple[str, str] | None) -> None:
+        screen = self._screen
+        live, probe_set = screen.live, screen.probe_set
+        if choice is None or live is None or probe_set is None:
+            return
+        first, second = choice
+        if first != "probe":
+            self._load_variant(first, second)
+            return
+        entry, _, context = second.partition("@")
+        try:
+            new = probe_sets.with_probe(probe_set, entry, SECONDARY if context == "secondary" else PRIMARY)
+        except ValueError as error:
+            screen.notify(str(error), severity="warning")
+            return
+        live.load(new, {probe.name: live.is_on(probe.name) for probe in probe_set.probes})
+        screen.focus_name = new.probes[-1].name
+
+    def _load_variant(self, pattern: str, variant: str) -> None:
+        live, probe_set = self._screen.live, self._screen.probe_set
+        if live is None or probe_set is None:
+            return
+        new = probe_sets.for_variant(probe_set, patterns()[pattern], patterns()[pattern].variant(variant))
+        on = dict.fromkeys(probe_sets.aggressors(new), True)
+        if on:
+            self._screen.if_sharing_allowed(lambda: live.load(new, on))
+        else:
+            live.load(new, on)
+
+    def load_remedy(self) -> None:
+        """Load the pattern's next remedy; after the last one, the stall."""
+        probe_set = self._screen.probe_set
+        remedy = None if probe_set is None else probe_sets.next_remedy(probe_set)
+        if remedy is None or probe_set is None:
+            self._screen.notify("Select a pattern first (o).", severity="warning")
+        else:
+            self._load_variant(probe_set.pattern, remedy)
+
+    def scale_period(self, factor: float) -> None:
+        """Multiply the time between the calls of the focused victim by ``factor``."""
+        screen = self._screen
+        row = screen.monitor_view.row(screen.focus_name or "") if screen.monitor_view is not None else None
+        if screen.live is None or row is None:
+            return
+        if row.role is Role.AGGRESSOR or row.period_ns <= 0:
+            screen.notify("Only victims have a call rate.", severity="warning")
+            return
+        period = probe_sets.scaled_period_ns(row.period_ns, factor)
+        screen.live.set_period(row.name, period)
+        if screen.analyzer is not None:
+            # Caches and clocks depend on the call rate, so the baseline does too.
+            screen.analyzer.discard_baselines([row.name])
+        screen.notify(f"{row.title}: {1e9 / period:.0f} calls/s. Its baseline is measured again.")
+
+    def scale_size(self, factor: float) -> None:
+        """Multiply the copy size of the focused probe by ``factor``."""
+        screen = self._screen
+        live, probe_set, name = screen.live, screen.probe_set, screen.focus_name
+        if live is None or probe_set is None or name is None:
+            return
+        try:
+            new, size = probe_sets.with_scaled_size(probe_set, name, factor)
+        except ValueError as error:
+            screen.notify(str(error), severity="warning")
+            return
+        live.load(new, {one.name: live.is_on(one.name) for one in probe_set.probes})
+        screen.notify(f"{name}: {size // KIB} KiB. The engine restarts.")
