@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap, Window
+from stallprobes.matrix.disagreement import most_disagreeing
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.verdict import Verdict
@@ -133,6 +136,22 @@ def _cells(
                 verdicts=() if factor < 3 else (_stalled(row, column, factor),),
             )
     return cells
+
+
+def uneven(seed: int, *, repeats: int = 4, rounds: int = 4, share: float = 0.25, **settings: Any) -> Matrix:
+    """A matrix with additional repeats, as a check measures them.
+
+    In each of the ``rounds``, the ``share`` of the cells whose repeats disagree most gets one more.
+    """
+    whole = made_up(seed, repeats=repeats + rounds, **settings)
+    counts = dict.fromkeys(whole.cells, repeats)
+    measured = [key for key in counts if key[1] != QUIET]
+    for _ in range(rounds):
+        held = {key: whole.cells[key].repeats[: counts[key]] for key in measured}
+        for key in most_disagreeing(held, round(share * len(measured))):
+            counts[key] += 1
+    cells = {key: replace(cell, repeats=cell.repeats[: counts[key]]) for key, cell in whole.cells.items()}
+    return replace(whole, cells=cells, repeats=repeats)
 
 
 def window(channels: ChannelMap, calls: int, seconds: float) -> Window:

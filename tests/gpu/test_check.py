@@ -27,7 +27,9 @@ def test_a_quick_check_ends_in_time(matrix: Matrix) -> None:
 
 def test_every_cell_of_it_was_measured(matrix: Matrix) -> None:
     assert {cell.status for cell in matrix.cells.values()} <= {Status.OK, Status.STARVED}
-    assert all(len(cell.repeats) == schedule.QUICK_REPEATS for cell in matrix.cells.values())
+    counts = {len(cell.repeats) for cell in matrix.cells.values()}
+    assert min(counts) == schedule.QUICK_REPEATS
+    assert max(counts) <= schedule.QUICK_REPEATS + schedule.ROUNDS
 
 
 def test_what_is_known_of_an_h200_is_in_it(matrix: Matrix) -> None:
@@ -49,6 +51,8 @@ def test_the_whole_check_ends_in_time_and_says_what_the_machine_cannot_do() -> N
     whole = runner.run(plan(), seed=2)
     assert whole.seconds <= PROMISED_S
     unsupported = {cell.column for cell in whole.cells.values() if cell.status is Status.UNSUPPORTED}
+    # The cells whose repeats disagreed have more, and those that did not have no fewer.
+    assert max(len(cell.repeats) for cell in whole.cells.values()) > schedule.REPEATS
     assert len(gpus.survey().gpus) > 1 or "peer-copy-behind-kernel" in unsupported
     if "H200" in str(whole.fingerprint.get("gpu")):
         assert broken(whole) == []

@@ -46,11 +46,21 @@ def test_the_stalls_are_there_and_only_they(matrix: Matrix) -> None:
     assert matrix.cells["host", "spin"].kind == "quiet"
 
 
-def test_each_repeat_is_kept_with_the_quiet_on_both_sides_of_it(matrix: Matrix) -> None:
-    cell = matrix.cells["launch", "alloc-async"]
-    assert len(cell.repeats) == schedule.REPEATS
-    for repeat in cell.repeats:
-        assert all(part[Channel(Phase.CALL)].count for part in (repeat.window.channels, repeat.before, repeat.after))
+def test_each_repeat_is_kept_with_the_baseline_on_both_sides_of_it(matrix: Matrix) -> None:
+    for cell in matrix.cells.values():
+        if (cell.column, cell.status) == (QUIET, Status.OK) or cell.row == "launch/shared":
+            continue
+        for repeat in cell.repeats:
+            parts = (repeat.window.channels, repeat.before, repeat.after)
+            assert all(part[Channel(Phase.CALL)].count for part in parts), (cell.row, cell.column)
+
+
+def test_cells_whose_repeats_disagree_have_more_of_them(matrix: Matrix) -> None:
+    counts = {key: len(cell.repeats) for key, cell in matrix.cells.items()}
+    assert {count for (row, column), count in counts.items() if row == "host" or column == QUIET} == {schedule.REPEATS}
+    assert min(counts.values()) == schedule.REPEATS < max(counts.values()) <= schedule.REPEATS + schedule.ROUNDS
+    # Each of the two engines measures one.
+    assert sum(counts.values()) == len(counts) * schedule.REPEATS + 2
 
 
 def test_the_same_seeds_give_the_same_matrix_and_others_another(matrix: Matrix) -> None:
@@ -115,6 +125,20 @@ def test_stopped_it_keeps_what_it_has_and_says_what_is_missing() -> None:
     statuses = {cell.status for cell in found.cells.values()}
     assert Status.MISSING in statuses or any(len(cell.repeats) < schedule.REPEATS for cell in found.cells.values())
     assert any(cell.repeats for cell in found.cells.values())
+
+
+def test_stopped_in_the_additional_repeats_it_keeps_all_others() -> None:
+    stopped = threading.Event()
+
+    def progress(step: CheckProgress) -> None:
+        if step.text.startswith("additional repeats"):
+            stopped.set()
+
+    found = measured(progress=progress, stop=stopped.is_set)
+    assert found.interrupted
+    measured_cells = [cell for cell in found.cells.values() if cell.repeats]
+    assert max(len(cell.repeats) for cell in measured_cells) >= schedule.REPEATS
+    assert all(cell.status is not Status.INVALID for cell in found.cells.values())
 
 
 def test_stopped_at_once_it_has_nothing_and_no_traceback() -> None:

@@ -173,9 +173,17 @@ def check_title(matrix: Matrix) -> str:
     beside = sum(column.name != QUIET for column in matrix.columns)
     size = f"{plural(len(matrix.rows), 'victim')} × {plural(beside, 'aggressor')}"
     quick = "quick, " if matrix.quick else ""
-    repeats = f"{quick}{plural(matrix.repeats, 'repeat')} in {matrix.seconds:.0f} s"
+    repeats = f"{quick}{repeat_count(matrix)} in {matrix.seconds:.0f} s"
     interrupted = " · interrupted" if matrix.interrupted else ""
     return f"{machine_name(matrix)} · {size} · {repeats} · {matrix.started_at}{interrupted}"
+
+
+def repeat_count(matrix: Matrix) -> str:
+    """Number of repeats of a cell: ``4 repeats``, or ``4 to 8 repeats`` if cells that disagreed have more."""
+    most = 0 if matrix.hosts else max((len(cell.repeats) for cell in matrix.cells.values()), default=0)
+    if most <= matrix.repeats:
+        return plural(matrix.repeats, "repeat")
+    return f"{matrix.repeats} to {plural(most, 'repeat')}"
 
 
 def kind_counts(matrix: Matrix) -> str:

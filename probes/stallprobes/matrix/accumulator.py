@@ -130,7 +130,7 @@ def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: Aggres
 
     A frequent victim makes many fast calls between two stalls, so that few of its calls are slow. The latency from the
     due time weights a stall by its duration. A thread that lost its CPU core once has the same effect, so at least two
-    repeats, and all but one, have to show the stall.
+    repeats, and all but one in four, have to show the stall.
     """
     if one.probe.role is Role.HOST or len(repeats) < LEAST_REPEATS:
         return None
@@ -141,7 +141,7 @@ def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: Aggres
     limit = int(max(STALLED * figure.baseline_ns, figure.baseline_ns + TAIL_NS))
     with_due = [repeat.window.channels[_DUE] for repeat in repeats if _DUE in repeat.window.channels]
     showing = sum(histogram.share_above(limit) >= TAIL_SHARE for histogram in with_due)
-    if figure.now_ns <= limit or showing < max(LEAST_REPEATS, len(repeats) - 1):
+    if figure.now_ns <= limit or showing < max(LEAST_REPEATS, len(repeats) - max(1, len(repeats) // 4)):
         return None
     known = explanation(one.probe, aggressor_set.probes)
     change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"

@@ -84,6 +84,8 @@ class CellRunner:
         stop: Callable[[], bool],
     ) -> None:
         self.victims = victims
+        self.rows = tuple(victim.row.name for victim in victims)
+        self.columns = tuple(one.column.name for one in aggressor_sets)
         self._host = entries()[HOST].probe(period_ns=_HOST_VIRTUAL_PACE_NS if backend == "sim" else _HOST_PACE_NS)
         probes = [*(one.probe for one in victims), *(probe for one in aggressor_sets for probe in one.probes)]
         # Draining the primary context includes its green contexts.

@@ -277,20 +277,40 @@ def _cells(old: Matrix, new: Matrix, both: Iterable[tuple[str, str]]) -> tuple[C
         for key in keys
         if old.cells[key].status is Status.OK and new.cells[key].status is Status.OK
     }
-    tester = _Tester(old, new, [test for found in tests.values() for test in found])
+    tester = _Tester(old, new, tests)
     # The column quiet first: a row's other cells depend on it.
     changes = {key: tester.cell(key, tests[key]) for key in sorted(tests, key=lambda key: key[1] != QUIET)}
     return tuple(_cell(old.cells[key], new.cells[key], changes.get(key, ())) for key in keys)
 
 
-class _Tester:
-    """All tests of a comparison, which share prior variances and the correction for their number."""
+@dataclass(frozen=True)
+class _Prior:
+    """Prior variance of the logarithm of the ratio, with the median weight and inverse repeats of its tests."""
 
-    def __init__(self, old: Matrix, new: Matrix, tests: list[QuantileTest]) -> None:
+    variance: VariancePrior
+    weight: float
+    inverse_repeats: float
+
+    def of(self, test: QuantileTest) -> VariancePrior:
+        """The prior of ``test``: its variance falls with the number of repeats, and grows with fewer calls in each."""
+        more = test.inverse_repeats / self.inverse_repeats
+        fewer = self.weight / (test.weight * more)
+        return replace(self.variance, variance=self.variance.variance * more * max(1.0, fewer))
+
+
+class _Tester:
+    """All tests of a comparison, which share prior variances and the correction for their number.
+
+    Cells whose repeats disagreed have additional repeats. The priors come from the first repeats of every cell: the
+    cells without additional ones are a selection of those that vary least, and those with them of the others.
+    """
+
+    def __init__(self, old: Matrix, new: Matrix, tests_of: Mapping[tuple[str, str], list[QuantileTest]]) -> None:
         self._old, self._new = old, new
-        self._allowed = FALSE_ALARMS / max(len(tests), 1)
-        self._priors: dict[tuple[str, Quantile], tuple[VariancePrior, float]] = {}
+        self._allowed = FALSE_ALARMS / max(sum(map(len, tests_of.values())), 1)
+        self._priors: dict[tuple[str, Quantile], _Prior] = {}
         self._dispersion_priors: dict[str, VariancePrior] = {}
+        tests = [test for key, found in tests_of.items() for test in _first_tests(old, new, key, found)]
         groups: dict[tuple[str, Quantile], list[QuantileTest]] = {}
         for test in tests:
             if test.has_calls:
@@ -299,10 +319,11 @@ class _Tester:
             freedom = max(test.variance[1] for test in group)
             weight = median(test.weight for test in group)
             alike = [one for one in group if one.variance[1] == freedom and one.weight >= weight / 2]
-            self._priors[key] = prior_variance([one.variance[0] for one in alike], freedom), weight
+            inverse = median(one.inverse_repeats for one in alike or group)
+            self._priors[key] = _Prior(prior_variance([one.variance[0] for one in alike], freedom), weight, inverse)
             if key[1] is P99:
                 self._dispersion_priors[key[0]] = prior_variance([one.tail_dispersion for one in alike], freedom)
-        self._column_variances = _column_means(tests, lambda test: test.variance[0])
+        self._column_variances = _column_means(tests, lambda test: test.variance[0] / test.inverse_repeats)
         tails = [test for test in tests if test.quantile is P99]
         self._column_dispersions = _column_means(tails, lambda test: test.tail_dispersion)
         self._baseline_changes: dict[tuple[str, Channel, Quantile], Change] = {}
@@ -361,10 +382,7 @@ class _Tester:
 
     def _own_variance(self, test: QuantileTest) -> tuple[float, float]:
         """Variance of the logarithm of the ratio by the cell's repeats and those of similar cells, and its freedom."""
-        prior, weight = self._priors[test.channel.phase, test.quantile]
-        # The prior is that of the median number of calls; fewer calls vary more.
-        prior = replace(prior, variance=prior.variance * max(1.0, weight / test.weight))
-        return prior.moderated(*test.variance)
+        return self._priors[test.channel.phase, test.quantile].of(test).moderated(*test.variance)
 
     def _own_dispersion(self, test: QuantileTest) -> tuple[float, float]:
         return self._dispersion_priors[test.channel.phase].moderated(test.tail_dispersion, test.variance[1])
@@ -407,7 +425,7 @@ class _Tester:
         column = (test.cell.column, test.channel.phase, test.quantile)
         modes = not own and (test.quantile is P50 or self._has_modes(test))
         if modes:
-            variance = max(variance, self._column_variances.get(column, 0.0))
+            variance = max(variance, self._column_variances.get(column, 0.0) * test.inverse_repeats)
         along = test.log_ratio if test.ratio > 1 else -test.log_ratio
         found = student_t_two_sided(max(along, 0.0) / math.sqrt(variance), freedom)
         if test.quantile is P50:
@@ -426,7 +444,9 @@ class _Tester:
         key = (test.channel.phase, P50)
         if key not in self._priors:
             return False
-        return self._column_variances.get((test.cell.column, *key), 0.0) > _MULTIMODAL * self._priors[key][0].variance
+        prior = self._priors[key]
+        column = self._column_variances.get((test.cell.column, *key), 0.0) * prior.inverse_repeats
+        return column > _MULTIMODAL * prior.variance.variance
 
     def _beside_baseline(self, test: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
         """The change of a cell relative to its row's baseline: one cause is reported once, in the column quiet."""
@@ -459,6 +479,21 @@ class _Tester:
     def _old_baseline_ns(self, row: str, channel: Channel, quantile: Quantile) -> float:
         found = [_baseline_ns(cell, channel, quantile) for key, cell in self._old.cells.items() if key[0] == row]
         return median([ns for ns in found if ns is not None] or [1.0])
+
+
+def _first_tests(old: Matrix, new: Matrix, key: tuple[str, str], tests: list[QuantileTest]) -> list[QuantileTest]:
+    """The tests of a cell without its additional repeats; ``tests`` where it has none."""
+    cells = [_with_first_repeats(matrix, matrix.cells[key]) for matrix in (old, new)]
+    if cells == [old.cells[key], new.cells[key]]:
+        return tests
+    return quantile_tests(*cells)
+
+
+def _with_first_repeats(matrix: Matrix, cell: Cell) -> Cell:
+    # The repeats of a merged matrix are its hosts.
+    if matrix.hosts or len(cell.repeats) <= matrix.repeats:
+        return cell
+    return replace(cell, repeats=cell.repeats[: matrix.repeats])
 
 
 def _column_means(

@@ -141,6 +141,12 @@ class QuantileTest:
         """Whether a check has only one repeat, so that its variance is not known."""
         return min(len(self.old.counts), len(self.new.counts)) < 2
 
+    @property
+    def inverse_repeats(self) -> float:
+        """Variance of ``log_ratio`` over that of a single repeat: the sum of the inverse numbers of repeats."""
+        old, new = len(self.old.counts), len(self.new.counts)
+        return 1 / old if self.paired else 1 / old + 1 / new
+
     @cached_property
     def log_ratio(self) -> float:
         """Difference of the means of the repeats' log percentiles."""

@@ -4,7 +4,8 @@ A repeat measures the aggressor sets in random order. Before each set, the basel
 serves as the baseline after the previous set. Then every victim is measured with the set running, one victim at a time.
 The first repeat only warms up and measures how long an iteration of the aggressors takes; its windows are discarded. A
 window is rejected when the host control or the GPU's clocks disturbed it; a cell with half of its repeats rejected is
-measured again at the end.
+measured again at the end. The cells whose repeats disagree most get additional ones, for which a share of the time is
+kept.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.matrix import schedule
 from stallprobes.matrix.accumulator import CellAccumulator, VictimWindow, quiet_cell
 from stallprobes.matrix.cell_runner import PACE_NS, CellRunner, Stopped
+from stallprobes.matrix.disagreement import most_disagreeing
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
 from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.schedule import QUICK_REPEATS, REPEATS, Block, Pace
@@ -35,8 +37,8 @@ from stallprobes.model import Channel, Phase
 # Number of engines that divide the columns of a simulated check. Each uses one CPU core.
 _ENGINES = 2
 _WATCHDOG_NS = 60 * MS
-# Additional repeats of a cell that has too few valid ones.
-_ADDITIONAL_REPEATS = 2
+# Further repeats of a cell that has too few valid ones.
+_REJECTED_REPEATS = 2
 # Difference between the seeds of two engines, larger than the seeds that users choose.
 _SEED_STEP = 1_000_003
 
@@ -123,11 +125,17 @@ class _Check:
         """Measure all blocks and return the matrix."""
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         blocks = schedule.blocks(self._plan, self._repeats, self._seed)
-        self._total = sum(len(block.victims) for block in blocks)
+        parts = [schedule.with_peer_access(blocks, enabling) for enabling in (False, True)]
+        expected = sum(sum(self._expected_additional(group)) for part in parts for group in self._groups(part))
+        self._total = schedule.window_count(blocks) + expected
         try:
-            for enabling in (False, True):
-                self._measure_all(schedule.with_peer_access(blocks, enabling))
-            self._measure_all(self._additional_blocks())
+            for number, part in enumerate(parts):
+                left = sum(schedule.window_count(one) for one in parts[number:])
+                self._pace.begin_part(schedule.window_count(part), left)
+                self._measure_all(part)
+            rejected = self._rejected_blocks()
+            self._total += schedule.window_count(rejected)
+            self._measure_all(rejected)
         except (Stopped, KeyboardInterrupt):
             self._interrupted = True
         simulated = self._backend == "sim"
@@ -150,7 +158,7 @@ class _Check:
             program=nvml.version_of("stallscope") or "",
         )
 
-    def _additional_blocks(self) -> list[Block]:
+    def _rejected_blocks(self) -> list[Block]:
         """Blocks for the cells of which half of the repeats or more were rejected."""
         found = []
         for one in self._plan.aggressor_sets:
@@ -161,24 +169,58 @@ class _Check:
                 and accumulator.status is None
                 and len(accumulator.repeats) <= self._repeats // 2
             )
-            found += [Block(self._repeats + 1 + extra, one, rejected) for extra in range(_ADDITIONAL_REPEATS)]
+            first = self._repeats + schedule.ROUNDS + 1
+            found += [Block(first + number, one, rejected) for number in range(_REJECTED_REPEATS)]
         return [block for block in found if block.victims]
 
-    def _measure_all(self, blocks: list[Block]) -> None:
-        """Measure the blocks in one engine; on a simulated GPU in several concurrent ones, each with its own columns.
+    def _expected_additional(self, blocks: Iterable[Block]) -> list[int]:
+        """Expected number of cells in each round of additional repeats of the cells of ``blocks``."""
+        windows = schedule.window_count(block for block in blocks if self._is_regular(block))
+        return [self._pace.expected_additional(windows, number) for number in range(schedule.ROUNDS)]
+
+    def _is_regular(self, block: Block) -> bool:
+        return 0 < block.repeat <= self._repeats
+
+    def _disagreeing_blocks(self, regular: Iterable[Block], cell_runner: CellRunner, number: int) -> list[Block]:
+        """Round ``number``, from 0 on, of additional repeats of the cells in ``regular`` that disagree most.
+
+        Cells with a probe that ``cell_runner`` does not have are left out.
+        """
+        rows, columns = set(cell_runner.rows), set(cell_runner.columns)
+        keys = {(v.row.name, one.aggressor_set.column.name): None for one in regular for v in one.victims}
+        # A cell with fewer valid repeats is measured again at the end.
+        repeats = {
+            key: accumulator.repeats
+            for key in keys
+            if key[0] in rows
+            and key[1] in columns
+            and (accumulator := self._accumulators[key]).status is None
+            and len(accumulator.repeats) > self._repeats // 2
+        }
+        cells = most_disagreeing(repeats, self._pace.additional(len(repeats) * self._repeats, number))
+        return schedule.disagreeing_blocks(self._plan, cells, self._repeats + 1 + number, self._seed)
+
+    def _groups(self, blocks: list[Block]) -> list[list[Block]]:
+        """The blocks of each engine: all in one, on a simulated GPU in several concurrent ones with their own columns.
 
         The number of engines does not depend on the machine, so that equal seeds give equal matrices everywhere.
         """
         if self._backend != "sim":
-            self._measure(blocks, self._options)
-            return
+            return [blocks]
         names = list(dict.fromkeys(block.aggressor_set.column.name for block in blocks))
         group_of = {name: number % _ENGINES for number, name in enumerate(names)}
-        groups = [
+        return [
             [block for block in blocks if group_of[block.aggressor_set.column.name] == number]
             for number in range(_ENGINES)
         ]
-        with ThreadPoolExecutor(_ENGINES) as pool:
+
+    def _measure_all(self, blocks: list[Block]) -> None:
+        """Measure the blocks, each group in its own engine."""
+        groups = self._groups(blocks)
+        if len(groups) == 1:
+            self._measure(blocks, self._options)
+            return
+        with ThreadPoolExecutor(len(groups)) as pool:
             # With one seed, all engines would simulate the same latencies.
             running = [
                 pool.submit(self._measure, group, replace(self._options, seed=self._options.seed + number * _SEED_STEP))
@@ -193,7 +235,13 @@ class _Check:
                 raise
 
     def _measure(self, blocks: list[Block], options: Options) -> None:
-        """Measure the blocks, with a new engine after one is lost or cannot run all of their probes."""
+        """Measure the blocks and then the additional repeats of their cells.
+
+        A new engine follows one that is lost or cannot run all of the probes.
+        """
+        regular = [block for block in blocks if self._is_regular(block)]
+        # The number of each round with its expected size, which the total already has.
+        rounds = enumerate(self._expected_additional(regular) if regular else ())
         while blocks:
             if self._stop_requested():
                 raise Stopped
@@ -208,7 +256,13 @@ class _Check:
                     if not self._info or options == self._options:
                         self._info = cell_runner.session.info
                     self._measure_blocks(cell_runner, left)
-                return
+                    self._pace.begin_additional()
+                    for number, expected in rounds:
+                        left = self._disagreeing_blocks(regular, cell_runner, number)
+                        with self._progress_lock:
+                            self._total += schedule.window_count(left) - expected
+                        self._measure_blocks(cell_runner, left)
+                blocks = []
             except Unsupported as error:
                 blocks = self._drop_unsupported(left, error)
             except EngineFailed as error:
@@ -216,6 +270,8 @@ class _Check:
                 if not started and (error.exit_code in (EXIT_NO_GPU, EXIT_USAGE) or not self._has_repeats()):
                     raise
                 blocks = self._drop_failed(left, error)
+        with self._progress_lock:
+            self._total -= sum(expected for _, expected in rounds)
 
     def _measure_blocks(self, cell_runner: CellRunner, left: list[Block]) -> None:
         """Measure the blocks of ``left`` and remove each once it is done."""
@@ -236,16 +292,21 @@ class _Check:
                 raise
             self._invalidate_failed(cell_runner)
             pending = (block, before, windows)
-            self._pace.add_block(block, lengths, time.monotonic() - began)
             with self._progress_lock:
                 self._done += len(block.victims)
             left.pop(0)
+            if block.disagreeing and self._pace.additional_time_spent:
+                with self._progress_lock:
+                    self._total -= schedule.window_count(left)
+                left.clear()
+            regular_s = time.monotonic() - began
             if not left or left[0].repeat != block.repeat or left[0].victims != block.victims:
                 rest = cell_runner.measure_baselines(block.victims, lengths, rng)
                 self._finish(pending, rest)
                 pending = None
-                if block.repeat:
+                if self._is_regular(block):
                     self._report_baselines()
+            self._pace.add_block(block, lengths, time.monotonic() - began if block.disagreeing else regular_s)
 
     def _finish(
         self,
@@ -261,8 +322,10 @@ class _Check:
         column = block.aggressor_set.column.name
         for row, now in windows.items():
             self._accumulators[row, column].add(before[row], now, after.get(row))
-            self._baselines[row].setdefault(block.repeat, []).append(before[row])
-        self._add_host(block, before, windows, after)
+            if not block.disagreeing:
+                self._baselines[row].setdefault(block.repeat, []).append(before[row])
+        if not block.disagreeing:
+            self._add_host(block, before, windows, after)
         self._report_cells(block)
 
     def _add_host(
@@ -357,7 +420,9 @@ class _Check:
     def _report_step(self, block: Block) -> None:
         if self._progress is None:
             return
-        what = "warming up" if block.repeat == 0 else f"repeat {min(block.repeat, self._repeats)} of {self._repeats}"
+        what = "warming up" if block.repeat == 0 else f"repeat {block.repeat} of {self._repeats}"
+        if block.repeat > self._repeats:
+            what = "additional repeats"
         with self._progress_lock:
             self._text = f"{what} · {block.aggressor_set.column.title}"
             self._progress(CheckProgress(self._done, self._total, self._left_s(), self._text))

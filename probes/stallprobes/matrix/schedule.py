@@ -1,10 +1,14 @@
-"""Schedule of a check: the order of its cells and the lengths of their windows."""
+"""Schedule of a check: the order of its cells and the lengths of their windows.
+
+A share of the time is for additional repeats of the cells whose repeats disagree. They are measured in rounds, each
+with the cells that disagree most at its start.
+"""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stallprobes.matrix.cell_runner import Lengths
@@ -15,6 +19,11 @@ QUICK_REPEATS = 3
 # Time budget of the measurement. A check is documented to take 90 s, a quick one 15 s, with start and report.
 BUDGET_S = 74.0
 QUICK_BUDGET_S = 8.5
+# Share of the budget for additional repeats. A quick check has few windows per block, and so costly additional ones.
+ADDITIONAL_SHARE = 0.2
+QUICK_ADDITIONAL_SHARE = 0.1
+# A cell gets at most one additional repeat per round.
+ROUNDS = 4
 
 _SHORTEST_S, _LONGEST_S = 0.006, 0.06
 # A simulated GPU's windows, in virtual time.
@@ -27,15 +36,23 @@ _CALLS, _VIRTUAL_CALLS = 20, 160
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
 # Weight of the previous estimate in the moving average of a block's overhead.
 _SMOOTHING = 0.7
+# Estimated time of an additional repeat over that of a regular one: it has baselines of its own on both sides, and
+# fewer victims share the start of the aggressors. To simulate that start takes longer than to simulate a window.
+_ADDITIONAL_COST, _VIRTUAL_ADDITIONAL_COST = 2.0, 6.0
 
 
 @dataclass(frozen=True)
 class Block:
-    """One aggressor set with victims, in one repeat. Repeat 0 warms up and is discarded."""
+    """One aggressor set with victims, in one repeat. Repeat 0 warms up and is discarded.
+
+    ``disagreeing``: it holds only victims whose repeats disagree, and counts in their cells only, not in those of the
+    host control or of the column quiet.
+    """
 
     repeat: int
     aggressor_set: AggressorSet
     victims: tuple[VictimProbe, ...]
+    disagreeing: bool = False
 
 
 def blocks(plan: Plan, repeats: int, seed: int) -> list[Block]:
@@ -46,6 +63,21 @@ def blocks(plan: Plan, repeats: int, seed: int) -> list[Block]:
         random.Random(f"{seed} order {repeat}").shuffle(order)
         found += [Block(repeat, one, plan.victims) for one in order]
     return found
+
+
+def disagreeing_blocks(plan: Plan, cells: Collection[tuple[str, str]], repeat: int, seed: int) -> list[Block]:
+    """Blocks of the ``cells`` (row, column), one for each aggressor set, in an order that ``seed`` determines."""
+    found = []
+    for one in plan.aggressor_sets:
+        victims = tuple(victim for victim in plan.victims if (victim.row.name, one.column.name) in cells)
+        found += [Block(repeat, one, victims, disagreeing=True)] if victims else []
+    random.Random(f"{seed} order {repeat}").shuffle(found)
+    return found
+
+
+def window_count(whole: Iterable[Block]) -> int:
+    """Number of windows with an aggressor in the blocks."""
+    return sum(len(block.victims) for block in whole)
 
 
 def with_peer_access(whole: Iterable[Block], enabling: bool) -> list[Block]:
@@ -65,20 +97,66 @@ def with_peer_access(whole: Iterable[Block], enabling: bool) -> list[Block]:
 
 
 class Pace:
-    """Lengths of windows: fixed in virtual time, else chosen so that the check meets its time budget."""
+    """Lengths of windows and number of additional repeats.
+
+    Both are fixed in virtual time, else chosen so that the check meets its time budget.
+    """
 
     def __init__(self, plan: Plan, virtual: bool) -> None:
         """The time budget starts now."""
         self._virtual = virtual
         self._budget_s = QUICK_BUDGET_S if plan.quick else BUDGET_S
+        self._share = QUICK_ADDITIONAL_SHARE if plan.quick else ADDITIONAL_SHARE
         self._aggressor_sets = len(plan.aggressor_sets)
         self._began = time.monotonic()
         self._overhead_s = 0.1
+        self._part_began_s = 0.0
+        self._part_ends_s = self._budget_s
+        self._regular_ends_s = (1 - self._share) * self._budget_s
+        # Windows with an aggressor: their number and the seconds of their blocks, and the sum of their lengths.
+        self._regular_windows, self._regular_s, self._lengths_s = 0, 0.0, 0.0
+        self._additional_windows, self._additional_s = 0, 0.0
 
     @property
     def spent_s(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self._began
+
+    def begin_part(self, windows: int, windows_left: int) -> None:
+        """Begin a part with ``windows`` of the ``windows_left`` windows: it gets that share of the remaining time."""
+        began_s = self.spent_s
+        part_s = max(self._budget_s - began_s, 0.0) * windows / max(windows_left, 1)
+        self._part_began_s, self._part_ends_s = began_s, began_s + part_s
+        self._regular_ends_s = began_s + (1 - self._share) * part_s
+
+    def begin_additional(self) -> None:
+        """End the regular repeats of the part: the rest of its time is for additional ones, at most their share."""
+        spent_s = self.spent_s
+        most_s = (spent_s - self._part_began_s) * self._share / (1 - self._share)
+        self._part_ends_s = min(self._part_ends_s, spent_s + most_s)
+
+    @property
+    def additional_time_spent(self) -> bool:
+        """Whether no time is left for additional repeats; never in virtual time."""
+        return not self._virtual and self.spent_s >= self._part_ends_s
+
+    def expected_additional(self, windows: int, number: int) -> int:
+        """Expected number of cells in round ``number`` of additional repeats, with ``windows`` windows in the regular
+        ones."""
+        cost = _VIRTUAL_ADDITIONAL_COST if self._virtual else _ADDITIONAL_COST
+        total = round(windows * self._share / (1 - self._share) / cost)
+        return total // ROUNDS + (number < total % ROUNDS)
+
+    def additional(self, windows: int, number: int) -> int:
+        """Number of cells in round ``number``, from 0 on, of additional repeats; 0 if no time is left."""
+        if self._virtual:
+            return self.expected_additional(windows, number)
+        if not self._regular_windows:
+            return 0
+        each_s = _ADDITIONAL_COST * self._regular_s / self._regular_windows
+        if self._additional_windows:
+            each_s = self._additional_s / self._additional_windows
+        return int(max(self._part_ends_s - self.spent_s, 0.0) / (ROUNDS - number) / each_s)
 
     def lengths(self, left: Sequence[Block]) -> Lengths:
         """Lengths of the windows of the first block of ``left``."""
@@ -92,15 +170,28 @@ class Pace:
             )
         else:
             shortest_s, stretch, part = _SHORTEST_S, _STRETCH, _BASELINE_PART
-            each = (self._budget_s - self.spent_s) / len(left) - self._overhead_s
-            window_s = min(max(each / (len(block.victims) * (1 + _BASELINE_PART)), _SHORTEST_S), _LONGEST_S)
+            if block.disagreeing:
+                # As long as the regular ones on average, so that the repeats of a cell are alike.
+                window_s = self._lengths_s / max(self._regular_windows, 1)
+            else:
+                each = (self._regular_ends_s - self.spent_s) / len(left) - self._overhead_s
+                window_s = each / (len(block.victims) * (1 + _BASELINE_PART))
+            window_s = min(max(window_s, _SHORTEST_S), _LONGEST_S)
         if block.repeat == 0:
             return Lengths(shortest_s, shortest_s * part, shortest_s, 0, False)
         calls = _VIRTUAL_CALLS if self._virtual else _CALLS
         return Lengths(window_s, window_s * part, window_s * stretch, calls, block.repeat == 1)
 
     def add_block(self, block: Block, lengths: Lengths, seconds: float) -> None:
-        """Update the estimated overhead with a block that took ``seconds``."""
+        """Update the estimates with a block that took ``seconds``."""
+        if block.disagreeing:
+            self._additional_windows += len(block.victims)
+            self._additional_s += seconds
+            return
+        if block.repeat:
+            self._regular_windows += len(block.victims)
+            self._regular_s += seconds
+            self._lengths_s += len(block.victims) * lengths.window_s
         windows = len(block.victims) * lengths.window_s * (1 + _BASELINE_PART)
         self._overhead_s = _SMOOTHING * self._overhead_s + (1 - _SMOOTHING) * max(seconds - windows, 0.0)
 

@@ -37,7 +37,7 @@ def _about(state: MatrixState, matrix: Matrix) -> str:
     parts = [state.origin] if state.origin else []
     parts += ["quick check" if matrix.quick else "full check", f"order by seed {matrix.seed}"]
     if state.run is None:
-        parts += [f"{matrix.repeats} repeats"] if matrix.repeats else []
+        parts += [wording.repeat_count(matrix)] if matrix.repeats else []
         parts.append(f"{matrix.seconds:.0f} s")
     parts.append(matrix.started_at[:16].replace("T", " ") + matrix.started_at[19:])
     parts.append(f"{len(matrix.rows)} × {len(matrix.columns)} cells")
