@@ -26,10 +26,9 @@ _CONTROL_PERIOD_NS = 500_000
 _WARM_S = 0.3
 _PAUSE_S = 0.1
 _RETURN_STEPS = 10
-# A truth is borderline if a state is this near, on a scale from all off (0) to all on (1), to the half that decides; if
-# the ratio of all on to all off is this near to the least ratio of a verdict; or if the percentiles beside it say
-# something else: the latency then has two modes, and the share of each decides.
-_BORDER_LOW, _BORDER_HIGH = 0.45, 0.55
+# A truth is borderline if a value is within this factor of the one that decides: the least of a verdict, or half way by
+# ratio between all off and all on; or if the percentiles beside it say something else: the latency then has two modes,
+# and the share of each decides.
 _BORDER_RATIO = 1.1
 _BESIDE = {Quantile.P50: (45.0, 55.0), Quantile.P99: (98.5, 99.33)}
 
@@ -163,12 +162,11 @@ def _truth(names: Sequence[str], quantile: Quantile, values: dict[AggressorState
                 # Slow without all on: the experiment may say so.
                 borderline.add(name)
             continue
-        # From 0, as fast as with all off, to 1, as slow as with all on.
-        scale = math.log(on / off) or 1.0
-        places = [math.log(value / off) / scale for value in (alone, without)]
-        conclusion = _CONCLUSIONS[places[0] > 0.5, places[1] > 0.5]
+        half = math.sqrt(off * on)
+        conclusion = _CONCLUSIONS[alone > half, without > half]
         conclusions[name] = conclusion if stalls else Conclusion.INNOCENT
-        if any(_BORDER_LOW < place < _BORDER_HIGH for place in places) or (unclear and conclusion.named):
+        near = any(1 / _BORDER_RATIO < value / half < _BORDER_RATIO for value in (alone, without))
+        if near or (unclear and conclusion.named):
             borderline.add(name)
     if stalls and all(one is Conclusion.INNOCENT for one in conclusions.values()):
         conclusions = dict.fromkeys(names, Conclusion.TOGETHER)

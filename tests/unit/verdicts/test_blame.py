@@ -123,6 +123,13 @@ def test_an_experiment_begins_and_ends_with_all_off_and_changes_the_order_betwee
     assert max(pairs.values()) <= len(plan.rounds) / 2
 
 
+def test_rounds_beyond_the_plan_have_every_state_once() -> None:
+    plan = experiment.plan([A, B, C])
+    more = [plan.round(number) for number in range(len(plan.rounds) + 3)]
+    assert tuple(more[: len(plan.rounds)]) == plan.rounds
+    assert all(Counter(states) == Counter(plan.states) for states in more)
+
+
 def test_blame_needs_an_aggressor() -> None:
     with pytest.raises(ValueError, match="at least one"):
         experiment.plan([])
