@@ -26,7 +26,6 @@ from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.latency.sparse import sparse
 from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix import check_reader
-from stallprobes.matrix.compare import compare
 from stallprobes.matrix.compare_document import shares
 from stallprobes.matrix.matrix import Cell, Matrix
 from stallprobes.model import Channel
@@ -263,6 +262,9 @@ class _Detectable:
         """Those of ``matrix``; none for a merged one, whose hosts are no repeats of each other."""
         if matrix.hosts:
             return cls({}, None)
+        # The rules of a comparison load the catalogue, which a reader does without.
+        from stallprobes.matrix.compare import compare
+
         comparison = compare(matrix, matrix)
         ratios = {
             (cell.row, cell.column): {(part.channel, part.quantile): part.detectable for part in cell.parts}

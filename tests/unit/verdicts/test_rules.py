@@ -194,7 +194,7 @@ def test_host_time_that_no_gpu_work_explains_is_overhead() -> None:
 def test_another_victims_time_slices_are_a_cause_where_no_aggressor_is() -> None:
     launch = seen(probe("launch"), spread(338_000), spread(5_000))
     found = verdict_on("launch", launch, seen(D2D, spread(2_378_000), spread(5_600)), running())
-    assert "takes a context switch" in found.cause
+    assert "change-over" in found.cause
     alone = verdict_on("launch", launch, running())
     assert "knows no reason" in alone.cause
 
