@@ -67,7 +67,7 @@ def key_s(stop_engine: bool) -> float:
     """From a key to the dialog that it opens."""
     terminal, _ = screen(stop_engine)
     began = time.perf_counter()
-    terminal.wait_for("command palette", terminal.press("?"))
+    terminal.wait_for("Pause or resume the view", terminal.press("?"))
     took = time.perf_counter() - began
     terminal.close()
     return took

@@ -95,7 +95,7 @@ def test_while_the_engine_is_stopped_keys_answer_and_a_key_leaves(terminal: Open
     os.kill(engine, signal.SIGSTOP)
     screen.wait_for("ENGINE SILENT")
     since = screen.press("?")
-    screen.wait_for("command palette", since=since)
+    screen.wait_for("Pause or resume the view", since=since)
     screen.press("\x1b")
     screen.read(0.3)
     screen.press(key)

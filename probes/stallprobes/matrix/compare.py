@@ -20,10 +20,11 @@ from stallprobes.errors import NotComparable
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
+from stallprobes.matrix.noise import baseline_range
 from stallprobes.matrix.quantile_test import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
 from stallprobes.matrix.sensitivity import POWER_SD, Sensitivity, detectable, student_t_limit, tail_distance
 from stallprobes.model import Channel, Phase
-from stallprobes.units import duration, duration_ns, times
+from stallprobes.units import duration, duration_ns, range_ns, times
 from stallprobes.verdicts.kinds import Look
 from stallprobes.verdicts.rules import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
@@ -334,6 +335,7 @@ class _Tester:
         self._column_dispersions = _column_means(tails, lambda test: test.tail_dispersion)
         self._baseline_changes: dict[tuple[str, Channel, Quantile], Change] = {}
         self._baseline_ratios: dict[tuple[str, Channel, Quantile], float] = {}
+        self._variations: dict[tuple[str, Channel, Quantile], tuple[float, float] | None] = {}
 
     def cell(self, key: tuple[str, str], tests: Iterable[QuantileTest]) -> tuple[QuantileChange, ...]:
         """The changes of the cell ``key``; the cell in the column quiet must come before its row's others."""
@@ -347,6 +349,7 @@ class _Tester:
             change, why = self._change(test, least)
             if key[1] != QUIET and change in (Change.SLOWER, Change.FASTER):
                 change, why = self._beside_baseline(test, change, why)
+                change, why = self._within_variation(test, change, why)
             elif key[1] == QUIET:
                 ratio = self._baseline_ratio(row, test.channel, test.quantile)
                 if change is Change.SAME and beyond(ratio, test.limit):
@@ -453,6 +456,23 @@ class _Tester:
         prior = self._priors[key]
         column = self._column_variances.get((test.cell.column, *key), 0.0) * prior.inverse_repeats
         return column > _MULTIMODAL * prior.variance.variance
+
+    def _within_variation(self, test: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
+        """UNSURE in place of a change between two values that the baselines of the row have too.
+
+        A machine can stay in one of its modes for all repeats of a cell, which the variance between them cannot show;
+        the baselines are measured before and after every cell.
+        """
+        if change not in (Change.SLOWER, Change.FASTER):
+            return change, why
+        place = (test.cell.row, test.channel, test.quantile)
+        if place not in self._variations:
+            self._variations[place] = baseline_range((self._old, self._new), test.cell.row, test.channel, test.quantile)
+        known = self._variations[place]
+        if known is None or not all(known[0] <= value <= known[1] for value in test.values_ns if value is not None):
+            return change, why
+        words = f"{why}, but the baselines of this row vary as much with no aggressor ({range_ns(*known)})"
+        return Change.UNSURE, words
 
     def _beside_baseline(self, test: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
         """The change of a cell relative to its row's baseline: one cause is reported once, in the column quiet."""

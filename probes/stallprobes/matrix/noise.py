@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -10,12 +10,16 @@ import numpy as np
 
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
 
 # The spread is the ratio of these percentiles: a single slow window must not make it.
 _LOW, _HIGH = 5.0, 95.0
 _FEWEST_WINDOWS = 4
+_RANGE_LOW, _RANGE_HIGH = 10.0, 90.0
+_FEWEST_FOR_RANGE = 20
+_ENOUGH = {Quantile.P50: ENOUGH_CALLS, Quantile.P99: 50}
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,30 @@ def baseline_spread(matrix: Matrix) -> BaselineSpread | None:
             spreads[row] = max(spreads[row], every[-1])
     worst_row = max(spreads, key=lambda row: spreads[row])
     return BaselineSpread(median(every), spreads[worst_row], worst_row)
+
+
+def baseline_range(
+    matrices: Iterable[Matrix], row: str, channel: Channel, quantile: Quantile
+) -> tuple[float, float] | None:
+    """Range (ns) in which the percentile of the victim ``row`` lies in 8 of 10 baseline windows of ``matrices``.
+
+    The windows are those before and after each repeat of each cell. Windows with fewer than 20 calls at p50, or 50 at
+    p99, are left out. None with fewer than 20 windows.
+    """
+    enough = _ENOUGH[quantile]
+    found = []
+    for matrix in matrices:
+        for cell in matrix.cells.values():
+            if cell.row != row or cell.column == QUIET:
+                continue
+            for repeat in cell.repeats:
+                for window in (repeat.before, repeat.after):
+                    if channel in window and (histogram := window[channel]).count >= enough:
+                        found.append(histogram.percentile(quantile.percent) or 0.0)
+    if len(found) < _FEWEST_FOR_RANGE:
+        return None
+    low, high = np.percentile(found, (_RANGE_LOW, _RANGE_HIGH))
+    return float(low), float(high)
 
 
 def _median_ns(window: Mapping[Channel, Histogram]) -> float | None:
