@@ -8,8 +8,9 @@ import pytest
 
 from factories import matrices
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.matrix import QUIET, Matrix, Repeat
-from stallprobes.matrix.noise import baseline_spread
+from stallprobes.matrix.noise import baseline_range, baseline_spread
 from stallprobes.model import Channel
 
 FEW = 19
@@ -68,3 +69,16 @@ def test_hosts_of_a_merged_matrix_are_not_compared_with_each_other() -> None:
     spread = baseline_spread(replace(made, cells=cells))
     assert spread is not None
     assert spread.worst == pytest.approx(1.0)
+
+
+def test_the_range_of_the_baselines_is_that_of_8_in_10_windows_of_the_row() -> None:
+    made = with_baselines("d2d", [*[2000] * 4, 4000, 100_000])
+    low, high = baseline_range([made, made], "d2d", matrices.CALL, Quantile.P50) or (0.0, 0.0)
+    assert (low, high) == pytest.approx((2000, 100_000), rel=0.05)
+    assert baseline_range([made], "launch", matrices.CALL, Quantile.P50) == pytest.approx((2000, 2000), rel=0.05)
+
+
+def test_windows_with_few_calls_have_no_range() -> None:
+    made = with_baselines("d2d", [2000], calls=49)
+    assert baseline_range([made], "d2d", matrices.CALL, Quantile.P99) is None
+    assert baseline_range([made], "d2d", matrices.CALL, Quantile.P50) is not None
