@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,12 @@ def test_a_screen_with_slots_left_alone_is_unsteady_once_per_probe_and_then_repo
     (stall,) = (entry for entry in verdicts if entry not in alone)
     assert (stall["kind"], stall["probe"], stall["phase"]) == ("stalled", "d2d-secondary", "wait")
     assert stall["ratio"] > 300
+
+
+def test_a_recording_holds_how_long_each_thread_polled() -> None:
+    first = (moment.observation.snapshot for moment in islice(RecordingStream(SLOTS), 60))
+    polled_ns = [snapshot.probes["launch"].polled_ns for snapshot in first if snapshot is not None]
+    assert polled_ns[-1] > 100_000_000
 
 
 def test_every_stall_of_a_pattern_is_proven_by_its_switch() -> None:

@@ -150,6 +150,19 @@ def test_it_is_awake_before_a_turn_is_due() -> None:
     assert (abs(np.diff(seen.ring[:, 0]) - MS) <= 200).all()
 
 
+def test_polling_counts_its_time_and_the_moments_without_a_cpu() -> None:
+    stage = Stage((Op("x"),), tick=50)
+    stage.words[b.LEAD_NS] = 20_000
+    stage.takes(0, 100, 100, 100)
+    steady = stage.run()
+    assert (abs(steady.polled_ns - 2 * 20_000) <= 500, steady.pauses) == (True, 0)
+    stage = Stage((Op("x"),), tick=b.PAUSE_NS)
+    stage.words[b.LEAD_NS] = 10 * b.PAUSE_NS
+    stage.takes(0, 100, 100, 100)
+    paused = stage.run()
+    assert paused.pauses == paused.polled_ns // b.PAUSE_NS > 0
+
+
 def test_a_slow_probe_hears_that_it_shall_quit() -> None:
     stage = Stage((Op("x"),), period_ns=3600 * 10**9)
     stage.takes(0, 100, 100)
