@@ -216,7 +216,7 @@ def sentence(figure: FigureBlame, titles: Mapping[str, str]) -> str:
         each = "alone makes" if len(sufficient) == 1 else "each make"
         parts.append(f"{' and '.join(sufficient)} {each} the stall{' alone' if len(sufficient) > 1 else ''}{ends}.")
     if len(necessary) > 1:
-        parts.append(f"{' and '.join(necessary)} make the stall only together: it ends without any of them.")
+        parts.append(f"{' and '.join(necessary)} make the stall only together: it ends when one of them is off.")
     elif necessary:
         parts.append(f"The stall ends without {necessary[0]}, which alone does not make it.")
     if names(Conclusion.TOGETHER):
