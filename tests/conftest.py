@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from factories import command_line, processes, recordings
 from factories.command_line import Command
@@ -19,6 +20,10 @@ from factories.terminal import OpenTerminal, Terminal
 from stallprobes.live.recording import Recording
 
 PROBES = Path(__file__).parents[1] / "probes"
+
+# Hypothesis fails an example that takes longer than 200 ms, and any example does on a busy machine.
+settings.register_profile("stallscope", deadline=None)
+settings.load_profile("stallscope")
 
 
 def _why_no_gpu() -> str | None:

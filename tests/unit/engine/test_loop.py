@@ -57,7 +57,7 @@ def test_a_call_that_ends_just_when_the_next_is_due_holds_up_nothing() -> None:
     assert seen.missed == 1
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 20 * MS), min_size=1, max_size=25), st.integers(100_000, 3 * MS))
 def test_time_waited_equals_a_schedule_worked_out_by_hand(durations: list[int], period_ns: int) -> None:
     seen = one_op(*durations, period_ns=period_ns)
@@ -75,7 +75,7 @@ def test_time_waited_equals_a_schedule_worked_out_by_hand(durations: list[int], 
     assert seen.channels[CALL] == Histogram.of(durations[1:])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(1, 10**8), st.integers(1000, 10**6))
 def test_starts_held_up_in_closed_form_equal_one_by_one(late: int, period_ns: int) -> None:
     hist, stats = np.zeros((1, BUCKETS), dtype=np.uint64), np.zeros((1, 4), dtype=np.int64)
@@ -86,7 +86,6 @@ def test_starts_held_up_in_closed_form_equal_one_by_one(late: int, period_ns: in
     assert stats[0, b.SUM_NS] == sum(one_by_one)
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(st.integers(-100, 300), st.integers(0, 2**45)), max_size=50))
 def test_compiled_counting_equals_the_histogram_module(values: list[int]) -> None:
     hist, stats = np.zeros((2, BUCKETS), dtype=np.uint64), np.zeros((2, 4), dtype=np.int64)
