@@ -224,6 +224,10 @@ class Analyzer:
             longest[probe.role] = max(longest[probe.role], age_ns, *(histogram.max_ns for histogram in channels))
         return longest[Role.VICTIM] if longest[Role.HOST] * 2 < longest[Role.VICTIM] else 0
 
+    def channels(self, name: str) -> ChannelMap:
+        """The histograms of the present window of the probe called ``name``; empty without a window."""
+        return {} if self._windows is None or name not in self._windows else self._windows[name].channels
+
     def channels_until(self, part: ProbeSnapshot) -> ChannelMap:
         """The histograms of one probe for the window that ends with ``part``, read after the last observation.
 
