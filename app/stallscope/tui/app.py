@@ -6,17 +6,23 @@ import asyncio
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import PurePath
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Static
 
+from stallprobes.errors import EXIT_ENGINE
 from stallscope.tui.actions import SCREENS
+from stallscope.tui.driver import TerminalDriver
 from stallscope.tui.line_filters import AsciiOnly, Colourless
+from stallscope.tui.palette import Palette
 from stallscope.tui.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,7 +56,10 @@ class StallscopeApp(App[None]):
     NOTIFICATION_TIMEOUT = 3
     # All style sheets together: Textual does not look for those of the default screen.
     CSS_PATH: ClassVar[list[str | PurePath]] = ["common/dialog.tcss", *(f"{name}/{name}.tcss" for name in SCREENS)]
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c,ctrl+q", "quit", "quit", show=False, priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c,ctrl+q", "quit", "quit", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", "suspend", show=False, priority=True),
+    ]
 
     def __init__(
         self,
@@ -58,12 +67,15 @@ class StallscopeApp(App[None]):
         settings: Settings,
         recorder: Recorder | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=TerminalDriver)
         self.source: LiveSource | ReplaySource | None = None
         self.context: ScreenContext | None = None
         self.settings = settings
         self._create_source = create_source
         self._recorder = recorder
+        # The traceback of the error that ended the program, "" without one.
+        self.crash = ""
+        self._suspending = False
         self._filters: list[LineFilter] = []
         if self.no_color:
             self._filters.append(Colourless())
@@ -94,9 +106,21 @@ class StallscopeApp(App[None]):
         elif self.source is not None:
             self.source.close()
 
+    def _handle_exception(self, error: Exception) -> None:
+        """End the program after an error that nothing handled; tests see the error itself."""
+        if self.is_headless:
+            super()._handle_exception(error)
+            return
+        if not self.crash:
+            self.crash = "".join(traceback.format_exception(error))
+        self._return_code = EXIT_ENGINE
+        self._close_messages_no_wait()
+
     @property
     def failure(self) -> str | None:
         """The reason why the program ended by itself, None where it did not."""
+        if self.crash:
+            return f"the screen failed ({self.crash.splitlines()[-1]}); this is a defect of stallscope"
         fatal = getattr(self.source, "fatal", None)
         return fatal[1] if fatal is not None else None
 
@@ -118,6 +142,38 @@ class StallscopeApp(App[None]):
         if commands is not None:
             yield from commands()
         yield SystemCommand("select a theme", "Select one of all themes, light or dark.", self.action_change_theme)
+
+    def action_command_palette(self) -> None:
+        """Open the command palette, unless it is open."""
+        if not Palette.is_open(self):
+            self.push_screen(Palette(id="--command-palette"))
+
+    async def _dispatch_action(self, namespace: DOMNode, action_name: str, params: Any) -> bool:
+        """Run an action, unless its widget has no size yet: Textual's widgets fail before their first layout."""
+        if isinstance(namespace, Widget) and not isinstance(namespace, Screen) and not namespace.size:
+            return True
+        return await super()._dispatch_action(namespace, action_name, params)
+
+    def action_suspend_process(self) -> None:
+        """Suspend the program as ctrl+z does in a shell; the screens switch the aggressors off meanwhile."""
+        driver = self._driver
+        if not isinstance(driver, TerminalDriver) or self._suspending:
+            return
+        if not driver.can_suspend:
+            self.notify("The program cannot be suspended: no shell started it that could resume it.")
+            return
+        self._suspending = True
+        self.run_worker(self._suspend_process(driver))
+
+    async def _suspend_process(self, driver: TerminalDriver) -> None:
+        try:
+            self.app_suspend_signal.publish(self)
+            await driver.suspend_process()
+        finally:
+            self._suspending = False
+        self.app_resume_signal.publish(self)
+        self.screen.refresh(layout=True)
+        self.refresh(layout=True)
 
     def action_next_theme(self) -> None:
         """Switch to the next theme."""

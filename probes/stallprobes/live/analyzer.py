@@ -73,6 +73,7 @@ class Analyzer:
         self._recent: deque[Snapshot] = deque()
         self._windows: LazyWindows | None = None
         self._last: Snapshot | None = None
+        self._last_wall_s = 0.0
         self._history = History(len(probe_set.probes), round(keep_s * 1e9) // SLOT_NS)
         self._on_before: dict[str, bool] = {}
         self._marks: deque[tuple[int, str]] = deque(maxlen=_MARKS)
@@ -116,11 +117,15 @@ class Analyzer:
         elif self._last is not None and now.at_ns - self._last.at_ns > WINDOW_NS:
             # An aggressor may have run in the meantime.
             self._collector.interrupt()
+            if now.at_ns - self._last.at_ns > _LONGEST_WINDOW_NS:
+                # As after the program was suspended: no window spans that time, and no verdict held in it.
+                self._recent.clear()
+                self._tracker.end_all(self._last_wall_s)
         self._add_history(now)
         if observation.experiment:
             # Its states last a fraction of a second: no window, baseline or switch of them means anything here.
             self._begin_experiment(now)
-            self._last = now
+            self._last, self._last_wall_s = now, observation.wall_s
             return
         self._experiment = False
         self._add_switch_marks(now)
@@ -130,7 +135,7 @@ class Analyzer:
             self._judged_ns = now.at_ns
             disturbed = self._judge(now, observation.wall_s, others)
         self._collector.feed(now, disturbed, bool(others))
-        self._last = now
+        self._last, self._last_wall_s = now, observation.wall_s
 
     def add_blame(self, found: Blame, wall_s: float) -> None:
         """Add the result of a blame experiment to the log. Its causes hold while the same aggressors run."""

@@ -162,6 +162,15 @@ class VerdictTracker:
                     self._end(state, now_ns, wall_s)
                 del self._pending[key]
 
+    def end_all(self, wall_s: float) -> None:
+        """End every current entry at ``wall_s``, when the last observation before a gap was made."""
+        for state in self._pending.values():
+            if state.entry is not None:
+                ended = self._replace(state.entry, replace(state.entry, ended_s=wall_s))
+                if ended.verdict.kind is VerdictKind.UNSTEADY:
+                    self._unsteady[ended.verdict.probe] = ended
+        self._pending.clear()
+
     def _begin(
         self, state: _Pending, found: Verdict, wall_s: float, onset: Callable[[Verdict], str], alone: bool
     ) -> None:

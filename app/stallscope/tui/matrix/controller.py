@@ -104,6 +104,16 @@ class MatrixController:
         )
         self._runner.start()
 
+    def suspend(self) -> None:
+        """Stop the engines of a running check, until ``resume``. The check rejects the windows of that time."""
+        if self.state.run is not None:
+            _signal_children(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the engines of a running check continue."""
+        if self.state.run is not None:
+            _signal_children(signal.SIGCONT)
+
     def stop(self) -> None:
         """Stop the check; measured cells are kept."""
         with self._lock:
@@ -300,6 +310,12 @@ class MatrixController:
         )
         self._change(matrix_view=replace(matrix_view, matrix=matrix), unsaved=True)
         return f" {count} measured cells are kept."
+
+
+def _signal_children(number: signal.Signals) -> None:
+    for pid in _children():
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
 
 
 def suggestion(state: MatrixState) -> str:

@@ -74,7 +74,9 @@ class MatrixScreen(ActionScreen):
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Label the histograms."""
+        """Label the histograms, and suspend a check with the program."""
+        self.app.app_suspend_signal.subscribe(self, lambda _: self.controller.suspend())
+        self.app.app_resume_signal.subscribe(self, lambda _: self.controller.resume())
         self.query_one(Histograms).now = "with aggressor"
 
     # Drawing.

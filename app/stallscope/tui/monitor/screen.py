@@ -82,7 +82,21 @@ class Monitor(ActionScreen):
 
     def on_mount(self) -> None:
         """Start the source. Textual calls the base class's method too."""
+        self.app.app_suspend_signal.subscribe(self, lambda _: self._suspend())
+        self.app.app_resume_signal.subscribe(self, lambda _: self._resume())
         self.source.start()
+
+    def _suspend(self) -> None:
+        """Switch the aggressors off before the program is suspended."""
+        if self.live is not None:
+            self.blame.stop_and_wait()
+            self.live.suspend()
+            # The switches belong to now, not to the next observation.
+            self._feed(self.live.observation())
+
+    def _resume(self) -> None:
+        if self.live is not None:
+            self.live.resume()
 
     @property
     def more_keys(self) -> tuple[tuple[str, str], ...]:

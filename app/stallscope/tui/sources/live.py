@@ -92,6 +92,8 @@ class LiveSource:
         self._applied: dict[str, bool] = {}
         self._engine_pids: set[int] = set()
         self._waiting: frozenset[str] = frozenset()
+        # Aggressors stay off while the program is suspended.
+        self._suspended = False
         # The session in which a blame experiment switches the aggressors.
         self._experiment: Session | None = None
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -176,7 +178,7 @@ class LiveSource:
         states, waiting = {}, set()
         for probe in probe_set.probes:
             on = self._switched_on(probe)
-            if on and probe.role is Role.AGGRESSOR and baseline_missing:
+            if on and probe.role is Role.AGGRESSOR and (baseline_missing or self._suspended):
                 waiting.add(probe.name)
                 on = False
             states[probe.name] = on
@@ -186,6 +188,20 @@ class LiveSource:
             with contextlib.suppress(KeyError):
                 session.set_running(changed)
                 self._applied.update(changed)
+
+    def suspend(self) -> None:
+        """Switch the aggressors off at once, until ``resume``."""
+        self._suspended = True
+        probe_set, session = self._current
+        if session is not None:
+            off = dict.fromkeys(probe_sets.aggressors(probe_set), False)
+            with contextlib.suppress(KeyError):
+                session.set_running(off)
+                self._applied.update(off)
+
+    def resume(self) -> None:
+        """Switch the aggressors on again with the next ``update_engine``."""
+        self._suspended = False
 
     def begin_experiment(self, probe_set: ProbeSet) -> Session | None:
         """The session of ``probe_set``, whose aggressors the caller may switch until ``end_experiment``.
