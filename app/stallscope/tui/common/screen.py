@@ -119,7 +119,8 @@ class ActionScreen(Screen[bool]):
     @property
     def can_draw(self) -> bool:
         """Whether the terminal has taken the last frame: a terminal that does not read gets no other one."""
-        return not getattr(self.app, "output_waits", False)
+        takes_output = getattr(self.app, "terminal_takes_output", None)
+        return takes_output is None or bool(takes_output())
 
     def tick(self) -> None:
         """Update the state, and draw what changed."""
