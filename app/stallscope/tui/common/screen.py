@@ -111,6 +111,11 @@ class ActionScreen(Screen[bool]):
         """Have the next frame draw every panel."""
         self._changed = True
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether the next frame draws every panel."""
+        return self._changed
+
     def take_changed(self) -> bool:
         """Whether ``mark_changed`` was called since the last time."""
         changed, self._changed = self._changed, False
