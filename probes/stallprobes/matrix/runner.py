@@ -31,7 +31,7 @@ from stallprobes.matrix.cell_runner import PACE_NS, CellRunner, Stopped
 from stallprobes.matrix.disagreement import most_disagreeing
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
 from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe
-from stallprobes.matrix.schedule import QUICK_REPEATS, REPEATS, Block, Pace
+from stallprobes.matrix.schedule import Block, Pace
 from stallprobes.model import Channel, Phase
 
 # Number of engines that divide the columns of a simulated check. Each uses one CPU core.
@@ -104,7 +104,7 @@ class _Check:
         self._progress = progress
         self._reports_cells = cells and progress is not None
         self._stop = stop
-        self._repeats = QUICK_REPEATS if plan.quick else REPEATS
+        self._repeats = schedule.repeats(plan, backend == "sim")
         self._host = entries()[HOST].probe()
         self._accumulators = {
             (row.name, one.column.name): CellAccumulator(victim, one)
@@ -375,10 +375,11 @@ class _Check:
                     accumulator.status, accumulator.reason = Status.INVALID, failure.sentence
 
     def _drop_unsupported(self, blocks: list[Block], error: Unsupported) -> list[Block]:
-        """The blocks without the probe that this machine cannot run; none if ``error`` names no probe."""
+        """The blocks without the probes that this machine cannot run; none if ``error`` names no probe."""
+        refused = set(error.probes)
 
         def needs(victim: VictimProbe, one: AggressorSet) -> bool:
-            return error.probe is None or error.probe in {victim.probe.name, *(probe.name for probe in one.probes)}
+            return not refused or not refused.isdisjoint({victim.probe.name, *(probe.name for probe in one.probes)})
 
         return self._drop(blocks, needs, Status.UNSUPPORTED, error.reason)
 

@@ -14,13 +14,17 @@ from dataclasses import dataclass, replace
 from stallprobes.matrix.cell_runner import Lengths
 from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe, enables_peer_access
 
-REPEATS = 4
+# Many short repeats rather than few long ones: a machine's calls vary from second to second, within a window they do
+# not. On a noisy H200 the ratio that nine of ten phases detect was 3.0 with 4 repeats, 2.4 with 6 and 2.1 with 8.
+REPEATS = 5
+VIRTUAL_REPEATS = 4
 QUICK_REPEATS = 3
-# Time budget of the measurement. A check is documented to take 90 s, a quick one 15 s, with start and report.
-BUDGET_S = 74.0
-QUICK_BUDGET_S = 8.5
+# Time budget of the measurement. A check is documented to take 60 s, a quick one 12 s, with start and report.
+BUDGET_S = 57.0
+QUICK_BUDGET_S = 9.0
 # Share of the budget for additional repeats. A quick check has few windows per block, and so costly additional ones.
-ADDITIONAL_SHARE = 0.2
+ADDITIONAL_SHARE = 0.1
+VIRTUAL_ADDITIONAL_SHARE = 0.2
 QUICK_ADDITIONAL_SHARE = 0.1
 # A cell gets at most one additional repeat per round.
 ROUNDS = 4
@@ -30,8 +34,10 @@ _SHORTEST_S, _LONGEST_S = 0.006, 0.06
 _VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.009, 0.001
 # Length of a baseline window over that of a window with the aggressor. It serves twice, as the one before and after.
 _BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.2
-# A window is extended to contain so many calls, up to a tenth of a second.
-_CALLS, _VIRTUAL_CALLS = 20, 160
+# A window is extended to contain so many calls, up to 60 ms (100 ms in virtual time). With 8 calls in place of 20, a
+# check detects nearly the same ratios, and the time of slow victims suffices for another repeat of every cell.
+_CALLS, _VIRTUAL_CALLS = 8, 160
+_EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
 # A slow iteration of the aggressor may extend a window to so many times its usual length.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
 # Weight of the previous estimate in the moving average of a block's overhead.
@@ -96,6 +102,13 @@ def with_peer_access(whole: Iterable[Block], enabling: bool) -> list[Block]:
     return [block for block in parts if block.victims]
 
 
+def repeats(plan: Plan, virtual: bool) -> int:
+    """Number of regular repeats of ``plan``; fewer in ``virtual`` time, where no machine varies."""
+    if plan.quick:
+        return QUICK_REPEATS
+    return VIRTUAL_REPEATS if virtual else REPEATS
+
+
 class Pace:
     """Lengths of windows and number of additional repeats.
 
@@ -106,7 +119,8 @@ class Pace:
         """The time budget starts now."""
         self._virtual = virtual
         self._budget_s = QUICK_BUDGET_S if plan.quick else BUDGET_S
-        self._share = QUICK_ADDITIONAL_SHARE if plan.quick else ADDITIONAL_SHARE
+        share = VIRTUAL_ADDITIONAL_SHARE if virtual else ADDITIONAL_SHARE
+        self._share = QUICK_ADDITIONAL_SHARE if plan.quick else share
         self._aggressor_sets = len(plan.aggressor_sets)
         self._began = time.monotonic()
         self._overhead_s = 0.1
@@ -161,6 +175,7 @@ class Pace:
     def lengths(self, left: Sequence[Block]) -> Lengths:
         """Lengths of the windows of the first block of ``left``."""
         block = left[0]
+        extended_s = _VIRTUAL_EXTENDED_S if self._virtual else _EXTENDED_S
         if self._virtual:
             window_s, shortest_s, stretch, part = (
                 _VIRTUAL_S,
@@ -178,9 +193,9 @@ class Pace:
                 window_s = each / (len(block.victims) * (1 + _BASELINE_PART))
             window_s = min(max(window_s, _SHORTEST_S), _LONGEST_S)
         if block.repeat == 0:
-            return Lengths(shortest_s, shortest_s * part, shortest_s, 0, False)
+            return Lengths(shortest_s, shortest_s * part, shortest_s, extended_s, 0, False)
         calls = _VIRTUAL_CALLS if self._virtual else _CALLS
-        return Lengths(window_s, window_s * part, window_s * stretch, calls, block.repeat == 1)
+        return Lengths(window_s, window_s * part, window_s * stretch, extended_s, calls, block.repeat == 1)
 
     def add_block(self, block: Block, lengths: Lengths, seconds: float) -> None:
         """Update the estimates with a block that took ``seconds``."""
