@@ -84,8 +84,8 @@ class CellRunner:
         stop: Callable[[], bool],
     ) -> None:
         self.victims = victims
+        self.aggressor_sets = aggressor_sets
         self.rows = tuple(victim.row.name for victim in victims)
-        self.columns = tuple(one.column.name for one in aggressor_sets)
         self._host = entries()[HOST].probe(period_ns=_HOST_VIRTUAL_PACE_NS if backend == "sim" else _HOST_PACE_NS)
         probes = [*(one.probe for one in victims), *(probe for one in aggressor_sets for probe in one.probes)]
         # Draining the primary context includes its green contexts.
@@ -137,6 +137,10 @@ class CellRunner:
         """Time of the board in seconds; virtual on a simulated GPU."""
         return self.session.probe_snapshots([self._host.name], False)[self._host.name].at_ns / 1e9
 
+    def iteration_s(self, aggressor_set: AggressorSet) -> float:
+        """Duration of an iteration of the slowest of the aggressors in seconds, 0 before the first measurement."""
+        return self._iteration_s.get(aggressor_set.column.name, 0.0)
+
     def measure_baselines(
         self, victims: Sequence[VictimProbe], lengths: Lengths, rng: random.Random
     ) -> dict[str, VictimWindow]:
@@ -161,7 +165,7 @@ class CellRunner:
         found = {}
         try:
             self._run_for(self._settle_s)
-            iteration_s = self._iteration_s.get(aggressor_set.column.name, 0.0)
+            iteration_s = self.iteration_s(aggressor_set)
             # The stalls of a slow aggressor come with its iterations, so the window should contain at least one. In
             # virtual time there are fewer repeats, and it contains two short ones.
             wanted = iteration_s * (2 if self._virtual and iteration_s <= 0.04 else 1.2)

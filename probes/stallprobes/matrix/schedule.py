@@ -15,16 +15,17 @@ from stallprobes.matrix.cell_runner import Lengths
 from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe, enables_peer_access
 
 # Many short repeats rather than few long ones: a machine's calls vary from second to second, within a window they do
-# not. On a noisy H200 the ratio that nine of ten phases detect was 3.0 with 4 repeats, 2.4 with 6 and 2.1 with 8.
-REPEATS = 5
+# not. On a noisy H200 the ratio that nine of ten phases detect was 4.0 with 5 repeats and 2.8 with 6. Repeats after the
+# first LEAST_REPEATS leave out slow aggressors, whose windows take half of the time, and end when the time is spent.
+REPEATS = 6
+LEAST_REPEATS = 4
 VIRTUAL_REPEATS = 4
 QUICK_REPEATS = 3
 # Time budget of the measurement. A check is documented to take 60 s, a quick one 12 s, with start and report.
-BUDGET_S = 57.0
+BUDGET_S = 56.0
 QUICK_BUDGET_S = 9.0
 # Share of the budget for additional repeats. A quick check has few windows per block, and so costly additional ones.
-ADDITIONAL_SHARE = 0.1
-VIRTUAL_ADDITIONAL_SHARE = 0.2
+ADDITIONAL_SHARE = 0.2
 QUICK_ADDITIONAL_SHARE = 0.1
 # A cell gets at most one additional repeat per round.
 ROUNDS = 4
@@ -38,6 +39,12 @@ _BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.2
 # check detects nearly the same ratios, and the time of slow victims suffices for another repeat of every cell.
 _CALLS, _VIRTUAL_CALLS = 8, 160
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
+# An aggressor is slow if one of its iterations takes so long.
+_SLOW_S = 0.015
+# Number of blocks that share the baselines before and after them. Baselines take a fifth of a real check.
+_BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 1
+# Victims of each block that warms up.
+_WARM_UP_VICTIMS = 4
 # A slow iteration of the aggressor may extend a window to so many times its usual length.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
 # Weight of the previous estimate in the moving average of a block's overhead.
@@ -61,13 +68,19 @@ class Block:
     disagreeing: bool = False
 
 
-def blocks(plan: Plan, repeats: int, seed: int) -> list[Block]:
-    """Blocks of each aggressor set with all victims, for each repeat in an order that ``seed`` determines."""
+def blocks(plan: Plan, repeats: int, seed: int, virtual: bool = False) -> list[Block]:
+    """Blocks of each aggressor set with all victims, for each repeat in an order that ``seed`` determines.
+
+    Except in ``virtual`` time, the blocks of repeat 0 have a few victims each, and every victim is in some of them.
+    """
     found = []
     for repeat in range(repeats + 1):
         order = list(plan.aggressor_sets)
         random.Random(f"{seed} order {repeat}").shuffle(order)
-        found += [Block(repeat, one, plan.victims) for one in order]
+        for number, one in enumerate(order):
+            few = repeat == 0 and not virtual and len(plan.victims) > _WARM_UP_VICTIMS
+            places = [(number * _WARM_UP_VICTIMS + place) % len(plan.victims) for place in range(_WARM_UP_VICTIMS)]
+            found.append(Block(repeat, one, tuple(plan.victims[place] for place in places) if few else plan.victims))
     return found
 
 
@@ -119,8 +132,7 @@ class Pace:
         """The time budget starts now."""
         self._virtual = virtual
         self._budget_s = QUICK_BUDGET_S if plan.quick else BUDGET_S
-        share = VIRTUAL_ADDITIONAL_SHARE if virtual else ADDITIONAL_SHARE
-        self._share = QUICK_ADDITIONAL_SHARE if plan.quick else share
+        self._share = QUICK_ADDITIONAL_SHARE if plan.quick else ADDITIONAL_SHARE
         self._aggressor_sets = len(plan.aggressor_sets)
         self._began = time.monotonic()
         self._overhead_s = 0.1
@@ -196,6 +208,23 @@ class Pace:
             return Lengths(shortest_s, shortest_s * part, shortest_s, extended_s, 0, False)
         calls = _VIRTUAL_CALLS if self._virtual else _CALLS
         return Lengths(window_s, window_s * part, window_s * stretch, extended_s, calls, block.repeat == 1)
+
+    @property
+    def blocks_per_baseline(self) -> int:
+        """Number of consecutive blocks that share the baselines before and after them."""
+        return _VIRTUAL_BLOCKS_PER_BASELINE if self._virtual else _BLOCKS_PER_BASELINE
+
+    def may_end(self, block: Block) -> bool:
+        """Whether ``block`` belongs to a repeat that may be incomplete: a regular one after the first LEAST_REPEATS."""
+        return not self._virtual and LEAST_REPEATS < block.repeat <= REPEATS
+
+    def is_late(self, block: Block) -> bool:
+        """Whether ``block`` belongs to a repeat that may be incomplete, and the time of the regular ones is spent."""
+        return self.may_end(block) and self.spent_s >= self._regular_ends_s
+
+    def is_slow(self, iteration_s: float) -> bool:
+        """Whether aggressors whose iterations take ``iteration_s`` seconds are slow; never in virtual time."""
+        return not self._virtual and iteration_s > _SLOW_S
 
     def add_block(self, block: Block, lengths: Lengths, seconds: float) -> None:
         """Update the estimates with a block that took ``seconds``."""
