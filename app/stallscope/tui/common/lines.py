@@ -142,7 +142,7 @@ def spread(left: Line, right: Line, width: int) -> Line:
 def too_small_lines() -> list[Line]:
     """The notice that replaces a screen in a terminal that is too small."""
     columns, rows = SMALLEST
-    return [[(" too small", "warn")], [(f" at least {columns}×{rows}", "")], [(" q quits", "dim")]]
+    return [[(" too small", "warn")], [(f" at least {columns}×{rows}", "")], [(" ctrl+q quits", "dim")]]
 
 
 def rule(title: str, width: int, note: str = "") -> Line:

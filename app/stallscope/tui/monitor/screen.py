@@ -15,7 +15,7 @@ from stallprobes.live.recording import Recorder
 from stallprobes.live.view_model import MonitorView, report_text
 from stallprobes.model import MS, Role
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
+from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
@@ -70,8 +70,8 @@ class Monitor(ActionScreen):
 
     def on_mount(self) -> None:
         """Start the source. Textual calls the base class's method too."""
-        self.app.app_suspend_signal.subscribe(self, lambda _: self._suspend())
-        self.app.app_resume_signal.subscribe(self, lambda _: self._resume())
+        self.app.app_suspend_signal.subscribe(self, lambda _: self._suspend(), immediate=True)
+        self.app.app_resume_signal.subscribe(self, lambda _: self._resume(), immediate=True)
         self.source.start()
 
     def _suspend(self) -> None:
@@ -236,6 +236,18 @@ class Monitor(ActionScreen):
             self.focus_name = name
         self.draw()
 
+    def engine_usable(self, silent: bool = True) -> bool:
+        """Whether the engine can do what a key asks for, a ``silent`` one later; if not, the screen says why."""
+        if self.live is None or self.last is None:
+            return False
+        pick, restart = (
+            key_label(keys_of(one, self.settings.keys)) for one in MONITOR_ACTIONS if one.name in ("pick", "restart")
+        )
+        obstacle = status.engine_obstacle(self.last.engine.state, restart, pick)
+        if obstacle:
+            self.notify(obstacle, severity="warning")
+        return not obstacle or (silent and self.last.engine.state == EngineCondition.SILENT)
+
     def action_switch(self) -> None:
         """Switch the focused probe."""
         if self.focus_name is not None:
@@ -245,7 +257,7 @@ class Monitor(ActionScreen):
     def _switch(self, name: str) -> None:
         live = self.live
         probe = self.probe_set.probe(name) if self.probe_set is not None else None
-        if live is None or probe is None or self.blame.blocks_switches():
+        if live is None or probe is None or self.blame.blocks_switches() or not self.engine_usable():
             return
         on = not live.is_on(name)
         if on and probe.role is Role.AGGRESSOR:
@@ -255,7 +267,7 @@ class Monitor(ActionScreen):
 
     def action_all_off(self) -> None:
         """Switch all aggressors off."""
-        if self.live is not None:
+        if self.live is not None and self.engine_usable():
             self.blame.stop()
             self.live.switch_all_off()
 
@@ -370,8 +382,8 @@ class Monitor(ActionScreen):
             self.source.seek(self.source.at_s + SEEK_S)
 
     def action_quiet(self) -> None:
-        """Measure the baseline again."""
-        if self.analyzer is not None:
+        """Measure the baseline again; it stays where no engine answers."""
+        if self.analyzer is not None and self.engine_usable(silent=False):
             self.analyzer.discard_baselines()
 
     def action_clear(self) -> None:
