@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import ChannelMap
 from stallprobes.live.history import DECADES, LOW_NS, binned, position
 from stallprobes.live.view_model import ChannelView, FocusView
-from stallprobes.model import Phase
+from stallprobes.model import Channel, Phase
 from stallprobes.units import duration
-from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, runs, short_ratio, spread
+from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, runs_of_rows, short_ratio, spread
 
 LABEL = 6
 FIGURES_IN_A_LINE, FIGURES = 22, 30
@@ -21,22 +24,33 @@ _LETTERS = np.array(list(BLOCKS))
 
 
 class Histograms(LineWidget):
-    """Draws ``view``; ``now`` describes the live histograms in the legend."""
+    """Draws ``view``; ``now`` describes the live histograms in the legend.
+
+    ``live`` are later histograms of the same probe, None for those of ``view``: the plots move with every frame, the
+    figures beside them change with ``view``, so that they can be read.
+    """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view: FocusView | None = None
+        self.live: ChannelMap | None = None
         self.now = "last second"
+
+    def drawn_state(self) -> object:
+        """The view, which equals only itself, the later histograms, and the legend."""
+        return self.view, self.live, self.now
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Title, some lines for each phase, axis, and a legend where it fits."""
         if self.view is None:
             return []
-        return histogram_lines(self.view, width, height, self.now)
+        return histogram_lines(self.view, width, height, self.now, self.live)
 
 
-def histogram_lines(view: FocusView, width: int, height: int, now: str = "last second") -> list[Line]:
-    """The panel of one probe; ``now`` describes the live histograms in the legend."""
+def histogram_lines(
+    view: FocusView, width: int, height: int, now: str = "last second", live: ChannelMap | None = None
+) -> list[Line]:
+    """The panel of one probe; ``now`` describes the live histograms in the legend, ``live`` replaces those plotted."""
     row = view.row
     state = f"{row.state} ×{short_ratio(row.ratio)}" if row.ratio and row.mark in ("bad", "warn") else row.state
     out: list[Line] = [
@@ -56,7 +70,9 @@ def histogram_lines(view: FocusView, width: int, height: int, now: str = "last s
     figures = (FIGURES_IN_A_LINE if each == 1 else FIGURES) if width >= 64 else 0
     plot = max(10, width - LABEL - 1 - figures - 1)
     for channel in phases:
-        out += _channel(channel, row.in_flight_us if channel.phase is Phase.CALL else None, plot, each, figures)
+        plotted = channel.live if live is None else live.get(Channel(channel.phase), channel.live)
+        in_flight_us = row.in_flight_us if channel.phase is Phase.CALL else None
+        out += _channel(channel, plotted, in_flight_us, plot, each, figures)
     out.append([(" " * (LABEL + 1), ""), (axis_labels(plot), "dim")])
     out += table
     if legend:
@@ -90,25 +106,28 @@ def axis_labels(columns: int) -> str:
     return "".join(letters)[:columns]
 
 
-def _channel(channel: ChannelView, in_flight_us: float | None, plot: int, rows: int, figures: int) -> list[Line]:
-    live = _heights(binned(channel.live.counts, plot), rows)
-    baseline = np.zeros(plot, dtype=np.int64)
+def _channel(
+    channel: ChannelView, plotted: Histogram, in_flight_us: float | None, plot: int, rows: int, figures: int
+) -> list[Line]:
+    heights = _heights(plotted, plot, rows)
+    base_heights = np.zeros(plot, dtype=np.int64)
     if channel.baseline is not None:
-        baseline = _heights(binned(channel.baseline.counts, plot), rows)
-    flight = None if in_flight_us is None else position(in_flight_us * 1000, plot)
+        base_heights = _baseline_heights(channel.baseline, plot, rows)
+    # Eighths of a line by row, the top one first.
+    below = np.arange(rows - 1, -1, -1)[:, None] * 8
+    now, before = np.clip(heights - below, 0, 8), np.clip(base_heights - below, 0, 8)
+    baseline_only = (now == 0) & (before > 0)
+    letters = np.where(baseline_only, "░", _LETTERS[now])
+    styles = np.where(now == 0, baseline_only, np.where(before > now, 3, 2))
+    if in_flight_us is not None:
+        at = position(in_flight_us * 1000, plot)
+        letters[-1, at], styles[-1, at] = "◆", 4
+    drawn = runs_of_rows(letters, styles, _STYLES)
     texts = _texts(channel, rows) if figures else []
     out: list[Line] = []
     for number in range(rows):
-        base = (rows - 1 - number) * 8
-        now = np.clip(live - base, 0, 8)
-        before = np.clip(baseline - base, 0, 8)
-        letters = _LETTERS[now]
-        letters = np.where((now == 0) & (before > 0), "░", letters)
-        styles = np.where(now == 0, np.where(before > 0, 1, 0), np.where(before > now, 3, 2))
-        if flight is not None and number == rows - 1:
-            letters[flight], styles[flight] = "◆", 4
         name = channel.phase.traits.word if number == rows - 1 else ""
-        line: Line = [(f" {name:<{LABEL}}", "dim"), *runs(letters, styles, _STYLES)]
+        line: Line = [(f" {name:<{LABEL}}", "dim"), *drawn[number]]
         text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
         if figures:
             line.append((f" {text:<{figures}}", "dim" if text.startswith(_BASELINE) else ""))
@@ -116,13 +135,18 @@ def _channel(channel: ChannelView, in_flight_us: float | None, plot: int, rows: 
     return out
 
 
-def _heights(counts: NDArray[np.uint64], rows: int) -> NDArray[np.int64]:
+def _heights(histogram: Histogram, columns: int, rows: int) -> NDArray[np.int64]:
     """Heights in eighths of a line: square roots of counts, at least 1, so that a single slow call is visible."""
+    counts = binned(histogram.counts, columns)
     most = int(counts.max()) if len(counts) else 0
     if most == 0:
         return np.zeros(len(counts), dtype=np.int64)
-    heights = np.ceil(np.sqrt(counts / most) * rows * 8).astype(np.int64)
+    heights = np.ceil(np.sqrt(counts / most) * (rows * 8)).astype(np.int64)
     return np.where(counts > 0, np.maximum(heights, 1), 0)
+
+
+# A baseline changes once a second at most.
+_baseline_heights = lru_cache(32)(_heights)
 
 
 def _texts(channel: ChannelView, rows: int) -> list[str]:

@@ -59,7 +59,8 @@ class ActionScreen(Screen[bool]):
     """A screen of panels whose keys come from ``actions.SCREENS[NAME]``.
 
     A subclass composes its panels and a KeyBar, and overrides ``tick`` (called ``frames_per_second`` times a second),
-    ``draw`` and ``place_panels``. ``HELP_SECTIONS`` are (title, text). Its module assigns the class to ``SCREEN``,
+    ``draw`` and ``place_panels``. Actions do not draw: they call ``mark_changed``, and the next frame draws, however
+    many keys arrived before it. ``HELP_SECTIONS`` are (title, text). Its module assigns the class to ``SCREEN``,
     where actions with ``opens_screen`` find it. A screen that has ended the live source's engine is dismissed with
     True, and the engine restarts.
     """
@@ -77,6 +78,7 @@ class ActionScreen(Screen[bool]):
         self.context = context
         self.source = context.source
         self.settings = context.settings
+        self._changed = True
 
     @property
     def live(self) -> LiveSource | None:
@@ -103,11 +105,26 @@ class ActionScreen(Screen[bool]):
     def on_resize(self, event: events.Resize) -> None:
         """Arrange the panels for the new size."""
         self.rearrange()
-        self.call_after_refresh(self.draw)
+        self.mark_changed()
+
+    def mark_changed(self) -> None:
+        """Have the next frame draw every panel."""
+        self._changed = True
+
+    def take_changed(self) -> bool:
+        """Whether ``mark_changed`` was called since the last time."""
+        changed, self._changed = self._changed, False
+        return changed
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether the terminal has taken the last frame: a terminal that does not read gets no other one."""
+        return not getattr(self.app, "output_waits", False)
 
     def tick(self) -> None:
-        """Update the state and draw."""
-        self.draw()
+        """Update the state, and draw what changed."""
+        if self.can_draw and self.take_changed():
+            self.draw()
 
     def draw(self) -> None:
         """Draw the panels."""

@@ -223,14 +223,10 @@ class Grid(LineWidget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view = GridView("")
-        self._drawn: object = None
 
-    def redraw(self) -> None:
-        """Draw again if view or size changed."""
-        key = (self.size, self.view)
-        if key != self._drawn or not self._strips:
-            self._drawn = key
-            super().redraw()
+    def drawn_state(self) -> object:
+        """The view."""
+        return self.view
 
     @property
     def grid_layout(self) -> GridLayout:
@@ -313,6 +309,10 @@ class MatrixHead(LineWidget):
         super().__init__(id=id)
         self.view = MatrixHeadView()
 
+    def drawn_state(self) -> object:
+        """The view, and the height of the screen, below which the panel says that it is too small."""
+        return self.view, self.screen.size.height
+
     def lines(self, width: int, height: int) -> list[Line]:
         """Lines of the header."""
         if width < SMALLEST[0] or self.screen.size.height < SMALLEST[1]:
@@ -369,6 +369,10 @@ class CellTextPanel(LineWidget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.paragraphs: Sequence[tuple[str, str, str]] = ()
+
+    def drawn_state(self) -> object:
+        """The paragraphs."""
+        return tuple(self.paragraphs)
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A rule, and as many lines of the paragraphs as fit."""

@@ -23,18 +23,13 @@ class HeatMap(LineWidget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view: FocusView | None = None
-        self._drawn: object = None
 
-    def redraw(self) -> None:
-        """Draw when a column is complete, and when anything but its counts changed."""
+    def drawn_state(self) -> object:
+        """It is drawn when a column is complete, and when anything but its counts changed."""
         view = self.view
-        key = (
-            self.size,
-            view and (view.row.name, view.first, view.marks, view.channels and view.channels[0].baseline is None),
-        )
-        if key != self._drawn or not self._strips:
-            self._drawn = key
-            super().redraw()
+        if view is None:
+            return ()
+        return view.row.name, view.first, view.marks, view.channels and view.channels[0].baseline is None
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title, a line for the marks, and the map."""

@@ -39,6 +39,10 @@ class VerdictLog(LineWidget):
         # The entry at each drawn line.
         self._line_entries: list[LogEntry | None] = []
 
+    def drawn_state(self) -> object:
+        """Entries and texts."""
+        return self.entries, self.empty, self.expect, self.engine_stopped
+
     def lines(self, width: int, height: int) -> list[Line]:
         """A title and as many entries as fit."""
         current = [entry for entry in self.entries if entry.ended_s is None]

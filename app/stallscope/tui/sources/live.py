@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from stallprobes.engine.backend import Options
+from stallprobes.engine.board import ProbeSnapshot
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoGpu, Unsupported
@@ -140,6 +141,16 @@ class LiveSource:
         if probe_set.backend == SIM:
             return None if session is None else SimulatedTelemetry(session.sensors).snapshot()
         return None if self._telemetry is None else self._telemetry.snapshot()
+
+    def probe_snapshot(self, probe_set: ProbeSet, name: str) -> ProbeSnapshot | None:
+        """The statistics of one probe of ``probe_set`` now; None unless that is the current set and its engine runs."""
+        present, session = self._current
+        if present is not probe_set or session is None or self._status[0] != EngineCondition.READY:
+            return None
+        try:
+            return session.probe_snapshots([name])[name]
+        except (KeyError, RuntimeError):
+            return None
 
     def observations(self) -> list[Observation]:
         """The observations that are due: the current one."""
