@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
@@ -73,9 +72,8 @@ class Monitor(ActionScreen):
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
         yield Header(id="header")
-        with Container(id="upper"):
-            yield ProbeTable(id="lists")
-            yield Histograms(id="histograms")
+        yield ProbeTable(id="lists")
+        yield Histograms(id="histograms")
         yield HeatMap(id="heat")
         yield VerdictLog(id="log")
         yield KeyBar(id="keys")
@@ -97,6 +95,7 @@ class Monitor(ActionScreen):
     def _resume(self) -> None:
         if self.live is not None:
             self.live.resume()
+        self.mark_changed()
 
     @property
     def more_keys(self) -> tuple[tuple[str, str], ...]:
@@ -247,6 +246,7 @@ class Monitor(ActionScreen):
                 columns=self.query_one(HeatMap).columns,
                 span_s=self.settings.history_seconds,
                 strip=STRIP if self.size.width >= STRIP_FROM else 0,
+                plots=self.query_one(Histograms).places,
             )
             stopped = status.STOPPED_STATES.get(self.last.engine.state)
             if stopped is not None and self.frozen is None:
@@ -274,7 +274,8 @@ class Monitor(ActionScreen):
         table.empty = observation.engine.sentence
         for panel in (self.query_one(Histograms), self.query_one(HeatMap)):
             panel.view = None if view is None else view.focus
-        self.query_one(Histograms).live = None
+        histograms = self.query_one(Histograms)
+        histograms.plots, histograms.live = () if view is None else view.plots, None
         log = self.query_one(VerdictLog)
         log.entries = () if view is None else view.log
         log.engine_stopped = observation.engine.state in status.STOPPED_STATES
@@ -286,11 +287,21 @@ class Monitor(ActionScreen):
         table = self.query_one(ProbeTable)
         sizes = layout(width, height, table.height_wanted)
         self.set_class(sizes.wide, "wide")
-        self.query_one("#upper").styles.height = sizes.upper
-        table.styles.height = "100%" if sizes.table is None else sizes.table
-        self.query_one(HeatMap).styles.height = sizes.heat_map
-        self.query_one(HeatMap).display = sizes.heat_map > 0
-        self.query_one(VerdictLog).styles.height = sizes.log
+        self.set_class(sizes.spacious, "spacious")
+        heat_map, log = self.query_one(HeatMap), self.query_one(VerdictLog)
+        # A grid places its panels in their order.
+        if sizes.spacious:
+            self.move_child(log, before=heat_map)
+            rows = (2, sizes.upper, sizes.log, sizes.heat_map)
+        else:
+            self.move_child(log, after=heat_map)
+            rows = (2, sizes.upper, sizes.heat_map, sizes.log)
+        self.styles.grid_rows = " ".join(str(lines) for lines in rows if lines)
+        table.styles.height = sizes.upper if sizes.table is None else sizes.table
+        self.query_one(Histograms).styles.height = sizes.histograms
+        heat_map.styles.height = sizes.heat_map
+        heat_map.display = sizes.heat_map > 0
+        log.styles.height = sizes.log
 
     # Focus and switches.
 
