@@ -270,7 +270,7 @@ async def test_without_an_engine_keys_say_why_they_have_no_effect_and_the_baseli
         os.kill(screen.live.engine_pid, signal.SIGKILL)
         await until(pilot, lambda: screen.last and screen.last.engine.state == EngineCondition.LOST)
         said: list[str] = []
-        screen.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign, assignment]
+        screen.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign]
         for key in ("1", "a", "space", "x", "n", "plus", "minus"):
             said.clear()
             await pilot.press(key)
