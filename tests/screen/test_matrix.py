@@ -63,6 +63,10 @@ def state(pilot: Pilot[None]) -> MatrixState:
 
 
 def shown(pilot: Pilot[None]) -> str:
+    shown_screen = pilot.app.screen
+    if isinstance(shown_screen, MatrixScreen) and shown_screen.has_changed:
+        # What the next frame shows.
+        shown_screen.draw()
     return text_of(pilot.app.screen._compositor.render_strips(pilot.app.screen.size))
 
 

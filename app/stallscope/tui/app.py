@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,6 +26,7 @@ from stallscope.tui.driver import TerminalDriver
 from stallscope.tui.line_filters import AsciiOnly, Colourless
 from stallscope.tui.palette import Palette
 from stallscope.tui.settings import Settings
+from stallscope.tui.signal_exit import SignalExit, exit_code
 
 if TYPE_CHECKING:
     from textual.filter import LineFilter
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from stallscope.tui.sources.replay import ReplaySource
 
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "monokai")
-_EXIT_S = 0.9
 
 
 class LoadingScreen(Screen[None]):
@@ -76,6 +78,7 @@ class StallscopeApp(App[None]):
         # The traceback of the error that ended the program, "" without one.
         self.crash = ""
         self._suspending = False
+        self._signal_exit: SignalExit | None = None
         self._filters: list[LineFilter] = []
         if self.no_color:
             self._filters.append(Colourless())
@@ -93,10 +96,10 @@ class StallscopeApp(App[None]):
         if self.settings.keys:
             self.set_keymap(dict(self.settings.keys))
         if threading.current_thread() is threading.main_thread() and not self.is_headless:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-                loop.add_signal_handler(number, self._end_by_signal, number)
-
+            self._signal_exit = SignalExit(
+                partial(self._signalled, asyncio.get_running_loop()),
+                self._last_resort,
+            )
         self.call_after_refresh(lambda: self.run_worker(self._open_monitor()))
 
     def close(self) -> None:
@@ -180,13 +183,37 @@ class StallscopeApp(App[None]):
         position = THEMES.index(self.theme) if self.theme in THEMES else -1
         self.theme = THEMES[(position + 1) % len(THEMES)]
 
+    def terminal_takes_output(self) -> bool:
+        """Whether the terminal reads what is written. What was lost meanwhile is drawn again."""
+        driver = self._driver
+        if not isinstance(driver, TerminalDriver):
+            return True
+        if driver.output_waits:
+            return False
+        if driver.output_lost:
+            driver.output_lost = False
+            self.screen.refresh()
+        return True
+
+    def _signalled(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
+        with contextlib.suppress(RuntimeError):
+            # The loop has ended, and the program is about to.
+            loop.call_soon_threadsafe(self._end_by_signal, number)
+
     def _end_by_signal(self, number: int) -> None:
-        if number == signal.SIGHUP:
-            # The terminal is gone, so the final writes to it can hang.
-            timer = threading.Timer(_EXIT_S, os._exit, (128 + number,))
-            timer.daemon = True
-            timer.start()
-        self.exit(return_code=130 if number == signal.SIGINT else 128 + number)
+        """End the program in order; whatever input waits is dropped."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.input.close()
+        self.exit(return_code=exit_code(number))
+
+    def _last_resort(self, number: int) -> None:
+        """What must not remain when the process is ended: the engine, and the terminal's modes."""
+        pid = getattr(self.source, "engine_pid", None)
+        if pid is not None:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if number != signal.SIGHUP and isinstance(self._driver, TerminalDriver):
+            self._driver.restore_terminal()
 
 
 def _load_monitor() -> tuple[type[ScreenContext], type[Monitor]]:

@@ -111,6 +111,11 @@ class ActionScreen(Screen[bool]):
         """Have the next frame draw every panel."""
         self._changed = True
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether the next frame draws every panel."""
+        return self._changed
+
     def take_changed(self) -> bool:
         """Whether ``mark_changed`` was called since the last time."""
         changed, self._changed = self._changed, False
@@ -119,7 +124,8 @@ class ActionScreen(Screen[bool]):
     @property
     def can_draw(self) -> bool:
         """Whether the terminal has taken the last frame: a terminal that does not read gets no other one."""
-        return not getattr(self.app, "output_waits", False)
+        takes_output = getattr(self.app, "terminal_takes_output", None)
+        return takes_output is None or bool(takes_output())
 
     def tick(self) -> None:
         """Update the state, and draw what changed."""

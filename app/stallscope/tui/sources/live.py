@@ -94,6 +94,8 @@ class LiveSource:
         self._waiting: frozenset[str] = frozenset()
         # Aggressors stay off while the program is suspended.
         self._suspended = False
+        # The last request for an engine.
+        self._wanted: tuple[ProbeSet, dict[str, bool]] | None = None
         # The session in which a blame experiment switches the aggressors.
         self._experiment: Session | None = None
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -234,7 +236,14 @@ class LiveSource:
         ``switches`` are probes whose state differs from the default: victims on, aggressors off. Aggressors start when
         the baseline is complete.
         """
-        self._jobs.put(lambda: self._start_engine(probe_set, dict(switches)))
+        self._wanted = wanted = (probe_set, dict(switches))
+
+        def start() -> None:
+            # Only the last of several requests counts: a key that is held would start an engine for each.
+            if self._wanted is wanted:
+                self._start_engine(*wanted)
+
+        self._jobs.put(start)
 
     def restart(self) -> None:
         """Start a new engine for the same probes, with all aggressors off."""
