@@ -183,13 +183,8 @@ def rule(title: str, width: int, note: str = "") -> Line:
     return fit([*head, ("─" * max(bar, 0), "faint"), *tail], width)
 
 
-def runs(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Sequence[str]) -> Line:
-    """One run for each sequence of equal style; ``styles`` has an index into ``names`` for each letter."""
-    return runs_of_rows(letters[None, :], styles[None, :], names)[0]
-
-
 def runs_of_rows(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Sequence[str]) -> list[Line]:
-    """``runs`` for each row of ``letters`` and ``styles``.
+    """One run for each sequence of equal style in each row; ``styles`` has an index into ``names`` for each letter.
 
     A blank has the style of the letter before it where both have the background of the screen: it looks the same, and
     each run costs about 40 bytes on the way to the terminal.
@@ -198,10 +193,9 @@ def runs_of_rows(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Seq
     if not columns:
         return [[] for _ in range(rows)]
     backed = np.array([name in _BACKED for name in names])[styles]
-    before = np.where((letters == " ") & ~backed, 0, np.arange(columns))
-    before = np.maximum.accumulate(before, axis=1)
-    filled = np.take_along_axis(styles, before, axis=1)
-    styles = np.where(np.take_along_axis(backed, before, axis=1), styles, filled)
+    visible = np.where((letters == " ") & ~backed, 0, np.arange(columns))
+    before = np.arange(rows)[:, None], np.maximum.accumulate(visible, axis=1)
+    styles = np.where(backed[before], styles, styles[before])
     changes = np.diff(styles, axis=1) != 0
     texts = np.ascontiguousarray(letters).view(f"<U{columns}")[:, 0].tolist()
     found = []

@@ -14,6 +14,7 @@ from textual import events
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.timer import Timer
 
 from stallscope.tui.actions import SCREENS, Action, available, key_hints, key_label, keys_of
 from stallscope.tui.common.key_bar import KeyBar
@@ -78,6 +79,7 @@ class ActionScreen(Screen[bool]):
         self.context = context
         self.source = context.source
         self.settings = context.settings
+        self.frame_timer: Timer | None = None
         self._changed = True
 
     @property
@@ -99,7 +101,7 @@ class ActionScreen(Screen[bool]):
         """Fill the key bar, start the timer and follow the theme."""
         self.query_one(KeyBar).hints = key_hints(self.source.replayed, self.settings.keys, SCREENS[self.NAME])
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.call_after_refresh(self.repaint_panels))
-        self.set_interval(1 / self.settings.frames_per_second, self.tick)
+        self.frame_timer = self.set_interval(1 / self.settings.frames_per_second, self.tick)
         self.call_after_refresh(self.tick)
 
     def on_resize(self, event: events.Resize) -> None:

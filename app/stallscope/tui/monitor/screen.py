@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -58,6 +59,7 @@ class Monitor(ActionScreen):
         self.focus_name: str | None = None
         self.keys_of_probes: dict[str, str] = {}
         self.trigger = StallTrigger()
+        self.clock: Callable[[], float] = time.monotonic
         self._ready_at = 0.0
         frames = context.settings.frames_per_second
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
@@ -112,7 +114,7 @@ class Monitor(ActionScreen):
 
     def tick(self) -> None:
         """Read the observations that are due, and draw one frame."""
-        live, now_s = self.live, time.monotonic()
+        live, now_s = self.live, self.clock()
         if live is not None and live.fatal is not None:
             self.app.exit(return_code=live.fatal[0])
             return
