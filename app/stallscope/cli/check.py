@@ -18,6 +18,7 @@ from stallscope.cli import check_results, diagnostics, gpu_choice, options, outp
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.signals import InterruptHandler
+from stallscope.cli.suspension import Suspension
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
@@ -102,7 +103,7 @@ def command(
     source = click.get_current_context().get_parameter_source("fail_on")
     if old is None and source is click.core.ParameterSource.COMMANDLINE:
         raise CommandError(ExitCode.USAGE, "--fail-on applies to a comparison only; add --compare")
-    with InterruptHandler() as interrupt:
+    with InterruptHandler() as interrupt, Suspension():
         files = output_files.OutputFiles(
             {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force
         )

@@ -14,6 +14,7 @@ from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.signals import InterruptHandler
 from stallscope.cli.stdout import Output
+from stallscope.cli.suspension import Suspension
 
 if TYPE_CHECKING:
     from stallprobes.machine.gpus import Gpu, Survey
@@ -61,7 +62,7 @@ def command(
       stallscope run launch spin@secondary --sim
       stallscope run launch spin host-register --blame
     """
-    with InterruptHandler() as interrupt:
+    with InterruptHandler() as interrupt, Suspension():
         result = _measure(names, variants, seconds, blame, gpu, allow_shared, together, simulation, interrupt)
         out = Output()
         if as_json:

@@ -148,7 +148,7 @@ class StallscopeApp(App[None]):
 
     def action_command_palette(self) -> None:
         """Open the command palette, unless it is open."""
-        if not Palette.is_open(self):
+        if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
 
     async def _dispatch_action(self, namespace: DOMNode, action_name: str, params: Any) -> bool:

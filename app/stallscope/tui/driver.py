@@ -65,7 +65,8 @@ class TerminalDriver(LinuxDriver):
     async def suspend_process(self) -> None:
         """Restore the terminal and stop the process group; returns when it runs in the foreground again.
 
-        Between a continuation in the background and the next stop the event loop runs, so that SIGTERM ends the program.
+        Between a continuation in the background and the next stop the event loop runs, so that SIGTERM ends the
+        program.
         """
         self.suspend_application_mode()
         self._suspended = True

@@ -12,7 +12,6 @@ from textual._xterm_parser import XTermParser
 from textual.message import Message
 from textual.messages import InBandWindowResize
 
-
 ESCAPE_S = 0.1
 # A paste without its end is over when nothing longer than what a person types has arrived for so long.
 PASTE_S = 1.0

@@ -7,6 +7,7 @@ spawns all engines.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import queue
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
@@ -77,6 +79,17 @@ def _reset_spawner() -> None:
 # Threads do not survive a fork, so a forked child needs a spawner of its own.
 os.register_at_fork(after_in_child=_reset_spawner)
 
+# The engines of this process, to be suspended with it.
+_engines: weakref.WeakSet[EngineProcess] = weakref.WeakSet()
+
+
+def signal_engines(number: signal.Signals) -> None:
+    """Send a signal to all engines of this process: SIGSTOP before it is suspended, SIGCONT afterwards."""
+    for engine in list(_engines):
+        if not engine.ended.is_set() and engine.process.returncode is None:
+            with contextlib.suppress(OSError):
+                os.kill(engine.process.pid, number)
+
 
 class EngineProcess:
     """One engine process and the socket to it. Created by ``spawn``. ``ended`` is set when the engine has ended."""
@@ -113,6 +126,7 @@ class EngineProcess:
             for fd in passed:
                 os.close(fd)
         self._connection = Connection(ours.detach())
+        _engines.add(self)
 
     @staticmethod
     def spawn(board_fd: int, backend: str = "") -> EngineProcess:

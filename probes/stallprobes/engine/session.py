@@ -83,6 +83,8 @@ class Session:
         self._process: EngineProcess | None = None
         self._last: Snapshot | None = None
         self._advances = 0
+        # The most by which ``run_for`` took longer than asked for, as after a suspension of this process.
+        self.gap_s = 0.0
 
     def __enter__(self) -> Self:
         if not self._started:
@@ -195,7 +197,9 @@ class Session:
                 self._process.send(Advance(number, round(seconds * 1e9)))
             self._await_answer(lambda: self._inbox.advanced >= number)
         else:
+            before_s = time.monotonic()
             self._inbox.wait(lambda: False, seconds)
+            self.gap_s = max(self.gap_s, time.monotonic() - before_s - seconds)
         self._raise_if_gone()
 
     @property

@@ -26,7 +26,7 @@ from stallprobes.live.history import SLOT_NS, History
 from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.tracker import JUDGE_NS, Switch, VerdictTracker
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
-from stallprobes.live.windows import WINDOW_NS, LazyWindows, long_enough
+from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, long_enough
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
 from stallprobes.units import range_ns
 from stallprobes.verdicts.blame import Blame, proven
@@ -117,7 +117,7 @@ class Analyzer:
         elif self._last is not None and now.at_ns - self._last.at_ns > WINDOW_NS:
             # An aggressor may have run in the meantime.
             self._collector.interrupt()
-            if now.at_ns - self._last.at_ns > _LONGEST_WINDOW_NS:
+            if now.at_ns - self._last.at_ns > LONGEST_WINDOW_NS:
                 # As after the program was suspended: no window spans that time, and no verdict held in it.
                 self._recent.clear()
                 self._tracker.end_all(self._last_wall_s)
@@ -240,10 +240,16 @@ class Analyzer:
         return {} if self._windows is None or part.name not in self._windows else self._windows.channels_until(part)
 
     def monitor_view(
-        self, focus: str | None, *, columns: int = 60, span_s: float = 60.0, strip: int = 20
+        self,
+        focus: str | None,
+        *,
+        columns: int = 60,
+        span_s: float = 60.0,
+        strip: int = 20,
+        plots: int = 1,
     ) -> MonitorView:
         """The view model: ``columns`` of heat map over about ``span_s`` seconds, strips of ``strip`` columns over a
-        minute, the histograms of the probe called ``focus``."""
+        minute, the histograms of the probe called ``focus`` and of as many others as make ``plots``."""
         at_ns = self._history.last * SLOT_NS
         strip_slots = max(1, round(60e9 / max(strip, 1)) // SLOT_NS)
         rows = tuple(
@@ -261,7 +267,23 @@ class Analyzer:
         window_s = 0.0 if self._windows is None else self._windows.longest_s
         groups = self._groups_on
         left_s = self._collector.left_s(self._last, needed, groups)
-        return MonitorView(rows, view, self.log[::-1], age, left_s, window_s, groups > 1)
+        return MonitorView(
+            rows, view, self.log[::-1], age, left_s, window_s, groups > 1, self._plots(rows, view, plots)
+        )
+
+    def _plots(self, rows: tuple[ProbeRow, ...], focus: FocusView | None, count: int) -> tuple[FocusView, ...]:
+        """``focus`` and the victims with the worst states, as many as make ``count``, in the order of ``rows``."""
+        if focus is None or count < 2:
+            return ()
+        others = [row for row in rows if row.role is not Role.AGGRESSOR and row.on and row.name != focus.row.name]
+        worst = sorted(others, key=lambda row: {"bad": 0, "warn": 1}.get(row.mark, 2))[: count - 1]
+        kept = {row.name for row in worst}
+        probes = self.probe_set.probes
+        return tuple(
+            focus if row.name == focus.row.name else FocusView(row, self._channel_views(probe))
+            for probe, row in zip(probes, rows, strict=True)
+            if row.name in kept or row.name == focus.row.name
+        )
 
     @property
     def _groups_on(self) -> int:
@@ -491,18 +513,21 @@ class Analyzer:
         marks = tuple(
             (at // SLOT_NS // slots - first, words) for at, words in self._marks if at // SLOT_NS // slots >= first
         )
-        channels: tuple[ChannelView, ...] = ()
-        if self._windows is not None:
-            window = self._windows[probe.name]
-            baseline = self.baselines.get(probe.name)
-            shown = [*map(Channel, Phase), *(channel for channel in window.channels if channel.label)]
-            base = {} if baseline is None else baseline.channels
-            channels = tuple(
-                ChannelView(one.phase, one.label, window.channels[one], base.get(one), window.first_ns.get(one))
-                for one in shown
-                if one in window.channels
-            )
+        channels = self._channel_views(probe)
         return FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, observed_s)
+
+    def _channel_views(self, probe: Probe) -> tuple[ChannelView, ...]:
+        """The histograms of a probe's window, with those of its baseline."""
+        if self._windows is None:
+            return ()
+        window, baseline = self._windows[probe.name], self.baselines.get(probe.name)
+        shown = [*map(Channel, Phase), *(channel for channel in window.channels if channel.label)]
+        base = {} if baseline is None else baseline.channels
+        return tuple(
+            ChannelView(one.phase, one.label, window.channels[one], base.get(one), window.first_ns.get(one))
+            for one in shown
+            if one in window.channels
+        )
 
 
 def _other_processes(observation: Observation) -> tuple[str, ...] | None:

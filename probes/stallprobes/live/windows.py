@@ -12,7 +12,7 @@ from stallprobes.verdicts.rules import STARVED_WINDOW_NS
 WINDOW_NS = 1_000 * MS
 # A victim in slots has fewer calls in a second: its window is extended until it has this much time of its own.
 _OWN_NS = STARVED_WINDOW_NS
-_LONGEST_NS = 4_000 * MS
+LONGEST_WINDOW_NS = 4_000 * MS
 
 
 class LazyWindows(Mapping[str, Window]):
@@ -61,4 +61,6 @@ def long_enough(now: ProbeSnapshot, start: ProbeSnapshot) -> bool:
     length_ns = now.at_ns - start.at_ns
     if length_ns < WINDOW_NS:
         return False
-    return not now.in_slots or not now.on or now.allowed_ns - start.allowed_ns >= _OWN_NS or length_ns >= _LONGEST_NS
+    return (
+        not now.in_slots or not now.on or now.allowed_ns - start.allowed_ns >= _OWN_NS or length_ns >= LONGEST_WINDOW_NS
+    )

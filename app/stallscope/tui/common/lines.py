@@ -117,12 +117,40 @@ def cut(text: str, width: int) -> str:
     return text[: width - 1] + "…" if width > 0 else ""
 
 
+def shortened(names: Sequence[str], width: int) -> list[str]:
+    """``names`` in at most ``width`` columns each. Different names stay different: they are cut before the part that
+    differs where their beginnings are alike."""
+    out = [cut(name, width) for name in names]
+    for number, name in enumerate(names):
+        alike = [other for text, other in zip(out, names, strict=True) if text == cut(name, width) and other != name]
+        if not alike or len(name) <= width:
+            continue
+        common = max(_common_length(name, other) for other in alike)
+        end = name[common:]
+        begin = max(1, min(common, width - 1 - len(end)))
+        out[number] = cut(f"{name[:begin]}…{end}" if end else name, width)
+    known: dict[str, str] = {}
+    for number, name in enumerate(names):
+        if known.setdefault(out[number], name) != name:
+            mark = str(number + 1)
+            out[number] = f"{cut(name, width - len(mark))}{mark}"
+    return out
+
+
+def _common_length(one: str, other: str) -> int:
+    """The number of letters with which both begin."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
 def fit(line: Line, width: int, style: str = "") -> Line:
     """``line`` in exactly ``width`` columns: cut, or padded with spaces."""
     out: Line = []
     left = width
-    for text, name in line:
+    for number, (text, name) in enumerate(line):
         if left <= 0:
+            if out and any(rest.strip() for rest, _ in line[number:]):
+                last, last_name = out[-1]
+                out[-1] = (f"{last[:-1]}…", last_name)
             break
         if len(text) > left:
             text = cut(text, left)
@@ -144,7 +172,7 @@ def spread(left: Line, right: Line, width: int) -> Line:
 def too_small_lines() -> list[Line]:
     """The notice that replaces a screen in a terminal that is too small."""
     columns, rows = SMALLEST
-    return [[(" too small", "warn")], [(f" at least {columns}×{rows}", "")], [(" q quits", "dim")]]
+    return [[(" too small", "warn")], [(f" at least {columns}×{rows}", "")], [(" ctrl+q quits", "dim")]]
 
 
 def rule(title: str, width: int, note: str = "") -> Line:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stallprobes.engine.process import signal_engines
 from stallprobes.errors import EngineFailed, Unsupported
 from stallprobes.live.observation import SIM
 from stallprobes.matrix.matrix import Cell, Matrix, Status
@@ -107,12 +108,12 @@ class MatrixController:
     def suspend(self) -> None:
         """Stop the engines of a running check, until ``resume``. The check rejects the windows of that time."""
         if self.state.run is not None:
-            _signal_children(signal.SIGSTOP)
+            signal_engines(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let the engines of a running check continue."""
         if self.state.run is not None:
-            _signal_children(signal.SIGCONT)
+            signal_engines(signal.SIGCONT)
 
     def stop(self) -> None:
         """Stop the check; measured cells are kept."""
@@ -310,12 +311,6 @@ class MatrixController:
         )
         self._change(matrix_view=replace(matrix_view, matrix=matrix), unsaved=True)
         return f" {count} measured cells are kept."
-
-
-def _signal_children(number: signal.Signals) -> None:
-    for pid in _children():
-        with contextlib.suppress(OSError):
-            os.kill(pid, number)
 
 
 def suggestion(state: MatrixState) -> str:

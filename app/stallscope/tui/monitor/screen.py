@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
@@ -16,7 +15,7 @@ from stallprobes.live.recording import Recorder
 from stallprobes.live.view_model import MonitorView, report_text
 from stallprobes.model import MS, Role
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
+from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.lines import LineWidget
@@ -75,17 +74,16 @@ class Monitor(ActionScreen):
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
         yield Header(id="header")
-        with Container(id="upper"):
-            yield ProbeTable(id="lists")
-            yield Histograms(id="histograms")
+        yield ProbeTable(id="lists")
+        yield Histograms(id="histograms")
         yield HeatMap(id="heat")
         yield VerdictLog(id="log")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
         """Start the source. Textual calls the base class's method too."""
-        self.app.app_suspend_signal.subscribe(self, lambda _: self._suspend())
-        self.app.app_resume_signal.subscribe(self, lambda _: self._resume())
+        self.app.app_suspend_signal.subscribe(self, lambda _: self._suspend(), immediate=True)
+        self.app.app_resume_signal.subscribe(self, lambda _: self._resume(), immediate=True)
         self.source.start()
 
     def _suspend(self) -> None:
@@ -99,6 +97,7 @@ class Monitor(ActionScreen):
     def _resume(self) -> None:
         if self.live is not None:
             self.live.resume()
+        self.mark_changed()
 
     @property
     def more_keys(self) -> tuple[tuple[str, str], ...]:
@@ -249,6 +248,7 @@ class Monitor(ActionScreen):
                 columns=self.query_one(HeatMap).columns,
                 span_s=self.settings.history_seconds,
                 strip=STRIP if self.size.width >= STRIP_FROM else 0,
+                plots=self.query_one(Histograms).places,
             )
             stopped = status.STOPPED_STATES.get(self.last.engine.state)
             if stopped is not None and self.frozen is None:
@@ -276,7 +276,8 @@ class Monitor(ActionScreen):
         table.empty = observation.engine.sentence
         for panel in (self.query_one(Histograms), self.query_one(HeatMap)):
             panel.view = None if view is None else view.focus
-        self.query_one(Histograms).live = None
+        histograms = self.query_one(Histograms)
+        histograms.plots, histograms.live = () if view is None else view.plots, None
         log = self.query_one(VerdictLog)
         log.entries = () if view is None else view.log
         log.engine_stopped = observation.engine.state in status.STOPPED_STATES
@@ -288,11 +289,21 @@ class Monitor(ActionScreen):
         table = self.query_one(ProbeTable)
         sizes = layout(width, height, table.height_wanted)
         self.set_class(sizes.wide, "wide")
-        self.query_one("#upper").styles.height = sizes.upper
-        table.styles.height = "100%" if sizes.table is None else sizes.table
-        self.query_one(HeatMap).styles.height = sizes.heat_map
-        self.query_one(HeatMap).display = sizes.heat_map > 0
-        self.query_one(VerdictLog).styles.height = sizes.log
+        self.set_class(sizes.spacious, "spacious")
+        heat_map, log = self.query_one(HeatMap), self.query_one(VerdictLog)
+        # A grid places its panels in their order.
+        if sizes.spacious:
+            self.move_child(log, before=heat_map)
+            rows = (2, sizes.upper, sizes.log, sizes.heat_map)
+        else:
+            self.move_child(log, after=heat_map)
+            rows = (2, sizes.upper, sizes.heat_map, sizes.log)
+        self.styles.grid_rows = " ".join(str(lines) for lines in rows if lines)
+        table.styles.height = sizes.upper if sizes.table is None else sizes.table
+        self.query_one(Histograms).styles.height = sizes.histograms
+        heat_map.styles.height = sizes.heat_map
+        heat_map.display = sizes.heat_map > 0
+        log.styles.height = sizes.log
 
     # Focus and switches.
 
@@ -316,6 +327,18 @@ class Monitor(ActionScreen):
             self.focus_name = name
         self.mark_changed()
 
+    def engine_usable(self, silent: bool = True) -> bool:
+        """Whether the engine can do what a key asks for, a ``silent`` one later; if not, the screen says why."""
+        if self.live is None or self.last is None:
+            return False
+        pick, restart = (
+            key_label(keys_of(one, self.settings.keys)) for one in MONITOR_ACTIONS if one.name in ("pick", "restart")
+        )
+        obstacle = status.engine_obstacle(self.last.engine.state, restart, pick)
+        if obstacle:
+            self.notify(obstacle, severity="warning")
+        return not obstacle or (silent and self.last.engine.state == EngineCondition.SILENT)
+
     def action_switch(self) -> None:
         """Switch the focused probe."""
         if self.focus_name is not None:
@@ -325,7 +348,7 @@ class Monitor(ActionScreen):
     def _switch(self, name: str) -> None:
         live = self.live
         probe = self.probe_set.probe(name) if self.probe_set is not None else None
-        if live is None or probe is None or self.blame.blocks_switches():
+        if live is None or probe is None or self.blame.blocks_switches() or not self.engine_usable():
             return
         on = not live.is_on(name)
         if on and probe.role is Role.AGGRESSOR:
@@ -335,7 +358,7 @@ class Monitor(ActionScreen):
 
     def action_all_off(self) -> None:
         """Switch all aggressors off."""
-        if self.live is not None:
+        if self.live is not None and self.engine_usable():
             self.blame.stop()
             self.live.switch_all_off()
             self.mark_changed()
@@ -455,8 +478,8 @@ class Monitor(ActionScreen):
             self.mark_changed()
 
     def action_quiet(self) -> None:
-        """Measure the baseline again."""
-        if self.analyzer is not None:
+        """Measure the baseline again; it stays where no engine answers."""
+        if self.analyzer is not None and self.engine_usable(silent=False):
             self.analyzer.discard_baselines()
 
     def action_clear(self) -> None:
