@@ -24,5 +24,5 @@ class Pace:
         return True
 
     def restart(self, now_s: float) -> None:
-        """Count from ``now_s``, when the work was done out of turn."""
+        """Count from ``now_s``, when the work was done early."""
         self._next_s = now_s + self.interval_s
