@@ -194,7 +194,9 @@ def test_an_aggressor_that_does_not_run_makes_its_cells_invalid(monkeypatch: pyt
 
 def test_a_window_in_which_the_check_was_suspended_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     small = plan(["launch"], ["spin"])
-    lengths = cell_runner.Lengths(0.005, 0.005, 0.005, 5, False)
+    lengths = cell_runner.Lengths(
+        window_s=0.005, baseline_s=0.005, longest_s=0.005, extended_s=0.005, calls=5, starve=False
+    )
     with cell_runner.CellRunner(small.victims, small.aggressor_sets, "sim", Options(), lambda: False) as cells:
         # As on a GPU: the board's time runs on while the check is stopped.
         monkeypatch.setattr(cells, "_virtual", False)
