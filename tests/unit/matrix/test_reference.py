@@ -17,7 +17,7 @@ from stallprobes.errors import CheckFileError, NotComparable
 from stallprobes.files import schemas
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix import reference, reference_document, reference_maker
+from stallprobes.matrix import reference, reference_document, reference_maker, reference_names
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.matrix.reference import CellState, Reference, ReferenceCell, ReferenceComparison
 
@@ -192,10 +192,9 @@ def test_no_reference_of_the_package_fits_another_gpu() -> None:
     assert stallprobes.unusual(check(3)) is None
 
 
-@pytest.mark.parametrize("name", reference.names())
+@pytest.mark.parametrize("name", reference_names.names())
 def test_every_reference_of_the_package_follows_its_schema_and_is_small(name: str) -> None:
-    path = Path(str(reference._folder())) / f"{name}.json"
-    text = path.read_text(encoding="utf-8")
+    text = reference_names.text(name)
     assert len(text) < 150_000
     jsonschema.Draft202012Validator(schemas.schema(reference_document.REFERENCE_SCHEMA)).validate(json.loads(text))
     assert reference_document.text(reference.shipped(name)) == text

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import click
 
+from stallscope.cli import completers
+from stallscope.cli.command import CliCommand
+from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.stdout import Output
 
 FILES = {"slurm": "slurm.sh", "kubernetes": "kubernetes.yaml", "ansible": "ansible.yml"}
 
 
-@click.command("fleet")
-@click.argument("kind", type=click.Choice(tuple(FILES)))
+@click.command("fleet", cls=CliCommand)
+@click.argument("kind", shell_complete=completers.job_files)
 def command(kind: str) -> None:
     """Print a job file that runs the check on many machines and merges the results. Its first lines explain its use.
 
@@ -25,6 +28,10 @@ def command(kind: str) -> None:
       stallscope fleet kubernetes > stallscope.yaml
       stallscope fleet ansible > stallscope.yml
     """
+    if kind not in FILES:
+        from stallprobes.patterns.naming import unknown_name_message
+
+        raise CommandError(ExitCode.USAGE, unknown_name_message("job file", kind, FILES))
     out = Output()
     for line in text(kind).splitlines():
         out.line(line)
