@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+
+# Without typing: what is imported before ``main`` runs is interrupted with a traceback.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _INTERRUPTED = 130
 

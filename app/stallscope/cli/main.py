@@ -194,6 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = ExitCode.INTERRUPTED
     if code == ExitCode.INTERRUPTED:
         signals.mark_announced()
+        signals.clear_unhandled()
     diagnostics.exit_process(code)
 
 

@@ -55,6 +55,15 @@ def mark_announced() -> None:
     _announced = True
 
 
+def clear_unhandled() -> None:
+    """Let the process end with its exit code after a KeyboardInterrupt.
+
+    CPython notes a KeyboardInterrupt that leaves the code of ``exec`` (as dataclasses use it) and kills the process by
+    SIGINT at its end, though the exception was handled later. The next ``exec`` removes the note.
+    """
+    exec("")
+
+
 class CommandSignals:
     """Context manager in which the first SIGINT raises KeyboardInterrupt and the second ends the process at once.
 
