@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from factories import matrix_examples
 from stallprobes.errors import FileNotWritten
 from stallprobes.files import atomic
-from stallprobes.matrix import document as check_document
 from stallscope.cli import options, output_files
 from stallscope.cli.diagnostics import CommandError
 from stallscope.cli.main import cli
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 FIFO, FOLDER, SLASH, NOWHERE, SYSTEM, FULL, STDOUT = "fifo", "folder", "name/", "nowhere/x", "/proc/x", "/dev/full", "-"
 
-# Each command that writes files, as it would work if the file could be written. READ is a saved check.
+# Each command that writes files, as it would work if the file could be written. READ is never read.
 COMMANDS = {
     "check": ("check",),
     "compare": ("compare", "READ", "READ"),
@@ -57,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     os.mkfifo(FIFO)
     os.mkdir(FOLDER)
-    check_document.save(matrix_examples.largest(), Path("READ"), force=True)
+    Path("READ").write_text("not read before the files are refused", encoding="utf-8")
     return tmp_path
 
 
