@@ -6,6 +6,7 @@ the catalogue and the patterns, which load quickly, and nothing that measures.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -63,31 +64,47 @@ def variants(context: click.Context, _parameter: click.Parameter, incomplete: st
     """Variants of the patterns that the words before name; of every pattern if they name none."""
     from stallprobes.patterns import patterns as known
 
-    given = [context.params.get("pattern"), *(context.params.get("names") or ())]
+    # Arguments before an option that still needs its value are not yet those of a parameter.
+    given = [context.params.get("pattern"), *(context.params.get("names") or ()), *context.args]
     chosen = [known()[name] for name in given if name in known()] or known().values()
     return _items(incomplete, {variant.name: variant.title for pattern in chosen for variant in pattern.variants})
 
 
 def profiles(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Profiles of simulated GPUs, and files. The value is optional, so the next word may also be an argument."""
+    """Profiles of simulated GPUs, and files. The value is optional, so a word after ``--sim`` may also be an argument.
+
+    Items for such a word have ``argument`` True; they do not complete ``--sim=``.
+    """
+    from click.shell_completion import CompletionItem
+
     from stallprobes.engine.sim import profile
 
-    found = _items(incomplete, {name: profile.load(name).title for name in profile.names()})
+    others: list[CompletionItem] = []
     if isinstance(context.command, click.Group):
-        found += context.command.shell_complete(context, incomplete)
+        others += context.command.shell_complete(context, incomplete)
     for argument in context.command.params:
         if isinstance(argument, click.Argument) and argument.nargs < 0:
-            found += argument.shell_complete(context, incomplete)
-    return [*found, *files(context, parameter, incomplete)]
+            others += argument.shell_complete(context, incomplete)
+    return [
+        *_items(incomplete, {name: profile.load(name).title for name in profile.names()}),
+        *(CompletionItem(item.value, item.type, item.help, argument=True) for item in others),
+        *files(context, parameter, incomplete),
+    ]
 
 
 def simulation_settings(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Parameters of the simulated GPU that can be set, each with ``=``."""
+    """Parameters of the simulated GPU that can be set, each with ``=``, and with its section where that is needed."""
     from stallprobes.engine.sim import profile
 
     name = context.params.get("sim")
     settings = profile.settable(name if name in profile.names() else None)
-    return _items(incomplete, {f"{setting.key}=": f"{setting.what}: {setting.value}" for setting in settings})
+    short = Counter(setting.key.partition(".")[2] for setting in settings)
+    words = {}
+    for setting in settings:
+        last = setting.key.partition(".")[2]
+        key = last if "." not in incomplete and short[last] == 1 else setting.key
+        words[f"{key}="] = f"{setting.what}: {setting.value}"
+    return _items(incomplete, words)
 
 
 def references(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

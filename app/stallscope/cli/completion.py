@@ -86,7 +86,7 @@ function %(complete_func)s
         set -l fields (string split -m 1 , -- $line)
         if test $fields[1] = file
             for path in (__fish_complete_path "$fields[2]")
-                echo $option$path
+                echo "$option$path"
             end
         else
             echo $fields[2]
@@ -175,4 +175,5 @@ def _whole_words(items: list[CompletionItem[Any]], incomplete: str) -> list[Comp
     return [
         item if item.type == FILE_TYPE else CompletionItem(f"{option}={item.value}", item.type, item.help)
         for item in items
+        if not item.argument
     ]

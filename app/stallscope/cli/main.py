@@ -205,7 +205,7 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
         if instruction:
             from stallscope.cli import completion
 
-            return completion.answer(cli, instruction)
+            return completion.answer(cli, COMPLETION_VARIABLE, instruction)
         # click's own main has different exit codes (1 for a closed pipe).
         with cli.make_context("stallscope", arguments) as context:
             cli.invoke(context)
