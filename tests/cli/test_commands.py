@@ -269,7 +269,7 @@ def test_an_invalid_time_is_a_usage_error(stallscope_command: Command, seconds: 
             '--sim-seed: "-1" is not a whole number from 0 to 9223372036854775807; see: stallscope --help',
         ),
         (("check", "--save", "a/"), "--save: a/ is a folder: name a file in it; see: stallscope check --help"),
-        (("fleet", "nomad"), 'there is no job file "nomad"; there are: slurm, kubernetes, ansible'),
+        (("fleet", "nomad"), 'there is no file for a fleet "nomad"; there are: slurm, kubernetes, ansible, container'),
     ],
 )  # fmt: skip
 def test_a_usage_error_is_one_sentence_and_exits_2(

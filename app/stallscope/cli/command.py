@@ -72,9 +72,9 @@ def _problem(error: click.ClickException, parameters: Sequence[click.Parameter])
             known = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
             return f"there is no option {name}{_proposal(name, known)}"
         case click.BadOptionUsage(option_name=name):
-            option = next((one for one in parameters if name in one.opts), None)
-            if isinstance(option, click.Option) and not option.is_flag:
-                return f"{name} needs a value: {_with_value(option)}"
+            meant = next((one for one in parameters if name in one.opts), None)
+            if isinstance(meant, click.Option) and not meant.is_flag:
+                return f"{name} needs a value: {_with_value(meant)}"
             return f"{name} takes no value"
     return error.format_message()
 
