@@ -60,7 +60,7 @@ SECTIONS = {
     ),
     "Fleet": (
         CommandEntry("merge", "Merge saved checks of several machines and name outliers."),
-        CommandEntry("fleet", "Print a job file for Slurm, Kubernetes or Ansible, or an image's Containerfile."),
+        CommandEntry("fleet", "Print a job file for many machines, or its image."),
     ),
     "Information": (
         CommandEntry("list", "List patterns, variants, probes and simulated GPUs.", "list_probes"),
