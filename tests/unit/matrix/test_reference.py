@@ -143,7 +143,7 @@ def test_of_several_references_the_one_with_the_nearest_driver_is_used(monkeypat
         f"made-up-{driver}": replace(made(check(1), check(2)), fingerprint={**MACHINE, "driver": driver})
         for driver in ("535.9", "580.2", "590.1")
     }
-    monkeypatch.setattr(reference, "names", lambda: tuple(known))
+    monkeypatch.setattr(reference_names, "names", lambda: tuple(known))
     monkeypatch.setattr(reference, "shipped", known.__getitem__)
     for driver, nearest in (("580.159.04", "580.2"), ("600.1", "590.1"), ("470", "535.9")):
         found = reference.reference_for(replace(check(3), fingerprint={**MACHINE, "driver": driver}))
@@ -185,6 +185,7 @@ def test_the_maker_writes_a_file_that_the_library_uses(tmp_path: Path, capsys: p
     assert found is not None
     assert (found.reference.name, len(found.stalled_here)) == ("made-up", 1)
     assert str(reference_maker.main([str(out), files[0], str(tmp_path / "none")])).startswith("error: ")
+    assert "is a folder" in str(reference_maker.main([f"{tmp_path}/made-up/", *files]))
     assert str(reference_maker.main([])).startswith("usage: ")
 
 
