@@ -477,6 +477,14 @@ async def test_in_a_replay_nothing_can_be_measured_and_files_can_be_opened(tmp_p
 # Files.
 
 
+async def test_the_name_of_a_folder_is_no_file_to_save_to(tmp_path: Path) -> None:
+    async with looking(replace(ON_THE_TABLE, origin="", unsaved=True)) as pilot:
+        await answered(pilot, "s", f"{tmp_path}/check/")
+        await until_shown(pilot, "name a file in it")
+        assert state(pilot).unsaved
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_saved_and_opened_it_is_the_same(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     async with looking(replace(ON_THE_TABLE, origin="", unsaved=True)) as pilot:

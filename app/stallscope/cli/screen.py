@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallscope.cli import diagnostics
+from stallscope.cli import diagnostics, output_files
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.report.text import speaks_utf8
 from stallscope.tui import settings
@@ -25,6 +25,8 @@ def run_live(gpu: str | None, session: Options, allow_shared: bool, record: Path
     ``session.profile`` is the profile of the simulated GPU, None for a real one. Raises CommandError.
     """
     known = _load_settings(ascii_only)
+    if record is not None:
+        output_files.require_new_file("--record", record)
     recorder = None if record is None else _open_recorder(record)
     from stallscope.tui import prewarm
 
