@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import click
 
-from stallscope.cli import diagnostics, options
+from stallscope.cli import diagnostics, options, streams
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.stdout import ClosedPipeError
@@ -149,6 +149,7 @@ def cli(
     diagnostics.exit_process(screen.run_live(gpu, session, allow_shared, record, ascii_only))
 
 
+@streams.guarded_streams()
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with ``arguments``, by default those of the process. Ends the process with an ExitCode."""
     given = list(sys.argv[1:] if arguments is None else arguments)

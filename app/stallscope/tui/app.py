@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
-from textual.widgets import Static
 
+from stallprobes.foreign_text import printable_lines
 from stallscope.tui.actions import SCREENS
-from stallscope.tui.line_filters import AsciiOnly, Colourless
+from stallscope.tui.common.printable_text import PrintableStatic
+from stallscope.tui.line_filters import AsciiOnly, Colourless, Printable
 from stallscope.tui.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class LoadingScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """One line."""
-        yield Static(" stallscope", id="opening")
+        yield PrintableStatic(" stallscope", id="opening")
 
 
 class StallscopeApp(App[None]):
@@ -64,7 +66,7 @@ class StallscopeApp(App[None]):
         self.settings = settings
         self._create_source = create_source
         self._recorder = recorder
-        self._filters: list[LineFilter] = []
+        self._filters: list[LineFilter] = [Printable()]
         if self.no_color:
             self._filters.append(Colourless())
         if settings.ascii:
@@ -111,6 +113,23 @@ class StallscopeApp(App[None]):
         """Textual's filters except the one that converts colors to greys, then the app's own."""
         usual = [known for known in super().get_line_filters() if type(known).__name__ != "Monochrome"]
         return [*usual, *self._filters]
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Show a message, which is never parsed as markup."""
+        texts = printable_lines(message), printable_lines(title)
+        super().notify(texts[0], title=texts[1], severity=severity, timeout=timeout, markup=False)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy ``text`` to the clipboard, without what another terminal would obey when it is pasted there."""
+        super().copy_to_clipboard(printable_lines(text))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The actions of the screen, and Textual's choice of a theme."""

@@ -10,6 +10,7 @@ from stallprobes.live.history import DECADES, LOW_NS, binned, position
 from stallprobes.live.view_model import ChannelView, FocusView
 from stallprobes.model import Phase
 from stallprobes.units import duration
+from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, runs, short_ratio, spread
 
 LABEL = 6
@@ -40,7 +41,7 @@ def histogram_lines(view: FocusView, width: int, height: int, now: str = "last s
     row = view.row
     state = f"{row.state} ×{short_ratio(row.ratio)}" if row.ratio and row.mark in ("bad", "warn") else row.state
     out: list[Line] = [
-        spread([(f" {cut(row.title, width - len(state) - 3)}", "strong")], [(f"{state} ", row.mark)], width)
+        spread([(f" {cut(row.title, width - display_width(state) - 3)}", "strong")], [(f"{state} ", row.mark)], width)
     ]
     phases = [channel for channel in view.channels if not channel.label]
     labelled = [channel for channel in view.channels if channel.label]
@@ -163,7 +164,7 @@ def _host_and_device(channels: list[ChannelView], width: int) -> list[Line]:
         texts = [duration(None if ns is None else ns / 1000) for ns in (*now, *first)]
         out.append(
             [
-                (f" {cut(label, 21):<22}{texts[0]:>10}", "warn" if hidden else ""),
+                (f" {padded(cut(label, 21), 22)}{texts[0]:>10}", "warn" if hidden else ""),
                 (f"{texts[1]:>10}", ""),
                 (f"{texts[2]:>12}{texts[3]:>11}", "dim"),
             ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from stallscope.tui.common.dialog import Dialog
+from stallscope.tui.common.printable_text import PrintableStatic
 
 
 class Prompt(Dialog[str]):
@@ -20,9 +21,9 @@ class Prompt(Dialog[str]):
     def compose(self) -> ComposeResult:
         """The question and an input line."""
         with Vertical(id="box"):
-            yield Static(self.question, markup=False)
+            yield PrintableStatic(self.question)
             yield Input(self.given, placeholder="path", id="path")
-            yield Static("enter confirms, escape cancels", id="answers", markup=False)
+            yield PrintableStatic("enter confirms, escape cancels", id="answers")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Return the path; None for an empty line."""

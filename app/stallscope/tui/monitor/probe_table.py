@@ -12,6 +12,7 @@ from stallprobes.live.observation import ProbeSet
 from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.model import MS, SLOT_NS, Role
 from stallprobes.units import duration
+from stallscope.report.columns import padded
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
 from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, short_ratio
 
@@ -116,8 +117,8 @@ class ProbeTable(LineWidget):
         strip = len(row.strip) if width >= STRIP_FROM else 0
         values = _values(row)
         room = width - length(line) - _STATE - 1 - sum(size for _, size in columns) - (strip + 1 if strip else 0)
-        line.append((f"{cut(row.short_title or row.title, room):<{max(room, 1)}} ", plain))
-        line.append((f"{cut(_state(row), _STATE):<{_STATE}}", mark))
+        line.append((padded(cut(row.short_title or row.title, room), max(room, 1)) + " ", plain))
+        line.append((padded(cut(_state(row), _STATE), _STATE), mark))
         for number, (text, (_, size)) in enumerate(zip(values, columns, strict=True)):
             worst = row.mark in ("bad", "warn") and number in (4, 3 if row.quantile == "p99" else 2)
             if len(text) >= size:
