@@ -8,10 +8,10 @@ from rich.console import Group
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
-from textual.widgets import Static
+from textual.widgets import Input, Static
 from textual.widgets.option_list import Option
 
-from stallprobes.foreign_text import printable_lines
+from stallprobes.foreign_text import printable, printable_lines
 
 
 class PrintableText(Text):
@@ -55,6 +55,14 @@ class PrintableStatic(Static):
     def show(self, content: PrintableText | PrintableGroup) -> None:
         """Replace the content."""
         self.update(content)
+
+
+class PrintableInput(Input):
+    """A line of text to edit; what is typed or pasted is made printable."""
+
+    def validate_value(self, value: str) -> str:
+        """``value`` as one printable line."""
+        return printable(value)
 
 
 class PrintableOption(Option):

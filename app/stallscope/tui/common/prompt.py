@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Input
 
 from stallscope.tui.common.dialog import Dialog
-from stallscope.tui.common.printable_text import PrintableStatic
+from stallscope.tui.common.printable_text import PrintableInput, PrintableStatic
 
 
 class Prompt(Dialog[str]):
@@ -22,9 +21,9 @@ class Prompt(Dialog[str]):
         """The question and an input line."""
         with Vertical(id="box"):
             yield PrintableStatic(self.question)
-            yield Input(self.given, placeholder="path", id="path")
+            yield PrintableInput(self.given, placeholder="path", id="path")
             yield PrintableStatic("enter confirms, escape cancels", id="answers")
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def on_input_submitted(self, event: PrintableInput.Submitted) -> None:
         """Return the path; None for an empty line."""
         self.dismiss(event.value.strip() or None)
