@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from factories.hostile_recording import HostileRecording
-from factories.hostile_text import DECEPTIONS, HOSTILE, WIDE, forbidden, poisoned
+from factories.hostile_text import HOSTILE, WIDE, forbidden, poisoned
 from factories.matrix_examples import screen_example
 from factories.screen import monitor, until
 from stallprobes.latency.ratio import Quantile
@@ -35,7 +35,7 @@ from stallscope.tui.sources.replay import ReplaySource
 
 SIZE = (120, 36)
 STALLED_S = 5.0
-KINDS = {"all": HOSTILE, "deceptions": DECEPTIONS, "wide": WIDE * 3}
+KINDS = {"all": HOSTILE, "wide": WIDE * 3}
 
 
 def check(pilot: Pilot[None]) -> str:
@@ -101,7 +101,7 @@ async def test_no_screen_and_no_dialog_shows_it_raw(kind: str, monkeypatch: pyte
         await over(pilot, BlameResult(blame_result([probe.name for probe in probes]), probes))
 
 
-@pytest.mark.parametrize("kind", ["all", "wide"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_nor_does_the_matrix(kind: str) -> None:
     hostile = KINDS[kind]
     keep = (QUIET, "cuda", "simulated", "2026-11-21T10:00:00+00:00")
