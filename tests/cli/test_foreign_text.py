@@ -13,8 +13,8 @@ from factories import hostile_recording
 from factories.hostile_text import DECEPTIONS, HOSTILE, MARKUP, WIDE, forbidden
 
 if TYPE_CHECKING:
-    from conftest import OpenTerminal
     from factories.command_line import Command, Done
+    from factories.terminal import OpenTerminal
 
 # What a command line can hold: no NUL, and as lone surrogates only bytes that are no UTF-8.
 ARGUMENT = HOSTILE.replace("\x00", "").replace("\ud800", "\udcff")
@@ -117,10 +117,10 @@ def test_a_hostile_profile(stallscope_command: Command, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A recording with every forbidden character, and one with those that JSON readers accept."""
-    files = tuple(tmp_path_factory.mktemp("hostile") / name for name in ("a.rec", "b.rec"))
-    for file, text in zip(files, (HOSTILE, READABLE), strict=True):
-        hostile_recording.write(file, text)
-    return files[0], files[1]
+    folder = tmp_path_factory.mktemp("hostile")
+    hostile_recording.write(folder / "every.rec", HOSTILE)
+    hostile_recording.write(folder / "readable.rec", READABLE)
+    return folder / "every.rec", folder / "readable.rec"
 
 
 def test_a_hostile_recording_as_json(stallscope_command: Command, recordings: tuple[Path, Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -17,9 +18,8 @@ from factories.screen import monitor, until
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.compare import compare
 from stallprobes.matrix.matrix import QUIET
-from stallprobes.measurement.blame import Blame
 from stallprobes.model import Channel, Phase
-from stallprobes.verdicts.blame import AggressorBlame, BlameOutcome, Conclusion, FigureBlame
+from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.ask import Ask
 from stallscope.tui.common.choose import Choose
@@ -50,7 +50,7 @@ def check(pilot: Pilot[None]) -> str:
     return "\n".join(strip.text for strip in strips)
 
 
-async def over(pilot: Pilot[None], dialog: Screen[object]) -> None:
+async def over(pilot: Pilot[None], dialog: Screen[Any]) -> None:
     """Show ``dialog``, check it and close it."""
     pilot.app.push_screen(dialog)
     await pilot.pause(0.05)

@@ -116,7 +116,7 @@ def test_a_stream_without_utf8_gets_what_it_can_encode() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
     streams.guarded(stream).write("é → 語\x1b\n")
     stream.flush()
-    assert stream.buffer.getvalue() == b"\xe9 ? ??\n"  # type: ignore[attr-defined]
+    assert stream.buffer.getvalue() == b"\xe9 ? ??\n"
 
 
 def test_messages_questions_and_progress_are_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
