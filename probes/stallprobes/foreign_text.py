@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 
 REPLACEMENT = "\ufffd"
 
@@ -21,35 +22,38 @@ _CLASS = (
     "\U000e0000-\U000e0fff"
 )
 # Nearly every text consists of these alone: Latin, Greek, Cyrillic, arrows, lines and blocks.
-_COMMON = re.compile("[ -~\xa0-\xac\xae-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u25cf]*")
-_UNPRINTABLE = re.compile(f"[\t\n{_CLASS}]")
-_UNPRINTABLE_IN_LINES = re.compile(f"[{_CLASS}]")
+_LETTERS = " -~\xa0-\xac\xae-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u25cf"
+_COMMON, _COMMON_LINES = re.compile(f"[{_LETTERS}]*"), re.compile(f"[\n\t{_LETTERS}]*")
 
 
 def printable(text: str) -> str:
     """``text`` as one line: a space for each newline and tab, U+FFFD for each other character without a glyph."""
-    if _COMMON.fullmatch(text) or not _UNPRINTABLE.search(text):
+    if is_printable(text):
         return text
-    return _UNPRINTABLE.sub(REPLACEMENT, text.replace("\n", " ").replace("\t", " "))
+    return _unprintable().sub(REPLACEMENT, text.replace("\n", " ").replace("\t", " "))
 
 
 def printable_lines(text: str) -> str:
     """``text`` with its newlines and tabs, and U+FFFD for each other character without a glyph."""
-    if _COMMON.fullmatch(text) or not _UNPRINTABLE_IN_LINES.search(text):
-        return text
-    return _UNPRINTABLE_IN_LINES.sub(REPLACEMENT, text)
+    return text if _COMMON_LINES.fullmatch(text) else _unprintable().sub(REPLACEMENT, text)
 
 
 def is_printable(text: str) -> bool:
     """Whether ``printable`` returns ``text`` as it is."""
-    return bool(_COMMON.fullmatch(text)) or not _UNPRINTABLE.search(text)
+    if _COMMON.fullmatch(text):
+        return True
+    return not ("\n" in text or "\t" in text or _unprintable().search(text))
 
 
 def escaped_json(text: str) -> str:
     r"""The JSON ``text`` with ``\uXXXX`` for each character without a glyph; a reader gets the same strings."""
-    if _COMMON.fullmatch(text) or not _UNPRINTABLE_IN_LINES.search(text):
+    if _COMMON_LINES.fullmatch(text):
         return text
     # DEL is the only ASCII character that JSON allows in strings and json.dumps does not escape.
-    return _UNPRINTABLE_IN_LINES.sub(
-        lambda found: r"\u007f" if found[0] == "\x7f" else json.dumps(found[0])[1:-1], text
-    )
+    return _unprintable().sub(lambda found: r"\u007f" if found[0] == "\x7f" else json.dumps(found[0])[1:-1], text)
+
+
+@cache
+def _unprintable() -> re.Pattern[str]:
+    # Compiled on first use: it takes a millisecond, and few texts need it.
+    return re.compile(f"[{_CLASS}]")
