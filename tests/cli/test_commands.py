@@ -42,7 +42,7 @@ def test_help_loads_click_and_nothing_else_that_is_installed() -> None:
     click = modules_after("import click")
     ours = modules_after("from stallscope.cli.main import main; main(['--help'])")
     assert "click" in ours
-    assert ours - click - set(sys.stdlib_module_names) == {"stallscope"}
+    assert ours - click - set(sys.stdlib_module_names) == {"stallscope", "stallprobes"}
     assert not ours & {"asyncio", "multiprocessing", "subprocess"} - click
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from stallscope.cli import command, completers, diagnostics, options, signals
+from stallscope.cli import command, completers, diagnostics, options, signals, streams
 from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
@@ -181,6 +181,7 @@ def cli(
     diagnostics.exit_process(screen.run_live(gpu, session, allow_shared, record, ascii_only))
 
 
+@streams.guarded_streams()
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with ``arguments``, by default those of the process. Ends the process with an ExitCode."""
     given = list(sys.argv[1:] if arguments is None else arguments)

@@ -85,8 +85,7 @@ class OutputFiles:
         from stallscope.report import html_page
 
         text = html_page.page(matrix, comparison, hosts, reference)
-        # A name from a file may contain lone surrogates, which UTF-8 cannot encode.
-        atomic.write(path, (text.encode("utf-8", errors="replace"),), force=self._force)
+        atomic.write(path, (text.encode(),), force=self._force)
 
     def _prometheus(self, matrix: Matrix, path: Path) -> None:
         from stallprobes.matrix import prometheus

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from stallprobes.foreign_text import escaped_json
 from stallscope.cli.diagnostics import CommandError, ExitCode, is_terminal
+from stallscope.cli.streams import guarded
 from stallscope.report.text import PARAGRAPH_WIDTH, TextWriter, speaks_utf8
 
 
@@ -30,7 +32,7 @@ class Output(TextWriter):
             raise CommandError(ExitCode.USAGE, "the result could not be written: stdout is closed")
         terminal = is_terminal(chosen)
         super().__init__(
-            chosen,
+            guarded(chosen),
             width=shutil.get_terminal_size((PARAGRAPH_WIDTH, 24)).columns if terminal else _pipe_width(),
             colour=terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
             ascii=not speaks_utf8(chosen),
@@ -38,7 +40,7 @@ class Output(TextWriter):
 
     def json(self, document: Mapping[str, Any]) -> None:
         """Write ``document`` as JSON. Raises ValueError for a value that JSON cannot hold (NaN)."""
-        self.write(_pretty(document) + "\n")
+        self.write(escaped_json(_pretty(document)) + "\n")
 
     def flush(self) -> None:
         """Flush the stream.
@@ -53,9 +55,9 @@ class Output(TextWriter):
             raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
 
     def write(self, text: str) -> None:
-        """Write ``text`` unchanged. Raises as ``flush`` does."""
+        """Write ``text``, of any number of lines. Raises as ``flush`` does."""
         try:
-            self._stream.write(text)
+            super().write(text)
         except BrokenPipeError:
             raise ClosedPipeError from None
         except OSError as error:

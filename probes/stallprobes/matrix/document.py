@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from stallprobes.errors import CheckFileError, FileNotWritten, MalformedJson, TruncatedJson
 from stallprobes.files import atomic
 from stallprobes.files.json_reader import Node, clean, parse, plain
+from stallprobes.foreign_text import escaped_json
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.latency.sparse import sparse
 from stallprobes.latency.window import ChannelMap
@@ -197,7 +198,7 @@ def _chunks(matrix: Matrix, path: Path | str) -> Iterator[bytes]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return escaped_json(json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False))
 
 
 def _head(matrix: Matrix, own: _Detectable) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stallprobes.errors import CheckFileError, FileNotWritten
 from stallprobes.files import atomic
+from stallprobes.foreign_text import printable_lines
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix.matrix import PHASES, Matrix, Status
@@ -46,7 +47,7 @@ def write(matrix: Matrix, path: Path | str) -> None:
     Unlike a saved check, it replaces an existing file: the collector reads one file with the latest values.
     """
     try:
-        atomic.write(Path(path), (text(matrix).encode(),), force=True, mode=_MODE)
+        atomic.write(Path(path), (printable_lines(text(matrix)).encode(),), force=True, mode=_MODE)
     except FileNotWritten as error:
         raise CheckFileError(str(error)) from error
 

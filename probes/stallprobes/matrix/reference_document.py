@@ -11,6 +11,7 @@ from typing import Any
 
 from stallprobes.errors import CheckFileError, MalformedJson
 from stallprobes.files.json_reader import Node, clean, parse, plain
+from stallprobes.foreign_text import escaped_json
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.matrix.matrix import MatrixColumn, MatrixRow
 from stallprobes.matrix.reference import (
@@ -142,7 +143,7 @@ def _unusual_out(cell: UnusualCell) -> dict[str, Any]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return escaped_json(json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False))
 
 
 def _check_out(check: ReferenceCheck) -> dict[str, Any]:
