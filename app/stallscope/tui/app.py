@@ -22,7 +22,7 @@ from stallscope.tui.settings import Settings
 if TYPE_CHECKING:
     from textual.filter import LineFilter
 
-    from stallprobes.live.recording import Recorder
+    from stallprobes.live.recorder import Recorder
     from stallscope.tui.common.screen import ScreenContext
     from stallscope.tui.monitor.screen import Monitor
     from stallscope.tui.sources.live import LiveSource

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from copy import copy
 from enum import Enum
 from typing import BinaryIO
 
@@ -39,6 +40,14 @@ class DecompressedStream:
         self._pending = b""
         self.size = 0
         self.complete = False
+
+    def fork(self, file: BinaryIO) -> DecompressedStream:
+        """An independent stream at the same position, which reads the rest from ``file``."""
+        other = copy(self)
+        other._file = file
+        if self._decompressor is not None:
+            other._decompressor = self._decompressor.copy()
+        return other
 
     def read(self) -> bytes:
         """The next piece, of at most PIECE bytes; b"" at the end.

@@ -92,6 +92,14 @@ class Node:
             raise self.wrong(f"has {_shown(next(key for key in found if key not in keys))}, which is not expected here")
         return {key: Node(found[key], f"{self.where}.{key}" if self.where else key) for key in keys}
 
+    def some(self, *keys: str) -> dict[str, Node]:
+        """The members of an object that has these keys and may have others."""
+        found = self._object()
+        for key in keys:
+            if key not in found:
+                raise self.wrong(f"has no {_shown(key)}")
+        return {key: Node(found[key], f"{self.where}.{key}" if self.where else key) for key in keys}
+
     def members(self) -> dict[str, Node]:
         """The members of an object that may have any keys."""
         found = self._object()

@@ -37,6 +37,8 @@ WINDOW_NS = 1_000 * MS
 # A victim in slots has fewer calls in a second: its window is extended until it has this much time of its own.
 _OWN_NS = STARVED_WINDOW_NS
 _LONGEST_WINDOW_NS = 4_000 * MS
+# A screen makes at most 30 observations a second; of more, which only a recording can hold, not all are kept.
+_CLOSEST_NS = 16 * MS
 _JUDGE_NS = 200 * MS
 _LOG = 200
 _MARKS = 64
@@ -306,6 +308,8 @@ class Analyzer:
                 self._ran_ns[probe.name] = now.at_ns
 
     def _update_window(self, now: Snapshot) -> None:
+        if len(self._recent) > 1 and now.at_ns - self._recent[-2].at_ns < _CLOSEST_NS:
+            self._recent.pop()
         self._recent.append(now)
         while len(self._recent) > 2 and all(
             _long_enough(now.probes[name], part) for name, part in self._recent[1].probes.items()
