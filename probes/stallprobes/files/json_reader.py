@@ -15,6 +15,9 @@ from typing import Any, TypeVar
 from stallprobes.errors import MalformedJson, TruncatedJson
 
 DEEPEST = 32
+# Lengths in messages.
+_LONGEST_KEY = 40
+_LONGEST_LIST = 200
 _ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -92,13 +95,14 @@ class Node:
             raise self.wrong(f"has {_shown(next(key for key in found if key not in keys))}, which is not expected here")
         return {key: Node(found[key], f"{self.where}.{key}" if self.where else key) for key in keys}
 
-    def some(self, *keys: str) -> dict[str, Node]:
-        """The members of an object that has these keys and may have others."""
+    def some(self, *keys: str, optional: Iterable[str] = ()) -> dict[str, Node]:
+        """The members of an object that has ``keys``, with those of ``optional`` that it has; it may have others."""
         found = self._object()
         for key in keys:
             if key not in found:
                 raise self.wrong(f"has no {_shown(key)}")
-        return {key: Node(found[key], f"{self.where}.{key}" if self.where else key) for key in keys}
+        known = [*keys, *(key for key in optional if key in found)]
+        return {key: Node(found[key], f"{self.where}.{key}" if self.where else key) for key in known}
 
     def members(self) -> dict[str, Node]:
         """The members of an object that may have any keys."""
@@ -161,7 +165,7 @@ class Node:
     def one_of(self, words: Iterable[str]) -> str:
         """One of ``words``."""
         if type(self.value) is not str or self.value not in (known := list(words)):
-            raise self.wrong(f"is not one of {', '.join(words)}")
+            raise self.wrong(f"is not one of {_cut(', '.join(words), _LONGEST_LIST)}")
         return known[known.index(self.value)]
 
     def free(self) -> dict[str, Any]:
@@ -215,5 +219,8 @@ def _number(value: int) -> str:
 
 
 def _shown(key: str) -> str:
-    short = key if len(key) <= 40 else f"{key[:39]}…"
-    return f"“{clean(short)}”"
+    return f"“{clean(_cut(key, _LONGEST_KEY))}”"
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

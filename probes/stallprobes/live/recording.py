@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,7 +22,7 @@ _PROBE_SET_START, _BASELINES_START, _OBSERVATION_START = (
     f'{{"{key}":'.encode() for key in (PROBE_SET, BASELINES, OBSERVATION)
 )
 # The time comes first in an observation, so that the index is made without decoding all of it.
-_TIME_START = b'{"w":'
+_TIME_START = _OBSERVATION_START + b'{"w":'
 # Each takes 32 bytes; four days with ten a second.
 MOST_OBSERVATIONS = 1 << 22
 _NONE = -1
@@ -159,13 +160,13 @@ class Recording:
         self._times_s = np.maximum.accumulate(np.array(self._wall_s))
 
     def _time_of(self, line: bytes) -> float:
-        begin = line[len(_OBSERVATION_START) :]
+        value: float | None = None
+        if line.startswith(_TIME_START):
+            with suppress(ValueError):
+                value = float(line[len(_TIME_START) :].partition(b",")[0])
         try:
-            if not begin.startswith(_TIME_START):
-                raise MalformedJson("does not begin with its time")
-            number = begin[len(_TIME_START) :].partition(b",")[0]
-            return recording_reader.wall_s(float(number))
-        except (ValueError, MalformedJson) as error:
+            return recording_reader.wall_s(value)
+        except MalformedJson as error:
             raise damaged(self.path, f"observation {len(self) + 1}", error) from error
 
 

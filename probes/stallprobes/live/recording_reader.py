@@ -84,33 +84,37 @@ def decoded(line: bytes) -> Node:
 def read_probe_set(node: Node) -> ProbeSet:
     """The probe set of a line. Raises MalformedJson."""
     # A later version may have more keys. The first recordings lack some of these.
-    known = _member(node, PROBE_SET).some("title", "probes", "backend")
-    more = _member(node, PROBE_SET).members()
-    labels = [_text(one) for one in (*_optional(more, "gpu"), *_optional_items(more, "more_gpus"))]
+    known = _member(node, PROBE_SET).some(
+        "title",
+        "probes",
+        "backend",
+        optional=("gpu", "more_gpus", "facts", "pattern", "variant", "watch", "why_simulated"),
+    )
+    labels = [_text(one) for one in (*_optional(known, "gpu"), *_optional_items(known, "more_gpus"))]
     probes = tuple(_probe(one) for one in _items(known["probes"], _MOST_PROBES))
     if len({probe.name for probe in probes}) < len(probes):
         raise known["probes"].wrong("has a duplicate name")
     if sum(len(probe.program.channels()) for probe in probes) > _MOST_CHANNELS:
         raise known["probes"].wrong(f"has more than {_MOST_CHANNELS} channels")
-    why = more.get("why_simulated")
+    why = known.get("why_simulated")
     return ProbeSet(
         title=_text(known["title"]),
         probes=probes,
         backend=known["backend"].one_of((CUDA, SIM, HOST)),
         gpus=tuple(GpuName.of_label(label) for label in labels if label),
-        details=tuple(_text(one) for one in _optional_items(more, "facts")),
-        pattern=_text_of(more, "pattern"),
-        variant=_text_of(more, "variant"),
-        expect=_text_of(more, "watch"),
+        details=tuple(_text(one) for one in _optional_items(known, "facts")),
+        pattern=_text_of(known, "pattern"),
+        variant=_text_of(known, "variant"),
+        expect=_text_of(known, "watch"),
         why_simulated=None if why is None or why.value is None else _foreign(why),
     )
 
 
 def read_baselines(node: Node, probe_set: ProbeSet) -> dict[str, Baseline]:
     """The baselines of a line by probe; one of an earlier version is a single window. Raises MalformedJson."""
-    more, found = node.members(), {}
-    windows = more["windows"].members() if "windows" in more else {}
-    for name, node_of in _member(node, BASELINES).members().items():
+    line, found = node.some(BASELINES, optional=("windows",)), {}
+    windows = line["windows"].members() if "windows" in line else {}
+    for name, node_of in line[BASELINES].members().items():
         if probe_set.probe(name) is None:
             raise node_of.wrong("is not of a probe of the set")
         one = _record(node_of, ("at", "channels"))
@@ -131,7 +135,7 @@ def read_observation(node: Node, probe_set: ProbeSet, before: Snapshot | None) -
 
     Raises MalformedJson.
     """
-    known, more = _member(node, OBSERVATION).some("w", "e"), _member(node, OBSERVATION).members()
+    known = _member(node, OBSERVATION).some("w", "e", optional=("s", "nvml", "troubles", "held", "others", "blame"))
     engine = _record(known["e"], ("state", "age_s", "sentence"))
     return Observation(
         wall_s=known["w"].number(LATEST_S),
@@ -139,18 +143,18 @@ def read_observation(node: Node, probe_set: ProbeSet, before: Snapshot | None) -
         engine=EngineStatus(
             engine["state"].choice(EngineCondition), engine["age_s"].number(_LONGEST_S), _foreign(engine["sentence"])
         ),
-        snapshot=_snapshot(more["s"], probe_set, before) if "s" in more else None,
-        telemetry=_telemetry(more["nvml"]) if "nvml" in more else None,
-        probe_failures=tuple(_failure(one) for one in _optional_items(more, "troubles")),
-        waiting=frozenset(_text(one) for one in _optional_items(more, "held")),
-        other_processes=tuple(_foreign(one) for one in _optional_items(more, "others")),
-        experiment="blame" in more and more["blame"].flag(),
+        snapshot=_snapshot(known["s"], probe_set, before) if "s" in known else None,
+        telemetry=_telemetry(known["nvml"]) if "nvml" in known else None,
+        probe_failures=tuple(_failure(one) for one in _optional_items(known, "troubles")),
+        waiting=frozenset(_text(one) for one in _optional_items(known, "held")),
+        other_processes=tuple(_foreign(one) for one in _optional_items(known, "others")),
+        experiment="blame" in known and known["blame"].flag(),
     )
 
 
-def wall_s(seconds: float) -> float:
-    """``seconds`` as the time of an observation. Raises MalformedJson outside 1970 to 2286."""
-    return Node(seconds, "w").number(LATEST_S)
+def wall_s(value: object) -> float:
+    """``value`` as the time of an observation, 1970 to 2286. Raises MalformedJson."""
+    return Node(value, f"{OBSERVATION}.w").number(LATEST_S)
 
 
 # Probe sets.
@@ -158,8 +162,8 @@ def wall_s(seconds: float) -> float:
 
 def _probe(node: Node) -> Probe:
     """The probe without the arguments of its calls, which a view does not need."""
-    known = node.some("name", "title", "role", "entry", "context", "stream", "period_ns", "proof", "ops")
-    more = node.members()
+    keys = ("name", "title", "role", "entry", "context", "stream", "period_ns", "proof", "ops")
+    known = node.some(*keys, optional=("slot_group",))
     ops = tuple(_op(one) for one in _items(known["ops"], _MOST_OPS))
     title, stream, context = (_text(known[key]) for key in ("title", "stream", "context"))
     entry = _text(known["entry"])
@@ -174,7 +178,7 @@ def _probe(node: Node) -> Probe:
         stream=stream,
         # The format has no short title: it follows from the title, as the catalogue composes it.
         short_title=_short_title(title, stream),
-        slot_group=_slot_group(more["slot_group"]) if "slot_group" in more else _catalog_group(entry, context),
+        slot_group=_slot_group(known["slot_group"]) if "slot_group" in known else _catalog_group(entry, context),
     )
 
 
@@ -247,13 +251,13 @@ def _histogram(node: Node, max_ns: Any, pairs: Any, before: Histogram) -> Histog
 
 
 def _snapshot(node: Node, probe_set: ProbeSet, before: Snapshot | None) -> Snapshot:
-    known, more = node.some("at", "state", "beat", "p"), node.members()
+    known = node.some("at", "state", "beat", "p", optional=("slots", "polls"))
     at_ns = known["at"].whole(0, _LONGEST_NS)
     if before is not None and at_ns < before.at_ns:
         raise known["at"].wrong("is before that of the observation before")
     parts = known["p"].members()
-    slots = more["slots"].members() if "slots" in more else {}
-    polls = more["polls"].members() if "polls" in more else {}
+    slots = known["slots"].members() if "slots" in known else {}
+    polls = known["polls"].members() if "polls" in known else {}
     if set(parts) != {probe.name for probe in probe_set.probes}:
         raise known["p"].wrong("has other probes than the set")
     probes = {
