@@ -53,7 +53,11 @@ def command(
         observations = _record(setup, file, seconds, interrupt.stop_requested)
         interrupted = interrupt.stop_requested()
     if interrupted:
-        kept = f"what was measured until then is in {file}" if observations else f"{file} was not created"
+        kept = (
+            f"what was measured until then is in {file}"
+            if observations
+            else f"nothing was recorded, so {file} was not created"
+        )
         raise CommandError(ExitCode.INTERRUPTED, f"interrupted; {kept}")
     diagnostics.print_message(f"recorded to {file}")
 

@@ -1,4 +1,4 @@
-"""Recorder: whatever ends a recording, what was written before is readable, and no file without an observation is left."""
+"""Recorder: what was written before a recording ended is readable, and no file without an observation is left."""
 
 from __future__ import annotations
 
