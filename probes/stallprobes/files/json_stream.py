@@ -63,8 +63,8 @@ class JsonStream:
         self._decoder = decoder(made, self._constant)
         self._key = f'"{raw}"'
         self._pattern = re.compile(rf"(?<!\\){self._key}: ?(\[\[[0-9,\[\] ]*\]\])") if raw else None
-        # Text that may begin a list of the pattern, lists in the place of which the text has _PLACEHOLDER, their size, and how
-        # many of them the value that is being decoded has used.
+        # Text that may begin a list of the pattern. Then the lists for which the text has a placeholder, their size,
+        # and how many of them the value that is being decoded has used.
         self._carry = ""
         self._extracted: deque[str] = deque()
         self._extracted_size = 0

@@ -112,6 +112,10 @@ class SpooledRepeats(Sequence[Repeat]):
         """Add ``repeat``. Raises OSError."""
         self._places.append(self._spool.add(repeat))
 
+    def append_place(self, place: int) -> None:
+        """Add the repeat that is in the store at ``place``."""
+        self._places.append(place)
+
     def __len__(self) -> int:
         return len(self._places)
 
