@@ -29,17 +29,19 @@ class Compression(Enum):
 class DecompressedStream:
     """Decompressed content of ``file`` from its position on, at most ``largest`` bytes.
 
-    ``complete`` is True once the end of the content was read; False at the end of the file means that it is cut off.
+    ``largest`` may be changed while reading. ``complete`` is True once the end of the content was read;
+    ``ended_early`` if the file ended before it.
     """
 
     def __init__(self, file: BinaryIO, compression: Compression, largest: int) -> None:
         self._file = file
         self._compression = compression
-        self._largest = largest
+        self.largest = largest
         self._decompressor = None if compression is Compression.NONE else zlib.decompressobj(compression.value)
         self._pending = b""
         self.size = 0
         self.complete = False
+        self.ended_early = False
 
     def fork(self, file: BinaryIO) -> DecompressedStream:
         """An independent stream at the same position, which reads the rest from ``file``."""
@@ -56,8 +58,8 @@ class DecompressedStream:
         """
         piece = self._plain() if self._decompressor is None else self._decompressed()
         self.size += len(piece)
-        if self.size > self._largest:
-            raise OversizedData(f"it has more than {self._largest >> 20} MiB")
+        if self.size > self.largest:
+            raise OversizedData(f"it has more than {self.largest >> 20} MiB")
         return piece
 
     def lines(self, longest: int) -> Iterator[bytes]:
@@ -92,8 +94,11 @@ class DecompressedStream:
             self._pending = self._decompressor.unconsumed_tail
             if self._decompressor.eof:
                 self._next_member(self._decompressor.unused_data)
-            if piece or not data:
+            if piece:
                 return piece
+            if not data:
+                self.ended_early = not self.complete
+                break
         return b""
 
     def _next_member(self, rest: bytes) -> None:

@@ -53,7 +53,7 @@ class Recording:
             self._index()
             if not self._at:
                 raise RecordingError(f"{path} contains no observation")
-            next(self.play())
+            next(self._decoded(0))
         except RecordingError:
             self.close()
             raise
@@ -104,6 +104,9 @@ class Recording:
 
     def play(self, number: int = 0) -> Iterator[Observation]:
         """The observations from ``number`` on. Their histograms count from there: use differences only."""
+        return self._decoded(number)
+
+    def _decoded(self, number: int) -> Iterator[Observation]:
         before: Snapshot | None = None
         set_at = _NONE
         if number >= len(self):

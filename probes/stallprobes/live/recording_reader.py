@@ -168,7 +168,7 @@ def _probe(node: Node) -> Probe:
     title, stream, context = (_text(known[key]) for key in ("title", "stream", "context"))
     entry = _text(known["entry"])
     return Probe(
-        name=_name(known["name"]),
+        name=known["name"].name(),
         title=title,
         role=known["role"].choice(Role),
         program=Program(ops, context=None, proof=Word("proof") if known["proof"].flag() else None),
@@ -185,7 +185,7 @@ def _probe(node: Node) -> Probe:
 def _op(node: Node) -> Op:
     one = _record(node, ("fn", "phase", "label"))
     phase = None if one["phase"].value is None else _phase(one["phase"])
-    return Op(_name(one["fn"]), phase=phase, label=_text(one["label"]))
+    return Op(one["fn"].name(), phase=phase, label=_text(one["label"]))
 
 
 def _slot_group(node: Node) -> SlotGroup | None:
@@ -427,7 +427,7 @@ def _record(node: Node, names: Sequence[str]) -> dict[str, Node]:
     """The items of a list that has exactly one for each of ``names``, by name."""
     if type(node.value) is not list or len(node.value) != len(names):
         raise node.wrong(f"is not a list of {len(names)}: {', '.join(names)}")
-    return {name: Node(value, f"{node.where}.{name}") for name, value in zip(names, node.value, strict=True)}
+    return {name: node.field(name, value) for name, value in zip(names, node.value, strict=True)}
 
 
 def _integers(node: Node, limits: Mapping[str, tuple[int, int]]) -> tuple[int, ...]:
@@ -441,19 +441,11 @@ def _phase(node: Node) -> Phase:
 
 
 def _text(node: Node) -> str:
-    text = node.text()
-    if len(text) > LONGEST_TEXT:
-        raise node.wrong(f"has more than {LONGEST_TEXT} characters")
-    return text
+    return node.text(LONGEST_TEXT)
 
 
 def _text_of(members: Mapping[str, Node], key: str) -> str:
     return _text(members[key]) if key in members else ""
-
-
-def _name(node: Node) -> str:
-    node.name()
-    return _text(node)
 
 
 def _foreign(node: Node) -> str:
