@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import signal
 import subprocess
 import time
@@ -11,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from factories.command_line import command, environment
+from factories.full_disk import FullDisk
 from factories.waiting import LIMIT_S
 from stallprobes.live.recorder import Recorder
 from stallprobes.live.recording import Recording
+from stallscope.cli import diagnostics, screen
 from stallscope.cli import main as cli
-from stallscope.cli import screen
 from stallscope.cli.signals import InterruptHandler
 
 PATTERN = ("secondary-context-d2d", "--variant", "kernel-other-context", "--sim")
@@ -68,18 +68,15 @@ def test_a_full_disk_exits_2_and_what_was_recorded_before_is_readable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "a.rec"
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with FullDisk(3000) as disk:
 
-    def fill_disk(_: InterruptHandler) -> bool:
-        # The memory of the board is a file as well, and exists by now.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
-        return False
+        def stop_requested(_: InterruptHandler) -> bool:
+            # The memory of the board is a file as well, and exists by now.
+            disk.fill()
+            return False
 
-    monkeypatch.setattr(InterruptHandler, "stop_requested", fill_disk)
-    try:
+        monkeypatch.setattr(InterruptHandler, "stop_requested", stop_requested)
         code, err = record(file, capsys)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert code == 2
     assert err.startswith(f"stallscope: {file} cannot be written: File too large; the ")
     assert err.endswith(" observations before are readable\n")
@@ -124,7 +121,7 @@ def test_the_screen_exits_2_if_its_recording_failed(
         return code
 
     monkeypatch.setattr(screen, "_run", run)
-    monkeypatch.setattr(screen.diagnostics, "screen_obstacle", lambda: None)
+    monkeypatch.setattr(diagnostics, "screen_obstacle", lambda: None)
     monkeypatch.setattr("stallscope.tui.prewarm.start_engine", lambda _: None)
     with pytest.raises(SystemExit) as ended:
         cli.main(["--sim", "--record", str(file)])

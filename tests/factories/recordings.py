@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -46,10 +46,18 @@ def lines_of(data: bytes) -> list[Any]:
     return [json.loads(line.partition(b" ")[2]) for line in text.splitlines()]
 
 
-def recording_of(content: Any) -> bytes:
-    """A recording with right checksums whose decoded lines are ``content``, whatever that is."""
+def encoded(line: Any) -> bytes:
+    """``line`` as a recording has it, without its checksum."""
+    return json.dumps(line, separators=(",", ":")).encode()
+
+
+def recording_of(content: Any, known: Mapping[int, bytes] = MappingProxyType({})) -> bytes:
+    """A recording with right checksums whose decoded lines are ``content``, whatever that is.
+
+    ``known`` has lines that are encoded already, by their ``id``.
+    """
     lines = content if isinstance(content, list) else [content]
-    return sealed(json.dumps(line, separators=(",", ":")).encode() for line in lines)
+    return sealed(known.get(id(line)) or encoded(line) for line in lines)
 
 
 def sealed(lines: Iterable[bytes]) -> bytes:
@@ -76,6 +84,8 @@ def record_every_kind(path: Path) -> None:
         "a stall",
         "none",
     )
+    window = {channel: Histogram.of([3000] * 30) for channel in probes[0].program.channels()}
+    baseline = Baseline.of([window, window], duration_ns=2 * 10**9, at_ns=2 * 10**9)
     recorder = Recorder(path)
     for number, state in enumerate((EngineCondition.READY,) * 5 + (EngineCondition.LOST,)):
         at_ns = 10**9 + number * 400_000_000
@@ -93,9 +103,7 @@ def record_every_kind(path: Path) -> None:
             ("train (pid 7)",) if number == 2 else (),
             number == 4,
         )
-        window = {channel: Histogram.of([3000] * 30) for channel in probes[0].program.channels()}
-        baselines = {"launch": Baseline.of([window, window], duration_ns=2 * 10**9, at_ns=at_ns)} if number > 1 else {}
-        recorder.put_blocking(observation, baselines)
+        recorder.put_blocking(observation, {"launch": baseline} if number > 1 else {})
     recorder.close(10.0)
 
 

@@ -122,14 +122,15 @@ def test_a_recording_with_right_checksums_and_other_content(
     read: Callable[[Path, int], object], count: int, recording: bytes, file: MemoryFile
 ) -> None:
     base = recordings.lines_of(recording)
-    contents = (recordings.recording_of(mutant) for mutant in mutations.mutants(base, SEED, count))
+    known = {id(line): recordings.encoded(line) for line in base}
+    contents = (recordings.recording_of(mutant, known) for mutant in mutations.mutants(base, SEED, count))
     assert count / 20 < outcomes(file, contents, read, RecordingError) < count
 
 
 def test_a_recording_with_damaged_bytes(recording: bytes, file: MemoryFile) -> None:
     contents = mutations.damaged(recording, SEED, MUTANTS // 2)
     assert outcomes(file, contents, replay, RecordingError) > 100
-    lines = [json.dumps(line).encode() for line in recordings.lines_of(recording)]
+    lines = [recordings.encoded(line) for line in recordings.lines_of(recording)]
     damaged = (
         recordings.sealed([*lines[:2], next(mutations.damaged(lines[2 + n % (len(lines) - 2)], n, 1))])
         for n in range(MUTANTS // 2)

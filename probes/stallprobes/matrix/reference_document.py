@@ -87,9 +87,9 @@ def read(document: str, name: str) -> Reference:
         raise fields["checks"].wrong("is empty")
     rows = {(row := _row(one)).name: row for one in fields["rows"].items()}
     columns = {(column := _column(one)).name: column for one in fields["columns"].items()}
-    for key, number in (("rows", len(rows)), ("columns", len(columns))):
-        if number < len(fields[key].items()):
-            raise fields[key].wrong("has a duplicate name")
+    for named, number in ((fields["rows"], len(rows)), (fields["columns"], len(columns))):
+        if number < len(named.items()):
+            raise named.wrong("has a duplicate name")
     cells = {}
     for one in fields["cells"].items():
         cell = one.fields("row", "column", "checks", "ratios")

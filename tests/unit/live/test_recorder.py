@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import resource
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +12,7 @@ from types import MappingProxyType
 import pytest
 
 from factories import recordings
+from factories.full_disk import FullDisk
 from factories.recordings import WALL_S, probe_set_of
 from stallprobes.engine.backend import Options
 from stallprobes.errors import RecordingError
@@ -27,17 +26,6 @@ from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 EMPTY = Observation(WALL_S, ProbeSet("none", (), CUDA), EngineStatus(EngineCondition.STARTING))
 
 
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """No file of this process grows beyond ``size`` bytes, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def record(path: Path, observations: int) -> Recorder:
     recorder = Recorder(path)
     for number in range(observations):
@@ -48,7 +36,8 @@ def record(path: Path, observations: int) -> Recorder:
 
 def test_a_full_disk_is_a_sentence_and_what_was_written_before_is_readable(tmp_path: Path) -> None:
     file = tmp_path / "a.rec"
-    with largest_file(2000):
+    with FullDisk(2000) as disk:
+        disk.fill()
         recorder = record(file, 100)
     assert 5 < recorder.written < 99
     assert recorder.problem == (
@@ -62,7 +51,8 @@ def test_a_full_disk_is_a_sentence_and_what_was_written_before_is_readable(tmp_p
 
 def test_where_no_observation_fits_no_file_is_left(tmp_path: Path) -> None:
     file = tmp_path / "a.rec"
-    with largest_file(150):
+    with FullDisk(150) as disk:
+        disk.fill()
         recorder = record(file, 3)
     assert recorder.problem == f"{file} cannot be written: File too large"
     assert not file.exists()
@@ -146,7 +136,8 @@ def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
     assert [one.engine.state for one in found] == [EngineCondition.READY] * 5 + [EngineCondition.LOST]
     assert found[1].telemetry is not None
     assert [one.name for one in found[1].telemetry.processes] == ["train", "\ufffd[2Jodd"]
-    assert (found[1].waiting, found[2].other_processes) == ({"spin"}, ("train (pid 7)",))
+    assert found[1].waiting == {"spin"}
+    assert found[2].other_processes == ("train (pid 7)",)
     assert found[4].experiment
     (failure,) = found[4].probe_failures
     assert (failure.probe, failure.code, failure.fatal) == ("spin", 700, True)
@@ -160,19 +151,16 @@ def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
 
 def test_a_capture_on_a_full_disk_raises_and_keeps_what_was_measured(tmp_path: Path) -> None:
     file = tmp_path / "a.rec"
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def fill_disk() -> bool:
-        # The memory of the board is a file as well, and exists by now.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
-        return False
-
     probe_set = probe_set_of("secondary-context-d2d", "kernel-other-context")
-    try:
+    with FullDisk(3000) as disk:
+
+        def stop() -> bool:
+            # The memory of the board is a file as well, and exists by now.
+            disk.fill()
+            return False
+
         with pytest.raises(RecordingError, match=r"cannot be written: File too large; the \d+ observations before"):
-            capture(probe_set, file, options=Options(profile="h200"), seconds=1.0, stop=fill_disk)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            capture(probe_set, file, options=Options(profile="h200"), seconds=1.0, stop=stop)
     assert Recording(file).cut_off
 
 
