@@ -43,6 +43,22 @@ def test_the_content_is_read_as_it_was_compressed(compression: Compression, text
     assert found.size == len(text) * times
 
 
+def test_a_fork_continues_independently() -> None:
+    text = bytes(range(256)) * 4000
+    data = zlib.compress(text, 0)
+    file = io.BytesIO(data)
+    found = DecompressedStream(file, Compression.ZLIB, 1 << 30)
+    begun = found.read()
+    at = file.tell()
+    rest = read(found)
+    assert begun + rest == text
+    other = DecompressedStream(io.BytesIO(data), Compression.ZLIB, 1 << 30)
+    other.read()
+    forked = other.fork(io.BytesIO(data[at:]))
+    assert read(forked) == rest
+    assert (forked.complete, forked.size, other.complete) == (True, len(text), False)
+
+
 def test_a_gzip_file_may_have_several_members_and_the_zeros_of_a_tape() -> None:
     found = stream(gzip.compress(b"a" * 5000) + b"\0" * 9000 + gzip.compress(b"b") + b"\0" * 9000, Compression.GZIP)
     assert read(found) == b"a" * 5000 + b"b"
