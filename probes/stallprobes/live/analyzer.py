@@ -37,8 +37,6 @@ WINDOW_NS = 1_000 * MS
 # A victim in slots has fewer calls in a second: its window is extended until it has this much time of its own.
 _OWN_NS = STARVED_WINDOW_NS
 _LONGEST_WINDOW_NS = 4_000 * MS
-# A screen makes at most 30 observations a second; of more, which only a recording can hold, not all are kept.
-_CLOSEST_NS = 16 * MS
 _JUDGE_NS = 200 * MS
 _LOG = 200
 _MARKS = 64
@@ -52,6 +50,8 @@ _ROW_STATES = (
     VerdictKind.STARVED,
     VerdictKind.FAILED,
 )
+# A screen makes at most 30 observations a second; of more, which only a recording can hold, not all are kept.
+_CLOSEST_NS = 16 * MS
 
 
 class Analyzer:
