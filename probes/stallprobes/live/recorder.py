@@ -126,7 +126,7 @@ def _try_to_create(path: Path) -> None:
         _created(path).close()
         path.unlink()
     except FileExistsError:
-        raise RecordingError(f"{path} exists; a recording never overwrites a file: name another one") from None
+        raise RecordingError(f"{path} exists; a recording never overwrites a file") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise RecordingError(f"{path} cannot be written: {why}") from error
