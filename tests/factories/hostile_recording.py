@@ -12,7 +12,8 @@ from factories.recordings import STALL
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import GpuName, Observation, ProbeSet
-from stallprobes.live.recording import Recorder, Recording
+from stallprobes.live.recorder import Recorder
+from stallprobes.live.recording import Recording
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
 

@@ -54,7 +54,15 @@ def command(
         setup = replace(setup, options=replace(setup.options, together=together))
         if not allow_shared:
             gpu_choice.confirm_shared(setup.gpus)
-        _record(setup, file, seconds, interrupt.stop_requested)
+        observations = _record(setup, file, seconds, interrupt.stop_requested)
+        interrupted = interrupt.stop_requested()
+    if interrupted:
+        kept = (
+            f"what was measured until then is in {file}"
+            if observations
+            else f"nothing was recorded, so {file} was not created"
+        )
+        raise CommandError(ExitCode.INTERRUPTED, f"interrupted; {kept}")
     diagnostics.print_message(f"recorded to {file}")
 
 
@@ -92,13 +100,13 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
     return RecordingSetup(placed, found, Options(gpu=gpu_choice.uuids(found)))
 
 
-def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> None:
-    """Write the recording. Raises CommandError."""
+def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> int:
+    """Write the recording. Returns the number of its observations. Raises CommandError."""
     from stallprobes.live.capture import capture
 
     uuid = setup.gpus[0].uuid if setup.gpus else None
     try:
-        capture(setup.probe_set, file, options=setup.options, seconds=seconds, uuid=uuid, stop=stop)
+        return capture(setup.probe_set, file, options=setup.options, seconds=seconds, uuid=uuid, stop=stop)
     except RecordingError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     except Unsupported as error:

@@ -33,7 +33,7 @@ from stallscope.tui.signal_exit import SignalExit, exit_code
 if TYPE_CHECKING:
     from textual.filter import LineFilter
 
-    from stallprobes.live.recording import Recorder
+    from stallprobes.live.recorder import Recorder
     from stallscope.tui.common.screen import ScreenContext
     from stallscope.tui.monitor.screen import Monitor
     from stallscope.tui.sources.live import LiveSource

@@ -9,22 +9,30 @@ A file may be compressed with gzip, to a fifth of its size: ``save`` compresses 
 
 from __future__ import annotations
 
-import gzip
-import io
+import codecs
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from stallprobes.errors import CheckFileError, FileNotWritten, MalformedJson, TruncatedJson
+from stallprobes.errors import (
+    CheckFileError,
+    DamagedData,
+    FileNotWritten,
+    MalformedJson,
+    OversizedData,
+    TruncatedJson,
+)
 from stallprobes.files import atomic
-from stallprobes.files.json_reader import Node, clean, parse, plain
+from stallprobes.files.decompression import Compression, DecompressedStream
+from stallprobes.files.json_reader import clean, plain
+from stallprobes.files.json_stream import JsonStream
 from stallprobes.foreign_text import escaped_json
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
-from stallprobes.latency.sparse import sparse
+from stallprobes.latency.sparse import SparseReader, sparse
 from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix import check_reader
 from stallprobes.matrix.compare_document import shares
@@ -37,9 +45,9 @@ if TYPE_CHECKING:
 
 CHECK_SCHEMA = "stallscope.check/2"
 COMPRESSED = ".gz"
-# Largest document in bytes, uncompressed. A check takes about 5 MB, a merged one 1 to 2 MB per host.
-LARGEST = 512 * 1024 * 1024
 
+# The schema's name is in so many characters at the start of a check.
+_HEAD = 200
 _GZIP = b"\x1f\x8b"
 # 16 plus the window size makes zlib write gzip's header and checksum.
 _AS_GZIP = 16 + zlib.MAX_WBITS
@@ -84,65 +92,74 @@ def ready(path: Path | str, force: bool = False) -> None:
 
 def load(path: Path | str) -> Matrix:
     """The check saved in ``path``, compressed or not. Raises CheckFileError for any other content."""
-    text = _text(path)
     try:
-        document = parse(text, check_reader.decoded_object)
-        return check_reader.read(Node(document, ""), _version(path, document))
-    except TruncatedJson as error:
-        raise CheckFileError(f"{path} is cut off: {error}; copy it again, or save the check again") from error
+        with open(path, "rb") as file:
+            return _read(path, file)
+    except IsADirectoryError:
+        raise CheckFileError(f"{path} is a folder: name a file in it") from None
+    except OversizedData:
+        raise CheckFileError(
+            f"{path} is not a check: none is so large ({_largest(0)} MiB for one machine); name another file"
+        ) from None
+    except MemoryError:
+        raise CheckFileError(f"{path} does not fit into memory: read it on a larger machine") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise CheckFileError(f"{path} cannot be read: {why}") from error
+
+
+def _read(path: Path | str, file: BinaryIO) -> Matrix:
+    compressed = file.peek(len(_GZIP)).startswith(_GZIP)  # type: ignore[attr-defined]
+    content = DecompressedStream(
+        file, Compression.GZIP if compressed else Compression.NONE, check_reader.CheckSize(0).bytes
+    )
+    reader = SparseReader()
+    stream = JsonStream(_text(path, content), lambda found: check_reader.decoded_object(found, reader), raw="histogram")
+    head = ""
+    try:
+        head = stream.ahead(_HEAD)
+        if not head and content.complete:
+            raise CheckFileError(f"{path} is empty: save the check again")
+        matrix = check_reader.read(stream, reader, content, lambda name: _version(path, name))
+        if content.ended_early:
+            raise TruncatedJson
+        return matrix
+    except DamagedData as error:
+        raise CheckFileError(f"{path} is damaged: {error}; copy it again, or save the check again") from error
     except MalformedJson as error:
+        if isinstance(error, TruncatedJson) or content.ended_early:
+            why = "it ends within its compressed data" if content.ended_early else error
+            raise CheckFileError(f"{path} is cut off: {why}; copy it again, or save the check again") from error
         # Without the schema's name at the start, the file is more likely another one than a damaged check.
-        if text.startswith("{") and f'"{_NAME}/' in text[:200]:
+        if head.startswith("{") and f'"{_NAME}/' in head:
             raise CheckFileError(f"{path} is damaged: {error}; copy it again, or save the check again") from error
         raise CheckFileError(
             f"{path} is not a check: {error}; name a file that `stallscope check --save` wrote"
         ) from error
-    except MemoryError:
-        raise CheckFileError(f"{path} does not fit into memory: read it on a larger machine") from None
 
 
-def _text(path: Path | str) -> str:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(LARGEST + 1)
-        if data.startswith(_GZIP) and len(data) <= LARGEST:
-            data = _decompressed(path, data)
-    except IsADirectoryError:
-        raise CheckFileError(f"{path} is a folder: name a file in it") from None
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise CheckFileError(f"{path} cannot be read: {why}") from error
-    except MemoryError:
-        raise CheckFileError(f"{path} does not fit into memory: read it on a larger machine") from None
-    if len(data) > LARGEST:
-        raise CheckFileError(f"{path} is not a check: none is larger than {LARGEST >> 20} MiB; name another file")
-    if not data.strip():
-        raise CheckFileError(f"{path} is empty: save the check again")
-    if data.startswith(b'{"format": "stallscope.recording"'):
+def _text(path: Path | str, content: DecompressedStream) -> Iterator[str]:
+    """The text in ``content``. Raises CheckFileError for what cannot be a check, by its beginning or its encoding."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    piece = content.read()
+    if piece.startswith(b'{"format": "stallscope.recording"'):
         raise CheckFileError(f"{path} is a recording, not a check: look at it with `stallscope replay`")
-    if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+    if piece.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise CheckFileError(f"{path} begins with a byte order mark: save it as plain UTF-8")
     try:
-        return data.decode().strip()
+        while piece:
+            yield decoder.decode(piece)
+            piece = content.read()
+        yield decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         raise CheckFileError(
             f"{path} is not a check: it is not UTF-8; name a file that `stallscope check --save` wrote"
         ) from None
 
 
-def _decompressed(path: Path | str, data: bytes) -> bytes:
-    """``data`` decompressed with gzip, at most LARGEST + 1 bytes of it."""
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            return file.read(LARGEST + 1)
-    except EOFError:
-        raise CheckFileError(
-            f"{path} is cut off: it ends within its compressed data; copy it again, or save the check again"
-        ) from None
-    except (OSError, zlib.error):
-        raise CheckFileError(
-            f"{path} is damaged: its compressed data cannot be decompressed; copy it again, or save the check again"
-        ) from None
+def _largest(hosts: int) -> int:
+    """Size of the largest document of ``hosts`` machines in MiB."""
+    return check_reader.CheckSize(hosts).bytes >> 20
 
 
 def _is_gzip_name(path: Path | str) -> bool:
@@ -157,9 +174,8 @@ def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def _version(path: Path | str, document: object) -> int:
-    """The version of the check's schema that ``document`` names. Raises CheckFileError."""
-    name = document.get("schema") if isinstance(document, dict) else None
+def _version(path: Path | str, name: object) -> int:
+    """The version of the check's schema called ``name``. Raises CheckFileError."""
     for version in check_reader.VERSIONS:
         if name == f"{_NAME}/{version}":
             return version
@@ -177,16 +193,16 @@ def _version(path: Path | str, document: object) -> int:
 
 def _chunks(matrix: Matrix, path: Path | str) -> Iterator[bytes]:
     """The document as text in chunks, one line per cell, so that it is never in memory as a whole."""
-    size = 0
+    size, limit = 0, check_reader.CheckSize(len(matrix.hosts))
 
     def counted(text: str) -> bytes:
         nonlocal size
         chunk = text.encode()
         size += len(chunk)
-        if size > LARGEST:
+        if size > limit.bytes:
             raise CheckFileError(
-                f"{path} would be larger than {LARGEST >> 20} MiB, the largest that can be read: merge fewer "
-                "hosts at a time, or check fewer victims"
+                f"{path} would be larger than {limit.bytes >> 20} MiB, the largest that can be read: check "
+                "fewer victims"
             )
         return chunk
 

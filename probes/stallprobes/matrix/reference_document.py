@@ -88,10 +88,15 @@ def read(document: str, name: str) -> Reference:
         raise fields["checks"].wrong("is empty")
     rows = {(row := _row(one)).name: row for one in fields["rows"].items()}
     columns = {(column := _column(one)).name: column for one in fields["columns"].items()}
+    for named, number in ((fields["rows"], len(rows)), (fields["columns"], len(columns))):
+        if number < len(named.items()):
+            raise named.wrong("has a duplicate name")
     cells = {}
     for one in fields["cells"].items():
         cell = one.fields("row", "column", "checks", "ratios")
         key = cell["row"].one_of(rows), cell["column"].one_of(columns)
+        if key in cells:
+            raise one.wrong("is a second cell of its row and column")
         cells[key] = ReferenceCell(_states(cell["checks"]), _ratios(cell["ratios"]))
     return Reference(
         name=name,
