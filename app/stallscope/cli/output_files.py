@@ -55,14 +55,18 @@ class OutputFiles:
         comparison: Comparison | None = None,
         hosts: Sequence[str] = (),
         reference: ReferenceComparison | None = None,
+        progress: Callable[[float], None] = lambda _: None,
     ) -> list[str]:
-        """Write every file, each completely or not at all. Returns a sentence for each file that failed."""
+        """Write every file, each completely or not at all. Returns a sentence for each file that failed.
+
+        ``progress`` is called with the share (0 to 1) of the cells that are saved.
+        """
         if not self._paths:
             return []
         from stallprobes.matrix import document as check_document
 
         writers: dict[str, Callable[[Path], None]] = {
-            SAVE: lambda path: check_document.save(matrix, path, force=self._force),
+            SAVE: lambda path: check_document.save(matrix, path, force=self._force, progress=progress),
             HTML: lambda path: self._page(matrix, path, comparison, hosts, reference),
             PROMETHEUS: lambda path: self._prometheus(matrix, path),
         }

@@ -236,6 +236,15 @@ class SparseChannels(Mapping[Channel, Histogram]):
     def __contains__(self, channel: object) -> bool:
         return channel in self._held
 
+    @property
+    def count(self) -> int:
+        """Number of values in all histograms."""
+        return sum([one.count for one in self._held.values()])
+
+    def histograms(self) -> Iterable[tuple[Channel, SparseHistogram]]:
+        """Each channel with its buckets in use."""
+        return self._held.items()
+
     def sparse(self, channel: Channel) -> SparseHistogram:
         """The buckets in use of ``channel``. Raises KeyError."""
         return self._held[channel]
@@ -248,7 +257,9 @@ def sparse(channels: ChannelMap, channel: Channel) -> SparseHistogram:
 
 def value_count(channels: ChannelMap) -> int:
     """Number of values in all histograms of ``channels``."""
-    return sum(sparse(channels, channel).count for channel in channels)
+    if isinstance(channels, SparseChannels):
+        return channels.count
+    return sum(histogram.count for histogram in channels.values())
 
 
 def merged(parts: Iterable[ChannelMap]) -> dict[Channel, Histogram]:
@@ -277,16 +288,18 @@ def merged_sparse(parts: Iterable[ChannelMap]) -> SparseChannels:
     """The sum of the histograms of each channel, sparse. A channel that only one part has is not copied."""
     held: dict[Channel, list[SparseHistogram]] = {}
     for part in parts:
-        for channel in part:
-            held.setdefault(channel, []).append(sparse(part, channel))
+        for channel, one in SparseChannels.of(part).histograms():
+            held.setdefault(channel, []).append(one)
     return SparseChannels({channel: _sum(found) for channel, found in held.items()})
 
 
 def _sum(parts: list[SparseHistogram]) -> SparseHistogram:
     if len(parts) == 1:
         return parts[0]
-    counts = np.zeros(BUCKETS, dtype=np.int64)
-    for one in parts:
-        counts[one.used[0]] += one.used[1]
-    places = np.flatnonzero(counts)
-    return SparseHistogram(np.stack((places, counts[places])), max(one.max_ns for one in parts))
+    used = np.concatenate([one.used for one in parts], axis=1)
+    used = used[:, used[0].argsort(kind="stable")]
+    first = np.flatnonzero(np.diff(used[0], prepend=-1))
+    whole = np.empty((2, len(first)), dtype=np.int64)
+    if len(first):
+        whole[0], whole[1] = used[0, first], np.add.reduceat(used[1], first)
+    return SparseHistogram(whole, max([one.max_ns for one in parts]))
