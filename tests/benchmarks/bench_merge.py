@@ -78,7 +78,8 @@ def main() -> None:
         print(f"{name}: {found.cpu_s:.2f} s CPU, {found.peak_mb:.0f} MB")
     with tempfile.TemporaryDirectory() as folder:
         paths = copies(Path(folder), arguments.hosts)
-        for name, options in {"merge": [], "merge --save": ["--save", Path(folder) / "fleet.json.gz"]}.items():
+        save: list[str | Path] = ["--save", Path(folder) / "fleet.json.gz"]
+        for name, options in {"merge": [], "merge --save": save}.items():
             found = cost("merge", *paths, *options)
             each = found.cpu_s / len(paths)
             failed |= each > CPU_PER_HOST_S or found.peak_mb > MERGE_MB

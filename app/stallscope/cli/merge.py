@@ -16,6 +16,9 @@ from stallscope.cli.diagnostics import CommandError, ExitCode, ProgressBar
 if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix
 
+# So many checks take long enough for lines of progress where there is no terminal.
+_MANY = 20
+
 
 @click.command("merge")
 @click.argument("files", type=options.FILE, nargs=-1, required=True, metavar="FILE...")
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 @options.json("stallscope.check/2")
 @options.html
 @options.prometheus
+@options.prometheus_full
 @options.force("; merge checks of different GPU models")
 def command(
     files: tuple[Path, ...],
@@ -32,6 +36,7 @@ def command(
     as_json: bool,
     html: Path | None,
     prometheus: Path | None,
+    prometheus_full: bool,
     force: bool,
 ) -> None:
     """Merge the saved checks FILE... of several machines: add up their histograms and name outlier hosts.
@@ -45,9 +50,9 @@ def command(
     from stallprobes.matrix import merge
 
     outputs = output_files.OutputFiles(
-        {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force
+        {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force, prometheus_full
     )
-    with ProgressBar(line_interval_s=10.0) as bar:
+    with ProgressBar(line_interval_s=10.0 if len(files) > _MANY else None) as bar:
 
         def checks() -> Iterator[tuple[str, Matrix]]:
             for number, file in enumerate(files):

@@ -24,11 +24,14 @@ class OutputFiles:
     """Output files by option.
 
     Raises CommandError (exit code 2) for a file that cannot be written, or that exists without ``force``. A file of
-    ``--prometheus`` may replace an earlier one without ``force``.
+    ``--prometheus`` may replace an earlier one without ``force``; ``prometheus_full`` is for all metrics.
     """
 
-    def __init__(self, paths: Mapping[str, Path | None], force: bool) -> None:
+    def __init__(self, paths: Mapping[str, Path | None], force: bool, prometheus_full: bool = False) -> None:
+        if prometheus_full and paths.get(PROMETHEUS) is None:
+            raise CommandError(ExitCode.USAGE, f"--prometheus-full needs {PROMETHEUS} FILE")
         self._force = force
+        self._prometheus_full = prometheus_full
         self._paths = {option: path for option, path in paths.items() if path is not None}
         if not self._paths:
             return
@@ -96,7 +99,7 @@ class OutputFiles:
     def _prometheus(self, matrix: Matrix, path: Path) -> None:
         from stallprobes.matrix import prometheus
 
-        prometheus.write(matrix, path)
+        prometheus.write(matrix, path, full=self._prometheus_full)
 
 
 def _is_prometheus_export(path: Path) -> bool:
