@@ -6,7 +6,6 @@ that reading results does not load a compiler.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -73,7 +72,8 @@ def rank(q: float, count: int) -> int:
     """The nearest rank of percentile ``q`` (0 to 100) among ``count`` values, from 1. Raises ValueError outside it."""
     if not 0 <= q <= 100:
         raise ValueError(f"a percentile lies between 0 and 100, not at {q}")
-    return max(1, math.ceil(_share(q) * count))
+    share = _share(q)
+    return max(1, -(-share.numerator * count // share.denominator))
 
 
 def waiting(age_ns: int, period_ns: int) -> Counts:
@@ -155,11 +155,18 @@ class Histogram:
 
         Raises ValueError when ``q`` is not within 0 to 100.
         """
-        total = np.cumsum(self.counts)
+        # Reports and comparisons ask for the same percentile of a cell several times.
+        known: dict[float, float | None] = self.__dict__.setdefault("_percentiles", {})
+        if q not in known:
+            known[q] = self._percentile(q)
+        return known[q]
+
+    def _percentile(self, q: float) -> float | None:
+        total = self.counts.cumsum()
         wanted = rank(q, int(total[-1]))
         if total[-1] == 0:
             return None
-        place = int(np.searchsorted(total, np.uint64(wanted), side="left"))
+        place = int(total.searchsorted(np.uint64(wanted), side="left"))
         return min(float(MIDDLE[place]), float(self.max_ns))
 
     def percentile_or_none(self, q: float, need: int) -> float | None:

@@ -264,24 +264,7 @@ def value_count(channels: ChannelMap) -> int:
 
 def merged(parts: Iterable[ChannelMap]) -> dict[Channel, Histogram]:
     """The sum of the histograms of each channel, dense."""
-    counts: dict[Channel, NDArray[np.uint64]] = {}
-    maxima: dict[Channel, int] = {}
-    for part in parts:
-        for channel in part:
-            if channel not in counts:
-                counts[channel] = np.zeros(BUCKETS, dtype=np.uint64)
-            if isinstance(part, SparseChannels):
-                one = part.sparse(channel)
-                counts[channel][one.used[0]] += one.used[1].astype(np.uint64)
-                max_ns = one.max_ns
-            else:
-                histogram = part[channel]
-                counts[channel] += histogram.counts
-                max_ns = histogram.max_ns
-            maxima[channel] = max(maxima.get(channel, 0), max_ns)
-    for whole in counts.values():
-        whole.flags.writeable = False
-    return {channel: Histogram(whole, maxima[channel]) for channel, whole in counts.items()}
+    return {channel: one.dense() for channel, one in merged_sparse(parts).histograms()}
 
 
 def merged_sparse(parts: Iterable[ChannelMap]) -> SparseChannels:

@@ -1,7 +1,7 @@
 """Metrics of a check in Prometheus' text format 0.0.4, for node_exporter's textfile collector (``*.prom``).
 
 By default it has what an alert needs: the ratio and the status of each pair, the spread of the baselines, and the time
-and duration of the check, two series for each pair. ``full`` adds the latencies and ratios of each phase and percentile.
+and duration of the check. ``full`` adds the latencies and ratios of each phase and percentile.
 Units are seconds and ratios. The label ``simulated`` of each series is "true" for a simulated GPU.
 """
 
