@@ -86,7 +86,7 @@ class JsonStream:
                 return ""
             self._fill(_FILL)
 
-    def ahead(self, size: int) -> str:
+    def next_text(self, size: int) -> str:
         """At most ``size`` characters from the next value on."""
         self.peek()
         return self._text[self._at : self._at + size]

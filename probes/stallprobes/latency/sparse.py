@@ -264,25 +264,42 @@ def value_count(channels: ChannelMap) -> int:
 
 def merged(parts: Iterable[ChannelMap]) -> dict[Channel, Histogram]:
     """The sum of the histograms of each channel, dense."""
-    return {channel: one.dense() for channel, one in merged_sparse(parts).histograms()}
+    found = {}
+    for channel, held in _by_channel(parts).items():
+        counts = _counts(held).astype(np.uint64)
+        counts.flags.writeable = False
+        found[channel] = Histogram(counts, max([one.max_ns for one in held]))
+    return found
 
 
 def merged_sparse(parts: Iterable[ChannelMap]) -> SparseChannels:
     """The sum of the histograms of each channel, sparse. A channel that only one part has is not copied."""
+    return SparseChannels({channel: _sum(held) for channel, held in _by_channel(parts).items()})
+
+
+def _by_channel(parts: Iterable[ChannelMap]) -> dict[Channel, list[SparseHistogram]]:
     held: dict[Channel, list[SparseHistogram]] = {}
     for part in parts:
         for channel, one in SparseChannels.of(part).histograms():
             held.setdefault(channel, []).append(one)
-    return SparseChannels({channel: _sum(found) for channel, found in held.items()})
+    return held
 
 
 def _sum(parts: list[SparseHistogram]) -> SparseHistogram:
     if len(parts) == 1:
         return parts[0]
+    counts = _counts(parts)
+    places = counts.nonzero()[0]
+    used = np.empty((2, len(places)), dtype=np.int64)
+    used[0], used[1] = places, counts[places]
+    return SparseHistogram(used, max([one.max_ns for one in parts]))
+
+
+def _counts(parts: list[SparseHistogram]) -> NDArray[Any]:
+    """The sum of ``parts`` by bucket, [BUCKETS]: integers, or floats below 2**53, which are exact."""
     used = np.concatenate([one.used for one in parts], axis=1)
-    used = used[:, used[0].argsort(kind="stable")]
-    first = np.flatnonzero(np.diff(used[0], prepend=-1))
-    whole = np.empty((2, len(first)), dtype=np.int64)
-    if len(first):
-        whole[0], whole[1] = used[0, first], np.add.reduceat(used[1], first)
-    return SparseHistogram(whole, max([one.max_ns for one in parts]))
+    if sum([one.count for one in parts]) <= MOST:
+        return np.bincount(used[0], used[1], BUCKETS)
+    counts = np.zeros(BUCKETS, dtype=np.int64)
+    np.add.at(counts, used[0], used[1])
+    return counts

@@ -125,7 +125,7 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
     stream = JsonStream(_text(path, content), lambda found: check_reader.decoded_object(found, reader), raw="histogram")
     head = ""
     try:
-        head = stream.ahead(_HEAD)
+        head = stream.next_text(_HEAD)
         if not head and content.complete:
             raise CheckFileError(f"{path} is empty: save the check again")
         matrix = check_reader.read(stream, reader, content, lambda name: _version(path, name))
