@@ -48,7 +48,7 @@ def in_parts(found: JsonStream, depth: int) -> Any:
 
 @given(VALUES, st.integers(1, 60), st.integers(0, 3), st.sampled_from([None, 1]), st.booleans())
 def test_the_values_are_those_of_the_decoder(
-    value: Any, size: int, depth: int, indent: int | None, ascii: bool
+    value: Any, size: int, depth: int, indent: int | None, plain: bool
 ) -> None:
     found = stream(json.dumps(value, indent=indent, ensure_ascii=plain), size)
     assert in_parts(found, depth) == value
