@@ -72,6 +72,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @options.save
 @options.html
 @options.prometheus
+@options.prometheus_full
 @click.option("--compare", "old", type=options.INPUT_FILE, metavar="OLD", help="Compare with the saved check OLD.")
 @options.reference
 @click.option(
@@ -93,6 +94,7 @@ def command(
     save: Path | None,
     html: Path | None,
     prometheus: Path | None,
+    prometheus_full: bool,
     old: Path | None,
     reference: str | None,
     hostname: str | None,
@@ -121,7 +123,9 @@ def command(
         raise CommandError(ExitCode.USAGE, "--fail-on applies to a comparison only; add --compare")
     with InterruptHandler() as interrupt, Suspension():
         files = output_files.OutputFiles(
-            {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force
+            {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus},
+            force,
+            prometheus_full,
         )
         before = check_results.load_check(old) if old is not None else None
         chosen = check_results.load_reference(reference)

@@ -204,6 +204,11 @@ prometheus = click.option(
     metavar="FILE",
     help="Write metrics for node_exporter's textfile collector.",
 )
+prometheus_full = click.option(
+    "--prometheus-full",
+    is_flag=True,
+    help="With --prometheus: the latencies and ratios of each phase and percentile too, ten times as many series.",
+)
 
 
 reference = click.option(

@@ -24,11 +24,14 @@ class OutputFiles:
     """Output files by option.
 
     Raises CommandError (exit code 2) for a file that cannot be written, or that exists without ``force``. A file of
-    ``--prometheus`` may replace an earlier one without ``force``.
+    ``--prometheus`` may replace an earlier one without ``force``; ``prometheus_full`` is for all metrics.
     """
 
-    def __init__(self, paths: Mapping[str, Path | None], force: bool) -> None:
+    def __init__(self, paths: Mapping[str, Path | None], force: bool, prometheus_full: bool = False) -> None:
+        if prometheus_full and paths.get(PROMETHEUS) is None:
+            raise CommandError(ExitCode.USAGE, f"--prometheus-full needs {PROMETHEUS} FILE")
         self._force = force
+        self._prometheus_full = prometheus_full
         self._paths = {option: path for option, path in paths.items() if path is not None}
         if not self._paths:
             return
@@ -54,14 +57,18 @@ class OutputFiles:
         comparison: Comparison | None = None,
         hosts: Sequence[str] = (),
         reference: ReferenceComparison | None = None,
+        progress: Callable[[float], None] = lambda _: None,
     ) -> list[str]:
-        """Write every file, each completely or not at all. Returns a sentence for each file that failed."""
+        """Write every file, each completely or not at all. Returns a sentence for each file that failed.
+
+        ``progress`` is called with the share (0 to 1) of the cells that are saved.
+        """
         if not self._paths:
             return []
         from stallprobes.matrix import document as check_document
 
         writers: dict[str, Callable[[Path], None]] = {
-            SAVE: lambda path: check_document.save(matrix, path, force=self._force),
+            SAVE: lambda path: check_document.save(matrix, path, force=self._force, progress=progress),
             HTML: lambda path: self._page(matrix, path, comparison, hosts, reference),
             PROMETHEUS: lambda path: self._prometheus(matrix, path),
         }
@@ -90,7 +97,7 @@ class OutputFiles:
     def _prometheus(self, matrix: Matrix, path: Path) -> None:
         from stallprobes.matrix import prometheus
 
-        prometheus.write(matrix, path)
+        prometheus.write(matrix, path, full=self._prometheus_full)
 
 
 def require_new_file(option: str, path: Path) -> None:

@@ -17,6 +17,7 @@ from stallscope.cli.command import CliCommand
 @options.html
 @options.reference
 @options.prometheus
+@options.prometheus_full
 @options.force()
 def command(
     file: Path,
@@ -25,6 +26,7 @@ def command(
     html: Path | None,
     reference: str | None,
     prometheus: Path | None,
+    prometheus_full: bool,
     force: bool,
 ) -> None:
     """Show the check in FILE, saved by check --save or merge --save, or convert it to another format. Needs no GPU.
@@ -34,7 +36,9 @@ def command(
       stallscope show before.json
       stallscope show before.json --html before.html
     """
-    outputs = output_files.OutputFiles({output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force)
+    outputs = output_files.OutputFiles(
+        {output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force, prometheus_full
+    )
     matrix = check_results.load_check(file)
     unusual = check_results.against_reference(matrix, reference, check_results.load_reference(reference))
     hosts = check_results.host_sentences(matrix)

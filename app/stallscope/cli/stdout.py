@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 from stallprobes.foreign_text import escaped_json
@@ -39,8 +39,13 @@ class Output(TextWriter):
         )
 
     def json(self, document: Mapping[str, Any]) -> None:
-        """Write ``document`` as JSON. Raises ValueError for a value that JSON cannot hold (NaN)."""
-        self.write(escaped_json(_pretty(document)) + "\n")
+        """Write ``document`` as JSON; an iterator in it is written as a list, one item at a time.
+
+        Raises ValueError for a value that JSON cannot hold (NaN).
+        """
+        for piece in _pretty(document):
+            self.write(escaped_json(piece))
+        self.write("\n")
 
     def flush(self) -> None:
         """Flush the stream.
@@ -70,12 +75,19 @@ def _pipe_width() -> int:
     return int(columns) if columns.isdecimal() and int(columns) > 0 else 10_000
 
 
-def _pretty(value: Any, pad: str = "") -> str:
+def _pretty(value: Any, pad: str = "") -> Iterator[str]:
     """JSON with a line for each member, except that a list of numbers (a histogram) is on one line."""
     inner = pad + " "
     if isinstance(value, Mapping) and value:
-        members = (f"{inner}{json.dumps(key)}: {_pretty(item, inner)}" for key, item in value.items())
-        return "{\n" + ",\n".join(members) + f"\n{pad}}}"
-    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
-        return "[\n" + ",\n".join(inner + _pretty(item, inner) for item in value) + f"\n{pad}]"
-    return json.dumps(value, allow_nan=False)
+        for number, (key, item) in enumerate(value.items()):
+            yield f"{',' if number else '{'}\n{inner}{json.dumps(key)}: "
+            yield from _pretty(item, inner)
+        yield f"\n{pad}}}"
+    elif isinstance(value, Iterator) or (isinstance(value, list) and any(isinstance(item, Mapping) for item in value)):
+        number = -1
+        for number, item in enumerate(value):
+            yield f"{',' if number else '['}\n{inner}"
+            yield from _pretty(item, inner)
+        yield f"\n{pad}]" if number >= 0 else "[]"
+    else:
+        yield json.dumps(value, allow_nan=False)

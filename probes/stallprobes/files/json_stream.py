@@ -21,7 +21,7 @@ from stallprobes.files.json_reader import (
     too_many_digits,
 )
 
-# Largest value that is read as a whole, in characters.
+# A value that is incomplete after so many characters is refused.
 LARGEST_VALUE = 1 << 20
 # With so much text ahead, a value of usual size is complete, and is not decoded a second time.
 _AHEAD = 1 << 16
@@ -86,7 +86,7 @@ class JsonStream:
                 return ""
             self._fill(_FILL)
 
-    def ahead(self, size: int) -> str:
+    def next_text(self, size: int) -> str:
         """At most ``size`` characters from the next value on."""
         self.peek()
         return self._text[self._at : self._at + size]
@@ -109,7 +109,7 @@ class JsonStream:
         yield from self._parts("[", "]")
 
     def value(self) -> Any:
-        """The value that begins here, as a whole. Raises MalformedJson if it is larger than LARGEST_VALUE."""
+        """The value that begins here, as a whole. Raises MalformedJson if it is much larger than LARGEST_VALUE."""
         self.peek()
         if len(self._text) - self._at < _AHEAD:
             self._fill(_FILL)

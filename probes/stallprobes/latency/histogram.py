@@ -155,6 +155,13 @@ class Histogram:
 
         Raises ValueError when ``q`` is not within 0 to 100.
         """
+        # Reports and comparisons ask for the same percentile of a cell several times.
+        known: dict[float, float | None] = self.__dict__.setdefault("_percentiles", {})
+        if q not in known:
+            known[q] = self._percentile(q)
+        return known[q]
+
+    def _percentile(self, q: float) -> float | None:
         total = self.counts.cumsum()
         count = int(total[-1])
         wanted = rank(q, count)

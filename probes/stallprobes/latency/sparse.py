@@ -236,6 +236,15 @@ class SparseChannels(Mapping[Channel, Histogram]):
     def __contains__(self, channel: object) -> bool:
         return channel in self._held
 
+    @property
+    def count(self) -> int:
+        """Number of values in all histograms."""
+        return sum([one.count for one in self._held.values()])
+
+    def histograms(self) -> Iterable[tuple[Channel, SparseHistogram]]:
+        """Each channel with its buckets in use."""
+        return self._held.items()
+
     def sparse(self, channel: Channel) -> SparseHistogram:
         """The buckets in use of ``channel``. Raises KeyError."""
         return self._held[channel]
@@ -248,45 +257,49 @@ def sparse(channels: ChannelMap, channel: Channel) -> SparseHistogram:
 
 def value_count(channels: ChannelMap) -> int:
     """Number of values in all histograms of ``channels``."""
-    return sum(sparse(channels, channel).count for channel in channels)
+    if isinstance(channels, SparseChannels):
+        return channels.count
+    return sum(histogram.count for histogram in channels.values())
 
 
 def merged(parts: Iterable[ChannelMap]) -> dict[Channel, Histogram]:
     """The sum of the histograms of each channel, dense."""
-    counts: dict[Channel, NDArray[np.uint64]] = {}
-    maxima: dict[Channel, int] = {}
-    for part in parts:
-        for channel in part:
-            if channel not in counts:
-                counts[channel] = np.zeros(BUCKETS, dtype=np.uint64)
-            if isinstance(part, SparseChannels):
-                one = part.sparse(channel)
-                counts[channel][one.used[0]] += one.used[1].astype(np.uint64)
-                max_ns = one.max_ns
-            else:
-                histogram = part[channel]
-                counts[channel] += histogram.counts
-                max_ns = histogram.max_ns
-            maxima[channel] = max(maxima.get(channel, 0), max_ns)
-    for whole in counts.values():
-        whole.flags.writeable = False
-    return {channel: Histogram(whole, maxima[channel]) for channel, whole in counts.items()}
+    found = {}
+    for channel, held in _by_channel(parts).items():
+        counts = _counts(held).astype(np.uint64)
+        counts.flags.writeable = False
+        found[channel] = Histogram(counts, max([one.max_ns for one in held]))
+    return found
 
 
 def merged_sparse(parts: Iterable[ChannelMap]) -> SparseChannels:
     """The sum of the histograms of each channel, sparse. A channel that only one part has is not copied."""
+    return SparseChannels({channel: _sum(held) for channel, held in _by_channel(parts).items()})
+
+
+def _by_channel(parts: Iterable[ChannelMap]) -> dict[Channel, list[SparseHistogram]]:
     held: dict[Channel, list[SparseHistogram]] = {}
     for part in parts:
-        for channel in part:
-            held.setdefault(channel, []).append(sparse(part, channel))
-    return SparseChannels({channel: _sum(found) for channel, found in held.items()})
+        for channel, one in SparseChannels.of(part).histograms():
+            held.setdefault(channel, []).append(one)
+    return held
 
 
 def _sum(parts: list[SparseHistogram]) -> SparseHistogram:
     if len(parts) == 1:
         return parts[0]
+    counts = _counts(parts)
+    places = counts.nonzero()[0]
+    used = np.empty((2, len(places)), dtype=np.int64)
+    used[0], used[1] = places, counts[places]
+    return SparseHistogram(used, max([one.max_ns for one in parts]))
+
+
+def _counts(parts: list[SparseHistogram]) -> NDArray[Any]:
+    """The sum of ``parts`` by bucket, [BUCKETS]: integers, or floats below 2**53, which are exact."""
+    used = np.concatenate([one.used for one in parts], axis=1)
+    if sum([one.count for one in parts]) <= MOST:
+        return np.bincount(used[0], used[1], BUCKETS)
     counts = np.zeros(BUCKETS, dtype=np.int64)
-    for one in parts:
-        counts[one.used[0]] += one.used[1]
-    places = np.flatnonzero(counts)
-    return SparseHistogram(np.stack((places, counts[places])), max(one.max_ns for one in parts))
+    np.add.at(counts, used[0], used[1])
+    return counts

@@ -242,6 +242,7 @@ class _Reader:
         self._size = size
         self._cells: dict[tuple[str, str], Cell] = {}
         self._histograms = self._verdicts = 0
+        self._channel_of: dict[str, Channel] = {}
         if not {"rows", "columns", "hosts"} <= root.value.keys():
             # The document has been read to its end: this says which of all keys is the first missing one.
             self._fields(root)
@@ -372,12 +373,17 @@ class _Reader:
         return SparseChannels({self._channel(key, one): _histogram(one) for key, one in node.members().items()})
 
     def _channel(self, key: str, node: Node) -> Channel:
+        known = self._channel_of.get(key)
+        if known is not None:
+            return known
         phase, colon, label = key.partition(":")
         if colon and not label:
             raise node.wrong("has an empty label")
         found = self._version.phases.get(phase)
         if found is None:
             raise MalformedJson(f"the phase in {node.where} is not one of {', '.join(self._version.phases)}")
+        if len(self._channel_of) < _MOST_MEMBERS:
+            self._channel_of[key] = Channel(found, label)
         return Channel(found, label)
 
     def _verdict(self, node: Node, hosts: Collection[str]) -> Verdict:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import codecs
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -36,7 +36,7 @@ from stallprobes.latency.sparse import SparseReader, sparse
 from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix import check_reader
 from stallprobes.matrix.compare_document import shares
-from stallprobes.matrix.matrix import Cell, Matrix
+from stallprobes.matrix.matrix import Cell, Matrix, Repeat
 from stallprobes.model import Channel
 from stallprobes.verdicts.verdict import Verdict
 
@@ -60,22 +60,31 @@ def document(matrix: Matrix, reference: ReferenceComparison | None = None) -> di
 
     ``reference`` is its comparison with a reference.
     """
+    lazy = lazy_document(matrix, reference)
+    return {**lazy, "cells": list(lazy["cells"])}
+
+
+def lazy_document(matrix: Matrix, reference: ReferenceComparison | None = None) -> dict[str, Any]:
+    """What ``document`` returns, but ``cells`` is an iterator: those of a thousand hosts do not fit into memory."""
     own = _Detectable.of(matrix)
     head = _head(matrix, own)
     if reference is not None:
         from stallprobes.matrix import reference_document
 
         head["reference"] = reference_document.comparison_out(reference)
-    return {**head, "cells": [_cell_out(cell, own) for cell in matrix.cells.values()]}
+    return {**head, "cells": (_cell_out(cell, own) for cell in matrix.cells.values())}
 
 
-def save(matrix: Matrix, path: Path | str, force: bool = False) -> None:
+def save(
+    matrix: Matrix, path: Path | str, force: bool = False, progress: Callable[[float], None] = lambda _: None
+) -> None:
     """Write ``matrix`` to ``path`` atomically; an existing file is replaced only with ``force``.
 
     The file is compressed with gzip if the name ends in ``.gz``; equal matrices give equal bytes. The permissions
-    follow the user's umask. Raises CheckFileError, and then leaves no temporary file.
+    follow the user's umask. ``progress`` is called with the share (0 to 1) of the cells that are written. Raises
+    CheckFileError, and then leaves no temporary file.
     """
-    chunks = _chunks(matrix, path)
+    chunks = _chunks(matrix, path, progress)
     try:
         atomic.write(Path(path), _compressed(chunks) if _is_gzip_name(path) else chunks, force=force)
     except FileNotWritten as error:
@@ -117,7 +126,7 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
     stream = JsonStream(_text(path, content), lambda found: check_reader.decoded_object(found, reader), raw="histogram")
     head = ""
     try:
-        head = stream.ahead(_HEAD)
+        head = stream.next_text(_HEAD)
         if not head and content.complete:
             raise CheckFileError(f"{path} is empty: save the check again")
         matrix = check_reader.read(stream, reader, content, lambda name: _version(path, name))
@@ -191,7 +200,7 @@ def _version(path: Path | str, name: object) -> int:
     raise CheckFileError(f"{path} is {what}: name a file that `stallscope check --save` wrote")
 
 
-def _chunks(matrix: Matrix, path: Path | str) -> Iterator[bytes]:
+def _chunks(matrix: Matrix, path: Path | str, progress: Callable[[float], None]) -> Iterator[bytes]:
     """The document as text in chunks, one line per cell, so that it is never in memory as a whole."""
     size, limit = 0, check_reader.CheckSize(len(matrix.hosts))
 
@@ -209,7 +218,11 @@ def _chunks(matrix: Matrix, path: Path | str) -> Iterator[bytes]:
     own = _Detectable.of(matrix)
     yield counted(f'{_json(_head(matrix, own))[:-1]},"cells":[')
     for number, cell in enumerate(matrix.cells.values()):
-        yield counted(f"{',' if number else ''}\n{_json(_cell_out(cell, own))}")
+        progress(number / len(matrix.cells))
+        yield counted(f'{"," if number else ""}\n{_json(_cell_head(cell, own))[:-1]},"repeats":[')
+        for place, repeat in enumerate(cell.repeats):
+            yield counted(f"{',' if place else ''}{_json(_repeat_out(repeat))}")
+        yield counted("]}")
     yield counted("\n]}\n")
 
 
@@ -243,6 +256,11 @@ def _head(matrix: Matrix, own: _Detectable) -> dict[str, Any]:
 
 
 def _cell_out(cell: Cell, own: _Detectable) -> dict[str, Any]:
+    return {**_cell_head(cell, own), "repeats": [_repeat_out(repeat) for repeat in cell.repeats]}
+
+
+def _cell_head(cell: Cell, own: _Detectable) -> dict[str, Any]:
+    """``cell`` as JSON types, without its repeats, of which there is one for each host."""
     return {
         "row": clean(cell.row),
         "column": clean(cell.column),
@@ -253,17 +271,17 @@ def _cell_out(cell: Cell, own: _Detectable) -> dict[str, Any]:
         "in_flight_op": plain(cell.in_flight_op),
         "figures": figures(cell, own.ratios.get((cell.row, cell.column), {})),
         "verdicts": [_verdict_out(verdict) for verdict in cell.verdicts],
-        "repeats": [
-            {
-                "host": clean(repeat.host),
-                "calls": repeat.window.iterations,
-                "window_s": repeat.window.seconds,
-                "channels": _channels_out(repeat.window.channels),
-                "before": _channels_out(repeat.before),
-                "after": _channels_out(repeat.after),
-            }
-            for repeat in cell.repeats
-        ],
+    }
+
+
+def _repeat_out(repeat: Repeat) -> dict[str, Any]:
+    return {
+        "host": clean(repeat.host),
+        "calls": repeat.window.iterations,
+        "window_s": repeat.window.seconds,
+        "channels": _channels_out(repeat.window.channels),
+        "before": _channels_out(repeat.before),
+        "after": _channels_out(repeat.after),
     }
 
 
