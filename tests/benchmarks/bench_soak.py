@@ -13,7 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-from bench_screen import Screen, fast_settings
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.bench_screen import Screen, fast_settings
 
 MORE = 1.1
 FIRST_S = 60.0

@@ -268,8 +268,11 @@ class LineWidget(Widget, can_focus=False):
         return Strip.blank(self.size.width, self._styles.get(""))
 
     def on_resize(self) -> None:
-        """Draw for the new size."""
+        """Draw for the new size; the screen then gives the panels what depends on it."""
         self.repaint()
+        mark_changed = getattr(self.screen, "mark_changed", None)
+        if mark_changed is not None:
+            mark_changed()
 
     def _strip(self, line: Line, width: int) -> Strip:
         styles = self._styles

@@ -24,5 +24,5 @@ class Pace:
         return True
 
     def restart(self, now_s: float) -> None:
-        """Count from ``now_s``, when the work was done early."""
+        """Count from ``now_s``, when the work was done before it was due."""
         self._next_s = now_s + self.interval_s
