@@ -17,10 +17,11 @@ from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.plan import plan
 
 REPEATS = 2
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
 @pytest.fixture(scope="module")
-def simulated() -> Iterator[Matrix]:
+def simulated(in_this_process: None) -> Iterator[Matrix]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "REPEATS", REPEATS)
         yield runner.run(plan(), backend="sim", options=Options(seed=1))
