@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special, stats
 
 from stallprobes.latency import statistics
 from stallprobes.latency.histogram import BUCKETS, Histogram
