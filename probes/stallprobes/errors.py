@@ -19,13 +19,13 @@ class StallprobesError(Exception):
 class Unsupported(StallprobesError):
     """This machine, GPU or driver lacks something that a probe needs.
 
-    ``reason`` is a clause without a full stop. ``probe`` is the name of the probe that needs it, None if unknown.
+    ``reason`` is a clause without a full stop. ``probes`` are the names of the probes that need it, empty if unknown.
     """
 
-    def __init__(self, reason: str, probe: str | None = None) -> None:
+    def __init__(self, reason: str, *probes: str) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.probe = probe
+        self.probes = probes
 
 
 class EngineError(StallprobesError):

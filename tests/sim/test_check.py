@@ -67,10 +67,17 @@ def test_each_repeat_is_kept_with_the_baseline_on_both_sides_of_it(matrix: Matri
 
 def test_cells_whose_repeats_disagree_have_more_of_them(matrix: Matrix) -> None:
     counts = {key: len(cell.repeats) for key, cell in matrix.cells.items()}
-    assert {count for (row, column), count in counts.items() if row == "host" or column == QUIET} == {schedule.REPEATS}
-    assert min(counts.values()) == schedule.REPEATS < max(counts.values()) <= schedule.REPEATS + schedule.ROUNDS
+    assert {count for (row, column), count in counts.items() if row == "host" or column == QUIET} == {
+        schedule.VIRTUAL_REPEATS
+    }
+    assert (
+        min(counts.values())
+        == schedule.VIRTUAL_REPEATS
+        < max(counts.values())
+        <= schedule.VIRTUAL_REPEATS + schedule.ROUNDS
+    )
     # Each of the two engines measures one.
-    assert sum(counts.values()) == len(counts) * schedule.REPEATS + 2
+    assert sum(counts.values()) == len(counts) * schedule.VIRTUAL_REPEATS + 2
 
 
 def test_the_same_seeds_give_the_same_matrix_and_others_another(matrix: Matrix) -> None:
@@ -135,7 +142,9 @@ def test_stopped_it_keeps_what_it_has_and_says_what_is_missing() -> None:
     found = measured(stop=_stopping_after(450))
     assert found.interrupted
     statuses = {cell.status for cell in found.cells.values()}
-    assert Status.MISSING in statuses or any(len(cell.repeats) < schedule.REPEATS for cell in found.cells.values())
+    assert Status.MISSING in statuses or any(
+        len(cell.repeats) < schedule.VIRTUAL_REPEATS for cell in found.cells.values()
+    )
     assert any(cell.repeats for cell in found.cells.values())
 
 
@@ -149,7 +158,7 @@ def test_stopped_in_the_additional_repeats_it_keeps_all_others() -> None:
     found = measured(progress=progress, stop=stopped.is_set)
     assert found.interrupted
     measured_cells = [cell for cell in found.cells.values() if cell.repeats]
-    assert max(len(cell.repeats) for cell in measured_cells) >= schedule.REPEATS
+    assert max(len(cell.repeats) for cell in measured_cells) >= schedule.VIRTUAL_REPEATS
     assert all(cell.status is not Status.INVALID for cell in found.cells.values())
 
 

@@ -45,7 +45,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @click.option(
     "--pattern", "patterns", multiple=True, metavar="NAME", help="Victims and aggressors of a pattern; repeatable."
 )
-@click.option("--quick", is_flag=True, help="Measure fewer pairs and calls: at most 15 s instead of 90 s.")
+@click.option("--quick", is_flag=True, help="Measure fewer pairs and calls: about 12 s instead of 60 s.")
 @options.seed("--seed", "Seed for the measurement order.", DEFAULT_SEED)
 @options.gpu()
 @options.simulation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -74,7 +74,26 @@ def on_behalf_of(probe: Probe) -> Iterator[None]:
     try:
         yield
     except Unsupported as error:
-        raise Unsupported(error.reason, error.probe or probe.name) from error
+        raise Unsupported(error.reason, *(error.probes or (probe.name,))) from error
+
+
+def for_each(probes: Iterable[Probe], prepare: Callable[[Probe], None]) -> None:
+    """Call ``prepare`` with each probe.
+
+    Raises one Unsupported for all probes that ``prepare`` refuses with the reason of the first one, so that a session
+    without them does not fail again for the same reason.
+    """
+    refused: list[Unsupported] = []
+    for probe in probes:
+        try:
+            with on_behalf_of(probe):
+                prepare(probe)
+        except Unsupported as error:
+            refused.append(error)
+    if refused:
+        reason = refused[0].reason
+        names = [name for error in refused if error.reason == reason for name in error.probes]
+        raise Unsupported(reason, *names) from refused[0]
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ class EngineServer:
             self._send(Ready(info))
             self._serve(backend)
         except Unsupported as error:
-            return self._fail(Refused(error.reason, error.probe), EXIT_ENGINE)
+            return self._fail(Refused(error.reason, error.probes), EXIT_ENGINE)
         except BackendError as error:
             running = self._board.header[ENGINE_STATE] == EngineState.READY
             kind = Fatal if running else Failed

@@ -44,10 +44,10 @@ class Ready:
 
 @dataclass(frozen=True)
 class Refused:
-    """From the engine: this machine lacks something. ``probe`` is the probe that needs it, None if unknown."""
+    """From the engine: this machine lacks something. ``probes`` need it, empty if unknown."""
 
     reason: str
-    probe: str | None = None
+    probes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -279,8 +279,8 @@ class Session:
         match inbox.answer:
             case Ready(info):
                 return info
-            case Refused(reason, probe):
-                raise Unsupported(reason, probe)
+            case Refused(reason, probes):
+                raise Unsupported(reason, *probes)
             case Failed(exit_code, sentence):
                 raise EngineFailed(exit_code, sentence)
             case _ if inbox.ended:

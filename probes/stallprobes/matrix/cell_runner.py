@@ -41,7 +41,6 @@ _PROOF_S = 5.0
 _DRAIN_AT_MOST_S = 3.0
 # An aggressor without progress for so long, and with no call in flight, does not run.
 _NO_PROGRESS_NS = 250_000_000
-_LONGER_S = 0.1
 # A host control with a call slower than this, and than so many times its median, lost its CPU core.
 _SPIKE_NS = 100_000
 _SPIKE_TIMES = 10
@@ -61,13 +60,14 @@ class Lengths:
     """Lengths of the windows of a block, in seconds.
 
     ``window_s`` with the aggressors, ``baseline_s`` without. A window is extended up to ``longest_s`` for slow
-    iterations of an aggressor, and until it has ``calls`` iterations of the victim. With ``starve``, a window without
-    enough calls lasts half a second, so that it shows whether the victim is starved.
+    iterations of an aggressor, and up to ``extended_s`` until it has ``calls`` iterations of the victim. With
+    ``starve``, a window without enough calls lasts half a second, so that it shows whether the victim is starved.
     """
 
     window_s: float
     baseline_s: float
     longest_s: float
+    extended_s: float
     calls: int
     starve: bool
 
@@ -84,8 +84,8 @@ class CellRunner:
         stop: Callable[[], bool],
     ) -> None:
         self.victims = victims
+        self.aggressor_sets = aggressor_sets
         self.rows = tuple(victim.row.name for victim in victims)
-        self.columns = tuple(one.column.name for one in aggressor_sets)
         self._host = entries()[HOST].probe(period_ns=_HOST_VIRTUAL_PACE_NS if backend == "sim" else _HOST_PACE_NS)
         probes = [*(one.probe for one in victims), *(probe for one in aggressor_sets for probe in one.probes)]
         # Draining the primary context includes its green contexts.
@@ -137,6 +137,10 @@ class CellRunner:
         """Time of the board in seconds; virtual on a simulated GPU."""
         return self.session.probe_snapshots([self._host.name], False)[self._host.name].at_ns / 1e9
 
+    def iteration_s(self, aggressor_set: AggressorSet) -> float:
+        """Duration of an iteration of the slowest of the aggressors in seconds, 0 before the first measurement."""
+        return self._iteration_s.get(aggressor_set.column.name, 0.0)
+
     def measure_baselines(
         self, victims: Sequence[VictimProbe], lengths: Lengths, rng: random.Random
     ) -> dict[str, VictimWindow]:
@@ -161,12 +165,13 @@ class CellRunner:
         found = {}
         try:
             self._run_for(self._settle_s)
-            iteration_s = self._iteration_s.get(aggressor_set.column.name, 0.0)
-            # The stalls of a slow aggressor come with its iterations, so the window should contain at least one.
-            wanted = 2 * iteration_s if iteration_s <= 0.04 else 1.2 * iteration_s
+            iteration_s = self.iteration_s(aggressor_set)
+            # The stalls of a slow aggressor come with its iterations, so the window should contain at least one. In
+            # virtual time there are fewer repeats, and it contains two short ones.
+            wanted = iteration_s * (2 if self._virtual and iteration_s <= 0.04 else 1.2)
             seconds = min(max(lengths.window_s, wanted), max(lengths.longest_s, lengths.window_s))
             for victim in rng.sample(list(victims), len(victims)):
-                longest_s = max(_LONGER_S, seconds)
+                longest_s = max(lengths.extended_s, seconds)
                 found[victim.row.name] = self._window(
                     victim, seconds, longest_s, lengths.calls, lengths.starve, progress
                 )

@@ -1,8 +1,9 @@
 """The check: measurement of each victim of a plan with each of its aggressor sets, compared with its own baseline.
 
-A repeat measures the aggressor sets in random order. Before each set, the baseline of every victim is measured; it also
-serves as the baseline after the previous set. Then every victim is measured with the set running, one victim at a time.
-The first repeat only warms up and measures how long an iteration of the aggressors takes; its windows are discarded. A
+A repeat measures the aggressor sets in random order. Before every second set, the baseline of every victim is measured;
+it also serves as the baseline after the two previous sets. Then every victim is measured with the set running, one
+victim at a time. The first repeat only warms up and measures how long an iteration of the aggressors takes; its windows
+are discarded. The last repeats leave out slow aggressors, and end when their time is spent. A
 window is rejected when the host control or the GPU's clocks disturbed it; a cell with half of its repeats rejected is
 measured again at the end. The cells whose repeats disagree most get additional ones, for which a share of the time is
 kept.
@@ -31,7 +32,7 @@ from stallprobes.matrix.cell_runner import PACE_NS, CellRunner, Stopped
 from stallprobes.matrix.disagreement import most_disagreeing
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
 from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe
-from stallprobes.matrix.schedule import QUICK_REPEATS, REPEATS, Block, Pace
+from stallprobes.matrix.schedule import Block, Pace
 from stallprobes.model import Channel, Phase
 
 # Number of engines that divide the columns of a simulated check. Each uses one CPU core.
@@ -86,6 +87,15 @@ def run(
     return _Check(plan, backend, settings, seed, progress, cells, stop).matrix(survey)
 
 
+@dataclass(frozen=True)
+class _MeasuredBlock:
+    """The windows of a block and its baselines before it, by row name."""
+
+    block: Block
+    before: Mapping[str, VictimWindow]
+    windows: Mapping[str, VictimWindow]
+
+
 class _Check:
     def __init__(
         self,
@@ -104,7 +114,9 @@ class _Check:
         self._progress = progress
         self._reports_cells = cells and progress is not None
         self._stop = stop
-        self._repeats = QUICK_REPEATS if plan.quick else REPEATS
+        self._repeats = schedule.repeats(plan, backend == "sim")
+        # Number of regular repeats of which no block was left out for lack of time.
+        self._complete_repeats = self._repeats
         self._host = entries()[HOST].probe()
         self._accumulators = {
             (row.name, one.column.name): CellAccumulator(victim, one)
@@ -124,7 +136,7 @@ class _Check:
     def matrix(self, survey: gpus.Survey | None) -> Matrix:
         """Measure all blocks and return the matrix."""
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        blocks = schedule.blocks(self._plan, self._repeats, self._seed)
+        blocks = schedule.blocks(self._plan, self._repeats, self._seed, self._backend == "sim")
         parts = [schedule.with_peer_access(blocks, enabling) for enabling in (False, True)]
         expected = sum(sum(self._expected_additional(group)) for part in parts for group in self._groups(part))
         self._total = schedule.window_count(blocks) + expected
@@ -149,7 +161,7 @@ class _Check:
             columns=self._plan.columns,
             cells=self._cells(),
             seed=self._seed,
-            repeats=self._repeats,
+            repeats=self._complete_repeats,
             pace_us=PACE_NS / 1000,
             quick=self._plan.quick,
             interrupted=self._interrupted,
@@ -184,9 +196,14 @@ class _Check:
     def _disagreeing_blocks(self, regular: Iterable[Block], cell_runner: CellRunner, number: int) -> list[Block]:
         """Round ``number``, from 0 on, of additional repeats of the cells in ``regular`` that disagree most.
 
-        Cells with a probe that ``cell_runner`` does not have are left out.
+        Cells with a probe that ``cell_runner`` does not have are left out, as are those with slow aggressors.
         """
-        rows, columns = set(cell_runner.rows), set(cell_runner.columns)
+        rows = set(cell_runner.rows)
+        columns = {
+            one.column.name
+            for one in cell_runner.aggressor_sets
+            if not self._pace.is_slow(cell_runner.iteration_s(one))
+        }
         keys = {(v.row.name, one.aggressor_set.column.name): None for one in regular for v in one.victims}
         # A cell with fewer valid repeats is measured again at the end.
         repeats = {
@@ -275,58 +292,76 @@ class _Check:
 
     def _measure_blocks(self, cell_runner: CellRunner, left: list[Block]) -> None:
         """Measure the blocks of ``left`` and remove each once it is done."""
-        pending: tuple[Block, dict[str, VictimWindow], dict[str, VictimWindow]] | None = None
+        pending: list[_MeasuredBlock] = []
+        before: dict[str, VictimWindow] = {}
+        try:
+            self._leave_out(cell_runner, left)
+            while left:
+                block = left[0]
+                rng = random.Random(f"{self._seed} {block.repeat} {block.aggressor_set.column.name}")
+                lengths = self._pace.lengths(left)
+                self._report_step(block)
+                began = time.monotonic()
+                if not before:
+                    before = cell_runner.measure_baselines(block.victims, lengths, rng)
+                    self._finish(pending, before)
+                    pending = []
+                windows = cell_runner.measure(block.aggressor_set, block.victims, lengths, rng)
+                self._invalidate_failed(cell_runner)
+                pending.append(_MeasuredBlock(block, before, windows))
+                with self._progress_lock:
+                    self._done += len(block.victims)
+                left.pop(0)
+                if block.disagreeing and self._pace.additional_time_spent:
+                    with self._progress_lock:
+                        self._total -= schedule.window_count(left)
+                    left.clear()
+                regular_s = time.monotonic() - began
+                self._leave_out(cell_runner, left)
+                if not left or left[0].repeat != block.repeat or left[0].victims != block.victims:
+                    self._finish(pending, cell_runner.measure_baselines(block.victims, lengths, rng))
+                    pending, before = [], {}
+                    if self._is_regular(block):
+                        self._report_baselines()
+                elif len(pending) >= self._pace.blocks_per_baseline:
+                    before = {}
+                self._pace.add_block(block, lengths, time.monotonic() - began if block.disagreeing else regular_s)
+        except (Stopped, KeyboardInterrupt, EngineFailed):
+            self._finish(pending, {})
+            raise
+
+    def _leave_out(self, cell_runner: CellRunner, left: list[Block]) -> None:
+        """Remove the first blocks of ``left`` up to one that is not left out."""
         while left:
             block = left[0]
-            rng = random.Random(f"{self._seed} {block.repeat} {block.aggressor_set.column.name}")
-            lengths = self._pace.lengths(left)
-            self._report_step(block)
-            began = time.monotonic()
-            try:
-                before = cell_runner.measure_baselines(block.victims, lengths, rng)
-                self._finish(pending, before)
-                pending = None
-                windows = cell_runner.measure(block.aggressor_set, block.victims, lengths, rng)
-            except (Stopped, KeyboardInterrupt, EngineFailed):
-                self._finish(pending, {})
-                raise
-            self._invalidate_failed(cell_runner)
-            pending = (block, before, windows)
+            if self._pace.is_late(block):
+                self._complete_repeats = min(self._complete_repeats, block.repeat - 1)
+            elif not self._pace.is_slow(cell_runner.iteration_s(block.aggressor_set)) or not self._pace.may_end(block):
+                return
             with self._progress_lock:
-                self._done += len(block.victims)
+                self._total -= len(block.victims)
             left.pop(0)
-            if block.disagreeing and self._pace.additional_time_spent:
-                with self._progress_lock:
-                    self._total -= schedule.window_count(left)
-                left.clear()
-            regular_s = time.monotonic() - began
-            if not left or left[0].repeat != block.repeat or left[0].victims != block.victims:
-                rest = cell_runner.measure_baselines(block.victims, lengths, rng)
-                self._finish(pending, rest)
-                pending = None
-                if self._is_regular(block):
-                    self._report_baselines()
-            self._pace.add_block(block, lengths, time.monotonic() - began if block.disagreeing else regular_s)
 
-    def _finish(
-        self,
-        pending: tuple[Block, dict[str, VictimWindow], dict[str, VictimWindow]] | None,
-        after: Mapping[str, VictimWindow],
-    ) -> None:
-        """Add the windows of the block ``pending`` with its baseline ``after``; None or repeat 0 adds nothing."""
-        if pending is None:
-            return
-        block, before, windows = pending
-        if block.repeat == 0:
-            return
-        column = block.aggressor_set.column.name
-        for row, now in windows.items():
-            self._accumulators[row, column].add(before[row], now, after.get(row))
+    def _finish(self, pending: Iterable[_MeasuredBlock], after: Mapping[str, VictimWindow]) -> None:
+        """Add the windows of the blocks ``pending`` with their baseline ``after``; repeat 0 adds nothing."""
+        for number, one in enumerate(pending):
+            block = one.block
+            if block.repeat == 0:
+                continue
+            for row, now in one.windows.items():
+                self._accumulators[row, block.aggressor_set.column.name].add(one.before[row], now, after.get(row))
             if not block.disagreeing:
-                self._baselines[row].setdefault(block.repeat, []).append(before[row])
-        if not block.disagreeing:
-            self._add_host(block, before, windows, after)
-        self._report_cells(block)
+                self._add_host(block, one.before, one.windows, after)
+                # The blocks share their baseline.
+                if number == 0:
+                    self._add_baselines(block, one.before)
+            self._report_cells(block)
+
+    def _add_baselines(self, block: Block, before: Mapping[str, VictimWindow]) -> None:
+        """Add the baselines ``before`` to the column quiet."""
+        host = _host_window(before.values())
+        for row, window in {**before, **({} if host is None else {HOST: host})}.items():
+            self._baselines[row].setdefault(block.repeat, []).append(window)
 
     def _add_host(
         self,
@@ -340,7 +375,6 @@ class _Check:
         if host is None or host_before is None:
             return
         self._accumulators[HOST, block.aggressor_set.column.name].add(host_before, host, host_after)
-        self._baselines[HOST].setdefault(block.repeat, []).append(host_before)
 
     def _report_cells(self, block: Block) -> None:
         for row in (*(victim.row.name for victim in block.victims), HOST):
@@ -375,10 +409,11 @@ class _Check:
                     accumulator.status, accumulator.reason = Status.INVALID, failure.sentence
 
     def _drop_unsupported(self, blocks: list[Block], error: Unsupported) -> list[Block]:
-        """The blocks without the probe that this machine cannot run; none if ``error`` names no probe."""
+        """The blocks without the probes that this machine cannot run; none if ``error`` names no probe."""
+        refused = set(error.probes)
 
         def needs(victim: VictimProbe, one: AggressorSet) -> bool:
-            return error.probe is None or error.probe in {victim.probe.name, *(probe.name for probe in one.probes)}
+            return not refused or not refused.isdisjoint({victim.probe.name, *(probe.name for probe in one.probes)})
 
         return self._drop(blocks, needs, Status.UNSUPPORTED, error.reason)
 

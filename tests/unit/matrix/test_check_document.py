@@ -614,7 +614,9 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypat
 
 def test_a_limit_on_file_sizes_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))"
-    imports = "from factories import matrices; from stallprobes.matrix import document"
+    # A module compiled under the limit would leave bytecode cut in the middle, on which every later import fails.
+    imports = "import sys; sys.dont_write_bytecode = True"
+    imports += "; from factories import matrices; from stallprobes.matrix import document"
     program = f"{limit}\n{imports}\ndocument.save(matrices.made_up(1), 'a.json')"
     path = os.pathsep.join([*sys.path, str(Path(matrices.__file__).parents[1])])
     done = subprocess.run(

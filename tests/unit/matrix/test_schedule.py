@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stallprobes.matrix import schedule
@@ -77,10 +79,35 @@ def test_regular_and_additional_repeats_together_take_the_budget(
     assert len(window_lengths) == 1
 
 
-def test_every_round_of_a_whole_check_has_time_for_a_tenth_of_the_cells(clock: Clock) -> None:
+def test_every_round_of_a_whole_check_has_time_for_some_cells(clock: Clock) -> None:
     _, rounds, _ = measured(clock, WHOLE)
     assert len(rounds) == schedule.ROUNDS
-    assert min(rounds) >= 0.1 * len(WHOLE.victims) * len(WHOLE.aggressor_sets)
+    assert min(rounds) >= 3
+
+
+def test_the_warm_up_has_every_victim_and_every_aggressor() -> None:
+    warm_up = [block for block in schedule.blocks(WHOLE, 1, 1) if block.repeat == 0]
+    assert {block.aggressor_set.column.name for block in warm_up} == {one.column.name for one in WHOLE.aggressor_sets}
+    assert {victim.row.name for block in warm_up for victim in block.victims} == {v.row.name for v in WHOLE.victims}
+    assert schedule.window_count(warm_up) <= len(WHOLE.victims) * len(WHOLE.aggressor_sets) / 3
+    virtual = [block for block in schedule.blocks(WHOLE, 1, 1, virtual=True) if block.repeat == 0]
+    assert all(block.victims == WHOLE.victims for block in virtual)
+
+
+def test_the_last_repeats_may_end_when_the_time_is_spent(clock: Clock) -> None:
+    pace = Pace(WHOLE, virtual=False)
+    blocks = {block.repeat: block for block in schedule.blocks(WHOLE, schedule.REPEATS, 1)}
+    late = replace(blocks[schedule.REPEATS], repeat=schedule.REPEATS + 1, disagreeing=True)
+    clock.now_s += schedule.BUDGET_S
+    assert [repeat for repeat in blocks if pace.is_late(blocks[repeat])] == [5, 6]
+    assert not pace.is_late(late)
+    assert not any(Pace(WHOLE, virtual=True).may_end(block) for block in blocks.values())
+
+
+def test_only_a_real_aggressor_is_slow() -> None:
+    assert Pace(WHOLE, virtual=False).is_slow(0.05)
+    assert not Pace(WHOLE, virtual=False).is_slow(0.005)
+    assert not Pace(WHOLE, virtual=True).is_slow(0.05)
 
 
 def test_a_check_of_one_cell_does_not_fill_the_budget(clock: Clock) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stallprobes.engine.backend import Options, ProbeFailure, on_behalf_of, real_time_only
+from stallprobes.engine.backend import Options, ProbeFailure, for_each, on_behalf_of, real_time_only
 from stallprobes.engine.board import Board
 from stallprobes.engine.cuda.api import STICKY_ERRORS, Api, CudaError
 from stallprobes.engine.cuda.devices import Contexts, choose, peer_access_problem
@@ -59,9 +59,7 @@ class CudaBackend:
     def _prepare(self, api: Api, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         contexts = Contexts(api, choose(api, options.gpu))
         shared = SessionResources(api, contexts, options)
-        for probe in probes:
-            with on_behalf_of(probe):
-                self._check_peers(api, contexts, probe)
+        for_each(probes, lambda probe: self._check_peers(api, contexts, probe))
         for probe in probes:
             with on_behalf_of(probe):
                 for context in _contexts(probe):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from stallprobes.engine.backend import InjectedStall, Options, ProbeFailure, failed_op, on_behalf_of
+from stallprobes.engine.backend import InjectedStall, Options, ProbeFailure, failed_op, for_each
 from stallprobes.engine.board import CLOCK_NS, ERROR_CODE, ERROR_OP, SENSORS_FROM, STATE, Board, ProbeState
 from stallprobes.engine.sim.clock import EPOCH_NS, NEVER
 from stallprobes.engine.sim.device import Simulation, us
@@ -55,9 +55,8 @@ class SimBackend:
         board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)] = self._sensors.numbers
         self._machine = SimMachine(simulation, options.watchdog_ns, options.max_memory)
         self._board = board
-        for probe in probes:
-            with on_behalf_of(probe):
-                self._threads.append(self._machine.thread(probe, board[probe.name], options.seed))
+        machine = self._machine
+        for_each(probes, lambda probe: self._threads.append(machine.thread(probe, board[probe.name], options.seed)))
         self._slots = SlotWriter(probes, board, options.together)
         if options.plant is not None:
             self._inject_stall(options.plant, board)
