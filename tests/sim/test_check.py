@@ -26,7 +26,7 @@ SMALL = plan(["launch", "launch/shared", "d2d@secondary"], ["spin", "d2h-pageabl
 def measured(seed: int = 1, **more: object) -> Matrix:
     """A check without engine processes."""
     with virtual_sessions():
-        return by_engines(seed, **more)
+        return by_engines(seed, **more)  # type: ignore[arg-type]
 
 
 def by_engines(seed: int = 1, profile: str | None = None, **more: object) -> Matrix:
