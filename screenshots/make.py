@@ -327,6 +327,7 @@ class Stage:
         """Play up to ``seconds``."""
         self.now = seconds
         self.monitor.tick()
+        self.monitor.draw()
         await self.settle()
 
     def strips(self) -> list[Strip]:

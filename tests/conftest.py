@@ -97,8 +97,8 @@ def terminal() -> Iterator[OpenTerminal]:
     """Open ``stallscope`` in a terminal of its own: arguments, then ``size`` and changes to the environment."""
     opened: list[Terminal] = []
 
-    def start(*arguments: str, size: tuple[int, int] = (120, 36), **environment: str) -> Terminal:
-        opened.append(Terminal(list(arguments), size, environment))
+    def start(*arguments: str, size: tuple[int, int] = (120, 36), shell: bool = False, **environment: str) -> Terminal:
+        opened.append(Terminal(list(arguments), size, environment, shell))
         return opened[-1]
 
     yield start

@@ -5,6 +5,7 @@ One check has engine processes; the others, which need none, simulate in this pr
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 
@@ -201,3 +202,23 @@ def test_an_aggressor_that_does_not_run_makes_its_cells_invalid(monkeypatch: pyt
     found = measured()
     assert found.cells["launch", "spin"].status is Status.INVALID
     assert found.cells["launch", "spin"].reason == "it did not run"
+
+
+def test_a_window_in_which_the_check_was_suspended_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = plan(["launch"], ["spin"])
+    lengths = cell_runner.Lengths(
+        window_s=0.005, baseline_s=0.005, longest_s=0.005, extended_s=0.005, calls=5, starve=False
+    )
+    with cell_runner.CellRunner(small.victims, small.aggressor_sets, "sim", Options(), lambda: False) as cells:
+        # As on a GPU: the board's time runs on while the check is stopped.
+        monkeypatch.setattr(cells, "_virtual", False)
+        usual = cells.session.run_for
+        suspended_s: list[float] = []
+        monkeypatch.setattr(
+            cells.session, "run_for", lambda seconds: usual(seconds + (suspended_s.pop() if suspended_s else 0.0))
+        )
+        windows = cells.measure_baselines(small.victims, lengths, random.Random(1))
+        assert windows["launch"].rejection is None
+        suspended_s[:] = [3.0, 0.0]
+        windows = cells.measure_baselines(small.victims, lengths, random.Random(1))
+        assert windows["launch"].rejection == "the check stood still for 3 s"

@@ -27,7 +27,7 @@ EXIT_CODE_MEANINGS = {
     ExitCode.REGRESSION: "a regression or a failed expectation",
     ExitCode.USAGE: "invalid usage, or a file that cannot be read or written",
     ExitCode.NO_GPU: "no usable GPU",
-    ExitCode.FAILED: "the engine or the GPU failed during the command",
+    ExitCode.FAILED: "the engine, the GPU or stallscope itself failed during the command",
     ExitCode.INTERRUPTED: "interrupted",
 }
 

@@ -9,11 +9,12 @@ import click
 
 from stallprobes.errors import CheckFileError
 from stallscope.cli import check_results, options, output_files
+from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 
 
-@click.command("merge")
-@click.argument("files", type=options.FILE, nargs=-1, required=True, metavar="FILE...")
+@click.command("merge", cls=CliCommand)
+@click.argument("files", type=options.INPUT_FILE, nargs=-1, required=True, metavar="FILE...")
 @options.full
 @options.save
 @options.json("stallscope.check/2")

@@ -36,8 +36,7 @@ class OutputFiles:
 
         used: dict[str, str] = {}
         for option, path in self._paths.items():
-            if str(path) == "-":
-                raise CommandError(ExitCode.USAGE, f"{option} needs a file; use --json for stdout")
+            refuse_stdout(option, path)
             try:
                 atomic.ready(path, force=force or (option == PROMETHEUS and _is_prometheus_export(path)))
             except FileNotWritten as error:
@@ -95,8 +94,29 @@ class OutputFiles:
         prometheus.write(matrix, path)
 
 
+def require_new_file(option: str, path: Path) -> None:
+    """Raise CommandError (exit code 2) where the recording ``path`` of ``option`` could not be created."""
+    from stallprobes.files import atomic
+
+    refuse_stdout(option, path, "a recording cannot be written to stdout")
+    try:
+        # The recorder refuses a file that exists, by a sentence without --force, which no recording has.
+        atomic.ready(path, force=True)
+    except FileNotWritten as error:
+        raise CommandError(ExitCode.USAGE, f"{option}: {error}") from error
+
+
+def refuse_stdout(option: str, path: Path, remedy: str = "use --json for stdout") -> None:
+    """Raise CommandError (exit code 2) for ``-``, which other programs take for stdout."""
+    if str(path) == "-":
+        raise CommandError(ExitCode.USAGE, f"{option} needs a file; {remedy}")
+
+
 def _is_prometheus_export(path: Path) -> bool:
     try:
+        # Reading a FIFO would wait for its writer.
+        if not path.is_file():
+            return False
         with open(path, "rb") as file:
             return file.read(len(_PROMETHEUS_START)) == _PROMETHEUS_START
     except OSError:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from stallprobes.errors import EngineFailed, NoGpu, RecordingError, UnknownName, Unsupported
-from stallscope.cli import diagnostics, gpu_choice, options
+from stallscope.cli import completers, diagnostics, gpu_choice, options, output_files
+from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.signals import InterruptHandler
 
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
     from stallprobes.machine.gpus import Gpu
 
 
-@click.command("record")
-@click.argument("file", type=options.FILE)
-@click.argument("pattern")
-@click.option("--variant", required=True, metavar="V", help="Variant of the pattern.")
+@click.command("record", cls=CliCommand)
+@click.argument("file", type=options.OUTPUT_FILE, shell_complete=completers.files)
+@click.argument("pattern", shell_complete=completers.patterns)
+@click.option(
+    "--variant", required=True, shell_complete=completers.variants, metavar="V", help="Variant of the pattern."
+)
 @options.seconds(10.0, "Time with the aggressors running.")
 @options.gpu()
 @options.profile("Record a simulated GPU, by default h200.")
@@ -46,6 +49,7 @@ def command(
       stallscope record stall.rec secondary-context-d2d --variant kernel-other-context
     """
     with InterruptHandler() as interrupt:
+        output_files.require_new_file("FILE", file)
         setup = _recording_setup(pattern, variant, gpu, sim)
         setup = replace(setup, options=replace(setup.options, together=together))
         if not allow_shared:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallscope.cli import diagnostics
+from stallscope.cli import diagnostics, output_files
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.report.text import speaks_utf8
 from stallscope.tui import settings
@@ -24,6 +25,8 @@ def run_live(gpu: str | None, session: Options, allow_shared: bool, record: Path
     ``session.profile`` is the profile of the simulated GPU, None for a real one. Raises CommandError.
     """
     known = _load_settings(ascii_only)
+    if record is not None:
+        output_files.require_new_file("--record", record)
     recorder = None if record is None else _open_recorder(record)
     from stallscope.tui import prewarm
 
@@ -94,6 +97,18 @@ def _load_settings(ascii_only: bool) -> settings.Settings:
     return settings.with_ascii(known, ascii_only or known.ascii or not speaks_utf8())
 
 
+def _save_crash(traceback: str) -> Path | None:
+    """The file with the traceback of a crash, in the user's state directory; None where it cannot be written."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.environ.get("HOME", "/"), ".local", "state")
+    file = Path(home) / "stallscope" / "crash.txt"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(traceback, encoding="utf-8", errors="backslashreplace")
+    except OSError:
+        return None
+    return file
+
+
 def _run(
     create_source: Callable[[], LiveSource | ReplaySource], known: settings.Settings, recorder: Recorder | None
 ) -> int:
@@ -105,5 +120,6 @@ def _run(
     finally:
         app.close()
     if app.failure is not None:
-        diagnostics.print_message(app.failure)
+        file = _save_crash(app.crash) if app.crash else None
+        diagnostics.print_message(app.failure if file is None else f"{app.failure}; please report it with {file}")
     return app.return_code or 0

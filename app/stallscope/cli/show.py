@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from stallscope.cli import check_results, options, output_files
+from stallscope.cli.command import CliCommand
 
 
-@click.command("show")
-@click.argument("file", type=options.FILE)
+@click.command("show", cls=CliCommand)
+@click.argument("file", type=options.INPUT_FILE)
 @options.full
 @options.json("stallscope.check/2")
 @options.html

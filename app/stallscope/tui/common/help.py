@@ -14,6 +14,13 @@ from stallscope.tui import settings
 from stallscope.tui.actions import Action, key_label, keys_of
 from stallscope.tui.common.dialog import TextDialog, section
 
+# Keys of the program itself, which no setting changes.
+_PROGRAM_KEYS = (
+    ("ctrl+p", "Open the command palette: all actions by name."),
+    ("ctrl+z", "Suspend the program, with the aggressors off; fg resumes it."),
+    ("ctrl+q", "Quit, whatever the settings say."),
+)
+
 
 class Help(TextDialog[None]):
     """The keys of ``actions`` after ``more_keys``, then ``sections``; ``changed`` are the settings' keys."""
@@ -39,7 +46,7 @@ class Help(TextDialog[None]):
             (" ".join(key_label(key) for key in keys_of(action, self.changed).split(",")), action.description)
             for action in self.actions
         ]
-        return [*self.more_keys, *rows, ("ctrl+p", "Open the command palette: all actions by name.")]
+        return [*self.more_keys, *rows, *_PROGRAM_KEYS]
 
     def text(self) -> Text:
         """Keys and sections as plain text."""

@@ -24,6 +24,10 @@ class KeyBar(LineWidget):
         self.note = ""
         self._spans: list[tuple[int, int, str]] = []
 
+    def drawn_state(self) -> object:
+        """Hints and note."""
+        return self.hints, self.note
+
     def lines(self, width: int, height: int) -> list[Line]:
         """One line."""
         line: Line = [(f" {self.note} ", "notice"), ("  ", "")] if self.note else [(" ", "")]

@@ -6,18 +6,30 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from textual import events
 from textual.message import Message
 
 from stallprobes.matrix.matrix import Status
-from stallscope.tui.common.lines import SMALLEST, Line, LineWidget, cut, length, rule, spread, too_small_lines
+from stallscope.tui.common.lines import (
+    SMALLEST,
+    Line,
+    LineWidget,
+    cut,
+    length,
+    rule,
+    shortened,
+    spread,
+    too_small_lines,
+)
 from stallscope.tui.matrix.view_model import CellLabel
 
 CELL, WIDEST_CELL = 9, 12
 LABEL, WIDEST_LABEL = 12, 30
 HEAD_LINES = 4
 HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
+_SHORTEST_TITLE = 10
 # Width of the phase names in the labels, where call and wait have a line each.
 _PHASE = 5
 _NO_CELL = CellLabel(Status.MISSING.look.mark, Status.MISSING.look.style)
@@ -108,12 +120,15 @@ def grid_lines(view: GridView, width: int, height: int) -> list[Line]:
     pinned = min(view.pinned, len(view.columns))
     inner = range(pinned + left, min(pinned + left + at.columns, len(view.columns)))
     columns = [*range(pinned), *inner]
-    out: list[Line] = [rule(view.title, width, _visible_part(view, rows, inner, pinned))]
-    heads = [_folded(view.columns[column], at.cell - 1) for column in columns]
+    part = _visible_part(view, rows, inner, pinned)
+    # What is not visible matters more than the end of the title.
+    title = cut(view.title, max(_SHORTEST_TITLE, width - len(part) - 9)) if part else view.title
+    out: list[Line] = [rule(title, width, part)]
+    heads = _heads(view.columns, at.cell - 1, at.head)
     for number in range(at.head):
         line: Line = [(" " * at.label, "")]
-        for column, head in zip(columns, heads, strict=True):
-            text = _head_line(head, number, at.head, at.cell - 1)
+        for column in columns:
+            text = heads[column][number]
             line.append((f" {text:>{at.cell - 1}}", _head_style(view, column)))
         out.append(line)
     for row in rows:
@@ -128,11 +143,11 @@ def _row(view: GridView, row: int, columns: Sequence[int], at: GridLayout) -> li
     focused = row == view.focus[0]
     for number in range(at.each):
         phase = f"{view.parts[number]} " if at.each == 2 else ""
-        text = name if number == 0 else ""
         room = at.label - 1 - len(phase)
+        text = _row_labels(view.rows, room)[row] if number == 0 else ""
         line: Line = [
             ("▸" if focused and number == 0 else " ", "accent"),
-            (f"{cut(text, room):<{room}}", "strong" if focused else ""),
+            (f"{text:<{room}}", "strong" if focused else ""),
             (phase, "faint"),
         ]
         for column in columns:
@@ -145,6 +160,11 @@ def _row(view: GridView, row: int, columns: Sequence[int], at: GridLayout) -> li
             line += [(edge, "accent"), (f"{cut(label.text, at.cell - 1):>{at.cell - 1}}", style)]
         out.append(line)
     return out
+
+
+@lru_cache(8)
+def _row_labels(names: tuple[str, ...], width: int) -> list[str]:
+    return shortened(names, width)
 
 
 _FOCUSED = ("good", "warn", "bad", "dim")
@@ -175,13 +195,25 @@ def _folded(name: str, width: int) -> list[str]:
     return out
 
 
-def _head_line(head: Sequence[str], number: int, lines: int, width: int) -> str:
-    """Line ``number`` of a name aligned to the bottom of ``lines`` lines, cut where it has more."""
-    if len(head) > lines:
-        kept = [*head[: lines - 1], "".join(head[lines - 1 :])]
-        return cut(kept[number], width)
-    at = number - (lines - len(head))
-    return head[at] if at >= 0 else ""
+@lru_cache(8)
+def _heads(names: tuple[str, ...], width: int, lines: int) -> list[list[str]]:
+    """Each name in ``lines`` lines of ``width``, aligned to the bottom; different names are never drawn alike."""
+    heads = [_head(name, width, lines) for name in names]
+    short = shortened(names, width * lines)
+    for number, head in enumerate(heads):
+        if heads.count(head) > 1:
+            text = short[number]
+            chunks = [text[at : at + width] for at in range(0, len(text), width)]
+            heads[number] = [*[""] * (lines - len(chunks)), *chunks]
+    return heads
+
+
+def _head(name: str, width: int, lines: int) -> list[str]:
+    """A name folded into ``lines`` lines of ``width``, cut where it needs more."""
+    folded = _folded(name, width)
+    if len(folded) > lines:
+        return [cut(text, width) for text in (*folded[: lines - 1], "".join(folded[lines - 1 :]))]
+    return [*[""] * (lines - len(folded)), *folded]
 
 
 def _head_style(view: GridView, column: int) -> str:
@@ -223,14 +255,10 @@ class Grid(LineWidget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view = GridView("")
-        self._drawn: object = None
 
-    def redraw(self) -> None:
-        """Draw again if view or size changed."""
-        key = (self.size, self.view)
-        if key != self._drawn or not self._strips:
-            self._drawn = key
-            super().redraw()
+    def drawn_state(self) -> object:
+        """The view."""
+        return self.view
 
     @property
     def grid_layout(self) -> GridLayout:
@@ -313,6 +341,10 @@ class MatrixHead(LineWidget):
         super().__init__(id=id)
         self.view = MatrixHeadView()
 
+    def drawn_state(self) -> object:
+        """The view, and the height of the screen, below which the panel says that it is too small."""
+        return self.view, self.screen.size.height
+
     def lines(self, width: int, height: int) -> list[Line]:
         """Lines of the header."""
         if width < SMALLEST[0] or self.screen.size.height < SMALLEST[1]:
@@ -369,6 +401,10 @@ class CellTextPanel(LineWidget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.paragraphs: Sequence[tuple[str, str, str]] = ()
+
+    def drawn_state(self) -> object:
+        """The paragraphs."""
+        return tuple(self.paragraphs)
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A rule, and as many lines of the paragraphs as fit."""

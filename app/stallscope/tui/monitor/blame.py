@@ -30,6 +30,8 @@ from stallscope.tui.sources.live import LiveSource
 
 # Order of the results in the dialog.
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
+# A stopped experiment waits for calls in flight.
+_END_S = 2.0
 # Narrower screens have no room for the table.
 _TABLE_FROM = 130
 
@@ -73,6 +75,10 @@ class BlameRun:
     def stop(self) -> None:
         """Stop it; returns at once."""
         self._stop.set()
+
+    def wait(self) -> None:
+        """Wait until a stopped experiment has restored the aggressors, at most _END_S."""
+        self._thread.join(_END_S)
 
     def _measure(self) -> None:
         try:
@@ -139,6 +145,12 @@ class BlameControl:
         """Stop the experiment, if one runs."""
         if self._run is not None:
             self._run.stop()
+
+    def stop_and_wait(self) -> None:
+        """Stop the experiment, if one runs, and wait until the aggressors are restored."""
+        if self._run is not None:
+            self._run.stop()
+            self._run.wait()
 
     def blocks_switches(self) -> bool:
         """Whether an experiment runs, which no other switch may disturb; the screen then says so."""

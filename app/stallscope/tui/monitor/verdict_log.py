@@ -11,7 +11,7 @@ from textual import events
 from textual.message import Message
 
 from stallprobes.live.view_model import LogEntry
-from stallscope.tui.common.lines import Line, LineWidget, rule
+from stallscope.tui.common.lines import Line, LineWidget, length, rule
 
 # From this height on the expected result is shown above the verdicts.
 _ROOMY = 7
@@ -39,6 +39,10 @@ class VerdictLog(LineWidget):
         # The entry at each drawn line.
         self._line_entries: list[LogEntry | None] = []
 
+    def drawn_state(self) -> object:
+        """Entries and texts."""
+        return self.entries, self.empty, self.expect, self.engine_stopped
+
     def lines(self, width: int, height: int) -> list[Line]:
         """A title and as many entries as fit."""
         current = [entry for entry in self.entries if entry.ended_s is None]
@@ -48,7 +52,8 @@ class VerdictLog(LineWidget):
         self._line_entries = [None]
         # In a low panel verdicts are more important.
         if self.expect and (height >= _ROOMY or not current):
-            for text in textwrap.wrap(f"Expected: {self.expect}", max(20, width - 2))[:2]:
+            expected = f"Expected: {self.expect}"
+            for text in textwrap.wrap(expected, max(20, width - 2), max_lines=2, placeholder=" …"):
                 out.append([(f" {text}", "accent")])
                 self._line_entries.append(None)
         if not self.entries:
@@ -59,6 +64,9 @@ class VerdictLog(LineWidget):
             new = entry_lines(entry, width)
             out += new
             self._line_entries += [entry] * len(new)
+        if len(out) > height:
+            # The rest of the entry has no room.
+            out[height - 1] = _continued(out[height - 1], width)
         return out[:height]
 
     def on_click(self, event: events.Click) -> None:
@@ -66,6 +74,14 @@ class VerdictLog(LineWidget):
         entry = self._line_entries[event.y] if event.y < len(self._line_entries) else None
         if entry is not None:
             self.post_message(self.EntrySelected(entry))
+
+
+def _continued(line: Line, width: int) -> Line:
+    """``line`` with an ellipsis at its end, in place of a word where there is no room."""
+    *begin, (text, style) = line
+    if length(line) + 2 > width:
+        text = text.rpartition(" ")[0] or text[:-2]
+    return [*begin, (text, style), (" …", "dim")]
 
 
 def worst_first(entries: Sequence[LogEntry]) -> list[LogEntry]:
