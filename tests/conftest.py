@@ -17,6 +17,7 @@ from factories import command_line, processes, recordings
 from factories.command_line import Command
 from factories.processes import Parent
 from factories.terminal import OpenTerminal, Terminal
+from factories.virtual_session import virtual_sessions
 from stallprobes.live.recording import Recording
 
 PROBES = Path(__file__).parents[1] / "probes"
@@ -68,6 +69,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def stallscope_command() -> Command:
     """Run ``stallscope`` with arguments, in a process of its own."""
     return command_line.run
+
+
+@pytest.fixture(scope="module")
+def in_this_process() -> Iterator[None]:
+    """Runs and checks of the simulated GPU start no engine process."""
+    with virtual_sessions():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,8 @@ from stallprobes.engine.board import ProbeSnapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import Observation, ProbeSet
-from stallprobes.live.recording import Recorder, Recording
+from stallprobes.live.recorder import Recorder
+from stallprobes.live.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar

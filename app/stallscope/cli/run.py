@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from stallprobes.errors import EngineFailed, UnknownName
-from stallscope.cli import diagnostics, gpu_choice, options
+from stallscope.cli import completers, diagnostics, gpu_choice, options
+from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.signals import InterruptHandler
@@ -21,9 +22,16 @@ if TYPE_CHECKING:
     from stallprobes.measurement.measure import RunResult
 
 
-@click.command("run")
-@click.argument("names", nargs=-1, metavar="NAME...")
-@click.option("--variant", "variants", multiple=True, metavar="V", help="Measure only this variant; repeatable.")
+@click.command("run", cls=CliCommand)
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=completers.run_names)
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    shell_complete=completers.variants,
+    metavar="V",
+    help="Measure only this variant; repeatable.",
+)
 @options.seconds(2.0, "Measurement time per variant.")
 @click.option(
     "--blame",
@@ -96,7 +104,7 @@ def _measure(
     simulation, names = _split_profile(simulation, names)
     session = replace(simulation.session_options(), together=together)
     if not names:
-        raise click.UsageError("Missing argument 'NAME...'.")
+        raise click.UsageError("NAME... is missing", click.get_current_context())
     try:
         selection = measure.selection(names, variants)
     except UnknownName as error:

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Static
 
 from stallprobes.errors import EXIT_ENGINE
+from stallprobes.foreign_text import printable_lines
 from stallscope.tui.actions import SCREENS
+from stallscope.tui.common.printable_text import PrintableStatic
 from stallscope.tui.driver import TerminalDriver
-from stallscope.tui.line_filters import AsciiOnly, Colourless
+from stallscope.tui.line_filters import AsciiOnly, Colourless, Printable
 from stallscope.tui.palette import Palette
 from stallscope.tui.settings import Settings
 from stallscope.tui.signal_exit import SignalExit, exit_code
@@ -31,7 +33,7 @@ from stallscope.tui.signal_exit import SignalExit, exit_code
 if TYPE_CHECKING:
     from textual.filter import LineFilter
 
-    from stallprobes.live.recording import Recorder
+    from stallprobes.live.recorder import Recorder
     from stallscope.tui.common.screen import ScreenContext
     from stallscope.tui.monitor.screen import Monitor
     from stallscope.tui.sources.live import LiveSource
@@ -47,7 +49,7 @@ class LoadingScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """One line."""
-        yield Static(" stallscope", id="opening")
+        yield PrintableStatic(" stallscope", id="opening")
 
 
 class StallscopeApp(App[None]):
@@ -79,7 +81,7 @@ class StallscopeApp(App[None]):
         self.crash = ""
         self._suspending = False
         self._signal_exit: SignalExit | None = None
-        self._filters: list[LineFilter] = []
+        self._filters: list[LineFilter] = [Printable()]
         if self.no_color:
             self._filters.append(Colourless())
         if settings.ascii:
@@ -138,6 +140,23 @@ class StallscopeApp(App[None]):
         """Textual's filters except the one that converts colors to greys, then the app's own."""
         usual = [known for known in super().get_line_filters() if type(known).__name__ != "Monochrome"]
         return [*usual, *self._filters]
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Show a message, which is never parsed as markup."""
+        texts = printable_lines(message), printable_lines(title)
+        super().notify(texts[0], title=texts[1], severity=severity, timeout=timeout, markup=False)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy ``text`` to the clipboard, without what another terminal would obey when it is pasted there."""
+        super().copy_to_clipboard(printable_lines(text))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The actions of the screen, and Textual's choice of a theme."""

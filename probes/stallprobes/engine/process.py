@@ -26,7 +26,11 @@ from pathlib import Path
 from stallprobes.engine.protocol import FromEngine, Start, ToEngine
 from stallprobes.files.shared_memory import create_shared_memory
 
-_STDERR_TAIL_BYTES = 4096
+# The report of a crash has some hundred bytes for each thread.
+_STDERR_TAIL_BYTES = 65536
+# First line of faulthandler's report of a crash.
+_CRASH_REPORT = "Fatal Python error:"
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _REAP_S = 0.4
 _FIRST_FREE_FD = 3
 
@@ -166,6 +170,17 @@ class EngineProcess:
                 .strip()
             )
 
+    def last_line(self) -> str:
+        """The last line of the engine's stdout and stderr before the report of a crash; "" if there is none."""
+        lines = self.stderr_tail().splitlines()
+        reports = [number for number, line in enumerate(lines) if line.startswith(_CRASH_REPORT)]
+        own = [line.strip() for line in lines[: reports[0] if reports else None] if line.strip()]
+        return own[-1] if own else ""
+
+    def crashed(self) -> bool:
+        """Whether the process was killed by a signal that a defect causes, as in a driver or a library."""
+        return -(self.process.poll() or 0) in CRASHES
+
     def exit_description(self) -> str:
         """The exit code or signal of the process as text."""
         code = self.process.poll()
@@ -174,9 +189,10 @@ class EngineProcess:
         if code >= 0:
             return f"exit code {code}"
         try:
-            return f"killed by {signal.Signals(-code).name}"
+            name = f"killed by {signal.Signals(-code).name}"
         except ValueError:
             return f"killed by signal {-code}"
+        return f"{name}, {(signal.strsignal(-code) or '').lower()}" if self.crashed() else name
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds`` for the process to end, and reap it; False if it has not ended."""

@@ -227,7 +227,7 @@ class Session:
         if self._inbox.fatal is not None:
             return EngineFailed(self._inbox.fatal.exit_code, self._inbox.fatal.sentence)
         if self._inbox.ended and self._process is not None:
-            return _engine_lost(self._process, "the engine ended")
+            return _engine_lost(self._process)
         return None
 
     def stop(self) -> None:
@@ -288,7 +288,7 @@ class Session:
             case Failed(exit_code, sentence):
                 raise EngineFailed(exit_code, sentence)
             case _ if inbox.ended:
-                raise _engine_lost(process, "the engine ended while it started")
+                raise _engine_lost(process, " while it started")
             case _:
                 raise EngineFailed(
                     EXIT_ENGINE,
@@ -357,13 +357,16 @@ class _Inbox:
                 self._changed.wait(left)
 
 
-def _engine_lost(process: EngineProcess, what: str) -> EngineLost:
+def _engine_lost(process: EngineProcess, when: str = "") -> EngineLost:
     process.wait(0.2)
-    words = process.stderr_tail()
-    sentence = f"{what} ({process.exit_description()})"
-    if words:
-        sentence += f"; its last output: {words.splitlines()[-1]}"
-    return EngineLost(sentence, words)
+    crashed = process.crashed()
+    sentence = f"the engine {'crashed' if crashed else 'ended'}{when} ({process.exit_description()})"
+    line = process.last_line()
+    if line:
+        sentence += f"; its last output: {line}"
+    if crashed:
+        sentence += "; see dmesg for errors of the GPU"
+    return EngineLost(sentence, process.stderr_tail())
 
 
 def _release(process: EngineProcess, board: Board) -> None:

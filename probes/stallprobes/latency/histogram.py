@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,7 @@ MIDDLE: NDArray[np.float64] = _frozen((LOWER + UPPER - 1) / 2)
 
 @lru_cache(maxsize=64)
 def _share(q: float) -> tuple[int, int]:
+    """Numerator and denominator of ``q`` / 100."""
     # The decimal text is exact: as a binary fraction, 99.9 would give rank 1000 of 1000 values, not 999.
     return (Fraction(repr(float(q))) / 100).as_integer_ratio()
 
@@ -73,6 +74,7 @@ def rank(q: float, count: int) -> int:
     if not 0 <= q <= 100:
         raise ValueError(f"a percentile lies between 0 and 100, not at {q}")
     numerator, denominator = _share(q)
+    # Rounded up.
     return max(1, -(-numerator * count // denominator))
 
 
@@ -145,7 +147,7 @@ class Histogram:
             counts[place] += np.uint64(count)
         return cls(_frozen(counts), max_ns)
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Number of values."""
         return int(self.counts.sum())
@@ -155,6 +157,13 @@ class Histogram:
 
         Raises ValueError when ``q`` is not within 0 to 100.
         """
+        # Reports and comparisons ask for the same percentile of a cell several times.
+        known: dict[float, float | None] = self.__dict__.setdefault("_percentiles", {})
+        if q not in known:
+            known[q] = self._percentile(q)
+        return known[q]
+
+    def _percentile(self, q: float) -> float | None:
         total = self.counts.cumsum()
         count = int(total[-1])
         wanted = rank(q, count)

@@ -47,6 +47,8 @@ _ROW_STATES = (
     VerdictKind.STARVED,
     VerdictKind.FAILED,
 )
+# A screen makes at most 30 observations a second; of more, which only a recording can hold, not all are kept.
+_CLOSEST_NS = 16 * MS
 
 
 class Analyzer:
@@ -341,6 +343,8 @@ class Analyzer:
                 self._ran_ns[probe.name] = now.at_ns
 
     def _update_window(self, now: Snapshot) -> None:
+        if len(self._recent) > 1 and now.at_ns - self._recent[-2].at_ns < _CLOSEST_NS:
+            self._recent.pop()
         self._recent.append(now)
         while len(self._recent) > 2 and all(
             long_enough(now.probes[name], part) for name, part in self._recent[1].probes.items()

@@ -13,6 +13,7 @@ from stallprobes.live.history import DECADES, LOW_NS, binned, position
 from stallprobes.live.view_model import ChannelView, FocusView
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration
+from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, runs_of_rows, short_ratio, spread
 
 LABEL = 6
@@ -113,7 +114,10 @@ def histogram_lines(
     state = f"{row.state} ×{short_ratio(row.ratio)}" if row.ratio and row.mark in ("bad", "warn") else row.state
     out: list[Line] = [
         spread(
-            [("▸" if focused else " ", "accent"), (cut(row.title, width - len(state) - 3), "strong")],
+            [
+                ("▸" if focused else " ", "accent"),
+                (cut(row.title, width - display_width(state) - 3), "strong"),
+            ],
             [(f"{state} ", row.mark)],
             width,
         )
@@ -250,7 +254,7 @@ def _host_and_device(channels: list[ChannelView], width: int) -> list[Line]:
         texts = [duration(None if ns is None else ns / 1000) for ns in (*now, *first)]
         out.append(
             [
-                (f" {cut(label, 21):<22}{texts[0]:>10}", "warn" if hidden else ""),
+                (f" {padded(cut(label, 21), 22)}{texts[0]:>10}", "warn" if hidden else ""),
                 (f"{texts[1]:>10}", ""),
                 (f"{texts[2]:>12}{texts[3]:>11}", "dim"),
             ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual import events
 from textual.message import Message
 
+from stallscope.report.columns import display_width
 from stallscope.tui.common.lines import Line, LineWidget, length
 
 
@@ -34,7 +35,7 @@ class KeyBar(LineWidget):
         self._spans = []
         for key, title, action in self.hints:
             start = length(line)
-            if start + len(key) + len(title) + 3 > width:
+            if start + display_width(f"{key} {title}") + 2 > width:
                 continue
             line += [(key, "key"), (f" {title}  ", "dim")]
             self._spans.append((start, length(line) - 1, action))

@@ -15,6 +15,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from stallprobes.units import times
+from stallscope.report.columns import cut_columns, display_width
 
 Run = tuple[str, str]
 Line = list[Run]
@@ -106,15 +107,15 @@ def short_ratio(ratio: float) -> str:
 
 
 def length(line: Sequence[Run]) -> int:
-    """Width of a line in columns. All characters used are one column wide."""
-    return sum(len(text) for text, _ in line)
+    """Width of a line in columns."""
+    return sum(display_width(text) for text, _ in line)
 
 
 def cut(text: str, width: int) -> str:
     """``text`` in at most ``width`` columns, with an ellipsis where it was cut."""
-    if len(text) <= width:
+    if display_width(text) <= width:
         return text
-    return text[: width - 1] + "…" if width > 0 else ""
+    return cut_columns(text, width - 1) + "…" if width > 0 else ""
 
 
 def shortened(names: Sequence[str], width: int) -> list[str]:
@@ -123,7 +124,7 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
     out = [cut(name, width) for name in names]
     for number, name in enumerate(names):
         alike = [other for text, other in zip(out, names, strict=True) if text == cut(name, width) and other != name]
-        if not alike or len(name) <= width:
+        if not alike or display_width(name) <= width:
             continue
         common = max(_common_length(name, other) for other in alike)
         end = name[common:]
@@ -152,10 +153,12 @@ def fit(line: Line, width: int, style: str = "") -> Line:
                 last, last_name = out[-1]
                 out[-1] = (f"{last[:-1]}…", last_name)
             break
-        if len(text) > left:
+        columns = display_width(text)
+        if columns > left:
             text = cut(text, left)
+            columns = display_width(text)
         out.append((text, name))
-        left -= len(text)
+        left -= columns
     if left > 0:
         out.append((" " * left, style))
     return out
@@ -178,7 +181,7 @@ def too_small_lines() -> list[Line]:
 def rule(title: str, width: int, note: str = "") -> Line:
     """A horizontal line with a title, and a note at its end where it fits."""
     head: Line = [("── ", "faint"), (title, "strong"), (" ", "")] if title else []
-    tail: Line = [(f" {note} ", "dim")] if note and length(head) + len(note) + 4 < width else []
+    tail: Line = [(f" {note} ", "dim")] if note and length(head) + display_width(note) + 4 < width else []
     bar = width - length(head) - length(tail)
     return fit([*head, ("─" * max(bar, 0), "faint"), *tail], width)
 
@@ -282,9 +285,9 @@ def _region(before: Line, after: Line, y: int, width: int) -> Region:
     for one, other in zip(before, after, strict=False):
         if one != other:
             break
-        start += len(one[0])
+        start += display_width(one[0])
     for one, other in zip(reversed(before), reversed(after), strict=False):
         if one != other:
             break
-        end += len(one[0])
+        end += display_width(one[0])
     return Region(start, y, max(1, width - start - end), 1)

@@ -12,6 +12,7 @@ from textual import events
 from textual.message import Message
 
 from stallprobes.matrix.matrix import Status
+from stallscope.report.columns import cut_columns, display_width, padded, wrapped
 from stallscope.tui.common.lines import (
     SMALLEST,
     Line,
@@ -92,7 +93,7 @@ class GridLayout:
 
 def grid_layout(view: GridView, width: int, height: int) -> GridLayout:
     """Layout of ``view`` in ``width`` columns and ``height`` lines. Call and wait have a line each if that fits."""
-    longest = max((len(name) for name in view.rows), default=0) + 2
+    longest = max((display_width(name) for name in view.rows), default=0) + 2
     label = max(LABEL, min(longest, WIDEST_LABEL, width // 3))
     several = max(1, len(view.columns))
     cell = max(CELL, min(WIDEST_CELL, (width - label - _PHASE) // several))
@@ -129,7 +130,7 @@ def grid_lines(view: GridView, width: int, height: int) -> list[Line]:
         line: Line = [(" " * at.label, "")]
         for column in columns:
             text = heads[column][number]
-            line.append((f" {text:>{at.cell - 1}}", _head_style(view, column)))
+            line.append((" " + padded(text, at.cell - 1, right=True), _head_style(view, column)))
         out.append(line)
     for row in rows:
         out += _row(view, row, columns, at)
@@ -147,7 +148,7 @@ def _row(view: GridView, row: int, columns: Sequence[int], at: GridLayout) -> li
         text = _row_labels(view.rows, room)[row] if number == 0 else ""
         line: Line = [
             ("▸" if focused and number == 0 else " ", "accent"),
-            (f"{text:<{room}}", "strong" if focused else ""),
+            (padded(text, room), "strong" if focused else ""),
             (phase, "faint"),
         ]
         for column in columns:
@@ -184,14 +185,15 @@ def _folded(name: str, width: int) -> list[str]:
     """A name in lines of ``width``, broken after hyphens and before its context and stream."""
     out = [""]
     for piece in (piece for piece in _PIECES.findall(name) if piece):
-        if out[-1] and len(out[-1]) + len(piece) > width:
+        if out[-1] and display_width(out[-1] + piece) > width:
             out.append("")
-        if len(piece) > width + 1:
+        if display_width(piece) > width + 1:
             piece = cut(piece, width)
         out[-1] += piece
-        if len(out[-1]) > width:
+        if display_width(out[-1]) > width:
             # Only the separator of the next piece does not fit.
-            out[-1:] = [out[-1][:width], out[-1][width:]]
+            head = cut_columns(out[-1], width)
+            out[-1:] = [head, out[-1][len(head) :]]
     return out
 
 
@@ -370,7 +372,7 @@ def head_lines(view: MatrixHeadView, width: int, height: int = HEAD_HEIGHT) -> l
     if view.share is not None:
         return [first, second, _progress_line(view, width)]
     if view.note or not view.headline:
-        if len(view.note) <= width - 2:
+        if display_width(view.note) <= width - 2:
             return [first, second, [(f" {view.note}", view.note_style)]]
         # What happened is more urgent than how it was measured.
         folded = textwrap.wrap(view.note, width - 2, max_lines=2, placeholder=" …", break_on_hyphens=False)
@@ -416,7 +418,7 @@ def paragraph_lines(paragraphs: Sequence[tuple[str, str, str]], width: int, heig
     out: list[Line] = []
     for title, style, text in paragraphs:
         head = f"{title}  " if title else ""
-        for number, part in enumerate(textwrap.wrap(head + text, max(20, width - 2), break_on_hyphens=False)):
+        for number, part in enumerate(wrapped(head + text, max(20, width - 2))):
             if number == 0 and title:
                 out.append([(" ", ""), (part[: len(title)], style), (part[len(title) :], "")])
             else:

@@ -9,6 +9,7 @@ from stallprobes.live.history import BINS, DECADES, PER_DECADE, position
 from stallprobes.live.view_model import FocusView
 from stallprobes.model import Phase
 from stallprobes.verdicts.rules import STALLED
+from stallscope.report.columns import by_column, display_width
 from stallscope.tui.common.histograms import decade_label
 from stallscope.tui.common.lines import SHADES, Line, LineWidget, cut, rule, runs_of_rows
 
@@ -123,9 +124,10 @@ def _marks(view: FocusView, columns: int) -> Line:
         if not 0 <= column < columns:
             continue
         # Near the right edge the text is at the left of its stroke.
-        left = column + len(label) + 1 > columns
-        text, start = (label + "▏", column - len(label)) if left else ("▏" + label, column)
-        if start < 0 or any(letter != " " for letter in letters[start : start + len(text) + 1]):
-            text, start = "▏" if letters[column] == " " else letters[column], column
-        letters[start : start + len(text)] = list(text)
+        left = column + display_width(label) + 1 > columns
+        text, start = (label + "▏", column - display_width(label)) if left else ("▏" + label, column)
+        places = by_column(text)
+        if start < 0 or any(letter != " " for letter in letters[start : start + len(places) + 1]):
+            places, start = ["▏" if letters[column] == " " else letters[column]], column
+        letters[start : start + len(places)] = places
     return [("".join(letters), "accent")]

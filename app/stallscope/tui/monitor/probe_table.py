@@ -12,6 +12,7 @@ from stallprobes.live.observation import ProbeSet
 from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.model import MS, SLOT_NS, Role
 from stallprobes.units import duration
+from stallscope.report.columns import padded
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
 from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, short_ratio, shortened
 
@@ -57,7 +58,7 @@ class ProbeTable(LineWidget):
         rows = (*aggressors, *victims)
         room = max(1, _title_room(width) - _BOX_END - 1)
         titles = shortened([row.short_title or row.title for row in rows], room)
-        self._titles = {row.name: f"{title:<{room}} " for row, title in zip(rows, titles, strict=True)}
+        self._titles = {row.name: padded(title, room) + " " for row, title in zip(rows, titles, strict=True)}
         out: list[tuple[str | None, Line]] = []
         if aggressors and len(aggressors) + len(victims) + 2 > height:
             return self._compact(aggressors, victims, width, height)
@@ -95,7 +96,7 @@ class ProbeTable(LineWidget):
             lines = min(most, max(2, -(-len(names) * least // width)))
             across = -(-len(names) // lines)
             room = max(3, width // across - _BOX_END - 1)
-            names = [f"{name:<{room}}" for name in shortened(names, room)]
+            names = [padded(name, room) for name in shortened(names, room)]
         out = []
         for first in range(0, len(aggressors), across):
             line: Line = []
@@ -167,7 +168,7 @@ class ProbeTable(LineWidget):
         strip = len(row.strip) if width >= STRIP_FROM else 0
         values = _values(row)
         line.append((self._titles[row.name], plain))
-        line.append((f"{cut(_state(row), _STATE):<{_STATE}}", mark))
+        line.append((padded(cut(_state(row), _STATE), _STATE), mark))
         for number, (text, (_, size)) in enumerate(zip(values, columns, strict=True)):
             worst = row.mark in ("bad", "warn") and number in (4, 3 if row.quantile == "p99" else 2)
             if len(text) >= size:

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
-from stallprobes.live.recording import Recorder
+from stallprobes.live.recorder import Recorder
 from stallprobes.live.view_model import MonitorView, report_text
 from stallprobes.model import MS, Role
 from stallscope.tui import probe_sets

@@ -6,7 +6,7 @@ import time
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import CUDA, EngineCondition, Observation
-from stallprobes.live.recording import Recorder
+from stallprobes.live.recorder import Recorder
 from stallscope.tui.probe_sets import gpu_label
 from stallscope.tui.sources.replay import ReplaySource
 
@@ -29,6 +29,8 @@ def engine_obstacle(state: EngineCondition, restart_key: str, pick_key: str) -> 
 def replay_text(source: ReplaySource) -> str:
     """Position of a replay: ``REPLAY 0:05/0:07``."""
     state = "REPLAY, PAUSED" if source.paused else "REPLAY"
+    if source.damaged_here:
+        state = "REPLAY, DAMAGED HERE"
     return f"{state} {_minutes(source.at_s)}/{_minutes(source.recording.seconds)}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,7 +10,8 @@ from textual import events
 from textual.message import Message
 
 from stallprobes.live.view_model import LogEntry
-from stallscope.tui.common.lines import Line, LineWidget, length, rule
+from stallscope.report.columns import wrapped
+from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
 
 # From this height on the expected result is shown above the verdicts.
 _ROOMY = 7
@@ -53,11 +53,14 @@ class VerdictLog(LineWidget):
         # In a low panel verdicts are more important.
         if self.expect and (height >= _ROOMY or not current):
             expected = f"Expected: {self.expect}"
-            for text in textwrap.wrap(expected, max(20, width - 2), max_lines=2, placeholder=" …"):
+            lines = wrapped(expected, max(20, width - 2))
+            if len(lines) > 2:
+                lines = [lines[0], cut(f"{lines[1]} {lines[2]}", max(20, width - 2))]
+            for text in lines:
                 out.append([(f" {text}", "accent")])
                 self._line_entries.append(None)
         if not self.entries:
-            out += [[(f" {text}", "dim")] for text in textwrap.wrap(self.empty, max(20, width - 2))]
+            out += [[(f" {text}", "dim")] for text in wrapped(self.empty, max(20, width - 2))]
         for entry in worst_first(self.entries):
             if len(out) >= height:
                 break
@@ -104,9 +107,9 @@ def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     lasted = "" if entry.ended_s is None else f" (lasted {max(entry.ended_s - entry.began_s, 0.1):.1f} s)"
     remedy = f" Remedy: {entry.verdict.remedy}" if entry.verdict.remedy else ""
     head = f" {clock} {look.word:<8} "
-    wrapped = textwrap.wrap(f"{entry.text}{lasted}{remedy}", max(20, width - len(head) - 1), break_on_hyphens=False)
+    parts = wrapped(f"{entry.text}{lasted}{remedy}", max(20, width - len(head) - 1))
     style = "dim" if past else ""
-    out: list[Line] = [[(" " * len(head), ""), (part, style)] for part in wrapped]
+    out: list[Line] = [[(" " * len(head), ""), (part, style)] for part in parts]
     if out:
-        out[0] = [(f" {clock} ", "dim"), (f"{look.word:<8} ", style or look.style), (wrapped[0], style)]
+        out[0] = [(f" {clock} ", "dim"), (f"{look.word:<8} ", style or look.style), (parts[0], style)]
     return out
