@@ -135,9 +135,10 @@ def student_t_two_sided(t: float, freedom: float) -> float:
     if even >= MANY:
         return math.erfc(abs(t) / math.sqrt(2))
     angle = math.atan(abs(t) / math.sqrt(even))
+    square = math.cos(angle) ** 2
     term = total = 1.0
     for k in range(1, even // 2):
-        term *= math.cos(angle) ** 2 * (2 * k - 1) / (2 * k)
+        term *= square * (2 * k - 1) / (2 * k)
         total += term
     return max(0.0, 1.0 - math.sin(angle) * total)
 
@@ -149,7 +150,11 @@ def student_t_limit(freedom: int) -> float:
 
 def variance_of_mean(values: Floats) -> float:
     """Variance of the mean of ``values``; 0 with fewer than two."""
-    return float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.0
+    if len(values) < 2:
+        return 0.0
+    # What ``values.var(ddof=1)`` computes, at a third of its cost for a few values.
+    differences = values - np.add.reduce(values) / len(values)
+    return float(np.add.reduce(differences * differences) / (len(values) - 1)) / len(values)
 
 
 @dataclass(frozen=True)

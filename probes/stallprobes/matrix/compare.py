@@ -534,7 +534,7 @@ def _column_means(
 
 
 def _without_calls(test: QuantileTest) -> QuantileChange:
-    old, new = (one.whole.percentile(test.quantile.percent) for one in (test.old, test.new))
+    old, new = (one.percentile_ns(test.quantile) for one in (test.old, test.new))
     why = f"The {'old' if old is None else 'new'} check has no calls."
     return QuantileChange(
         test.cell.row, test.cell.column, test.channel, test.quantile, old, new, None, Change.UNSURE, why
