@@ -77,11 +77,22 @@ class SparseHistogram:
 
     def percentile(self, q: float) -> float | None:
         """The percentile ``q`` of the dense histogram, exactly as it computes it."""
+        # Reports and comparisons ask for the same percentile several times.
+        known: dict[float, float | None] = self.__dict__.setdefault("_percentiles", {})
+        if q not in known:
+            known[q] = self._percentile(q)
+        return known[q]
+
+    def _percentile(self, q: float) -> float | None:
         places, counts = self.used
         if not len(places):
             return None
-        place = places[np.cumsum(counts).searchsorted(rank(q, self.count), side="left")]
+        place = places[counts.cumsum().searchsorted(rank(q, self.count), side="left")]
         return min(float(MIDDLE[place]), float(self.max_ns))
+
+    def percentile_or_none(self, q: float, need: int) -> float | None:
+        """The percentile ``q`` in ns, or None with fewer than ``need`` values."""
+        return self.percentile(q) if self.count >= need else None
 
     def pairs(self) -> list[list[int]]:
         """``[[lower bound in ns, count], ...]``, ascending."""
@@ -274,7 +285,10 @@ def merged(parts: Iterable[ChannelMap]) -> dict[Channel, Histogram]:
 
 def merged_sparse(parts: Iterable[ChannelMap]) -> SparseChannels:
     """The sum of the histograms of each channel, sparse. A channel that only one part has is not copied."""
-    return SparseChannels({channel: _sum(held) for channel, held in _by_channel(parts).items()})
+    held = _by_channel(parts)
+    several = {channel: each for channel, each in held.items() if len(each) > 1}
+    sums = dict(zip(several, _sums(list(several.values())), strict=True)) if several else {}
+    return SparseChannels({channel: sums[channel] if channel in sums else each[0] for channel, each in held.items()})
 
 
 def _by_channel(parts: Iterable[ChannelMap]) -> dict[Channel, list[SparseHistogram]]:
@@ -285,21 +299,31 @@ def _by_channel(parts: Iterable[ChannelMap]) -> dict[Channel, list[SparseHistogr
     return held
 
 
-def _sum(parts: list[SparseHistogram]) -> SparseHistogram:
-    if len(parts) == 1:
-        return parts[0]
-    counts = _counts(parts)
+def _sums(groups: list[list[SparseHistogram]]) -> Iterator[SparseHistogram]:
+    """The sum of each group, all in one pass: one by one takes twice as long."""
+    parts = list(chain.from_iterable(groups))
+    used = np.concatenate([one.used for one in parts], axis=1)
+    sizes = [sum([one.used.shape[1] for one in group]) for group in groups]
+    flat = used[0] + np.repeat(np.arange(len(groups)) * BUCKETS, sizes)
+    counts = _bincount(flat, used[1], len(groups) * BUCKETS, sum([one.count for one in parts]))
     places = counts.nonzero()[0]
-    used = np.empty((2, len(places)), dtype=np.int64)
-    used[0], used[1] = places, counts[places]
-    return SparseHistogram(used, max([one.max_ns for one in parts]))
+    found = np.stack((places % BUCKETS, counts[places].astype(np.int64)))
+    ends = places.searchsorted(np.arange(1, len(groups) + 1) * BUCKETS).tolist()
+    maxima = [max([one.max_ns for one in group]) for group in groups]
+    totals = [sum([one.count for one in group]) for group in groups]
+    return map(_converted, repeat(found), [0, *ends[:-1]], ends, maxima, totals)
 
 
 def _counts(parts: list[SparseHistogram]) -> NDArray[Any]:
     """The sum of ``parts`` by bucket, [BUCKETS]: integers, or floats below 2**53, which are exact."""
     used = np.concatenate([one.used for one in parts], axis=1)
-    if sum([one.count for one in parts]) <= MOST:
-        return np.bincount(used[0], used[1], BUCKETS)
-    counts = np.zeros(BUCKETS, dtype=np.int64)
-    np.add.at(counts, used[0], used[1])
+    return _bincount(used[0], used[1], BUCKETS, sum([one.count for one in parts]))
+
+
+def _bincount(places: NDArray[np.int64], numbers: NDArray[np.int64], size: int, total: int) -> NDArray[Any]:
+    """The sum of the ``numbers`` at each of ``size`` places; ``total`` is the sum of all."""
+    if total <= MOST:
+        return np.bincount(places, numbers, size)
+    counts = np.zeros(size, dtype=np.int64)
+    np.add.at(counts, places, numbers)
     return counts

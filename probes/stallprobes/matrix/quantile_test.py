@@ -278,6 +278,6 @@ def quantile_tests(old: Cell, new: Cell) -> list[QuantileTest]:
 
 def _channels(old: Cell, new: Cell) -> list[Channel]:
     """The channels to test: the labelled ones that both cells have, else those of the whole phases."""
-    common = [channel for channel in old.channels if channel in new.channels]
+    common = [channel for channel in old.sparse_channels if channel in new.sparse_channels]
     found = [channel for phase in PHASES for channel in phase_channels(common, phase)]
-    return [channel for channel in found if channel in old.channels or channel in new.channels]
+    return [channel for channel in found if channel in old.sparse_channels or channel in new.sparse_channels]
