@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,7 +189,7 @@ def prior_variance(variances: Sequence[float], freedom: float) -> VariancePrior:
     half = freedom / 2
     kept = logs
     for _ in range(_ROUNDS):
-        centre = float(np.median(kept)) if kept is logs else math.log(_fit(kept, half).variance)
+        centre = median(kept.tolist()) if kept is logs else math.log(_fit(kept, half).variance)
         kept = logs[logs <= centre + math.log(_upper_limit(freedom))]
     return _fit(kept, half)
 
