@@ -90,10 +90,6 @@ class SparseHistogram:
         place = places[counts.cumsum().searchsorted(rank(q, self.count), side="left")]
         return min(float(MIDDLE[place]), float(self.max_ns))
 
-    def percentile_or_none(self, q: float, need: int) -> float | None:
-        """The percentile ``q`` in ns, or None with fewer than ``need`` values."""
-        return self.percentile(q) if self.count >= need else None
-
     def pairs(self) -> list[list[int]]:
         """``[[lower bound in ns, count], ...]``, ascending."""
         return np.stack((LOWER[self.used[0]], self.used[1]), axis=1).tolist()  # type: ignore[no-any-return]
@@ -102,6 +98,39 @@ class SparseHistogram:
         """The same histogram with all its buckets."""
         counts = np.zeros(BUCKETS, dtype=np.uint64)
         counts[self.used[0]] = self.used[1]
+        counts.flags.writeable = False
+        return Histogram(counts, self.max_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class HistogramSum:
+    """The sum of several sparse histograms: ``counts`` by bucket up to the last one in use, ``count`` in total.
+
+    ``counts`` are integers, or floats below 2**53, which are exact. Finding the buckets in use again, or a dense
+    histogram, would take longer than the sum.
+    """
+
+    counts: NDArray[Any]
+    count: int
+    max_ns: int
+
+    def percentile(self, q: float) -> float | None:
+        """The percentile ``q`` of the dense histogram, exactly as it computes it."""
+        # Reports and comparisons ask for the same percentile several times.
+        known: dict[float, float | None] = self.__dict__.setdefault("_percentiles", {})
+        if q not in known:
+            place = self.counts.cumsum().searchsorted(rank(q, self.count), side="left") if self.count else None
+            known[q] = None if place is None else min(float(MIDDLE[place]), float(self.max_ns))
+        return known[q]
+
+    def percentile_or_none(self, q: float, need: int) -> float | None:
+        """The percentile ``q`` in ns, or None with fewer than ``need`` values."""
+        return self.percentile(q) if self.count >= need else None
+
+    def dense(self) -> Histogram:
+        """The sum as a histogram with all buckets."""
+        counts = np.zeros(BUCKETS, dtype=np.uint64)
+        counts[: len(self.counts)] = self.counts
         counts.flags.writeable = False
         return Histogram(counts, self.max_ns)
 
@@ -276,20 +305,17 @@ def value_count(channels: ChannelMap) -> int:
 
 def merged(parts: Iterable[ChannelMap]) -> dict[Channel, Histogram]:
     """The sum of the histograms of each channel, dense."""
-    found = {}
-    for channel, held in _by_channel(parts).items():
-        counts = _counts(held).astype(np.uint64)
-        counts.flags.writeable = False
-        found[channel] = Histogram(counts, max([one.max_ns for one in held]))
-    return found
+    return {channel: one.dense() for channel, one in summed(parts).items()}
+
+
+def summed(parts: Iterable[ChannelMap]) -> dict[Channel, HistogramSum]:
+    """The sum of the histograms of each channel, for percentiles and counts."""
+    return {channel: _summed(held) for channel, held in _by_channel(parts).items()}
 
 
 def merged_sparse(parts: Iterable[ChannelMap]) -> SparseChannels:
     """The sum of the histograms of each channel, sparse. A channel that only one part has is not copied."""
-    held = _by_channel(parts)
-    several = {channel: each for channel, each in held.items() if len(each) > 1}
-    sums = dict(zip(several, _sums(list(several.values())), strict=True)) if several else {}
-    return SparseChannels({channel: sums[channel] if channel in sums else each[0] for channel, each in held.items()})
+    return SparseChannels({channel: _sum(held) for channel, held in _by_channel(parts).items()})
 
 
 def _by_channel(parts: Iterable[ChannelMap]) -> dict[Channel, list[SparseHistogram]]:
@@ -300,31 +326,21 @@ def _by_channel(parts: Iterable[ChannelMap]) -> dict[Channel, list[SparseHistogr
     return held
 
 
-def _sums(groups: list[list[SparseHistogram]]) -> Iterator[SparseHistogram]:
-    """The sum of each group, all in one pass: one by one takes twice as long."""
-    parts = list(chain.from_iterable(groups))
-    used = np.concatenate([one.used for one in parts], axis=1)
-    sizes = [sum([one.used.shape[1] for one in group]) for group in groups]
-    flat = used[0] + np.repeat(np.arange(len(groups)) * BUCKETS, sizes)
-    counts = _bincount(flat, used[1], len(groups) * BUCKETS, sum([one.count for one in parts]))
+def _sum(parts: list[SparseHistogram]) -> SparseHistogram:
+    if len(parts) == 1:
+        return parts[0]
+    counts = _summed(parts).counts
     places = counts.nonzero()[0]
-    found = np.stack((places % BUCKETS, counts[places].astype(np.int64)))
-    ends = places.searchsorted(np.arange(1, len(groups) + 1) * BUCKETS).tolist()
-    maxima = [max([one.max_ns for one in group]) for group in groups]
-    totals = [sum([one.count for one in group]) for group in groups]
-    return map(_converted, repeat(found), [0, *ends[:-1]], ends, maxima, totals)
+    used = np.empty((2, len(places)), dtype=np.int64)
+    used[0], used[1] = places, counts[places]
+    return SparseHistogram(used, max([one.max_ns for one in parts]))
 
 
-def _counts(parts: list[SparseHistogram]) -> NDArray[Any]:
-    """The sum of ``parts`` by bucket, [BUCKETS]: integers, or floats below 2**53, which are exact."""
+def _summed(parts: list[SparseHistogram]) -> HistogramSum:
     used = np.concatenate([one.used for one in parts], axis=1)
-    return _bincount(used[0], used[1], BUCKETS, sum([one.count for one in parts]))
-
-
-def _bincount(places: NDArray[np.int64], numbers: NDArray[np.int64], size: int, total: int) -> NDArray[Any]:
-    """The sum of the ``numbers`` at each of ``size`` places; ``total`` is the sum of all."""
-    if total <= MOST:
-        return np.bincount(places, numbers, size)
-    counts = np.zeros(size, dtype=np.int64)
-    np.add.at(counts, places, numbers)
-    return counts
+    count, max_ns = sum([one.count for one in parts]), max([one.max_ns for one in parts])
+    if count <= MOST:
+        return HistogramSum(np.bincount(used[0], used[1]), count, max_ns)
+    counts = np.zeros(BUCKETS, dtype=np.int64)
+    np.add.at(counts, used[0], used[1])
+    return HistogramSum(counts, count, max_ns)

@@ -390,13 +390,16 @@ class _Reader:
         )
 
     def _channels(self, node: Node) -> SparseChannels:
+        known: dict[Channel, SparseHistogram | None]
         try:
             known = {self._channel_of[key]: one.found for key, one in node.value.items()}
         except (KeyError, AttributeError):
             # A key that occurs for the first time, or what is no histogram.
-            known = {None: None}
-        if None not in known.values():
-            return SparseChannels(known)
+            return self._checked_channels(node)
+        found = {channel: one for channel, one in known.items() if one is not None}
+        return SparseChannels(found) if len(found) == len(known) else self._checked_channels(node)
+
+    def _checked_channels(self, node: Node) -> SparseChannels:
         return SparseChannels({self._channel(key, one): _histogram(one) for key, one in node.members().items()})
 
     def _channel(self, key: str, node: Node) -> Channel:

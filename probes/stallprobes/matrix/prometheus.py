@@ -16,6 +16,7 @@ from stallprobes.errors import CheckFileError, FileNotWritten
 from stallprobes.files import atomic
 from stallprobes.foreign_text import printable_lines
 from stallprobes.latency.ratio import HasPercentiles, Quantile
+from stallprobes.matrix.matrix import PHASES, Cell, Matrix, Status
 from stallprobes.matrix.noise import baseline_spread
 from stallprobes.model import Channel
 
@@ -132,7 +133,7 @@ def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
             channel = Channel(phase)
             for quantile, share in _QUANTILES.items():
                 labels = {**here, "phase": str(phase), "quantile": share, **base}
-                for metric, channels in ((now, cell.sparse_channels), (baseline, cell.sparse_baseline)):
+                for metric, channels in ((now, cell.channel_sums), (baseline, cell.baseline_sums)):
                     value = _seconds(channels, channel, quantile)
                     if value is not None:
                         metric.values.append((labels, value))

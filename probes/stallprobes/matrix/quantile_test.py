@@ -68,6 +68,9 @@ class ChannelRepeats:
     @classmethod
     def pair(cls, old: Iterable[Repeat], new: Iterable[Repeat], channel: Channel) -> tuple[ChannelRepeats, ...]:
         """``channel`` in two checks, as ``of`` has it, with the same buckets."""
+        if old is new:
+            same = cls.of(old, channel)
+            return same, same
         both = [_with_calls(repeats, channel) for repeats in (old, new)]
         first, end = _range([*both[0], *both[1]])
         return tuple(cls._within(held, first, end) for held in both)
@@ -124,8 +127,8 @@ class ChannelRepeats:
             return np.zeros(len(sums))
         # Nearest rank, as everywhere.
         ranks = np.maximum(-(-quantile.percent * sums[:, -1:] // 100), 1)
-        places = (sums < ranks).sum(axis=1)
-        return np.asarray(np.log(np.minimum(MIDDLE[self.first + places], self.max_ns).clip(1.0)))
+        places = (sums >= ranks).argmax(axis=1)
+        return np.asarray(np.log(np.maximum(np.minimum(MIDDLE[self.first + places], self.max_ns), 1.0)))
 
 
 def _with_calls(repeats: Iterable[Repeat], channel: Channel) -> _Held:
@@ -278,6 +281,6 @@ def quantile_tests(old: Cell, new: Cell) -> list[QuantileTest]:
 
 def _channels(old: Cell, new: Cell) -> list[Channel]:
     """The channels to test: the labelled ones that both cells have, else those of the whole phases."""
-    common = [channel for channel in old.sparse_channels if channel in new.sparse_channels]
+    common = [channel for channel in old.channel_sums if channel in new.channel_sums]
     found = [channel for phase in PHASES for channel in phase_channels(common, phase)]
-    return [channel for channel in found if channel in old.sparse_channels or channel in new.sparse_channels]
+    return [channel for channel in found if channel in old.channel_sums or channel in new.channel_sums]
