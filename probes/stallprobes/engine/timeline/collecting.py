@@ -181,7 +181,7 @@ def decode_buffers(control: Int64s, pool: Int64s, offsets: Int64s, batch: Int64s
                 else:
                     filled += 1
         store(slot, FREE)
-    return filled
+    return int(filled)
 
 
 @compiled()
@@ -244,7 +244,7 @@ def collect_once(
             kind = row[KIND]
             if kind != _SWITCH and kind != _OVERHEAD:
                 answer = match_record(row, count, tracks, ops, queues, ids, words)
-                if answer == LATER and words[ROUNDS] - row[SEQUENCE] < PATIENCE and kept < MOST_KEPT:
+                if answer == LATER and words[ROUNDS] - row[SEQUENCE] < control[PATIENCE] and kept < MOST_KEPT:
                     waiting[kept] = row
                     kept += 1
                     continue

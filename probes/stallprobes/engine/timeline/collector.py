@@ -179,7 +179,9 @@ class Collector:
         words[ON] = 0
         words[STOPPED_NS] = self._board.now()
         self._close()
-        collecting.collect_once(*arguments, FLUSH_FORCED)
+        self._control[tables.PATIENCE] = 0
+        last: list[Any] = [*arguments, FLUSH_FORCED]
+        collecting.collect_once(*last)
         self._release()
         self._status = replace(self._status, on=False)
 
@@ -203,7 +205,8 @@ class Collector:
         control[tables.FLUSH] = cupti.address("cuptiActivityFlushAll")
         control[tables.NEXT_RECORD] = cupti.address("cuptiActivityGetNextRecord")
         control[tables.COUNT_DROPPED] = cupti.address("cuptiActivityGetNumDroppedRecords")
-        control[[tables.PERIOD, tables.TRACKS, tables.KEPT]] = tables.PERIOD_NS, len(tracks), 0
+        control[[tables.PERIOD, tables.PATIENCE]] = tables.PERIOD_NS, tables.USUAL_PATIENCE
+        control[[tables.TRACKS, tables.KEPT]] = len(tracks), 0
         control[tables.EXHAUSTED_SEEN] = pool.words[POOL_EXHAUSTED] - self._board.timeline.words[EXHAUSTED]
         self._status = TimelineStatus(
             on=True,

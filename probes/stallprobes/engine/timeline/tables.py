@@ -25,15 +25,16 @@ ID, ID_THREAD, ID_START_NS, ID_END_NS = range(4)
 ID_WORDS = 4
 
 # Words of the control block: addresses of CUPTI's functions, the pool's address, the period in ns, and scratch words
-# for pointers that CUPTI fills. KEPT is the number of records that wait for their call.
+# for pointers that CUPTI fills. KEPT is the number of records that wait for their call, PATIENCE for how many rounds
+# one does.
 (
-    STOP, FLUSH, NEXT_RECORD, COUNT_DROPPED, POOL, PERIOD, RECORD, DROPPED_NOW, KEPT, TRACKS, EXHAUSTED_SEEN,
+    STOP, FLUSH, NEXT_RECORD, COUNT_DROPPED, PERIOD, RECORD, DROPPED_NOW, KEPT, TRACKS, EXHAUSTED_SEEN, PATIENCE,
 ) = range(11)  # fmt: skip
 CONTROL_WORDS = 16
 
 BATCH = 8_192
 MOST_KEPT = 2_048
-# Rounds for which a record waits for its call to return: at the usual period, 2 s.
-PATIENCE = 200
+# At the usual period, 2 s.
+USUAL_PATIENCE = 200
 PERIOD_NS = 10_000_000
 MOST_BATCHES = 64
