@@ -12,8 +12,7 @@ from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
 from stallprobes.engine.host_resolver import error_text
 from stallprobes.engine.op_table import compile_program
 from stallprobes.engine.timeline.collector import Collector, StreamUse
-from stallprobes.engine.timeline.library import Cupti, found_libraries
-from stallprobes.engine.timeline.library import choose as choose_cupti
+from stallprobes.engine.timeline.library import load as load_cupti
 from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.engine.timeline.work import submissions
 from stallprobes.engine.workers import ProbeThreads
@@ -98,9 +97,7 @@ class CudaBackend:
             self._workers.add(probe, table, board, _current(contexts, current))
         uses = [use for probe, resolver in zip(probes, self._resolvers, strict=True) for use in _uses(probe, resolver)]
         version = api.version
-        self._collector = Collector(
-            lambda: Cupti(choose_cupti(version, found_libraries())), board, probes, uses, self._workers.numbers
-        )
+        self._collector = Collector(lambda: load_cupti(version), board, probes, uses, self._workers.numbers)
         return {
             "devices": [
                 {"name": gpu.name, "uuid": f"GPU-{gpu.uuid}", "cuda_index": gpu.ordinal, "sms": gpu.sms}

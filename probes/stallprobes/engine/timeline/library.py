@@ -68,24 +68,28 @@ def found_libraries(
     return libraries
 
 
-def choose(driver_version: int, libraries: Iterable[LibraryFile]) -> LibraryFile:
-    """The first library that matches the driver's CUDA major version (``driver_version``: 13000 for 13.0).
+def matching(driver_version: int, libraries: Iterable[LibraryFile]) -> list[LibraryFile]:
+    """The libraries that match the driver's CUDA major version (``driver_version``: 13000 for 13.0), in their order.
 
     Raises TimelineUnavailable if there is none.
     """
     wanted = driver_version // 1000
     libraries = list(libraries)
-    for library in libraries:
-        if library.major in (wanted, None):
-            return library
-    package = f"pip install {_PACKAGES.get(wanted, _PACKAGES[max(_PACKAGES)])}"
+    found = [library for library in libraries if library.major in (wanted, None)]
+    if found:
+        return found
+    install = f"pip install {_package(wanted)}"
     if not libraries:
-        raise TimelineUnavailable(TimelineProblem.NO_LIBRARY, "libcupti was not found", package)
+        raise TimelineUnavailable(TimelineProblem.NO_LIBRARY, "libcupti was not found", install)
     other = libraries[0]
     newer = (other.major or 0) > wanted
     problem = TimelineProblem.LIBRARY_TOO_NEW if newer else TimelineProblem.LIBRARY_TOO_OLD
-    found = f"libcupti of CUDA {other.major} is too {'new' if newer else 'old'} for a driver of CUDA {wanted}"
-    raise TimelineUnavailable(problem, found, package, library=other.path)
+    sentence = f"libcupti of CUDA {other.major} is too {'new' if newer else 'old'} for a driver of CUDA {wanted}"
+    raise TimelineUnavailable(problem, sentence, install, library=other.path)
+
+
+def _package(major: int | None) -> str:
+    return _PACKAGES.get(major or 0, _PACKAGES[max(_PACKAGES)])
 
 
 class Cupti:
@@ -104,11 +108,20 @@ class Cupti:
                 TimelineProblem.NO_LIBRARY, f"libcupti cannot be loaded: {error}", "reinstall it", library.path
             ) from error
         version = ctypes.c_uint32(0)
-        if self._call("cuptiGetVersion", ctypes.byref(version)) or version.value < _OLDEST_VERSION:
+        code = self._call("cuptiGetVersion", ctypes.byref(version))
+        if code:
+            # Since CUDA 13.2 the library answers nothing without a driver that it can use.
+            raise TimelineUnavailable(
+                TimelineProblem.LIBRARY_TOO_NEW,
+                f"libcupti does not start with this driver (cuptiGetVersion returned {code})",
+                f"install an older {_package(library.major)}, or a newer driver",
+                library.path,
+            )
+        if version.value < _OLDEST_VERSION:
             raise TimelineUnavailable(
                 TimelineProblem.LIBRARY_TOO_OLD,
                 f"libcupti has version {version.value}, which is older than CUDA 12.0",
-                f"pip install {_PACKAGES.get(library.major or 13, _PACKAGES[13])}",
+                f"pip install {_package(library.major)}",
                 library.path,
                 version.value,
             )
@@ -188,6 +201,21 @@ class Cupti:
         if bound is None:
             return NOT_COMPATIBLE
         return int(bound(*arguments))
+
+
+def load(driver_version: int) -> Cupti:
+    """The first library on this machine that matches the driver and can be loaded.
+
+    Raises TimelineUnavailable, with the reason of the first one, if there is none.
+    """
+    first: TimelineUnavailable | None = None
+    for library in matching(driver_version, found_libraries()):
+        try:
+            return Cupti(library)
+        except TimelineUnavailable as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 _PROBLEMS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stallprobes.engine.timeline.library import Cupti, LibraryFile, choose, found_libraries
+from stallprobes.engine.timeline.library import Cupti, LibraryFile, found_libraries, matching
 from stallprobes.engine.timeline.status import TimelineProblem, TimelineUnavailable
 
 
@@ -30,8 +30,8 @@ def test_the_drivers_major_version_decides(tmp_path: Path) -> None:
     older = touch(tmp_path / "nvidia" / "cuda_cupti" / "lib" / "libcupti.so.12")
     newer = touch(tmp_path / "nvidia" / "cu13" / "lib" / "libcupti.so.13")
     found = found_libraries("", [str(tmp_path)], {})
-    assert choose(12_080, found).path == older
-    assert choose(13_000, found).path == newer
+    assert matching(12_080, found)[0].path == older
+    assert matching(13_000, found)[0].path == newer
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_the_drivers_major_version_decides(tmp_path: Path) -> None:
 )
 def test_a_library_of_another_major_version_is_refused(major: int, problem: TimelineProblem, package: str) -> None:
     with pytest.raises(TimelineUnavailable) as error:
-        choose(12_040, [LibraryFile(f"/x/libcupti.so.{major}", major, "toolkit")])
+        matching(12_040, [LibraryFile(f"/x/libcupti.so.{major}", major, "toolkit")])
     assert error.value.status.problem is problem
     assert package in error.value.status.do
 
 
 def test_no_library_says_what_to_install() -> None:
     with pytest.raises(TimelineUnavailable) as error:
-        choose(13_000, [])
+        matching(13_000, [])
     assert error.value.status.sentence == "libcupti was not found: pip install nvidia-cuda-cupti"
 
 
