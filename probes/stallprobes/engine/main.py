@@ -201,7 +201,7 @@ class EngineServer:
         return True
 
     def _await_timeline(self, backend: Backend) -> None:
-        """Wait for a switch at the start, so that the first call is recorded; not for ever, because it may hang."""
+        """Wait until the timeline is on, so that the first call is recorded. The time is limited: CUPTI may hang."""
         until = time.monotonic() + TIMELINE_START_S
         while not self._report_timeline(backend) and time.monotonic() < until:
             time.sleep(TICK_S)

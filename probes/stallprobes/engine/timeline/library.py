@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -292,3 +293,30 @@ def _major(path: str, real: str) -> int | None:
             return int(match[1])
     folder = re.search(r"cuda-(\d+)", real)
     return None if folder is None else int(folder[1])
+
+
+_TOOLKITS = {18: "12.0", 19: "12.1", 20: "12.2", 21: "12.3", 22: "12.4", 23: "12.5", 24: "12.6", 26: "12.8", 27: "12.9",
+             28: "12.9"}  # fmt: skip
+_ASK = (
+    "import ctypes, sys; version = ctypes.c_uint32();"
+    " print(ctypes.CDLL(sys.argv[1]).cuptiGetVersion(ctypes.byref(version)), version.value)"
+)
+
+
+def version_text(version: int) -> str:
+    """The CUDA version of a libcupti: 13.1 for 130100, 12.0 for 18."""
+    if version >= 100_000:
+        return f"{version // 10_000}.{version // 100 % 100}"
+    return _TOOLKITS.get(version, f"API version {version}")
+
+
+def ask_version(path: str, timeout_s: float = 10.0) -> int | None:
+    """``cuptiGetVersion`` of a library, asked in a child process, which it may crash; None if it gives no answer."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _ASK, path], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s
+        )
+        code, version = (int(word) for word in done.stdout.split())
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    return version if code == 0 else None
