@@ -327,7 +327,10 @@ class Stage:
         """Play up to ``seconds``."""
         self.now = seconds
         self.monitor.tick()
+        self.monitor.draw()
         await self.settle()
+        # Another probe set can have changed the sizes of the panels.
+        self.monitor.draw()
 
     def strips(self) -> list[Strip]:
         """What is on the screen."""

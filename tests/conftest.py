@@ -17,6 +17,7 @@ from factories import command_line, processes, recordings
 from factories.command_line import Command
 from factories.processes import Parent
 from factories.terminal import OpenTerminal, Terminal
+from factories.virtual_session import virtual_sessions
 from stallprobes.live.recording import Recording
 
 PROBES = Path(__file__).parents[1] / "probes"
@@ -70,6 +71,13 @@ def stallscope_command() -> Command:
     return command_line.run
 
 
+@pytest.fixture(scope="module")
+def in_this_process() -> Iterator[None]:
+    """Runs and checks of the simulated GPU start no engine process."""
+    with virtual_sessions():
+        yield
+
+
 @pytest.fixture(scope="session")
 def stall_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a new recording of a stall."""
@@ -89,8 +97,8 @@ def terminal() -> Iterator[OpenTerminal]:
     """Open ``stallscope`` in a terminal of its own: arguments, then ``size`` and changes to the environment."""
     opened: list[Terminal] = []
 
-    def start(*arguments: str, size: tuple[int, int] = (120, 36), **environment: str) -> Terminal:
-        opened.append(Terminal(list(arguments), size, environment))
+    def start(*arguments: str, size: tuple[int, int] = (120, 36), shell: bool = False, **environment: str) -> Terminal:
+        opened.append(Terminal(list(arguments), size, environment, shell))
         return opened[-1]
 
     yield start

@@ -88,6 +88,14 @@ class TruncatedJson(MalformedJson):
     """The text ends before its JSON value is complete."""
 
 
+class OversizedData(StallprobesError):
+    """The data exceed a limit of their reader; the message is a clause that says which."""
+
+
+class DamagedData(StallprobesError):
+    """The data cannot be decompressed; the message is a clause."""
+
+
 class RecordingError(StallprobesError):
     """A recording cannot be read or written; the message is one sentence."""
 

@@ -401,6 +401,10 @@ class Channel:
     phase: Phase
     label: str = ""
 
+    # A key of most dictionaries; the generated hash calls that of the enum, which is Python code.
+    def __hash__(self) -> int:
+        return hash((str.__hash__(self.phase), self.label))
+
 
 # How long the victims of one group run before those of the next one.
 SLOT_NS = 100 * MS

@@ -28,7 +28,7 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import CUDA, HOST, EngineCondition, EngineStatus, Observation, ProbeSet
-from stallprobes.live.recording import Recorder
+from stallprobes.live.recorder import Recorder
 from stallprobes.machine import gpus
 from stallprobes.machine.telemetry import Telemetry
 from stallprobes.model import Probe, Role

@@ -42,7 +42,7 @@ def test_help_loads_click_and_nothing_else_that_is_installed() -> None:
     click = modules_after("import click")
     ours = modules_after("from stallscope.cli.main import main; main(['--help'])")
     assert "click" in ours
-    assert ours - click - set(sys.stdlib_module_names) == {"stallscope"}
+    assert ours - click - set(sys.stdlib_module_names) == {"stallscope", "stallprobes"}
     assert not ours & {"asyncio", "multiprocessing", "subprocess"} - click
 
 
@@ -73,10 +73,42 @@ def test_on_a_dumb_terminal_the_screen_names_the_terminal(stallscope_command: Co
     assert "TERM=dumb" in done.stderr
 
 
-def test_options_of_the_screen_before_a_command_are_rejected(stallscope_command: Command) -> None:
-    done = stallscope_command("--gpu", "0", "list")
-    assert done.returncode == 2
-    assert "--gpu" in done.stderr
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("--sim", "run", "launch"), ("run", "launch", "--sim")),
+        (("--sim", "v100", "run", "launch"), ("run", "launch", "--sim", "v100")),
+        (
+            ("--sim-set", "timeslice_us=4000", "--sim-seed", "0", "--together", "--sim", "run", "launch"),
+            ("run", "launch", "--sim", "--sim-seed", "0", "--sim-set", "timeslice_us=4000", "--together"),
+        ),
+        (("--sim", "list"), ("list", "--sim")),
+    ],
+)
+def test_options_before_a_command_are_its_options(
+    stallscope_command: Command, before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    seconds = ("--seconds", "0.5") if "run" in before else ()
+    first, second = (stallscope_command(*arguments, *seconds) for arguments in (before, after))
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout == second.stdout
+    assert "SIMULATED" in first.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--gpu", "0", "list"), "list has no option --gpu; see: stallscope list --help"),
+        (("--sim", "settings"), "settings has no option --sim; see: stallscope settings --help"),
+        (("--sim", "runn", "launch"), 'there is no profile or command "runn"; did you mean "run"?'),
+        (("--sim", "v100", "runn"), 'there is no command "runn"; did you mean "run"?'),
+    ],
+)
+def test_an_option_before_a_command_that_has_it_not_is_a_usage_error(
+    stallscope_command: Command, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = stallscope_command(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"stallscope: {sentence}\n")
 
 
 def test_help_names_every_command(stallscope_command: Command) -> None:
@@ -208,13 +240,55 @@ def test_an_invalid_time_is_a_usage_error(stallscope_command: Command, seconds: 
 
 
 @pytest.mark.parametrize(
-    "arguments", [("run",), ("explain",), ("list", "extra"), ("run", "--nonsense", "x"), ("--nope",)]
-)
-def test_a_usage_error_is_one_sentence_and_exits_2(stallscope_command: Command, arguments: tuple[str, ...]) -> None:
+    ("arguments", "sentence"),
+    [
+        (("run",), "NAME... is missing; see: stallscope run --help"),
+        (("explain",), "NAME is missing; see: stallscope explain --help"),
+        (("compare", "a"), "NEW is missing; see: stallscope compare --help"),
+        (("record", "a", "b"), "--variant V is missing; see: stallscope record --help"),
+        (
+            ("record", "--sim", "a.rec", "launch", "--variant", "v"),
+            'PATTERN is missing; --sim took "a.rec" for its profile: write --sim=h200 "a.rec"; '
+            "see: stallscope record --help",
+        ),
+        (("list", "extra"), 'there is no place for the argument "extra"; see: stallscope list --help'),
+        (("--nope",), "there is no option --nope; see: stallscope --help"),
+        (("run", "--secon", "3"), "there is no option --secon (did you mean --seconds?); see: stallscope run --help"),
+        (("run", "launch", "--seconds"), "--seconds needs a value: --seconds S; see: stallscope run --help"),
+        (("run", "launch", "--json=3"), "--json takes no value; see: stallscope run --help"),
+        (
+            ("run", "launch", "--seconds", "two"),
+            '--seconds: "two" is not a number of seconds from 0.5 to 3600; see: stallscope run --help',
+        ),
+        (
+            ("check", "--seed", "x"),
+            '--seed: "x" is not a whole number from 0 to 9223372036854775807; see: stallscope check --help',
+        ),
+        (
+            ("--sim-seed", "-1"),
+            '--sim-seed: "-1" is not a whole number from 0 to 9223372036854775807; see: stallscope --help',
+        ),
+        (("check", "--save", "a/"), "--save: a/ is a folder: name a file in it; see: stallscope check --help"),
+        (("fleet", "nomad"), 'there is no file for a fleet "nomad"; there are: slurm, kubernetes, ansible, container'),
+    ],
+)  # fmt: skip
+def test_a_usage_error_is_one_sentence_and_exits_2(
+    stallscope_command: Command, arguments: tuple[str, ...], sentence: str
+) -> None:
     done = stallscope_command(*arguments)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"stallscope: {sentence}\n")
+
+
+def test_every_value_is_checked_by_our_own_sentences() -> None:
+    """click's types have messages of their own ("is not a valid integer range"), except those that take any text."""
+    context = click.Context(cli, info_name="stallscope")
+    groups = {"stallscope": cli, **{name: cli.get_command(context, name) for name in cli.list_commands(context)}}
+    for name, command in groups.items():
+        assert command is not None
+        for parameter in command.params:
+            flag = isinstance(parameter, click.Option) and parameter.is_flag
+            known = (click.types.FuncParamType, click.types.StringParamType, click.Path)
+            assert flag or isinstance(parameter.type, known), (name, parameter.name)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",), ("--gpu", "0"), ("--gpu", "GPU-nothing")])

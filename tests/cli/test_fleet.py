@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
+from factories import containerfile
 from factories.command_line import ROOTS, command, environment
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix
@@ -132,6 +133,7 @@ def test_a_job_file_is_printed_unchanged_and_explains_its_use(stallscope_command
     assert done.stdout.isascii()
     assert max(map(len, done.stdout.splitlines())) <= 120
     assert "stallscope's check on every" in done.stdout[:100]
+    assert done.stdout.startswith("#")
 
 
 def test_an_unknown_kind_is_a_usage_error(stallscope_command: Command) -> None:
@@ -260,6 +262,95 @@ def test_every_kubernetes_job_checks_and_merges(tools: Path, tmp_path: Path) -> 
         )
     assert [pod.wait(120) for pod in pods] == [0, 0]
     merged(results)
+
+
+def test_the_containerfile_follows_the_rules() -> None:
+    assert list(containerfile.problems(fleet.text("container"))) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("FROM python:3.12-slim", "FROM python"),
+        ("FROM python:3.12-slim", "FROM registry.example.com/python:3.12"),
+        ("USER 10001:10001", "USER root"),
+        ("USER 10001:10001", "USER stallscope"),
+        ('ENTRYPOINT ["stallscope"]', "ENTRYPOINT stallscope"),
+        ("COPY stallscope", "ADD stallscope"),
+        ("--no-cache-dir", ""),
+        ("pip install", "pip install --index-url https://mirror"),
+        ("WORKDIR /results", "WORKDIR results"),
+    ],
+)
+def test_the_rules_find_what_is_wrong(old: str, new: str) -> None:
+    assert old in fleet.text("container")
+    assert list(containerfile.problems(fleet.text("container").replace(old, new)))
+
+
+def test_the_containerfile_has_what_the_runtime_and_the_kubernetes_job_need() -> None:
+    instructions = containerfile.parse(fleet.text("container"))
+    variables = containerfile.environment(instructions)
+    assert variables["NVIDIA_VISIBLE_DEVICES"] == "all"
+    pod = yaml.safe_load(fleet.text("kubernetes"))["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    asked = {one["name"]: one.get("value") for one in container["env"]}
+    assert asked["NVIDIA_DRIVER_CAPABILITIES"] == variables["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    # The same user, folder and group of the volume; what the Job calls is there.
+    (user,) = (one.arguments for one in instructions if one.name == "USER")
+    security = pod["securityContext"]
+    assert f"{security['runAsUser']}:{security['runAsGroup']}" == user
+    assert (security["fsGroup"], security["runAsNonRoot"]) == (security["runAsGroup"], True)
+    assert [one.arguments for one in instructions if one.name == "WORKDIR"] == [container["workingDir"]]
+    checked = instructions[-3].arguments
+    assert "stallscope --version" in checked
+    assert "command -v flock" in checked
+    assert "flock" in container["args"][0]
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="there is no hadolint here")
+def test_the_containerfile_is_clean_for_hadolint() -> None:
+    done = subprocess.run(["hadolint", "-"], input=fleet.text("container"), capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.fixture
+def builder() -> str:
+    """A program that builds images here; the test is skipped, with the reason, without one that works."""
+    reasons = []
+    for name in ("docker", "podman", "buildah"):
+        if shutil.which(name) is None:
+            reasons.append(f"there is no {name}")
+            continue
+        for arguments in (("info",), ("pull", containerfile.parse(fleet.text("container"))[0].arguments)):
+            done = subprocess.run([name, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            if done.returncode != 0:
+                reasons.append(f"{name} {arguments[0]}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+                break
+        else:
+            return name
+    pytest.skip("; ".join(reasons))
+
+
+def test_the_image_can_be_built_and_checks_without_root(builder: str, tmp_path: Path) -> None:
+    (tmp_path / "Containerfile").write_text(fleet.text("container"), encoding="utf-8")
+    source = tmp_path / "source"
+    for name in ("app", "probes"):
+        shutil.copytree(ROOT / name, source / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", tmp_path, source], check=True)
+    built = subprocess.run(
+        [builder, "build", "-q", "-f", str(tmp_path / "Containerfile"), "-t", "stallscope-test", str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    if builder == "buildah":
+        return
+    check = ["check", "--save", "check.json.gz", *OPTIONS.split()]
+    done = subprocess.run([builder, "run", "--rm", "stallscope-test", *check], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "SIMULATED" in done.stdout
 
 
 def test_every_ansible_play_and_task_has_a_name() -> None:

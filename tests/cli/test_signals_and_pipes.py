@@ -107,6 +107,33 @@ def test_a_full_disk_is_reported(arguments: tuple[str, ...]) -> None:
     assert done.stderr == b"stallscope: the result could not be written: No space left on device\n"
 
 
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("run", "--help"), ("list",), ("settings",)])
+@pytest.mark.parametrize(
+    ("stdout", "reason"),
+    [(">/dev/full", "No space left on device"), (">&-", "stdout is closed")],
+    ids=["full", "closed"],
+)
+def test_text_that_cannot_be_written_is_one_sentence(arguments: tuple[str, ...], stdout: str, reason: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {stdout}', "sh", *command(None, *arguments)],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert (done.returncode, done.stderr) == (2, f"stallscope: the result could not be written: {reason}\n")
+
+
+def test_help_into_a_closed_pipe_ends_by_sigpipe() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command(None, "--help"), env=environment(), stdout=writing, stderr=subprocess.PIPE, timeout=LIMIT_S
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
+
+
 def test_without_stderr_the_result_is_printed() -> None:
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" 2>&-', "sh", *command("all-kinds", *RUN)],

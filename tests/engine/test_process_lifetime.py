@@ -20,6 +20,7 @@ from factories.processes import Parent, wait_for_end
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board, BoardLayout
+from stallprobes.engine.process import EngineProcess
 from stallprobes.engine.protocol import Ready, Start
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed, EngineLost
@@ -158,19 +159,39 @@ def test_a_killed_engine_is_lost_and_its_figures_are_kept() -> None:
         assert session.snapshot().probes["a"].iterations > 0
 
 
-@pytest.mark.parametrize("fn", ["libc:abort", "libc:_exit"])
-def test_an_engine_that_dies_in_a_call_leaves_last_words_or_its_exit_code(fn: str) -> None:
-    with Session([host_probe("a", Op(fn, (3,)))], "host") as session:
+def lost_engine(*ops: Op) -> EngineLost:
+    """The error of a session whose engine ends in one of ``ops``."""
+    with Session([host_probe("a", *ops)], "host") as session:
         session.set_running(["a"])
         with pytest.raises(EngineLost) as lost:
             session.run_for(600)
-        if fn == "libc:abort":
-            assert "killed by SIGABRT" in lost.value.sentence
-            assert "Fatal Python error: Aborted" in lost.value.stderr_tail
-            assert session.stderr_tail() == lost.value.stderr_tail
-        else:
-            assert "exit code 3" in lost.value.sentence
+        assert session.stderr_tail() == lost.value.stderr_tail
     assert session.stderr_tail() == lost.value.stderr_tail
+    return lost.value
+
+
+def test_an_engine_that_exits_in_a_call_leaves_its_exit_code() -> None:
+    assert lost_engine(Op("libc:_exit", (3,))).sentence == "the engine ended (exit code 3)"
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGSEGV, "segmentation fault"), (signal.SIGABRT, "aborted")], ids=["segv", "abort"]
+)
+def test_an_engine_that_crashes_says_so_and_keeps_the_report(number: signal.Signals, name: str) -> None:
+    lost = lost_engine(Op("libc:raise", (int(number),)))
+    assert lost.sentence == f"the engine crashed (killed by {number.name}, {name}); see dmesg for errors of the GPU"
+    assert f"Fatal Python error: {name.capitalize()}" in lost.stderr_tail
+    assert "Extension modules" in lost.stderr_tail
+
+
+def test_what_a_library_wrote_before_the_crash_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As glibc and C++ do: a line on stderr, then abort()."""
+    tail = "loading\nfree(): invalid pointer\nFatal Python error: Aborted\n\nExtension modules: numpy (total: 1)"
+    monkeypatch.setattr(EngineProcess, "stderr_tail", lambda _: tail)
+    with Session([host_probe("a", Op("libc:abort"))], "host") as session:
+        session.set_running(["a"])
+        with pytest.raises(EngineLost, match=r"SIGABRT, aborted\); its last output: free\(\): invalid pointer; see"):
+            session.run_for(600)
 
 
 def test_a_stopped_engine_is_killed() -> None:

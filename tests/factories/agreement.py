@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from stallprobes.latency.ratio import phase_channels
@@ -101,8 +102,9 @@ class MatrixAgreement:
         )
 
 
+@cache
 def recorded_checks() -> dict[str, Matrix]:
-    """The recorded checks by file name."""
+    """The recorded checks by file name; loaded once, since that takes a second for each."""
     return {name: document.load(RECORDED / name) for name in FILES}
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from factories import matrices, matrix_examples, runs
+from factories.hostile_text import HOSTILE, poisoned
 from stallprobes.errors import EngineFailed
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
@@ -26,6 +27,9 @@ from stallscope.cli.main import main
 GPU = Gpu("GPU-aaaa1111-0000-0000-0000-000000000001", "0000:1b:00.0", "NVIDIA H200", nvml_index=0, cuda_index=0)
 ON_GPU = {**matrices.FINGERPRINT, "gpu": GPU.name}
 SHARED = Gpu(**{**GPU.__dict__, "processes": (GpuProcess(1, "train", None),)})
+HOSTILE_GPU = replace(SHARED, name=HOSTILE, compute_mode=HOSTILE, processes=(GpuProcess(1, HOSTILE, None),))
+# Words of a result that a report compares with.
+_WORDS = (QUIET, "cuda", "ok", "unsupported", "invalid", "2026-11-21T07:00:00+00:00", "2026-11-21T10:00:00+00:00")
 
 
 def until_stopped(*_: object, stop: Callable[[], bool], **__: object) -> measure.RunResult:
@@ -49,6 +53,19 @@ def failing(*_: object, **__: object) -> measure.RunResult:
 
 def broken(*_: object, **__: object) -> measure.RunResult:
     raise RuntimeError("a mistake in the program")
+
+
+def hostile(*_: object, progress: Callable[[Any], None], **__: object) -> measure.RunResult:
+    progress(measure.RunProgress(0.5, 2.0, HOSTILE))
+    return poisoned(runs.everything(), _WORDS)
+
+
+def hostile_failure(*_: object, **__: object) -> measure.RunResult:
+    raise EngineFailed(4, HOSTILE)
+
+
+def hostile_defect(*_: object, **__: object) -> measure.RunResult:
+    raise RuntimeError(HOSTILE)
 
 
 def all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> measure.RunResult:
@@ -91,6 +108,11 @@ def check_all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -
     return matrix_examples.every_kind()
 
 
+def check_hostile(*_: object, progress: Callable[[Any], None], **__: object) -> Matrix:
+    progress(runner.CheckProgress(11, 44, 12.3, HOSTILE))
+    return poisoned(matrix_examples.every_kind(), _WORDS)
+
+
 def check_nothing(*_: object, **__: object) -> Matrix:
     made = checked()
     cells = {
@@ -123,6 +145,9 @@ MODES = {
     "fine": fine,
     "shared": fine,
     "large": large,
+    "hostile": hostile,
+    "hostile-failure": hostile_failure,
+    "hostile-defect": hostile_defect,
 }
 
 CHECKS: dict[str, Callable[..., Any]] = {
@@ -134,6 +159,9 @@ CHECKS: dict[str, Callable[..., Any]] = {
     "slower": check_slower,
     "nothing": check_nothing,
     "spoilt": check_spoilt,
+    "hostile": check_hostile,
+    "hostile-failure": hostile_failure,
+    "hostile-defect": hostile_defect,
     # What is refused must be refused before anything is measured.
     "never": broken,
 }
@@ -148,7 +176,7 @@ def prepare() -> None:
 
 def run(mode: str, arguments: Sequence[str]) -> NoReturn:
     """Run ``stallscope`` with ``arguments`` on the machine ``mode``. Ends the process."""
-    gpu = SHARED if mode == "shared" else GPU
+    gpu = HOSTILE_GPU if mode.startswith("hostile") else SHARED if mode == "shared" else GPU
     gpus.survey = lambda *_: Survey((gpu,), DriverReport(cuda_version=13000))
     measure.run = MODES.get(mode, broken)  # type: ignore[assignment]
     runner.run = CHECKS.get(mode, check_fine)

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from stallprobes.engine.backend import Options
+from stallprobes.catalog import entries
+from stallprobes.engine.backend import Options, ProbeFailure
+from stallprobes.engine.board import EngineState, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.latency.baseline import Baseline
+from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import NO_CALLS, InFlight
 from stallprobes.live.capture import capture
-from stallprobes.live.observation import SIM, ProbeSet
+from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
+from stallprobes.live.recorder import Recorder
+from stallprobes.machine.gpus import GpuProcess
+from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
+from stallprobes.model import Probe, Role
 from stallprobes.patterns import patterns
 
 # What the clock on the wall shows when a recording begins.
@@ -24,6 +38,108 @@ def record_stall(path: Path) -> None:
     """Record a copy in a second context: its baseline, then 3 s stalled by a kernel in the first context."""
     probe_set = probe_set_of("secondary-context-d2d", "kernel-other-context")
     capture(probe_set, path, options=Options(profile="h200"), seconds=3.0, wall_s=WALL_S)
+
+
+def lines_of(data: bytes) -> list[Any]:
+    """The decoded lines of a recording after its head."""
+    text = zlib.decompressobj().decompress(data.partition(b"\n")[2])
+    return [json.loads(line.partition(b" ")[2]) for line in text.splitlines()]
+
+
+def encoded(line: Any) -> bytes:
+    """``line`` as a recording has it, without its checksum."""
+    return json.dumps(line, separators=(",", ":")).encode()
+
+
+def recording_of(content: Any, known: Mapping[int, bytes] = MappingProxyType({})) -> bytes:
+    """A recording with right checksums whose decoded lines are ``content``, whatever that is.
+
+    ``known`` has lines that are encoded already, by their ``id``.
+    """
+    lines = content if isinstance(content, list) else [content]
+    return sealed(known.get(id(line)) or encoded(line) for line in lines)
+
+
+def sealed(lines: Iterable[bytes]) -> bytes:
+    """A recording of encoded ``lines`` with right checksums."""
+    text = b"".join(b"%08x %s\n" % (zlib.crc32(line), line) for line in lines)
+    return b'{"format": "stallscope.recording", "version": 1}\n' + zlib.compress(text, 1)
+
+
+def record_every_kind(path: Path) -> None:
+    """Record a victim and an aggressor for two seconds by hand, with a value of every kind that the format has.
+
+    The file is small: it is the base of thousands of mutants.
+    """
+    known = entries()
+    probes = (known["launch"].probe(), known["spin"].probe())
+    probe_set = ProbeSet(
+        "by hand",
+        probes,
+        CUDA,
+        (GpuName("GPU", 0), GpuName("GPU", 1)),
+        ("driver 1",),
+        "readback",
+        "x",
+        "a stall",
+        "none",
+    )
+    window = {channel: Histogram.of([3000] * 30) for channel in probes[0].program.channels()}
+    baseline = Baseline.of([window, window], duration_ns=2 * 10**9, at_ns=2 * 10**9)
+    recorder = Recorder(path)
+    for number, state in enumerate((EngineCondition.READY,) * 5 + (EngineCondition.LOST,)):
+        at_ns = 10**9 + number * 400_000_000
+        snapshot = Snapshot(
+            at_ns, EngineState.READY, at_ns, {probe.name: _part(probe, number, at_ns) for probe in probes}
+        )
+        observation = Observation(
+            WALL_S + at_ns / 1e9,
+            probe_set,
+            EngineStatus(state, 0.5, "" if state is EngineCondition.READY else "the engine ended"),
+            snapshot if number else None,
+            _telemetry(at_ns) if number == 1 else None,
+            (ProbeFailure("spin", "cuLaunchKernel", 700, "illegal address", True),) if number == 4 else (),
+            frozenset({"spin"}) if number == 1 else frozenset(),
+            ("train (pid 7)",) if number == 2 else (),
+            number == 4,
+        )
+        recorder.put_blocking(observation, {"launch": baseline} if number > 1 else {})
+    recorder.close(10.0)
+
+
+def _part(probe: Probe, number: int, at_ns: int) -> ProbeSnapshot:
+    channels = probe.program.channels()
+    histogram = Histogram.of([3000] * 40 * number + [9000] * number)
+    return ProbeSnapshot(
+        name=probe.name,
+        at_ns=at_ns,
+        state=ProbeState.RUNNING,
+        on=probe.role is not Role.AGGRESSOR or number > 2,
+        iterations=41 * number,
+        on_since_ns=10**9,
+        heartbeat_ns=at_ns,
+        in_flight=InFlight(0, at_ns - 5000, 5000, at_ns - 6000, 6000) if probe.role is Role.VICTIM else None,
+        error=ProbeErrorCode(700, 1, at_ns) if number == 5 and probe.role is Role.AGGRESSOR else None,
+        missed=number,
+        proof=number,
+        period_ns=probe.period_ns,
+        channels=dict.fromkeys(channels, histogram),
+        first_ns=dict.fromkeys(channels, 80_000),
+        ring=NO_CALLS,
+        ring_head=0,
+        allowed_ns=at_ns // 2 if probe.role is Role.VICTIM else at_ns,
+        in_slots=probe.role is Role.VICTIM,
+        polled_ns=1000 * number,
+        pauses=number,
+    )
+
+
+def _telemetry(at_ns: int) -> TelemetrySnapshot:
+    values: dict[str, Any] = dict.fromkeys((field.name for field in FIELDS), 7)
+    values |= {"power_w": 70.5, "performance_state": "P0", "clock_reasons": ("idle",), "pcie_to_gpu_kb_s": None}
+    values["processes"] = (GpuProcess(7, "train", 2**30), GpuProcess(8, "\x1b[2Jodd", None))
+    readings = {name: TelemetryReading(value, at_ns, None if value else "n/a") for name, value in values.items()}
+    return TelemetrySnapshot("GPU-1", at_ns, "live", None, MappingProxyType(readings))
 
 
 if __name__ == "__main__":

@@ -22,9 +22,11 @@ _ESCAPES = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[\]P_].*?(?:\x07|\x1b\\)|
 
 
 class Terminal:
-    """The program in a pseudo-terminal of ``size`` (columns, rows)."""
+    """The program in a pseudo-terminal of ``size`` (columns, rows); ``shell``: an interactive bash in its place."""
 
-    def __init__(self, arguments: list[str], size: tuple[int, int], environment: dict[str, str]) -> None:
+    def __init__(
+        self, arguments: list[str], size: tuple[int, int], environment: dict[str, str], shell: bool = False
+    ) -> None:
         columns, rows = size
         env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "LC_ALL", "LC_CTYPE", "COLUMNS", "LINES")}
         env |= {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": os.pathsep.join(ROOTS), **environment}
@@ -32,6 +34,8 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            if shell:
+                os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], env | {"PS1": "$ "})
             os.execve(sys.executable, [sys.executable, "-m", "stallscope", *arguments], env)
         self.before = termios.tcgetattr(self.fd)
         self.status: int | None = None
@@ -65,8 +69,12 @@ class Terminal:
 
     def press(self, keys: str) -> int:
         """Press keys; returns the number of bytes written before."""
+        return self.send(keys.encode())
+
+    def send(self, data: bytes) -> int:
+        """Send bytes as they are; returns the number of bytes written before."""
         at = len(self.raw)
-        os.write(self.fd, keys.encode())
+        os.write(self.fd, data)
         return at
 
     def resize(self, columns: int, rows: int) -> None:

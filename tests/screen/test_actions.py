@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -256,3 +258,23 @@ async def test_the_first_call_stands_beside_the_later_ones_in_the_table_of_host_
     probe = last.snapshot.probes["scalar-readback"]
     channel = next(channel for channel in probe.channels if channel.label)
     assert probe.first_ns[channel] is not None
+
+
+async def test_without_an_engine_keys_say_why_they_have_no_effect_and_the_baseline_stays() -> None:
+    async with live_monitor() as pilot:
+        screen = monitor(pilot)
+        assert screen.live is not None
+        assert screen.analyzer is not None
+        assert screen.live.engine_pid is not None
+        baselines = dict(screen.analyzer.baselines)
+        os.kill(screen.live.engine_pid, signal.SIGKILL)
+        await until(pilot, lambda: screen.last and screen.last.engine.state == EngineCondition.LOST)
+        said: list[str] = []
+        screen.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign]
+        for key in ("1", "a", "space", "x", "n", "plus", "minus"):
+            said.clear()
+            await pilot.press(key)
+            assert said == ["The engine is lost, so this key has no effect: r restarts it."], key
+        assert not screen.live.is_on("spin")
+        screen.tick()
+        assert screen.analyzer.baselines == baselines

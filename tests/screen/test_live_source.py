@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from factories.waiting import wait_until
-from stallprobes.live.observation import CUDA
+from stallprobes.live.observation import CUDA, SIM, ProbeSet
 from stallprobes.machine.gpus import Gpu, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.patterns import patterns
@@ -34,3 +36,14 @@ def test_a_probe_set_on_two_gpus_names_both_and_the_next_one_only_its_own() -> N
         wait_until(lambda variant=variant: source.observation().probe_set.variant == variant, opened)  # type: ignore[misc]
         wait_until(lambda words=words: probe_sets.gpu_label(source.observation().probe_set) == words, words)  # type: ignore[misc]
     source.close()
+
+
+def test_of_several_requests_for_an_engine_only_the_last_starts_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(LiveSource, "_start_engine", lambda _, probe_set, switches: started.append(probe_set.title))
+    source = LiveSource(EngineRequest(sim="h200"))
+    for number in range(100):
+        source.load(ProbeSet(f"set {number}", (), SIM), {})
+    source._jobs.put(None)
+    source._run_jobs()
+    assert started == ["set 99"]

@@ -10,8 +10,8 @@ from factories.terminal import OpenTerminal, Terminal
 from screen.test_in_a_terminal import given_back, ready
 
 
-def measuring(terminal: OpenTerminal) -> tuple[Terminal, list[int]]:
-    """A screen on which a whole check has begun, and the check's engines."""
+def measuring(terminal: OpenTerminal, step: str = "warming up") -> tuple[Terminal, list[int]]:
+    """A screen on which a whole check has come to ``step``, and the check's engines, of which it has two."""
     screen = terminal("--sim", "h200")
     monitors = ready(screen)
     screen.press("m")
@@ -21,11 +21,10 @@ def measuring(terminal: OpenTerminal) -> tuple[Terminal, list[int]]:
     screen.read(0.2)
     screen.press("\x1b[B")
     screen.press("\r")
-    screen.wait_for("repeat 1 of")
+    screen.wait_for(step)
     wait_for_end(monitors)
-    engines = screen.children()
-    assert engines
-    return screen, engines
+    screen.wait_until(lambda: len(screen.children()) == 2, "two engines run")
+    return screen, screen.children()
 
 
 def test_ctrl_c_leaves_and_leaves_nothing_behind(terminal: OpenTerminal) -> None:
@@ -54,7 +53,7 @@ def test_while_the_engines_are_stopped_keys_answer_and_a_key_leaves(terminal: Op
 
 
 def test_an_engine_that_was_killed_is_told_and_measured_cells_stay(terminal: OpenTerminal) -> None:
-    screen, engines = measuring(terminal)
+    screen, engines = measuring(terminal, "repeat 1 of")
     os.kill(engines[0], signal.SIGKILL)
     screen.read(1.0)
     since = screen.press("x")

@@ -10,10 +10,11 @@ import pytest
 
 from factories.recordings import WALL_S
 from stallprobes.errors import RecordingError
-from stallprobes.live import recording
+from stallprobes.live import recorder
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import GpuName
-from stallprobes.live.recording import VERSION, Recording
+from stallprobes.live.recording import Recording
+from stallprobes.live.recording_format import VERSION
 from stallprobes.model import Channel, Phase
 from stallscope.tui.sources.replay import ReplaySource
 
@@ -52,11 +53,11 @@ def test_all_gpus_come_back_and_what_a_later_version_tells_beside_them_does_no_h
 ) -> None:
     first = next(stall.play())
     probe_set = replace(first.probe_set, gpus=(GpuName("A", 0), GpuName("A", 1)))
-    usual = recording._probe_set_out
-    monkeypatch.setattr(recording, "_probe_set_out", lambda probe_set: {**usual(probe_set), "mood": "good"})
-    recorder = recording.Recorder(tmp_path / "a.rec")
-    recorder.put_blocking(replace(first, probe_set=probe_set), {})
-    recorder.close()
+    usual = recorder._probe_set_out
+    monkeypatch.setattr(recorder, "_probe_set_out", lambda probe_set: {**usual(probe_set), "mood": "good"})
+    written = recorder.Recorder(tmp_path / "a.rec")
+    written.put_blocking(replace(first, probe_set=probe_set), {})
+    written.close()
     again = next(Recording(tmp_path / "a.rec").play()).probe_set
     assert (again.gpus, again.details) == (probe_set.gpus, probe_set.details)
 

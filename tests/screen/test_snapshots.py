@@ -43,7 +43,9 @@ async def drawn(
         return app.screen._compositor.render_strips(app.screen.size)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)], ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize(
+    "size", [(60, 18), (80, 24), (120, 36), (200, 60), (250, 70)], ids=lambda size: f"{size[0]}x{size[1]}"
+)
 @pytest.mark.parametrize("at_s", [STALLED_S, AFTER_S])
 async def test_the_monitor(size: tuple[int, int], at_s: float) -> None:
     strips = await drawn(at_s, size)

@@ -30,7 +30,7 @@ from stallscope.tui.common.lines import (
     fit,
     length,
     palette,
-    runs,
+    runs_of_rows,
     spread,
 )
 from stallscope.tui.line_filters import ascii_only
@@ -338,5 +338,14 @@ def test_all_can_be_read_in_every_theme_light_and_dark(name: str) -> None:
 
 
 def test_runs_join_what_has_one_style() -> None:
-    assert runs(np.array(list("aabb")), np.array([0, 0, 0, 1]), ("x", "y")) == [("aab", "x"), ("b", "y")]
-    assert runs(np.array([], dtype=str), np.array([], dtype=int), ()) == []
+    letters, styles = np.array([list("aabb"), list("cddd")]), np.array([[0, 0, 0, 1], [1, 1, 1, 1]])
+    assert runs_of_rows(letters, styles, ("x", "y")) == [[("aab", "x"), ("b", "y")], [("cddd", "y")]]
+    assert runs_of_rows(np.zeros((2, 0), dtype="<U1"), np.zeros((2, 0), dtype=int), ()) == [[], []]
+
+
+def test_a_blank_takes_the_style_before_it_unless_its_background_shows() -> None:
+    letters = np.array([list(" a  b  ")])
+    styles = np.array([[0, 1, 0, 0, 1, 0, 0]])
+    assert runs_of_rows(letters, styles, ("", "live")) == [[(" ", ""), ("a  b  ", "live")]]
+    backed = [[(" ", ""), ("a", "both"), ("  ", ""), ("b", "both"), ("  ", "")]]
+    assert runs_of_rows(letters, styles, ("", "both")) == backed

@@ -25,6 +25,7 @@ RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 FILES = ("h200.json", "h200x2.json")
 SECONDS = 1.5
 PHASES = ("call", "wait")
+pytestmark = pytest.mark.usefixtures("in_this_process")
 # By what factors the two may differ: where the recording is within 3 times its quiet, and where it is more.
 NEAR, FAR, STALL = 1.5, 2.0, 3.0
 FEWEST = 3

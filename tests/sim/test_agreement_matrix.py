@@ -12,17 +12,18 @@ import pytest
 
 from factories.agreement import MatrixAgreement, agreement, recorded_checks
 from stallprobes.engine.backend import Options
-from stallprobes.matrix import runner
+from stallprobes.matrix import runner, schedule
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.plan import plan
 
 REPEATS = 2
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
 @pytest.fixture(scope="module")
-def simulated() -> Iterator[Matrix]:
+def simulated(in_this_process: None) -> Iterator[Matrix]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "REPEATS", REPEATS)
+        patch.setattr(schedule, "VIRTUAL_REPEATS", REPEATS)
         yield runner.run(plan(), backend="sim", options=Options(seed=1))
 
 

@@ -1,12 +1,17 @@
-"""The check on the simulated GPU: its cells, its seeds, and what it does when something goes wrong."""
+"""The check on the simulated GPU: its cells, its seeds, and what it does when something goes wrong.
+
+One check has engine processes; the others, which need none, simulate in this process and give the same figures.
+"""
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 
 import pytest
 
+from factories.virtual_session import virtual_sessions
 from stallprobes.engine.backend import Options
 from stallprobes.errors import EngineFailed
 from stallprobes.latency.ratio import Quantile
@@ -19,13 +24,19 @@ from stallprobes.model import Channel, Phase
 SMALL = plan(["launch", "launch/shared", "d2d@secondary"], ["spin", "d2h-pageable-warm", "alloc-async"])
 
 
-def measured(seed: int = 1, profile: str | None = None, **more: object) -> Matrix:
+def measured(seed: int = 1, **more: object) -> Matrix:
+    """A check without engine processes."""
+    with virtual_sessions():
+        return by_engines(seed, **more)  # type: ignore[arg-type]
+
+
+def by_engines(seed: int = 1, profile: str | None = None, **more: object) -> Matrix:
     return runner.run(SMALL, backend="sim", options=Options(seed=seed, profile=profile), seed=seed, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
 def matrix() -> Matrix:
-    return measured()
+    return by_engines()
 
 
 def test_every_chosen_pair_has_a_cell_and_every_row_its_quiet(matrix: Matrix) -> None:
@@ -81,11 +92,12 @@ def test_the_same_seeds_give_the_same_matrix_and_others_another(matrix: Matrix) 
 
 
 def test_what_the_machine_cannot_do_is_unsupported_with_the_reason_and_the_rest_is_measured() -> None:
-    found = runner.run(
-        plan(["launch", "launch@green", "peer-copy"], ["spin", "peer-copy-behind-kernel"]),
-        backend="sim",
-        options=Options(sim_set={"machine.gpus": "1", "machine.green_contexts": "false"}),
-    )
+    with virtual_sessions():
+        found = runner.run(
+            plan(["launch", "launch@green", "peer-copy"], ["spin", "peer-copy-behind-kernel"]),
+            backend="sim",
+            options=Options(sim_set={"machine.gpus": "1", "machine.green_contexts": "false"}),
+        )
     assert found.cells["launch", "spin"].status is Status.OK
     for key in (("launch@green", "spin"), ("peer-copy", "spin"), ("launch", "peer-copy-behind-kernel")):
         assert found.cells[key].status is Status.UNSUPPORTED
@@ -95,10 +107,11 @@ def test_what_the_machine_cannot_do_is_unsupported_with_the_reason_and_the_rest_
 
 
 def test_peer_copies_with_and_without_peer_access_are_measured_apart() -> None:
-    found = runner.run(
-        plan(["peer-copy", "peer-copy-direct"], ["peer-copy-behind-kernel", "peer-copy-direct-behind-kernel"]),
-        backend="sim",
-    )
+    with virtual_sessions():
+        found = runner.run(
+            plan(["peer-copy", "peer-copy-direct"], ["peer-copy-behind-kernel", "peer-copy-direct-behind-kernel"]),
+            backend="sim",
+        )
     staged = found.cells["peer-copy", "peer-copy-behind-kernel"]
     direct = found.cells["peer-copy-direct", "peer-copy-direct-behind-kernel"]
     assert staged.kind in ("stalled", "starved")
@@ -158,7 +171,7 @@ def test_stopped_at_once_it_has_nothing_and_no_traceback() -> None:
 
 def test_an_unknown_profile_is_wrong_use() -> None:
     with pytest.raises(EngineFailed) as raised:
-        measured(profile="h2000")
+        by_engines(profile="h2000")
     assert raised.value.exit_code == 2
 
 
@@ -189,3 +202,23 @@ def test_an_aggressor_that_does_not_run_makes_its_cells_invalid(monkeypatch: pyt
     found = measured()
     assert found.cells["launch", "spin"].status is Status.INVALID
     assert found.cells["launch", "spin"].reason == "it did not run"
+
+
+def test_a_window_in_which_the_check_was_suspended_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = plan(["launch"], ["spin"])
+    lengths = cell_runner.Lengths(
+        window_s=0.005, baseline_s=0.005, longest_s=0.005, extended_s=0.005, calls=5, starve=False
+    )
+    with cell_runner.CellRunner(small.victims, small.aggressor_sets, "sim", Options(), lambda: False) as cells:
+        # As on a GPU: the board's time runs on while the check is stopped.
+        monkeypatch.setattr(cells, "_virtual", False)
+        usual = cells.session.run_for
+        suspended_s: list[float] = []
+        monkeypatch.setattr(
+            cells.session, "run_for", lambda seconds: usual(seconds + (suspended_s.pop() if suspended_s else 0.0))
+        )
+        windows = cells.measure_baselines(small.victims, lengths, random.Random(1))
+        assert windows["launch"].rejection is None
+        suspended_s[:] = [3.0, 0.0]
+        windows = cells.measure_baselines(small.victims, lengths, random.Random(1))
+        assert windows["launch"].rejection == "the check stood still for 3 s"

@@ -30,3 +30,19 @@ def test_single_and_bulk_counts_are_those_of_a_histogram(values: list[int]) -> N
 def test_the_bucket_formula_is_the_same_for_arrays_at_every_border() -> None:
     borders = np.concatenate((LOWER, LOWER - 1, [2**50]))
     assert indices(borders).tolist() == [index(int(value)) for value in borders]
+
+
+@given(st.integers(-5, 2**42), st.integers(1, 2**34))
+def test_the_periods_that_passed_are_counted_as_one_by_one(value: int, period: int) -> None:
+    period = max(period, value // 5000)
+    board = Board.create(BoardLayout.of([host_probe("p")]))
+    try:
+        writer = HistogramWriter(board["p"])
+        writer.passed(0, value, period)
+        for rest in range(value - period, 0, -period):
+            writer.count(1, rest)
+        assert board["p"].hist[0].tolist() == board["p"].hist[1].tolist()
+        assert board["p"].stats[0, :2].tolist() == board["p"].stats[1, :2].tolist()
+    finally:
+        del writer
+        board.close()

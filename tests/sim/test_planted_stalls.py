@@ -11,10 +11,11 @@ from stallprobes.matrix.plan import plan
 
 SMALL = plan(["launch", "d2d", "d2h-pinned", "h2d-pinned"], ["spin", "alloc-async", "module-load", "d2h-pinned-large"])
 SEEDS = range(1, 7)
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
 @pytest.fixture(scope="module")
-def old() -> Matrix:
+def old(in_this_process: None) -> Matrix:
     """The check that others are compared with."""
     return measured(SMALL, 100)
 

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 import click
 
 from stallprobes.errors import EngineFailed, UnknownName
-from stallscope.cli import check_results, diagnostics, gpu_choice, options, output_files
+from stallscope.cli import check_results, completers, diagnostics, gpu_choice, options, output_files
+from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.signals import InterruptHandler
+from stallscope.cli.suspension import Suspension
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
@@ -33,17 +35,32 @@ _PROGRESS_LINE_S = 15.0
 
 def _checked_hostname(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     if value is not None and not (value.strip() and value.isprintable()):
-        raise click.BadParameter("a host name needs at least one letter and only printable characters.")
+        raise click.BadParameter("a host name needs at least one letter and only printable characters")
     return value if value is None else value.strip()
 
 
-@click.command("check")
-@click.option("--victims", multiple=True, metavar="NAMES", help="Only these victims, separated by commas; repeatable.")
+@click.command("check", cls=CliCommand)
 @click.option(
-    "--aggressors", multiple=True, metavar="NAMES", help="Only these aggressors, separated by commas; repeatable."
+    "--victims",
+    multiple=True,
+    shell_complete=completers.victims,
+    metavar="NAMES",
+    help="Only these victims, separated by commas; repeatable.",
 )
 @click.option(
-    "--pattern", "patterns", multiple=True, metavar="NAME", help="Victims and aggressors of a pattern; repeatable."
+    "--aggressors",
+    multiple=True,
+    shell_complete=completers.aggressors,
+    metavar="NAMES",
+    help="Only these aggressors, separated by commas; repeatable.",
+)
+@click.option(
+    "--pattern",
+    "patterns",
+    multiple=True,
+    shell_complete=completers.patterns,
+    metavar="NAME",
+    help="Victims and aggressors of a pattern; repeatable.",
 )
 @click.option("--quick", is_flag=True, help="Measure fewer pairs and calls: about 12 s instead of 60 s.")
 @options.seed("--seed", "Seed for the measurement order.", DEFAULT_SEED)
@@ -55,7 +72,8 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @options.save
 @options.html
 @options.prometheus
-@click.option("--compare", "old", type=options.FILE, metavar="OLD", help="Compare with the saved check OLD.")
+@options.prometheus_full
+@click.option("--compare", "old", type=options.INPUT_FILE, metavar="OLD", help="Compare with the saved check OLD.")
 @options.reference
 @click.option(
     "--hostname", callback=_checked_hostname, metavar="NAME", help="Host name in the check, for use in containers."
@@ -76,6 +94,7 @@ def command(
     save: Path | None,
     html: Path | None,
     prometheus: Path | None,
+    prometheus_full: bool,
     old: Path | None,
     reference: str | None,
     hostname: str | None,
@@ -102,9 +121,11 @@ def command(
     source = click.get_current_context().get_parameter_source("fail_on")
     if old is None and source is click.core.ParameterSource.COMMANDLINE:
         raise CommandError(ExitCode.USAGE, "--fail-on applies to a comparison only; add --compare")
-    with InterruptHandler() as interrupt:
+    with InterruptHandler() as interrupt, Suspension():
         files = output_files.OutputFiles(
-            {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force
+            {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus},
+            force,
+            prometheus_full,
         )
         before = check_results.load_check(old) if old is not None else None
         chosen = check_results.load_reference(reference)

@@ -14,6 +14,7 @@ from stallscope.cli.stdout import Output
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import Comparison
     from stallprobes.matrix.matrix import Matrix
+    from stallprobes.matrix.outliers import Outlier
     from stallprobes.matrix.reference import Reference, ReferenceComparison
 
 
@@ -83,9 +84,15 @@ def host_sentences(matrix: Matrix) -> list[str]:
     if not matrix.hosts:
         return []
     from stallprobes.matrix import outliers
+
+    return outlier_sentences(outliers.find(matrix))
+
+
+def outlier_sentences(found: Sequence[Outlier]) -> list[str]:
+    """Sentences on the outliers among the hosts of a merged check."""
     from stallscope.report import wording
 
-    return wording.host_sentences(outliers.find(matrix))
+    return wording.host_sentences(found)
 
 
 def print_check(
@@ -103,7 +110,7 @@ def print_check(
     if as_json:
         from stallprobes.matrix import document as check_document
 
-        document = check_document.document(matrix, reference)
+        document = check_document.lazy_document(matrix, reference)
         out.json(document if comparison is None else comparison_document(comparison, fail_on, document))
     else:
         from stallscope.report import matrix_text

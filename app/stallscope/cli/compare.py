@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from stallscope.cli import check_results, options, output_files
+from stallscope.cli.command import CliCommand
 from stallscope.cli.stdout import Output
 
 
-@click.command("compare")
-@click.argument("old", type=options.FILE)
-@click.argument("new", type=options.FILE)
+@click.command("compare", cls=CliCommand)
+@click.argument("old", type=options.INPUT_FILE)
+@click.argument("new", type=options.INPUT_FILE)
 @options.json("stallscope.compare/2")
 @options.html
 @options.fail_on

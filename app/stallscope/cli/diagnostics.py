@@ -8,7 +8,10 @@ import time
 from enum import IntEnum
 from typing import NoReturn
 
-from stallscope.report.text import without_control
+from stallprobes.foreign_text import printable
+from stallscope.cli.streams import guarded
+from stallscope.report.columns import cut_columns
+from stallscope.report.text import TerminalText
 
 
 class ExitCode(IntEnum):
@@ -27,9 +30,12 @@ EXIT_CODE_MEANINGS = {
     ExitCode.REGRESSION: "a regression or a failed expectation",
     ExitCode.USAGE: "invalid usage, or a file that cannot be read or written",
     ExitCode.NO_GPU: "no usable GPU",
-    ExitCode.FAILED: "the engine or the GPU failed during the command",
+    ExitCode.FAILED: "the engine, the GPU or stallscope itself failed during the command",
     ExitCode.INTERRUPTED: "interrupted",
 }
+
+# Back to the first column, and the line erased.
+_CLEAR_LINE = "\r\x1b[K"
 
 
 class CommandError(Exception):
@@ -43,17 +49,14 @@ class CommandError(Exception):
 
 def print_message(sentence: str) -> None:
     """Print one line on stderr. A closed stderr is ignored."""
-    try:
-        print(f"stallscope: {_encodable(sentence)}", file=sys.stderr, flush=True)
-    except (OSError, ValueError):
-        return
+    _write(f"stallscope: {printable(sentence)}\n")
 
 
 def confirm(question: str) -> bool:
     """Ask on stderr and read the answer from stdin; anything but yes is no."""
     try:
-        print(f"stallscope: {_encodable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        asked = _write(f"stallscope: {printable(question)} [y/N] ")
+        return asked and sys.stdin.readline().strip().lower() in ("y", "yes")
     except (OSError, ValueError):
         return False
 
@@ -131,10 +134,11 @@ class ProgressBar:
         line = f"[{'#' * filled}{'-' * (self.WIDTH - filled)}] {text}"
         try:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
-            sys.stderr.write("\r\x1b[K" + _encodable(line)[: columns - 1])
-            sys.stderr.flush()
         except (OSError, ValueError):
-            self._drawable, self._line_interval_s = False, None
+            columns = 0
+        self._drawable = columns > 0 and _write(TerminalText(_CLEAR_LINE + cut_columns(printable(line), columns - 1)))
+        if not self._drawable:
+            self._line_interval_s = None
         self._visible = self._drawable
 
     def _print_line(self, fraction: float, text: str) -> None:
@@ -149,13 +153,17 @@ class ProgressBar:
         """Remove the bar from the terminal."""
         if self._visible:
             self._visible = False
-            try:
-                sys.stderr.write("\r\x1b[K")
-                sys.stderr.flush()
-            except (OSError, ValueError):
-                self._drawable = False
+            self._drawable = _write(TerminalText(_CLEAR_LINE))
 
 
-def _encodable(text: str) -> str:
-    encoding = getattr(sys.stderr, "encoding", None) or "ascii"
-    return without_control(text).encode(encoding, errors="replace").decode(encoding)
+def _write(text: str) -> bool:
+    """Write ``text`` on stderr. False if it is closed or cannot be written."""
+    if sys.stderr is None:
+        return False
+    try:
+        stream = guarded(sys.stderr)
+        stream.write(text)
+        stream.flush()
+    except (OSError, ValueError):
+        return False
+    return True

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from stallscope.cli import diagnostics, options
+from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import ExitCode
 from stallscope.cli.stdout import Output
 
 
-@click.command("doctor")
+@click.command("doctor", cls=CliCommand)
 @options.json("stallscope.doctor/1")
 def command(as_json: bool) -> None:
     """Diagnose driver, CUDA and host setup, with a remedy for every warning and problem.

@@ -1,17 +1,24 @@
-"""Console script ``stallscope``: handles an interrupt during the first imports."""
+"""Console script ``stallscope``: handles SIGINT from the first imports to the end of the process."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+
+# Without typing: what is imported before ``main`` runs is interrupted with a traceback.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """Load and run the command line. Ends the process, with exit code 130 if interrupted during the imports."""
+    """Load and run the command line. Ends the process, with exit code 130 if interrupted."""
     try:
+        from stallscope.cli import signals
+
+        signals.end_at_sigint()
         from stallscope.cli import main as command_line
     except KeyboardInterrupt:
         # No file is open yet, and a thread of a half-loaded module must not keep the process alive.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from stallscope.cli import completers
+from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.stdout import Output
 
 
-@click.command("explain")
-@click.argument("name")
+@click.command("explain", cls=CliCommand)
+@click.argument("name", shell_complete=completers.patterns_and_probes)
 def command(name: str) -> None:
     """Explain the pattern or probe NAME: symptom, cause, remedies and sources.
 

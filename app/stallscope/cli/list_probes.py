@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from stallscope.cli import options
+from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.stdout import Output
 from stallscope.report.text import TableColumn
 
 
-@click.command("list")
+@click.command("list", cls=CliCommand)
 @options.profile("Show a simulated GPU and every parameter that --sim-set can override.")
 def command(sim: str | None) -> None:
     """List patterns with their variants, probes, and profiles of simulated GPUs.

@@ -12,15 +12,22 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from stallscope.cli import diagnostics, options
+from stallscope.cli import command, completers, diagnostics, options, signals, streams
+from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.stdout import ClosedPipeError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+COMPLETION_VARIABLE = "_STALLSCOPE_COMPLETE"
 
 
 @dataclass(frozen=True)
@@ -33,8 +40,8 @@ class CommandEntry:
 
     def load(self) -> click.Command:
         """Import the module and return its command."""
-        command: click.Command = import_module(f"stallscope.cli.{self.module or self.name}").command
-        return command
+        loaded: click.Command = import_module(f"stallscope.cli.{self.module or self.name}").command
+        return loaded
 
 
 SECTIONS = {
@@ -53,7 +60,7 @@ SECTIONS = {
     ),
     "Fleet": (
         CommandEntry("merge", "Merge saved checks of several machines and name outliers."),
-        CommandEntry("fleet", "Print a job file for Slurm, Kubernetes or Ansible."),
+        CommandEntry("fleet", "Print a job file for many machines, or its image."),
     ),
     "Information": (
         CommandEntry("list", "List patterns, variants, probes and simulated GPUs.", "list_probes"),
@@ -68,8 +75,8 @@ _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
 )
 
 
-class CommandGroup(click.Group):
-    """Group that loads the commands of SECTIONS on demand."""
+class CommandGroup(CliCommand, click.Group):
+    """Group that loads the commands of SECTIONS on demand, and passes its own options to them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands, in the order of the help."""
@@ -83,12 +90,29 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, but an unknown command raises CommandError with the nearest name."""
-        if args and not args[0].startswith("-") and args[0] not in _ENTRIES:
-            from stallprobes.patterns.naming import unknown_name_message
+        """As click's, with the options before the command as its first arguments.
 
-            raise CommandError(ExitCode.USAGE, unknown_name_message("command", args[0], _ENTRIES))
-        return super().resolve_command(ctx, args)
+        Raises CommandError with the nearest name for an unknown command, and for an option that the command has not.
+        """
+        if not ctx.resilient_parsing and not args[0].startswith("-") and args[0] not in _ENTRIES:
+            raise CommandError(ExitCode.USAGE, _unknown_command(args[0], ctx.params.get("sim")))
+        name, found, rest = super().resolve_command(ctx, args)
+        if found is None:
+            return name, found, rest
+        return name, found, [*_passed_on(ctx, found), *rest]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's, but a command after ``--sim`` is a command and no profile."""
+        return super().parse_args(ctx, _with_default_profile(self, args))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands with their summaries, without loading them; options for a word that begins one."""
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        found = (entry for entry in _ENTRIES.values() if entry.name.startswith(incomplete))
+        return [CompletionItem(entry.name, help=entry.summary) for entry in found]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section, in one column width."""
@@ -104,10 +128,23 @@ class CommandGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog=_EXIT_CODES,
 )
-@click.version_option(package_name="stallscope", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _option, asked: _print_version(context, asked),
+    help="Show the version and exit.",
+)
 @options.gpu(f"GPU of the screen: {options.GPU_NAMES}.")
 @options.simulation
-@click.option("--record", type=options.FILE, metavar="FILE", help="Record the measurements to FILE.")
+@click.option(
+    "--record",
+    type=options.OUTPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FILE",
+    help="Record the measurements to FILE.",
+)
 @options.allow_shared
 @options.together
 @options.ascii_only
@@ -135,12 +172,7 @@ def cli(
       stallscope check --save before.json
     """
     if context.invoked_subcommand is not None:
-        given = [name for name, value in context.params.items() if value]
-        if given:
-            name = "--" + given[0].removesuffix("_only").replace("_", "-")
-            raise CommandError(
-                ExitCode.USAGE, f"{name} before a command applies to the screen only; place it after the command"
-            )
+        # The command has its options.
         return
     options.reject_two_gpus(gpu, simulation)
     session = replace(simulation.session_options(), together=together)
@@ -149,36 +181,109 @@ def cli(
     diagnostics.exit_process(screen.run_live(gpu, session, allow_shared, record, ascii_only))
 
 
+@streams.guarded_streams()
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with ``arguments``, by default those of the process. Ends the process with an ExitCode."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        # click's own main has different exit codes (1 for a closed pipe).
-        with cli.make_context("stallscope", given) as context:
-            cli.invoke(context)
-        code = int(ExitCode.SUCCESS)
-    except click.exceptions.Exit as finished:
-        code = finished.exit_code
-    except click.ClickException as error:
-        command = getattr(getattr(error, "ctx", None), "command_path", "stallscope")
-        diagnostics.print_message(f"{error.format_message()} Try: {command} --help")
-        code = ExitCode.USAGE
-    except CommandError as error:
-        diagnostics.print_message(error.sentence)
-        code = error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+        with signals.CommandSignals() as received:
+            code = _run(given, received)
+            if received.interrupted:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
         diagnostics.print_message("interrupted")
         code = ExitCode.INTERRUPTED
+    if code == ExitCode.INTERRUPTED:
+        signals.mark_announced()
+        signals.clear_unhandled()
+    diagnostics.exit_process(code)
+
+
+def _run(arguments: list[str], received: signals.CommandSignals) -> int:
+    """Run the command line and return the exit code. Raises KeyboardInterrupt."""
+    instruction = os.environ.get(COMPLETION_VARIABLE)
+    try:
+        if instruction:
+            from stallscope.cli import completion
+
+            return completion.answer(cli, COMPLETION_VARIABLE, instruction)
+        # click's own main has different exit codes (1 for a closed pipe).
+        with cli.make_context("stallscope", arguments) as context:
+            cli.invoke(context)
+    except click.exceptions.Exit as finished:
+        return finished.exit_code
+    except SystemExit as finished:
+        return int(finished.code or 0)
+    except click.ClickException as error:
+        diagnostics.print_message(command.usage_sentence(error))
+        return ExitCode.USAGE
+    except CommandError as error:
+        diagnostics.print_message(error.sentence)
+        return error.exit_code
+    except click.Abort:
+        raise KeyboardInterrupt from None
     except (ClosedPipeError, BrokenPipeError):
         _end_by_broken_pipe()
     except ModuleNotFoundError as error:
-        diagnostics.print_message(f"the Python package {error.name} is missing; reinstall stallscope")
-        code = ExitCode.FAILED
-    except Exception:  # a defect in stallscope
+        if not received.interrupted:
+            diagnostics.print_message(f"the Python package {error.name} is missing; reinstall stallscope")
+        return ExitCode.FAILED
+    except Exception:  # a defect in stallscope, unless an interrupt has become another exception
         # Python's own exit code for this is 1, which here means a regression.
-        traceback.print_exc()
-        code = ExitCode.FAILED
-    diagnostics.exit_process(code)
+        if not received.interrupted:
+            traceback.print_exc()
+        return ExitCode.FAILED
+    return ExitCode.SUCCESS
+
+
+def _print_version(context: click.Context, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        from importlib import metadata
+
+        command.print_and_exit(context, f"stallscope {metadata.version('stallscope')}")
+
+
+def _unknown_command(name: str, profile: Any) -> str:
+    """The sentence for a command that is not there, or for the word before it, which --sim took for its profile."""
+    from stallprobes.patterns.naming import unknown_name_message
+
+    if isinstance(profile, str) and not options.is_profile(profile):
+        from stallprobes.engine.sim import profile as profiles
+
+        return unknown_name_message("profile or command", profile, [*profiles.names(), *_ENTRIES])
+    return unknown_name_message("command", name, _ENTRIES)
+
+
+def _with_default_profile(group: click.Group, arguments: list[str]) -> list[str]:
+    """``arguments`` with the default profile for a ``--sim`` that a command follows."""
+    takes_value = {
+        name for one in group.params if isinstance(one, click.Option) and not one.is_flag for name in one.opts
+    }
+    for at, (word, following) in enumerate(pairwise(arguments)):
+        if word == options.SIM and following in _ENTRIES:
+            return [*arguments[:at], f"{options.SIM}={options.DEFAULT_PROFILE}", *arguments[at + 1 :]]
+        value_of_option = at > 0 and arguments[at - 1] in takes_value
+        if not word.startswith("-") and not value_of_option:
+            break
+    return arguments
+
+
+def _passed_on(context: click.Context, found: click.Command) -> list[str]:
+    """The options before the command ``found``, as arguments of it. Raises CommandError for one that it has not."""
+    words = []
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if not isinstance(option, click.Option) or source is not click.core.ParameterSource.COMMANDLINE:
+            continue
+        value = context.params.get(option.name or "")
+        name = option.opts[-1] if option.opts[-1].startswith("--") else option.opts[0]
+        if not context.resilient_parsing and not any(name in one.opts for one in found.params):
+            raise CommandError(
+                ExitCode.USAGE, f"{found.name} has no option {name}; see: stallscope {found.name} --help"
+            )
+        values = value if isinstance(value, tuple) else (value,)
+        words += [name] if option.is_flag else [f"{name}={one}" for one in values]
+    return words
 
 
 def _end_by_broken_pipe() -> NoReturn:

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from stallprobes.errors import CheckFileError
 from stallscope.cli import check_results, options, output_files
-from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.command import CliCommand
+from stallscope.cli.diagnostics import CommandError, ExitCode, ProgressBar
+
+if TYPE_CHECKING:
+    from stallprobes.matrix.matrix import Matrix
+
+# So many checks take long enough for lines of progress where there is no terminal.
+_MANY = 20
 
 
-@click.command("merge")
-@click.argument("files", type=options.FILE, nargs=-1, required=True, metavar="FILE...")
+@click.command("merge", cls=CliCommand)
+@click.argument("files", type=options.INPUT_FILE, nargs=-1, required=True, metavar="FILE...")
 @options.full
 @options.save
 @options.json("stallscope.check/2")
 @options.html
 @options.prometheus
+@options.prometheus_full
 @options.force("; merge checks of different GPU models")
 def command(
     files: tuple[Path, ...],
@@ -27,6 +37,7 @@ def command(
     as_json: bool,
     html: Path | None,
     prometheus: Path | None,
+    prometheus_full: bool,
     force: bool,
 ) -> None:
     """Merge the saved checks FILE... of several machines: add up their histograms and name outlier hosts.
@@ -40,14 +51,23 @@ def command(
     from stallprobes.matrix import merge
 
     outputs = output_files.OutputFiles(
-        {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force
+        {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force, prometheus_full
     )
-    try:
-        # A bare file name could be mistaken for a host name.
-        merged = merge.merge([(os.path.join(".", file), check_results.load_check(file)) for file in files], force=force)
-    except CheckFileError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
-    hosts = [*check_results.host_sentences(merged.matrix), *merged.notes]
-    errors = outputs.write(merged.matrix, hosts=hosts)
+    with ProgressBar(line_interval_s=10.0 if len(files) > _MANY else None) as bar:
+
+        def checks() -> Iterator[tuple[str, Matrix]]:
+            for number, file in enumerate(files):
+                bar.show(number / len(files), f"reading {number + 1} of {len(files)}: {file.name}")
+                # A bare file name could be mistaken for a host name.
+                yield os.path.join(".", file), check_results.load_check(file)
+
+        try:
+            merged = merge.merge(
+                checks(), force=force, progress=lambda share: bar.show(share, "searching for outlier hosts")
+            )
+        except CheckFileError as error:
+            raise CommandError(ExitCode.USAGE, str(error)) from error
+        hosts = [*check_results.outlier_sentences(merged.outliers), *merged.notes]
+        errors = outputs.write(merged.matrix, hosts=hosts, progress=lambda share: bar.show(share, "saving the cells"))
     check_results.print_check(merged.matrix, as_json=as_json, full=full, hosts=hosts)
     check_results.raise_errors(errors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from stallscope.cli import completers
 from stallscope.cli.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
 
+SIM = "--sim"
 DEFAULT_PROFILE = "h200"
 DEFAULT_SEED = 1
 MAX_SEED = 2**63 - 1
@@ -30,10 +33,45 @@ DEFAULT_FAIL_ON = "slower,starved"
 
 NO_REFERENCE = "none"
 
-FILE = click.Path(path_type=Path)
 GPU_NAMES = "index as in nvidia-smi, UUID or PCI address"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+# Conversions of values. For a ValueError click names the option before the message.
+
+
+def _seconds(value: str | float) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not MIN_SECONDS <= number <= MAX_SECONDS:
+        raise ValueError(f'"{value}" is not a number of seconds from {MIN_SECONDS:g} to {MAX_SECONDS:g}')
+    return number
+
+
+def _seed(value: str | int) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= MAX_SEED:
+        raise ValueError(f'"{value}" is not a whole number from 0 to {MAX_SEED}')
+    return number
+
+
+def _output_file(value: str | Path) -> Path:
+    from stallprobes.errors import FileNotWritten
+    from stallprobes.files import atomic
+
+    try:
+        return atomic.named_file(os.fspath(value))
+    except FileNotWritten as error:
+        raise ValueError(str(error)) from error
+
+
+INPUT_FILE = click.Path(path_type=Path)
+OUTPUT_FILE = _output_file
 
 
 @dataclass(frozen=True)
@@ -76,14 +114,19 @@ def combine(*decorators: Callable[[_Command], _Command]) -> Callable[[_Command],
 
 def profile(help_: str) -> Callable[[_Command], _Command]:
     """The option --sim alone, as ``sim``: None without it, DEFAULT_PROFILE for --sim without a value."""
-    return click.option("--sim", is_flag=False, flag_value=DEFAULT_PROFILE, metavar="[PROFILE]", help=help_)
+    return click.option(
+        SIM,
+        is_flag=False,
+        flag_value=DEFAULT_PROFILE,
+        shell_complete=completers.profiles,
+        metavar="[PROFILE]",
+        help=help_,
+    )
 
 
 def seed(name: str, help_: str, default: int | None = None) -> Callable[[_Command], _Command]:
     """An option for a seed from 0 to MAX_SEED."""
-    return click.option(
-        name, type=click.IntRange(0, MAX_SEED), default=default, show_default=True, metavar="N", help=help_
-    )
+    return click.option(name, type=_seed, default=default, show_default=True, metavar="N", help=help_)
 
 
 def simulation(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,6 +145,7 @@ def simulation(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--sim-set",
             multiple=True,
+            shell_complete=completers.simulation_settings,
             metavar="KEY=VALUE",
             help="Override one profile parameter; repeatable. Example: timeslice_us=4000. "
             "`stallscope list --sim` lists the parameters.",
@@ -128,9 +172,7 @@ ascii_only = click.option("--ascii", "ascii_only", is_flag=True, help="Draw the 
 
 def seconds(default: float, help_: str) -> Callable[[_Command], _Command]:
     """The option --seconds, from MIN_SECONDS to MAX_SECONDS."""
-    return click.option(
-        "--seconds", default=default, show_default=True, callback=_checked_seconds, metavar="S", help=help_
-    )
+    return click.option("--seconds", type=_seconds, default=default, show_default=True, metavar="S", help=help_)
 
 
 def json(schema: str) -> Callable[[_Command], _Command]:
@@ -143,18 +185,35 @@ full = click.option(
 )
 save = click.option(
     "--save",
-    type=FILE,
+    type=OUTPUT_FILE,
+    shell_complete=completers.files,
     metavar="FILE",
     help="Save the check for show, compare and merge; compressed with gzip if FILE ends in .gz.",
 )
-html = click.option("--html", type=FILE, metavar="FILE", help="Write a self-contained HTML page.")
+html = click.option(
+    "--html",
+    type=OUTPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FILE",
+    help="Write a self-contained HTML page.",
+)
 prometheus = click.option(
-    "--prometheus", type=FILE, metavar="FILE", help="Write metrics for node_exporter's textfile collector."
+    "--prometheus",
+    type=OUTPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FILE",
+    help="Write metrics for node_exporter's textfile collector.",
+)
+prometheus_full = click.option(
+    "--prometheus-full",
+    is_flag=True,
+    help="With --prometheus: the latencies and ratios of each phase and percentile too, ten times as many series.",
 )
 
 
 reference = click.option(
     "--reference",
+    shell_complete=completers.references,
     metavar="NAME",
     help="Name what is unusual by the reference NAME, by one in a .json file, or by none. By default "
     "the package's reference of the same GPU model is used, if there is one, and not with --compare.",
@@ -172,11 +231,11 @@ def _checked_fail_on(_context: click.Context, _option: click.Parameter, value: s
         return ()
     for name in names:
         if name == FAIL_ON_NONE:
-            raise click.BadParameter(f"{FAIL_ON_NONE} cannot be combined with other values.")
+            raise click.BadParameter(f"{FAIL_ON_NONE} cannot be combined with other values")
         if name not in FAIL_ON:
-            raise click.BadParameter(f'"{name}" is not one of {", ".join(FAIL_ON)} or {FAIL_ON_NONE}.')
+            raise click.BadParameter(f'"{name}" is not one of {", ".join(FAIL_ON)} or {FAIL_ON_NONE}')
     if not names:
-        raise click.BadParameter(f"use one or more of {', '.join(FAIL_ON)}, or {FAIL_ON_NONE}.")
+        raise click.BadParameter(f"use one or more of {', '.join(FAIL_ON)}, or {FAIL_ON_NONE}")
     return tuple(dict.fromkeys(names))
 
 
@@ -185,6 +244,7 @@ fail_on = click.option(
     default=DEFAULT_FAIL_ON,
     show_default=True,
     callback=_checked_fail_on,
+    shell_complete=completers.changes,
     metavar="CHANGES",
     help=f"Changes for which a comparison exits 1, separated by commas: {', '.join(FAIL_ON)}; or {FAIL_ON_NONE}.",
 )
@@ -196,7 +256,8 @@ def reject_two_gpus(gpu: str | None, simulation: SimulationOptions) -> None:
         raise CommandError(ExitCode.USAGE, "--gpu selects a real GPU and --sim a simulated one; use only one of them")
 
 
-def _checked_seconds(_context: click.Context, _option: click.Parameter, value: float) -> float:
-    if not math.isfinite(value) or not MIN_SECONDS <= value <= MAX_SECONDS:
-        raise click.BadParameter(f"{value:g} is not between {MIN_SECONDS:g} and {MAX_SECONDS:g} seconds.")
-    return value
+def is_profile(name: str) -> bool:
+    """Whether ``name`` is a profile of the package or names a file with one."""
+    from stallprobes.engine.sim import profile
+
+    return name in profile.names() or name.endswith(".toml")

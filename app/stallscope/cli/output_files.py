@@ -24,11 +24,14 @@ class OutputFiles:
     """Output files by option.
 
     Raises CommandError (exit code 2) for a file that cannot be written, or that exists without ``force``. A file of
-    ``--prometheus`` may replace an earlier one without ``force``.
+    ``--prometheus`` may replace an earlier one without ``force``; ``prometheus_full`` is for all metrics.
     """
 
-    def __init__(self, paths: Mapping[str, Path | None], force: bool) -> None:
+    def __init__(self, paths: Mapping[str, Path | None], force: bool, prometheus_full: bool = False) -> None:
+        if prometheus_full and paths.get(PROMETHEUS) is None:
+            raise CommandError(ExitCode.USAGE, f"--prometheus-full needs {PROMETHEUS} FILE")
         self._force = force
+        self._prometheus_full = prometheus_full
         self._paths = {option: path for option, path in paths.items() if path is not None}
         if not self._paths:
             return
@@ -36,8 +39,7 @@ class OutputFiles:
 
         used: dict[str, str] = {}
         for option, path in self._paths.items():
-            if str(path) == "-":
-                raise CommandError(ExitCode.USAGE, f"{option} needs a file; use --json for stdout")
+            refuse_stdout(option, path)
             try:
                 atomic.ready(path, force=force or (option == PROMETHEUS and _is_prometheus_export(path)))
             except FileNotWritten as error:
@@ -55,14 +57,18 @@ class OutputFiles:
         comparison: Comparison | None = None,
         hosts: Sequence[str] = (),
         reference: ReferenceComparison | None = None,
+        progress: Callable[[float], None] = lambda _: None,
     ) -> list[str]:
-        """Write every file, each completely or not at all. Returns a sentence for each file that failed."""
+        """Write every file, each completely or not at all. Returns a sentence for each file that failed.
+
+        ``progress`` is called with the share (0 to 1) of the cells that are saved.
+        """
         if not self._paths:
             return []
         from stallprobes.matrix import document as check_document
 
         writers: dict[str, Callable[[Path], None]] = {
-            SAVE: lambda path: check_document.save(matrix, path, force=self._force),
+            SAVE: lambda path: check_document.save(matrix, path, force=self._force, progress=progress),
             HTML: lambda path: self._page(matrix, path, comparison, hosts, reference),
             PROMETHEUS: lambda path: self._prometheus(matrix, path),
         }
@@ -86,17 +92,37 @@ class OutputFiles:
         from stallscope.report import html_page
 
         text = html_page.page(matrix, comparison, hosts, reference)
-        # A name from a file may contain lone surrogates, which UTF-8 cannot encode.
-        atomic.write(path, (text.encode("utf-8", errors="replace"),), force=self._force)
+        atomic.write(path, (text.encode(),), force=self._force)
 
     def _prometheus(self, matrix: Matrix, path: Path) -> None:
         from stallprobes.matrix import prometheus
 
-        prometheus.write(matrix, path)
+        prometheus.write(matrix, path, full=self._prometheus_full)
+
+
+def require_new_file(option: str, path: Path) -> None:
+    """Raise CommandError (exit code 2) where the recording ``path`` of ``option`` could not be created."""
+    from stallprobes.files import atomic
+
+    refuse_stdout(option, path, "a recording cannot be written to stdout")
+    try:
+        # The recorder refuses a file that exists, by a sentence without --force, which no recording has.
+        atomic.ready(path, force=True)
+    except FileNotWritten as error:
+        raise CommandError(ExitCode.USAGE, f"{option}: {error}") from error
+
+
+def refuse_stdout(option: str, path: Path, remedy: str = "use --json for stdout") -> None:
+    """Raise CommandError (exit code 2) for ``-``, which other programs take for stdout."""
+    if str(path) == "-":
+        raise CommandError(ExitCode.USAGE, f"{option} needs a file; {remedy}")
 
 
 def _is_prometheus_export(path: Path) -> bool:
     try:
+        # Reading a FIFO would wait for its writer.
+        if not path.is_file():
+            return False
         with open(path, "rb") as file:
             return file.read(len(_PROMETHEUS_START)) == _PROMETHEUS_START
     except OSError:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from stallprobes.errors import EngineFailed, NoGpu, RecordingError, UnknownName, Unsupported
-from stallscope.cli import diagnostics, gpu_choice, options
+from stallscope.cli import completers, diagnostics, gpu_choice, options, output_files
+from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.signals import InterruptHandler
 
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
     from stallprobes.machine.gpus import Gpu
 
 
-@click.command("record")
-@click.argument("file", type=options.FILE)
-@click.argument("pattern")
-@click.option("--variant", required=True, metavar="V", help="Variant of the pattern.")
+@click.command("record", cls=CliCommand)
+@click.argument("file", type=options.OUTPUT_FILE, shell_complete=completers.files)
+@click.argument("pattern", shell_complete=completers.patterns)
+@click.option(
+    "--variant", required=True, shell_complete=completers.variants, metavar="V", help="Variant of the pattern."
+)
 @options.seconds(10.0, "Time with the aggressors running.")
 @options.gpu()
 @options.profile("Record a simulated GPU, by default h200.")
@@ -46,11 +49,20 @@ def command(
       stallscope record stall.rec secondary-context-d2d --variant kernel-other-context
     """
     with InterruptHandler() as interrupt:
+        output_files.require_new_file("FILE", file)
         setup = _recording_setup(pattern, variant, gpu, sim)
         setup = replace(setup, options=replace(setup.options, together=together))
         if not allow_shared:
             gpu_choice.confirm_shared(setup.gpus)
-        _record(setup, file, seconds, interrupt.stop_requested)
+        observations = _record(setup, file, seconds, interrupt.stop_requested)
+        interrupted = interrupt.stop_requested()
+    if interrupted:
+        kept = (
+            f"what was measured until then is in {file}"
+            if observations
+            else f"nothing was recorded, so {file} was not created"
+        )
+        raise CommandError(ExitCode.INTERRUPTED, f"interrupted; {kept}")
     diagnostics.print_message(f"recorded to {file}")
 
 
@@ -88,13 +100,13 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
     return RecordingSetup(placed, found, Options(gpu=gpu_choice.uuids(found)))
 
 
-def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> None:
-    """Write the recording. Raises CommandError."""
+def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> int:
+    """Write the recording. Returns the number of its observations. Raises CommandError."""
     from stallprobes.live.capture import capture
 
     uuid = setup.gpus[0].uuid if setup.gpus else None
     try:
-        capture(setup.probe_set, file, options=setup.options, seconds=seconds, uuid=uuid, stop=stop)
+        return capture(setup.probe_set, file, options=setup.options, seconds=seconds, uuid=uuid, stop=stop)
     except RecordingError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     except Unsupported as error:

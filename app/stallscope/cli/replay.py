@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from stallscope.cli import diagnostics, options
+from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.stdout import Output
 
 
-@click.command("replay")
-@click.argument("file", type=options.FILE)
+@click.command("replay", cls=CliCommand)
+@click.argument("file", type=options.INPUT_FILE)
 @click.option(
     "--json",
     "as_json",

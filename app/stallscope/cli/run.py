@@ -9,20 +9,29 @@ from typing import TYPE_CHECKING
 import click
 
 from stallprobes.errors import EngineFailed, UnknownName
-from stallscope.cli import diagnostics, gpu_choice, options
+from stallscope.cli import completers, diagnostics, gpu_choice, options
+from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.signals import InterruptHandler
 from stallscope.cli.stdout import Output
+from stallscope.cli.suspension import Suspension
 
 if TYPE_CHECKING:
     from stallprobes.machine.gpus import Gpu, Survey
     from stallprobes.measurement.measure import RunResult
 
 
-@click.command("run")
-@click.argument("names", nargs=-1, metavar="NAME...")
-@click.option("--variant", "variants", multiple=True, metavar="V", help="Measure only this variant; repeatable.")
+@click.command("run", cls=CliCommand)
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=completers.run_names)
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    shell_complete=completers.variants,
+    metavar="V",
+    help="Measure only this variant; repeatable.",
+)
 @options.seconds(2.0, "Measurement time per variant.")
 @click.option(
     "--blame",
@@ -61,7 +70,7 @@ def command(
       stallscope run launch spin@secondary --sim
       stallscope run launch spin host-register --blame
     """
-    with InterruptHandler() as interrupt:
+    with InterruptHandler() as interrupt, Suspension():
         result = _measure(names, variants, seconds, blame, gpu, allow_shared, together, simulation, interrupt)
         out = Output()
         if as_json:
@@ -95,7 +104,7 @@ def _measure(
     simulation, names = _split_profile(simulation, names)
     session = replace(simulation.session_options(), together=together)
     if not names:
-        raise click.UsageError("Missing argument 'NAME...'.")
+        raise click.UsageError("NAME... is missing", click.get_current_context())
     try:
         selection = measure.selection(names, variants)
     except UnknownName as error:

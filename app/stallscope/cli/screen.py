@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallscope.cli import diagnostics
+from stallscope.cli import diagnostics, output_files
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.report.text import speaks_utf8
 from stallscope.tui import settings
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
-    from stallprobes.live.recording import Recorder
+    from stallprobes.live.recorder import Recorder
     from stallscope.tui.sources.live import LiveSource
     from stallscope.tui.sources.replay import ReplaySource
 
@@ -24,6 +25,8 @@ def run_live(gpu: str | None, session: Options, allow_shared: bool, record: Path
     ``session.profile`` is the profile of the simulated GPU, None for a real one. Raises CommandError.
     """
     known = _load_settings(ascii_only)
+    if record is not None:
+        output_files.require_new_file("--record", record)
     recorder = None if record is None else _open_recorder(record)
     from stallscope.tui import prewarm
 
@@ -50,10 +53,9 @@ def run_live(gpu: str | None, session: Options, allow_shared: bool, record: Path
     finally:
         if spare is not None:
             spare.close()
-    if recorder is not None:
-        recorder.close()
-        diagnostics.print_message(recorder.problem or f"recorded to {recorder.path}")
-    return code
+        if recorder is not None:
+            recorder.close()
+    return code if recorder is None else _report_recording(recorder, code)
 
 
 def run_replay(file: Path, ascii_only: bool) -> int:
@@ -67,20 +69,37 @@ def run_replay(file: Path, ascii_only: bool) -> int:
         recording = Recording(file)
     except RecordingError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
-    code = _run(lambda: ReplaySource(recording), known, None)
+    source = ReplaySource(recording)
+    code = _run(lambda: source, known, None)
     if recording.cut_off:
         diagnostics.print_message(f"{file} is truncated; everything before the end was shown")
+    if source.problem is not None:
+        diagnostics.print_message(source.problem)
+        code = code or ExitCode.USAGE
     return code
 
 
 def _open_recorder(path: Path) -> Recorder:
     from stallprobes.errors import RecordingError
-    from stallprobes.live.recording import Recorder
+    from stallprobes.live.recorder import Recorder
 
     try:
         return Recorder(path)
     except RecordingError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
+
+
+def _report_recording(recorder: Recorder, code: int) -> int:
+    """Print what became of the recording. Returns the exit code: ``code``, or that of a file that was not written."""
+    if recorder.problem is not None:
+        diagnostics.print_message(recorder.problem)
+        return code or ExitCode.USAGE
+    if not recorder.written:
+        diagnostics.print_message(f"nothing was measured, so {recorder.path} was not created")
+        return code
+    lost = f"; {recorder.dropped} observations were lost because the disk is slow" if recorder.dropped else ""
+    diagnostics.print_message(f"recorded to {recorder.path}{lost}")
+    return code
 
 
 def _load_settings(ascii_only: bool) -> settings.Settings:
@@ -94,6 +113,18 @@ def _load_settings(ascii_only: bool) -> settings.Settings:
     return settings.with_ascii(known, ascii_only or known.ascii or not speaks_utf8())
 
 
+def _save_crash(traceback: str) -> Path | None:
+    """The file with the traceback of a crash, in the user's state directory; None where it cannot be written."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.environ.get("HOME", "/"), ".local", "state")
+    file = Path(home) / "stallscope" / "crash.txt"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(traceback, encoding="utf-8", errors="backslashreplace")
+    except OSError:
+        return None
+    return file
+
+
 def _run(
     create_source: Callable[[], LiveSource | ReplaySource], known: settings.Settings, recorder: Recorder | None
 ) -> int:
@@ -105,5 +136,6 @@ def _run(
     finally:
         app.close()
     if app.failure is not None:
-        diagnostics.print_message(app.failure)
+        file = _save_crash(app.crash) if app.crash else None
+        diagnostics.print_message(app.failure if file is None else f"{app.failure}; please report it with {file}")
     return app.return_code or 0

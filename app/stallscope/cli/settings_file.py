@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from stallscope.cli.command import CliCommand
 from stallscope.cli.stdout import Output
 
 
-@click.command("settings")
+@click.command("settings", cls=CliCommand)
 def command() -> None:
     """Print the screen's settings file with every default. Its first lines name the path where it is read.
 

@@ -7,15 +7,17 @@ from pathlib import Path
 import click
 
 from stallscope.cli import check_results, options, output_files
+from stallscope.cli.command import CliCommand
 
 
-@click.command("show")
-@click.argument("file", type=options.FILE)
+@click.command("show", cls=CliCommand)
+@click.argument("file", type=options.INPUT_FILE)
 @options.full
 @options.json("stallscope.check/2")
 @options.html
 @options.reference
 @options.prometheus
+@options.prometheus_full
 @options.force()
 def command(
     file: Path,
@@ -24,6 +26,7 @@ def command(
     html: Path | None,
     reference: str | None,
     prometheus: Path | None,
+    prometheus_full: bool,
     force: bool,
 ) -> None:
     """Show the check in FILE, saved by check --save or merge --save, or convert it to another format. Needs no GPU.
@@ -33,7 +36,9 @@ def command(
       stallscope show before.json
       stallscope show before.json --html before.html
     """
-    outputs = output_files.OutputFiles({output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force)
+    outputs = output_files.OutputFiles(
+        {output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force, prometheus_full
+    )
     matrix = check_results.load_check(file)
     unusual = check_results.against_reference(matrix, reference, check_results.load_reference(reference))
     hosts = check_results.host_sentences(matrix)

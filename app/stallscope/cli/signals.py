@@ -1,17 +1,110 @@
-"""Signal handling of a measurement: the first signal stops it in order, the second ends it at once."""
+"""Signal handling: SIGINT of every command, and of a measurement, which keeps its results at the first signal.
+
+A process handles SIGINT in three ways, one after the other. During the first imports, and again from the moment its
+exit code is known, ``end_at_once`` ends it. While a command runs, the first SIGINT raises KeyboardInterrupt and the
+second ends the process (``CommandSignals``). A measurement first requests a stop (``InterruptHandler``).
+"""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+_INTERRUPTED = 130
+_MESSAGE = b"stallscope: interrupted\n"
+
+_Handler = Callable[..., object] | int | None
+
+# Whether the user has read that the command was interrupted.
+_announced = False
+
+
+def end_at_sigint() -> None:
+    """End the process at a SIGINT, without a traceback, until the end of the process or another handler.
+
+    An ignored SIGINT (of a shell's background job) stays ignored.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return
+    signal.signal(signal.SIGINT, end_at_once)
+    # Exit functions run in reverse order, so this is the last one. The interpreter then resets handlers to the default
+    # action, with which a SIGINT would change the exit code of a command that is complete.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+
+
+def end_at_once(*_: object) -> NoReturn:
+    """Signal handler that ends the process with exit code 130 and one sentence, without cleaning up."""
+    if not _announced:
+        with contextlib.suppress(OSError):
+            os.write(2, _MESSAGE)
+    os._exit(_INTERRUPTED)
+
+
+def mark_announced() -> None:
+    """Let ``end_at_once`` print nothing, because the user has read that the command was interrupted."""
+    global _announced
+    _announced = True
+
+
+def clear_unhandled() -> None:
+    """Let the process end with its exit code after a KeyboardInterrupt.
+
+    CPython notes a KeyboardInterrupt that leaves the code of ``exec`` (as dataclasses use it) and kills the process by
+    SIGINT at its end, though the exception was handled later. The next ``exec`` removes the note.
+    """
+    exec("")
+
+
+class CommandSignals:
+    """Context manager in which the first SIGINT raises KeyboardInterrupt and the second ends the process at once.
+
+    ``interrupted`` is True after the first one, so that a KeyboardInterrupt that some code caught is not lost. A
+    KeyboardInterrupt in a finalizer, which nothing can catch, ends the process.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self._previous: _Handler = None
+        self._previous_hook = sys.unraisablehook
+
+    def __enter__(self) -> CommandSignals:
+        self._previous = signal.getsignal(signal.SIGINT)
+        if self._previous is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, self._handle)
+        sys.unraisablehook = self._unraisable
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+        sys.unraisablehook = self._previous_hook
+
+    def _handle(self, _number: int, _frame: object) -> None:
+        if self.interrupted:
+            end_at_once()
+        self.interrupted = True
+        raise KeyboardInterrupt
+
+    def _unraisable(self, unraisable: UnraisableHookArgs) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            end_at_once()
+        self._previous_hook(unraisable)
 
 
 class InterruptHandler:
     """Context manager in which the first SIGINT, SIGTERM or SIGHUP requests a stop that keeps the results so far.
 
     Raises KeyboardInterrupt in the main thread at a second signal, or if ``stop_requested`` is not called within
-    GRACE_S after the first, for example because the engine is still starting. Ignored signals (nohup) stay ignored.
+    GRACE_S after the first, for example because the engine is still starting, and at the end of the block if it was
+    not called at all. A further signal ends the process at once. Ignored signals (nohup) stay ignored.
     """
 
     GRACE_S = 0.3
@@ -19,9 +112,11 @@ class InterruptHandler:
 
     def __init__(self) -> None:
         self._requested = False
+        self._answered = False
+        self._raised = False
         # Signals received in ``deferred``; None outside it.
         self._deferred: int | None = None
-        self._previous: dict[int, Callable[..., object] | int | None] = {}
+        self._previous: dict[int, _Handler] = {}
 
     def __enter__(self) -> InterruptHandler:
         for number in (*self.SIGNALS, signal.SIGALRM):
@@ -29,14 +124,17 @@ class InterruptHandler:
                 self._previous[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        if kind is None and self._requested and not self._answered:
+            raise KeyboardInterrupt
 
     def stop_requested(self) -> bool:
         """Whether a signal requested a stop. The caller then has to stop by itself."""
         if self._requested:
+            self._answered = True
             signal.setitimer(signal.ITIMER_REAL, 0)
         return self._requested
 
@@ -53,17 +151,23 @@ class InterruptHandler:
         finally:
             received, self._deferred = self._deferred, None
         if received:
-            raise KeyboardInterrupt
+            self._interrupt()
 
     def _handle(self, number: int, _frame: object) -> None:
+        if number == signal.SIGALRM and (self._deferred is not None or self._raised):
+            return
         if self._deferred is not None:
-            if number == signal.SIGALRM:
-                return
             self._deferred += 1
             if self._deferred > 1:
-                raise KeyboardInterrupt
+                self._interrupt()
         elif self._requested:
-            raise KeyboardInterrupt
+            self._interrupt()
         else:
             self._requested = True
             signal.setitimer(signal.ITIMER_REAL, self.GRACE_S)
+
+    def _interrupt(self) -> NoReturn:
+        if self._raised:
+            end_at_once()
+        self._raised = True
+        raise KeyboardInterrupt

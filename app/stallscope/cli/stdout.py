@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
+from stallprobes.foreign_text import escaped_json
 from stallscope.cli.diagnostics import CommandError, ExitCode, is_terminal
+from stallscope.cli.streams import guarded
 from stallscope.report.text import PARAGRAPH_WIDTH, TextWriter, speaks_utf8
 
 
@@ -30,15 +32,20 @@ class Output(TextWriter):
             raise CommandError(ExitCode.USAGE, "the result could not be written: stdout is closed")
         terminal = is_terminal(chosen)
         super().__init__(
-            chosen,
+            guarded(chosen),
             width=shutil.get_terminal_size((PARAGRAPH_WIDTH, 24)).columns if terminal else _pipe_width(),
             colour=terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
             ascii=not speaks_utf8(chosen),
         )
 
     def json(self, document: Mapping[str, Any]) -> None:
-        """Write ``document`` as JSON. Raises ValueError for a value that JSON cannot hold (NaN)."""
-        self.write(_pretty(document) + "\n")
+        """Write ``document`` as JSON; an iterator in it is written as a list, one item at a time.
+
+        Raises ValueError for a value that JSON cannot hold (NaN).
+        """
+        for piece in _pretty(document):
+            self.write(escaped_json(piece))
+        self.write("\n")
 
     def flush(self) -> None:
         """Flush the stream.
@@ -53,9 +60,9 @@ class Output(TextWriter):
             raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
 
     def write(self, text: str) -> None:
-        """Write ``text`` unchanged. Raises as ``flush`` does."""
+        """Write ``text``, of any number of lines. Raises as ``flush`` does."""
         try:
-            self._stream.write(text)
+            super().write(text)
         except BrokenPipeError:
             raise ClosedPipeError from None
         except OSError as error:
@@ -68,12 +75,19 @@ def _pipe_width() -> int:
     return int(columns) if columns.isdecimal() and int(columns) > 0 else 10_000
 
 
-def _pretty(value: Any, pad: str = "") -> str:
+def _pretty(value: Any, pad: str = "") -> Iterator[str]:
     """JSON with a line for each member, except that a list of numbers (a histogram) is on one line."""
     inner = pad + " "
     if isinstance(value, Mapping) and value:
-        members = (f"{inner}{json.dumps(key)}: {_pretty(item, inner)}" for key, item in value.items())
-        return "{\n" + ",\n".join(members) + f"\n{pad}}}"
-    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
-        return "[\n" + ",\n".join(inner + _pretty(item, inner) for item in value) + f"\n{pad}]"
-    return json.dumps(value, allow_nan=False)
+        for number, (key, item) in enumerate(value.items()):
+            yield f"{',' if number else '{'}\n{inner}{json.dumps(key)}: "
+            yield from _pretty(item, inner)
+        yield f"\n{pad}}}"
+    elif isinstance(value, Iterator) or (isinstance(value, list) and any(isinstance(item, Mapping) for item in value)):
+        number = -1
+        for number, item in enumerate(value):
+            yield f"{',' if number else '['}\n{inner}"
+            yield from _pretty(item, inner)
+        yield f"\n{pad}]" if number >= 0 else "[]"
+    else:
+        yield json.dumps(value, allow_nan=False)

@@ -12,7 +12,6 @@ from stallprobes.matrix.compare import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET
 from stallprobes.units import duration, times
 from stallscope.report import findings, svg, wording
-from stallscope.report.text import without_control
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
@@ -67,7 +66,7 @@ class PageData:
 
 def text(value: object) -> str:
     """``value`` escaped as HTML text, in attributes too."""
-    return html.escape(without_control(str(value)), quote=True)
+    return html.escape(str(value), quote=True)
 
 
 def kind_badge(cell: Cell) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from stallprobes.foreign_text import printable_lines
 from stallprobes.matrix.compare import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.verdicts.kinds import VerdictKind
@@ -75,7 +76,7 @@ def page(
         *_machine(matrix),
         f"</main>\n<script>{script}</script></body></html>\n",
     ]
-    return "".join(parts)
+    return printable_lines("".join(parts))
 
 
 def _head(

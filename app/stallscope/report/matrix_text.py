@@ -13,6 +13,7 @@ from stallprobes.matrix.matrix import PHASES, QUIET, CellKind, Status
 from stallprobes.units import three
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import comparison_text, findings, wording
+from stallscope.report.columns import cut_columns, display_width, padded
 from stallscope.report.text import TableCell, TableColumn, TextWriter, plural
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     # What this machine does not support is counted below.
     rows = [row for row in findings.victims(matrix) if _supported(findings.row_cells(matrix, row.name))]
     columns = [one for one in findings.aggressors(matrix) if _supported(findings.column_cells(matrix, one.name))]
-    names = max((len(part) for column in columns for part in folded(column.name, _NAME_WIDTH)), default=0)
+    names = max((display_width(part) for column in columns for part in folded(column.name, _NAME_WIDTH)), default=0)
     names = max(names, len(_BASELINE))
     blocks = _blocks(matrix, rows, out.width - names)
     quiet: dict[str, float] = {}
@@ -156,7 +157,7 @@ def _block(out: TextWriter, matrix: Matrix, block: Sequence[MatrixRow], columns:
         lines.append([TableCell(_BASELINE, "dim"), *quiet])
     for name in columns:
         first, *rest = folded(name, _NAME_WIDTH)
-        lines.append([f"{first:<{names}}", *(_cell(matrix.cells.get((row.name, name))) for row in block)])
+        lines.append([padded(first, names), *(_cell(matrix.cells.get((row.name, name))) for row in block)])
         lines += [["  " + part, *[""] * len(block)] for part in rest]
     out.table([TableColumn(""), *(TableColumn("", right=True) for _ in block)], lines)
 
@@ -180,7 +181,7 @@ def _blocks(matrix: Matrix, rows: Sequence[MatrixRow], room: int) -> list[list[M
     for row in rows:
         texts = [_cell(cell).text for cell in matrix.cells.values() if cell.row == row.name and cell.column != QUIET]
         texts += [_baseline(matrix.cells.get((row.name, QUIET))), *folded(row.name, _HEAD_WIDTH)]
-        width = max(len(text) for text in texts) + _GAP
+        width = max(display_width(text) for text in texts) + _GAP
         if not blocks or width > left:
             blocks.append([])
             left = room
@@ -312,15 +313,17 @@ def short(value: float) -> str:
 
 
 def folded(name: str, width: int) -> list[str]:
-    """``name`` in lines of at most ``width`` characters, broken after - and +, before @ and /, else where it must."""
+    """``name`` in lines of at most ``width`` columns, broken after - and +, before @ and /, else where it must."""
     lines = [""]
     for part in re.findall(r"[@/]?[^-+@/]*[-+]?", name):
         while part:
-            if len(lines[-1]) + len(part) <= width:
+            if display_width(lines[-1] + part) <= width:
                 lines[-1] += part
                 break
             if lines[-1]:
                 lines.append("")
             else:
-                lines[-1], part = part[:width], part[width:]
+                # A line holds at least one character, else this would not end.
+                lines[-1] = cut_columns(part, width) or part[:1]
+                part = part[len(lines[-1]) :]
     return lines

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import textwrap
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
+
+from stallprobes.foreign_text import printable, printable_lines
+from stallscope.report.columns import display_width, padded, wrapped
 
 # Paragraphs are folded to at most this many columns; longer lines are hard to read.
 PARAGRAPH_WIDTH = 120
@@ -21,6 +22,10 @@ _ASCII = str.maketrans(
     }
 )  # fmt: skip
 _COLOURS = {"good": "32", "warn": "33", "bad": "31", "accent": "36", "dim": "2", "faint": "2", "strong": "1"}
+
+
+class TerminalText(str):
+    """Text for a terminal: printable, with escape sequences that this program added. Streams write it as it is."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class TextWriter:
     """Writer of lines, paragraphs and tables to ``stream``.
 
     ``width`` is in columns, at least 40. Without ``colour`` styles are dropped; with ``ascii`` other characters are
-    replaced. Control characters in the text are replaced in any case.
+    replaced. What a terminal would obey is replaced in any case.
     """
 
     def __init__(self, stream: TextIO, *, width: int, colour: bool = False, ascii: bool = False) -> None:
@@ -54,21 +59,20 @@ class TextWriter:
 
     def line(self, text: str = "", style: str = "") -> None:
         """Write one line, never folded."""
-        self.write(self._styled(self._printable(text), style) + "\n")
+        self.write(TerminalText(self._styled(self._printable(text), style) + "\n"))
 
     def paragraph(self, text: str, indent: str = "", first: str | None = None, style: str = "") -> None:
         """Write ``text`` folded to the width: ``first`` begins its first line, ``indent`` the others (and the first
         without ``first``)."""
-        lines = textwrap.wrap(
+        lines = wrapped(
             self._printable(text),
             min(self.width, PARAGRAPH_WIDTH),
-            initial_indent=self._printable(indent if first is None else first),
-            subsequent_indent=self._printable(indent),
-            break_on_hyphens=False,
+            first=self._printable(indent if first is None else first),
+            indent=self._printable(indent),
             break_long_words=False,
         )
         for line in lines:
-            self.write(self._styled(line, style) + "\n")
+            self.write(TerminalText(self._styled(line, style) + "\n"))
 
     def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> None:
         """Write a table; the last column is folded when a line is longer than the width."""
@@ -85,12 +89,13 @@ class TextWriter:
     def natural_width(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> int:
         """Number of columns that ``table`` needs to fold nothing."""
         cells = [[self._table_cell(cell).text for cell in row] for row in rows]
-        widths = [max(display_width(t) for t in (c.title, *(r[i] for r in cells))) for i, c in enumerate(columns)]
+        head = [self._printable(column.title) for column in columns]
+        widths = [max(display_width(t) for t in (title, *(r[i] for r in cells))) for i, title in enumerate(head)]
         return sum(widths) + 2 * (len(columns) - 1)
 
     def write(self, text: str) -> None:
-        """Write ``text`` unchanged."""
-        self._stream.write(text)
+        """Write ``text``, of any number of lines."""
+        self._stream.write(text if isinstance(text, TerminalText) else TerminalText(printable_lines(text)))
 
     def _row(
         self, row: Sequence[TableCell], columns: Sequence[TableColumn], widths: list[int], room: int, before: int
@@ -101,22 +106,22 @@ class TextWriter:
             text = self._styled(cell.text, cell.style)
             parts.append(space + text if column.right else text + space)
         last = row[-1]
-        folded = [last.text]
+        lines = [last.text]
         if display_width(last.text) > room and " " in last.text:
-            folded = textwrap.wrap(last.text, room, break_on_hyphens=False, break_long_words=False)
+            lines = wrapped(last.text, room, break_long_words=False)
         elif columns[-1].right:
-            folded = [" " * (widths[-1] - display_width(last.text)) + last.text]
+            lines = [padded(last.text, widths[-1], right=True)]
         start = "  ".join(parts) + ("  " if parts else "")
-        for number, text in enumerate(folded or [""]):
+        for number, text in enumerate(lines or [""]):
             line = (start if number == 0 else " " * before) + self._styled(text, last.style)
-            self.write(line.rstrip() + "\n")
+            self.write(TerminalText(line.rstrip() + "\n"))
 
     def _table_cell(self, cell: TableCell | str) -> TableCell:
         cell = cell if isinstance(cell, TableCell) else TableCell(cell)
         return TableCell(self._printable(cell.text), cell.style)
 
     def _printable(self, text: str) -> str:
-        text = without_control(text)
+        text = printable(text)
         if not self.ascii:
             return text
         return text.translate(_ASCII).encode("ascii", errors="replace").decode("ascii")
@@ -127,15 +132,6 @@ class TextWriter:
         return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m"
 
 
-def without_control(text: str) -> str:
-    """``text`` with control and format characters replaced: titles, host names and paths may come from other
-    machines, and a terminal would obey them."""
-    if text.isprintable():
-        return text
-    letters = (" " if letter in "\n\t" else letter for letter in text)
-    return "".join("?" if unicodedata.category(letter) in ("Cc", "Cf", "Cs") else letter for letter in letters)
-
-
 def format_count(value: int) -> str:
     """An integer with its digits in groups: ``12 345``."""
     return f"{value:,}".replace(",", " ")
@@ -144,14 +140,6 @@ def format_count(value: int) -> str:
 def plural(number: int, noun: str) -> str:
     """``1 cell``, ``2 cells``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def display_width(text: str) -> int:
-    """Number of terminal columns that ``text`` takes."""
-    return sum(
-        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        for letter in text
-    )
 
 
 def speaks_utf8(stream: TextIO | None = None) -> bool:

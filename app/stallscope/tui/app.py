@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widget import Widget
 
+from stallprobes.errors import EXIT_ENGINE
+from stallprobes.foreign_text import printable_lines
 from stallscope.tui.actions import SCREENS
-from stallscope.tui.line_filters import AsciiOnly, Colourless
+from stallscope.tui.common.printable_text import PrintableStatic
+from stallscope.tui.driver import TerminalDriver
+from stallscope.tui.line_filters import AsciiOnly, Colourless, Printable
+from stallscope.tui.palette import Palette
 from stallscope.tui.settings import Settings
+from stallscope.tui.signal_exit import SignalExit, exit_code
 
 if TYPE_CHECKING:
     from textual.filter import LineFilter
 
-    from stallprobes.live.recording import Recorder
+    from stallprobes.live.recorder import Recorder
     from stallscope.tui.common.screen import ScreenContext
     from stallscope.tui.monitor.screen import Monitor
     from stallscope.tui.sources.live import LiveSource
     from stallscope.tui.sources.replay import ReplaySource
 
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "monokai")
-_EXIT_S = 0.9
 
 
 class LoadingScreen(Screen[None]):
@@ -39,7 +49,7 @@ class LoadingScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """One line."""
-        yield Static(" stallscope", id="opening")
+        yield PrintableStatic(" stallscope", id="opening")
 
 
 class StallscopeApp(App[None]):
@@ -50,7 +60,10 @@ class StallscopeApp(App[None]):
     NOTIFICATION_TIMEOUT = 3
     # All style sheets together: Textual does not look for those of the default screen.
     CSS_PATH: ClassVar[list[str | PurePath]] = ["common/dialog.tcss", *(f"{name}/{name}.tcss" for name in SCREENS)]
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c,ctrl+q", "quit", "quit", show=False, priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c,ctrl+q", "quit", "quit", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", "suspend", show=False, priority=True),
+    ]
 
     def __init__(
         self,
@@ -58,13 +71,17 @@ class StallscopeApp(App[None]):
         settings: Settings,
         recorder: Recorder | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=TerminalDriver)
         self.source: LiveSource | ReplaySource | None = None
         self.context: ScreenContext | None = None
         self.settings = settings
         self._create_source = create_source
         self._recorder = recorder
-        self._filters: list[LineFilter] = []
+        # The traceback of the error that ended the program, "" without one.
+        self.crash = ""
+        self._suspending = False
+        self._signal_exit: SignalExit | None = None
+        self._filters: list[LineFilter] = [Printable()]
         if self.no_color:
             self._filters.append(Colourless())
         if settings.ascii:
@@ -81,10 +98,10 @@ class StallscopeApp(App[None]):
         if self.settings.keys:
             self.set_keymap(dict(self.settings.keys))
         if threading.current_thread() is threading.main_thread() and not self.is_headless:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-                loop.add_signal_handler(number, self._end_by_signal, number)
-
+            self._signal_exit = SignalExit(
+                partial(self._signalled, asyncio.get_running_loop()),
+                self._last_resort,
+            )
         self.call_after_refresh(lambda: self.run_worker(self._open_monitor()))
 
     def close(self) -> None:
@@ -94,9 +111,21 @@ class StallscopeApp(App[None]):
         elif self.source is not None:
             self.source.close()
 
+    def _handle_exception(self, error: Exception) -> None:
+        """End the program after an error that nothing handled; tests see the error itself."""
+        if self.is_headless:
+            super()._handle_exception(error)
+            return
+        if not self.crash:
+            self.crash = "".join(traceback.format_exception(error))
+        self._return_code = EXIT_ENGINE
+        self._close_messages_no_wait()
+
     @property
     def failure(self) -> str | None:
         """The reason why the program ended by itself, None where it did not."""
+        if self.crash:
+            return f"the screen failed ({self.crash.splitlines()[-1]}); this is a defect of stallscope"
         fatal = getattr(self.source, "fatal", None)
         return fatal[1] if fatal is not None else None
 
@@ -112,6 +141,23 @@ class StallscopeApp(App[None]):
         usual = [known for known in super().get_line_filters() if type(known).__name__ != "Monochrome"]
         return [*usual, *self._filters]
 
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Show a message, which is never parsed as markup."""
+        texts = printable_lines(message), printable_lines(title)
+        super().notify(texts[0], title=texts[1], severity=severity, timeout=timeout, markup=False)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy ``text`` to the clipboard, without what another terminal would obey when it is pasted there."""
+        super().copy_to_clipboard(printable_lines(text))
+
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The actions of the screen, and Textual's choice of a theme."""
         commands = getattr(screen, "commands", None)
@@ -119,18 +165,74 @@ class StallscopeApp(App[None]):
             yield from commands()
         yield SystemCommand("select a theme", "Select one of all themes, light or dark.", self.action_change_theme)
 
+    def action_command_palette(self) -> None:
+        """Open the command palette, unless it is open."""
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
+
+    async def _dispatch_action(self, namespace: DOMNode, action_name: str, params: Any) -> bool:
+        """Run an action, unless its widget has no size yet: Textual's widgets fail before their first layout."""
+        if isinstance(namespace, Widget) and not isinstance(namespace, Screen) and not namespace.size:
+            return True
+        return await super()._dispatch_action(namespace, action_name, params)
+
+    def action_suspend_process(self) -> None:
+        """Suspend the program as ctrl+z does in a shell; the screens switch the aggressors off meanwhile."""
+        driver = self._driver
+        if not isinstance(driver, TerminalDriver) or self._suspending:
+            return
+        if not driver.can_suspend:
+            self.notify("The program cannot be suspended: no shell started it that could resume it.")
+            return
+        self._suspending = True
+        self.run_worker(self._suspend_process(driver))
+
+    async def _suspend_process(self, driver: TerminalDriver) -> None:
+        try:
+            self.app_suspend_signal.publish(self)
+            await driver.suspend_process()
+        finally:
+            self._suspending = False
+        self.app_resume_signal.publish(self)
+        self.screen.refresh(layout=True)
+        self.refresh(layout=True)
+
     def action_next_theme(self) -> None:
         """Switch to the next theme."""
         position = THEMES.index(self.theme) if self.theme in THEMES else -1
         self.theme = THEMES[(position + 1) % len(THEMES)]
 
+    def terminal_takes_output(self) -> bool:
+        """Whether the terminal reads what is written. What was lost meanwhile is drawn again."""
+        driver = self._driver
+        if not isinstance(driver, TerminalDriver):
+            return True
+        if driver.output_waits:
+            return False
+        if driver.output_lost:
+            driver.output_lost = False
+            self.screen.refresh()
+        return True
+
+    def _signalled(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
+        with contextlib.suppress(RuntimeError):
+            # The loop has ended, and the program is about to.
+            loop.call_soon_threadsafe(self._end_by_signal, number)
+
     def _end_by_signal(self, number: int) -> None:
-        if number == signal.SIGHUP:
-            # The terminal is gone, so the final writes to it can hang.
-            timer = threading.Timer(_EXIT_S, os._exit, (128 + number,))
-            timer.daemon = True
-            timer.start()
-        self.exit(return_code=130 if number == signal.SIGINT else 128 + number)
+        """End the program in order; whatever input waits is dropped."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.input.close()
+        self.exit(return_code=exit_code(number))
+
+    def _last_resort(self, number: int) -> None:
+        """What must not remain when the process is ended: the engine, and the terminal's modes."""
+        pid = getattr(self.source, "engine_pid", None)
+        if pid is not None:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if number != signal.SIGHUP and isinstance(self._driver, TerminalDriver):
+            self._driver.restore_terminal()
 
 
 def _load_monitor() -> tuple[type[ScreenContext], type[Monitor]]:

@@ -1,4 +1,4 @@
-"""Line filters for all output: no colors (NO_COLOR), and ASCII characters only."""
+"""Line filters of the screen: only printable characters, no colors (NO_COLOR), only ASCII."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
 from textual.filter import LineFilter
+
+from stallprobes.foreign_text import is_printable, printable
 
 _ASCII = str.maketrans(
     {
@@ -29,6 +31,17 @@ def ascii_only(text: str) -> str:
     if text.isascii():
         return text
     return text.translate(_ASCII).encode("ascii", errors="replace").decode("ascii")
+
+
+class Printable(LineFilter):
+    """Replaces every character that a terminal would obey: the gate to the screen, for all widgets."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The same segments, printable."""
+        return [
+            segment if is_printable(segment.text) else Segment(printable(segment.text), segment.style)
+            for segment in segments
+        ]
 
 
 class AsciiOnly(LineFilter):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ quiet_seconds = 2.0       # measuring time of the baseline in seconds, 0.5 to 60
 history_seconds = 60      # time span of the heat map in seconds, 10 to 600
 freeze_above_ms = 1.0     # threshold of "freeze on stall" in milliseconds
 
-[keys]                    # keys of actions: Textual's key names, separated by commas
+[keys]                    # keys of actions: Textual's key names, separated by commas; ctrl+q and ctrl+c always quit
 """
 
 _RANGES: dict[str, tuple[float, float]] = {
@@ -32,6 +33,14 @@ _RANGES: dict[str, tuple[float, float]] = {
     "history_seconds": (10, 600),
     "freeze_above_ms": (0.001, 1e6),
 }
+
+
+# The documented file has 4 KiB.
+_MOST_BYTES = 256 * 1024
+_LONGEST_VALUE = 60
+_MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
+# Keys of the program itself, which no screen receives.
+_RESERVED = {"ctrl+c": "quit", "ctrl+q": "quit", "ctrl+z": "suspend", "ctrl+p": "the command palette"}
 
 
 class SettingsError(Exception):
@@ -70,14 +79,19 @@ def load(file: Path | None = None) -> Settings:
     """The settings in ``file``; the defaults where it does not exist. Raises SettingsError."""
     file = path() if file is None else file
     try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
+        with open(file, "rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise SettingsError(f"the file is larger than {_MOST_BYTES // 1024} KiB")
+        return _validated(tomllib.loads(data.decode()))
     except FileNotFoundError:
         return Settings()
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{file}: {error}") from error
-    try:
-        return _validated(values)
-    except SettingsError as error:
+    except OSError as error:
+        raise SettingsError(f"{file}: {error.strerror or error}") from error
+    except RecursionError as error:
+        raise SettingsError(f"{file}: it is nested too deeply") from error
+    except (SettingsError, ValueError) as error:
+        # What TOML and UTF-8 do not allow, and integers of thousands of digits.
         raise SettingsError(f"{file}: {error}") from error
 
 
@@ -87,13 +101,15 @@ def _validated(values: Mapping[str, Any]) -> Settings:
         if name == "keys":
             continue
         if not hasattr(defaults, name):
-            raise SettingsError(f"there is no setting {name}")
+            raise SettingsError(f"there is no setting {_shown(name)}{_nearest(name, vars(defaults))}")
         kind = type(getattr(defaults, name))
         number = kind in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number and not isinstance(value, kind):
-            raise SettingsError(f"{name} = {value!r} should be like {getattr(defaults, name)!r}")
+            raise SettingsError(f"{name} = {_shown(value)} should be like {getattr(defaults, name)!r}")
         if name in _RANGES and not _RANGES[name][0] <= value <= _RANGES[name][1]:
-            raise SettingsError(f"{name} = {value} is not between {_RANGES[name][0]:g} and {_RANGES[name][1]:g}")
+            wanted = f"between {_RANGES[name][0]:g} and {_RANGES[name][1]:g}"
+            raise SettingsError(f"{name} = {_shown(value)} is not {wanted}")
+    _check_theme(values.get("theme", defaults.theme))
     return Settings(**{**values, "keys": _keys(values.get("keys", {}))})
 
 
@@ -103,20 +119,57 @@ def _keys(values: Any) -> dict[str, str]:
     names = {action.name for action in all_actions()}
     for name in values:
         if name not in names:
-            raise SettingsError(f"[keys] knows no action {name}")
+            raise SettingsError(f"[keys] knows no action {_shown(name)}{_nearest(name, names)}")
+    changed = {name: ",".join(_key(key.strip(), name) for key in keys.split(",")) for name, keys in values.items()}
     probes = dict.fromkeys((*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY), "a probe")
     for screen, actions in SCREENS.items():
-        _check_unique(values, actions, dict(probes) if screen == "monitor" else {})
-    return dict(values)
+        _check_unique(changed, actions, _RESERVED | (probes if screen == "monitor" else {}))
+    return changed
 
 
 def _check_unique(values: Mapping[str, str], actions: tuple[Action, ...], users: dict[str, str]) -> None:
     """Raise SettingsError where two of a screen's ``actions`` have the same key, or one that ``users`` has."""
     for action in actions:
         for key in values.get(action.name, action.keys).split(","):
-            if key.strip() in users:
-                raise SettingsError(f'the key "{key.strip()}" is used by {users[key.strip()]} and by {action.name}')
-            users[key.strip()] = action.name
+            if users.get(key, action.name) != action.name:
+                raise SettingsError(f'the key "{key}" is used by {users[key]} and by {action.name}')
+            users[key] = action.name
+
+
+def _check_theme(theme: str) -> None:
+    from textual.theme import BUILTIN_THEMES
+
+    if theme not in BUILTIN_THEMES:
+        raise SettingsError(f"there is no theme {_shown(theme)}{_nearest(theme, BUILTIN_THEMES, all_of_them=True)}")
+
+
+def _key(key: str, action: str) -> str:
+    """Textual's name of ``key``. Raises SettingsError for a name that no key has."""
+    from textual.keys import ASCII_KEY_NAMES, KEY_ALIASES, Keys, _character_to_key
+
+    characters = {_character_to_key(chr(code)) for code in (*range(0x20, 0x7F), *range(0xA1, 0x100))}
+    known = {one.value for one in Keys if not one.value.startswith("<")} | characters
+    known |= {*ASCII_KEY_NAMES.values(), *KEY_ALIASES} - {""}
+    *modifiers, base = key.split("+") if len(key) > 1 else (key,)
+    valid = (len(base) == 1 and base.isprintable()) or base in known
+    if key in known or (valid and all(one in _MODIFIERS for one in modifiers)):
+        base = _character_to_key(base) if len(base) == 1 else base
+        return "+".join((*sorted(modifiers), base))
+    raise SettingsError(f"{action} = {_shown(key)}: no key has this name{_nearest(key, known)}")
+
+
+def _nearest(name: str, known: Iterable[str], all_of_them: bool = False) -> str:
+    """The end of an error about an unknown ``name``: the nearest of ``known``, "" or ``all_of_them`` without one."""
+    near = difflib.get_close_matches(name[:_LONGEST_VALUE], list(known), n=1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; there are: {', '.join(known)}" if all_of_them else ""
+
+
+def _shown(value: object) -> str:
+    """``value`` as in the file, shortened."""
+    text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 
 def with_ascii(settings: Settings, ascii_only: bool) -> Settings:

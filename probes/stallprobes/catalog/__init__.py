@@ -74,7 +74,9 @@ def cause(victim: Probe, aggressor: Probe) -> Cause | None:
     stream = Relation.SAME if share_stream else Relation.OTHER
     known = entries().get(victim.entry)
     used = Hardware.NONE if known is None else known.uses
-    for candidate in entries()[aggressor.entry].causes:
+    source = entries().get(aggressor.entry)
+    # A recording may be of another version, with probes that this one does not know.
+    for candidate in () if source is None else source.causes:
         if candidate.context not in (None, context) or candidate.stream not in (None, stream):
             continue
         if candidate.uses and not candidate.uses & used:

@@ -505,9 +505,10 @@ def _in_flight(words: Int64s, allowed_ns: int) -> InFlight | None:
 
 def _ring(part: ProbeSection) -> tuple[Int64s, int]:
     head = int(part.words[RING_HEAD])
-    entries = part.ring.copy()
+    # In the order of the calls: a full ring begins behind its head, another one at its beginning.
+    begin = max(head - RING, 0)
+    middle = begin % RING
+    entries = np.concatenate((part.ring[middle:], part.ring[:middle])) if begin else part.ring[:head].copy()
     # Without the entries that were overwritten during the copy, and the one that may be half written.
     first = max(int(part.words[RING_HEAD]) - RING + 1, 0)
-    if head <= first:
-        return np.zeros((0, 3), dtype=np.int64), head
-    return entries[np.arange(first, head) % RING], head
+    return entries[min(first, head) - begin :], head

@@ -48,6 +48,8 @@ BACKENDS = {
     "sim": "stallprobes.engine.sim.backend",
 }
 TICK_S = 0.02
+# Virtual time is advanced in steps, so that failures are reported and a Stop is noticed.
+VIRTUAL_STEP_NS = 20_000_000
 STOP_S = 0.7
 TIMELINE_START_S = 10.0
 
@@ -167,7 +169,7 @@ class EngineServer:
     def _advance(self, backend: Backend, message: Advance) -> None:
         left = message.ns
         while left > 0 and not self._stopping.is_set():
-            step = min(left, 20 * _MS)
+            step = min(left, VIRTUAL_STEP_NS)
             backend.advance(step)
             left -= step
             self._poll(backend)

@@ -7,6 +7,7 @@ spawns all engines.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import queue
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
@@ -24,7 +26,11 @@ from pathlib import Path
 from stallprobes.engine.protocol import FromEngine, Start, ToEngine
 from stallprobes.files.shared_memory import create_shared_memory
 
-_STDERR_TAIL_BYTES = 4096
+# The report of a crash has some hundred bytes for each thread.
+_STDERR_TAIL_BYTES = 65536
+# First line of faulthandler's report of a crash.
+_CRASH_REPORT = "Fatal Python error:"
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _REAP_S = 0.4
 _FIRST_FREE_FD = 3
 
@@ -77,6 +83,17 @@ def _reset_spawner() -> None:
 # Threads do not survive a fork, so a forked child needs a spawner of its own.
 os.register_at_fork(after_in_child=_reset_spawner)
 
+# The engines of this process, to be suspended with it.
+_engines: weakref.WeakSet[EngineProcess] = weakref.WeakSet()
+
+
+def signal_engines(number: signal.Signals) -> None:
+    """Send a signal to all engines of this process: SIGSTOP before it is suspended, SIGCONT afterwards."""
+    for engine in list(_engines):
+        if not engine.ended.is_set() and engine.process.returncode is None:
+            with contextlib.suppress(OSError):
+                os.kill(engine.process.pid, number)
+
 
 class EngineProcess:
     """One engine process and the socket to it. Created by ``spawn``. ``ended`` is set when the engine has ended."""
@@ -113,6 +130,7 @@ class EngineProcess:
             for fd in passed:
                 os.close(fd)
         self._connection = Connection(ours.detach())
+        _engines.add(self)
 
     @staticmethod
     def spawn(board_fd: int, backend: str = "") -> EngineProcess:
@@ -152,6 +170,17 @@ class EngineProcess:
                 .strip()
             )
 
+    def last_line(self) -> str:
+        """The last line of the engine's stdout and stderr before the report of a crash; "" if there is none."""
+        lines = self.stderr_tail().splitlines()
+        reports = [number for number, line in enumerate(lines) if line.startswith(_CRASH_REPORT)]
+        own = [line.strip() for line in lines[: reports[0] if reports else None] if line.strip()]
+        return own[-1] if own else ""
+
+    def crashed(self) -> bool:
+        """Whether the process was killed by a signal that a defect causes, as in a driver or a library."""
+        return -(self.process.poll() or 0) in CRASHES
+
     def exit_description(self) -> str:
         """The exit code or signal of the process as text."""
         code = self.process.poll()
@@ -160,9 +189,10 @@ class EngineProcess:
         if code >= 0:
             return f"exit code {code}"
         try:
-            return f"killed by {signal.Signals(-code).name}"
+            name = f"killed by {signal.Signals(-code).name}"
         except ValueError:
             return f"killed by signal {-code}"
+        return f"{name}, {(signal.strsignal(-code) or '').lower()}" if self.crashed() else name
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds`` for the process to end, and reap it; False if it has not ended."""

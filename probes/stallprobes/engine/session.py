@@ -89,6 +89,8 @@ class Session:
         self._last: Snapshot | None = None
         self._advances = 0
         self._timeline_switches = 0
+        # The most by which ``run_for`` took longer than asked for, as after a suspension of this process.
+        self.gap_s = 0.0
 
     def __enter__(self) -> Self:
         if not self._started:
@@ -231,7 +233,9 @@ class Session:
                 self._process.send(Advance(number, round(seconds * 1e9)))
             self._await_answer(lambda: self._inbox.advanced >= number)
         else:
+            before_s = time.monotonic()
             self._inbox.wait(lambda: False, seconds)
+            self.gap_s = max(self.gap_s, time.monotonic() - before_s - seconds)
         self._raise_if_gone()
 
     @property
@@ -259,7 +263,7 @@ class Session:
         if self._inbox.fatal is not None:
             return EngineFailed(self._inbox.fatal.exit_code, self._inbox.fatal.sentence)
         if self._inbox.ended and self._process is not None:
-            return _engine_lost(self._process, "the engine ended")
+            return _engine_lost(self._process)
         return None
 
     def stop(self) -> None:
@@ -320,7 +324,7 @@ class Session:
             case Failed(exit_code, sentence):
                 raise EngineFailed(exit_code, sentence)
             case _ if inbox.ended:
-                raise _engine_lost(process, "the engine ended while it started")
+                raise _engine_lost(process, " while it started")
             case _:
                 raise EngineFailed(
                     EXIT_ENGINE,
@@ -393,13 +397,16 @@ class _Inbox:
                 self._changed.wait(left)
 
 
-def _engine_lost(process: EngineProcess, what: str) -> EngineLost:
+def _engine_lost(process: EngineProcess, when: str = "") -> EngineLost:
     process.wait(0.2)
-    words = process.stderr_tail()
-    sentence = f"{what} ({process.exit_description()})"
-    if words:
-        sentence += f"; its last output: {words.splitlines()[-1]}"
-    return EngineLost(sentence, words)
+    crashed = process.crashed()
+    sentence = f"the engine {'crashed' if crashed else 'ended'}{when} ({process.exit_description()})"
+    line = process.last_line()
+    if line:
+        sentence += f"; its last output: {line}"
+    if crashed:
+        sentence += "; see dmesg for errors of the GPU"
+    return EngineLost(sentence, process.stderr_tail())
 
 
 def _release(process: EngineProcess, board: Board) -> None:

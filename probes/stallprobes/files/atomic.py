@@ -16,8 +16,38 @@ from stallprobes.errors import FileNotWritten
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
+def named_file(name: str) -> Path:
+    """The path of the file ``name``. Raises FileNotWritten for an empty name, and for that of a folder (``name/``)."""
+    if not name:
+        raise FileNotWritten("the name of the file is empty: name a file")
+    # A path drops the slash, and a file would be written that was not meant.
+    if not os.path.basename(name):
+        raise FileNotWritten(f"{name} is a folder: name a file in it")
+    return Path(name)
+
+
 def ready(path: Path, *, force: bool) -> None:
-    """Raise FileNotWritten if ``write`` would refuse ``path`` now. To be called before work that takes long."""
+    """Raise FileNotWritten if ``write`` would refuse ``path`` now. To be called before work that takes long.
+
+    It creates and removes an empty file in the folder, since permissions alone do not say that this is possible.
+    """
+    _refuse(path, force=force)
+    beside = _beside(Path(os.path.realpath(path)).parent)
+    try:
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise FileNotWritten(
+            f"{path} cannot be written: no file can be created in {beside.parent} ({error.strerror})"
+        ) from error
+    try:
+        os.close(handle)
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
+def _refuse(path: Path, *, force: bool) -> None:
+    """Raise FileNotWritten for what is no file, exists without ``force``, or is in no folder."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -41,9 +71,9 @@ def write(path: Path, chunks: Iterable[bytes], *, force: bool, mode: int | None 
     With ``force`` an existing file is replaced (for a symbolic link, its target). The permissions are ``mode``, or
     those of the user's umask. Raises FileNotWritten; no temporary file remains.
     """
-    ready(path, force=force)
+    _refuse(path, force=force)
     target = Path(os.path.realpath(path)) if force else path
-    beside = target.parent / f".stallscope-{secrets.token_hex(8)}.tmp"
+    beside = _beside(target.parent)
     try:
         try:
             _fill(beside, chunks, mode)
@@ -75,7 +105,7 @@ def _put(beside: Path, target: Path, force: bool) -> None:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            ready(target, force=False)
+            _refuse(target, force=False)
         else:
             beside.unlink()
             return
@@ -96,8 +126,10 @@ def _folder(path: Path) -> None:
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
         raise FileNotWritten(f"{path} cannot be written: the folder {folder} does not exist")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise FileNotWritten(f"{path} cannot be written: no permission to create a file in {folder}")
+
+
+def _beside(folder: Path) -> Path:
+    return folder / f".stallscope-{secrets.token_hex(8)}.tmp"
 
 
 def _sentence(path: Path, error: Exception) -> FileNotWritten:

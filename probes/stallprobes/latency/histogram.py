@@ -6,11 +6,10 @@ that reading results does not load a compiler.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,16 +63,19 @@ MIDDLE: NDArray[np.float64] = _frozen((LOWER + UPPER - 1) / 2)
 
 
 @lru_cache(maxsize=64)
-def _share(q: float) -> Fraction:
+def _share(q: float) -> tuple[int, int]:
+    """Numerator and denominator of ``q`` / 100."""
     # The decimal text is exact: as a binary fraction, 99.9 would give rank 1000 of 1000 values, not 999.
-    return Fraction(repr(float(q))) / 100
+    return (Fraction(repr(float(q))) / 100).as_integer_ratio()
 
 
 def rank(q: float, count: int) -> int:
     """The nearest rank of percentile ``q`` (0 to 100) among ``count`` values, from 1. Raises ValueError outside it."""
     if not 0 <= q <= 100:
         raise ValueError(f"a percentile lies between 0 and 100, not at {q}")
-    return max(1, math.ceil(_share(q) * count))
+    numerator, denominator = _share(q)
+    # Rounded up.
+    return max(1, -(-numerator * count // denominator))
 
 
 def waiting(age_ns: int, period_ns: int) -> Counts:
@@ -145,7 +147,7 @@ class Histogram:
             counts[place] += np.uint64(count)
         return cls(_frozen(counts), max_ns)
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Number of values."""
         return int(self.counts.sum())
@@ -155,11 +157,19 @@ class Histogram:
 
         Raises ValueError when ``q`` is not within 0 to 100.
         """
-        total = np.cumsum(self.counts)
-        wanted = rank(q, int(total[-1]))
-        if total[-1] == 0:
+        # Reports and comparisons ask for the same percentile of a cell several times.
+        known: dict[float, float | None] = self.__dict__.setdefault("_percentiles", {})
+        if q not in known:
+            known[q] = self._percentile(q)
+        return known[q]
+
+    def _percentile(self, q: float) -> float | None:
+        total = self.counts.cumsum()
+        count = int(total[-1])
+        wanted = rank(q, count)
+        if count == 0:
             return None
-        place = int(np.searchsorted(total, np.uint64(wanted), side="left"))
+        place = int(total.searchsorted(np.uint64(wanted), side="left"))
         return min(float(MIDDLE[place]), float(self.max_ns))
 
     def percentile_or_none(self, q: float, need: int) -> float | None:

@@ -18,26 +18,23 @@ import numpy as np
 
 from stallprobes.engine.board import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import Baseline
-from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.window import Window, has_run
+from stallprobes.latency.window import ChannelMap, Window, has_run
 from stallprobes.live.baselines import SETTLE_NS, BaselineCollector, may_run
 from stallprobes.live.history import SLOT_NS, History
 from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
-from stallprobes.live.tracker import Switch, VerdictTracker
+from stallprobes.live.tracker import JUDGE_NS, Switch, VerdictTracker
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
+from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, long_enough
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
 from stallprobes.units import range_ns
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import IN_FLIGHT_NS, STALLED, STARVED_WINDOW_NS, Evidence, judge
+from stallprobes.verdicts.rules import IN_FLIGHT_NS, STALLED, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
 
-WINDOW_NS = 1_000 * MS
-# A victim in slots has fewer calls in a second: its window is extended until it has this much time of its own.
-_OWN_NS = STARVED_WINDOW_NS
-_LONGEST_WINDOW_NS = 4_000 * MS
-_JUDGE_NS = 200 * MS
+_JUDGED_CHANNELS = tuple(map(Channel, JUDGED_PHASES))
 _LOG = 200
 _MARKS = 64
 # The kinds that a victim's row shows as a word; an unsteady one shows its range.
@@ -50,6 +47,8 @@ _ROW_STATES = (
     VerdictKind.STARVED,
     VerdictKind.FAILED,
 )
+# A screen makes at most 30 observations a second; of more, which only a recording can hold, not all are kept.
+_CLOSEST_NS = 16 * MS
 
 
 class Analyzer:
@@ -74,10 +73,9 @@ class Analyzer:
         # Probes with a baseline in the recording that is replayed.
         self._recorded = frozenset(baselines or ())
         self._recent: deque[Snapshot] = deque()
-        # The windows of all probes, and the snapshot at their end.
-        self._windows: Mapping[str, Window] | None = None
-        self._window_end: Snapshot | None = None
+        self._windows: LazyWindows | None = None
         self._last: Snapshot | None = None
+        self._last_wall_s = 0.0
         self._history = History(len(probe_set.probes), round(keep_s * 1e9) // SLOT_NS)
         self._on_before: dict[str, bool] = {}
         self._marks: deque[tuple[int, str]] = deque(maxlen=_MARKS)
@@ -121,21 +119,25 @@ class Analyzer:
         elif self._last is not None and now.at_ns - self._last.at_ns > WINDOW_NS:
             # An aggressor may have run in the meantime.
             self._collector.interrupt()
+            if now.at_ns - self._last.at_ns > LONGEST_WINDOW_NS:
+                # As after the program was suspended: no window spans that time, and no verdict held in it.
+                self._recent.clear()
+                self._tracker.end_all(self._last_wall_s)
         self._add_history(now)
         if observation.experiment:
             # Its states last a fraction of a second: no window, baseline or switch of them means anything here.
             self._begin_experiment(now)
-            self._last = now
+            self._last, self._last_wall_s = now, observation.wall_s
             return
         self._experiment = False
         self._add_switch_marks(now)
         self._update_window(now)
         others, disturbed = _other_processes(observation), None
-        if now.at_ns - self._judged_ns >= _JUDGE_NS:
+        if now.at_ns - self._judged_ns >= JUDGE_NS:
             self._judged_ns = now.at_ns
             disturbed = self._judge(now, observation.wall_s, others)
         self._collector.feed(now, disturbed, bool(others))
-        self._last = now
+        self._last, self._last_wall_s = now, observation.wall_s
 
     def add_blame(self, found: Blame, wall_s: float) -> None:
         """Add the result of a blame experiment to the log. Its causes hold while the same aggressors run."""
@@ -229,11 +231,27 @@ class Analyzer:
             longest[probe.role] = max(longest[probe.role], age_ns, *(histogram.max_ns for histogram in channels))
         return longest[Role.VICTIM] if longest[Role.HOST] * 2 < longest[Role.VICTIM] else 0
 
+    def channels(self, name: str) -> ChannelMap:
+        """The histograms of the present window of the probe called ``name``; empty without a window."""
+        return {} if self._windows is None or name not in self._windows else self._windows[name].channels
+
+    def channels_until(self, part: ProbeSnapshot) -> ChannelMap:
+        """The histograms of one probe for the window that ends with ``part``, read after the last observation.
+
+        Empty without a window."""
+        return {} if self._windows is None or part.name not in self._windows else self._windows.channels_until(part)
+
     def monitor_view(
-        self, focus: str | None, *, columns: int = 60, span_s: float = 60.0, strip: int = 20
+        self,
+        focus: str | None,
+        *,
+        columns: int = 60,
+        span_s: float = 60.0,
+        strip: int = 20,
+        plots: int = 1,
     ) -> MonitorView:
         """The view model: ``columns`` of heat map over about ``span_s`` seconds, strips of ``strip`` columns over a
-        minute, the histograms of the probe called ``focus``."""
+        minute, the histograms of the probe called ``focus`` and of as many others as make ``plots``."""
         at_ns = self._history.last * SLOT_NS
         strip_slots = max(1, round(60e9 / max(strip, 1)) // SLOT_NS)
         rows = tuple(
@@ -248,10 +266,26 @@ class Analyzer:
         age = None
         if self.baselines and not needed:
             age = max(0.0, max(at_ns - baseline.at_ns for baseline in self.baselines.values()) / 1e9)
-        window_s = max((window.seconds for window in (self._windows or {}).values()), default=0.0)
+        window_s = 0.0 if self._windows is None else self._windows.longest_s
         groups = self._groups_on
         left_s = self._collector.left_s(self._last, needed, groups)
-        return MonitorView(rows, view, self.log[::-1], age, left_s, window_s, groups > 1)
+        return MonitorView(
+            rows, view, self.log[::-1], age, left_s, window_s, groups > 1, self._plots(rows, view, plots)
+        )
+
+    def _plots(self, rows: tuple[ProbeRow, ...], focus: FocusView | None, count: int) -> tuple[FocusView, ...]:
+        """``focus`` and the victims with the worst states, as many as make ``count``, in the order of ``rows``."""
+        if focus is None or count < 2:
+            return ()
+        others = [row for row in rows if row.role is not Role.AGGRESSOR and row.on and row.name != focus.row.name]
+        worst = sorted(others, key=lambda row: {"bad": 0, "warn": 1}.get(row.mark, 2))[: count - 1]
+        kept = {row.name for row in worst}
+        probes = self.probe_set.probes
+        return tuple(
+            focus if row.name == focus.row.name else FocusView(row, self._channel_views(probe))
+            for probe, row in zip(probes, rows, strict=True)
+            if row.name in kept or row.name == focus.row.name
+        )
 
     @property
     def _groups_on(self) -> int:
@@ -278,17 +312,20 @@ class Analyzer:
 
     def _add_history(self, now: Snapshot) -> None:
         self._history.move_to(now.at_ns, None if self._last is None else self._last.at_ns)
+        if self._last is None:
+            return
         for number, probe in enumerate(self.probe_set.probes):
-            part = now.probes[probe.name]
+            part, before = now.probes[probe.name], self._last.probes[probe.name]
+            if not may_run(part) and not may_run(before) and part.iterations == before.iterations:
+                continue
             flight = part.in_flight
             age = flight.age_ns if flight is not None and flight.age_ns >= 20 * MS else None
-            channels = [channel for channel in map(Channel, JUDGED_PHASES) if channel in part.channels]
-            counts = sum((part.channels[channel].counts for channel in channels), np.zeros(1, dtype=np.uint64))
-            if self._last is not None and channels:
-                before = self._last.probes[probe.name]
-                counts = counts - sum(
-                    (before.channels[channel].counts for channel in channels), np.zeros(1, dtype=np.uint64)
-                )
+            channels = [channel for channel in _JUDGED_CHANNELS if channel in part.channels]
+            if channels:
+                counts = np.zeros(BUCKETS, dtype=np.uint64)
+                for channel in channels:
+                    counts += part.channels[channel].counts
+                    counts -= before.channels[channel].counts
                 closed = 0
                 if part.in_slots and part.on:
                     closed = max(now.at_ns - self._last.at_ns - (part.allowed_ns - before.allowed_ns), 0)
@@ -306,34 +343,28 @@ class Analyzer:
                 self._ran_ns[probe.name] = now.at_ns
 
     def _update_window(self, now: Snapshot) -> None:
+        if len(self._recent) > 1 and now.at_ns - self._recent[-2].at_ns < _CLOSEST_NS:
+            self._recent.pop()
         self._recent.append(now)
         while len(self._recent) > 2 and all(
-            _long_enough(now.probes[name], part) for name, part in self._recent[1].probes.items()
+            long_enough(now.probes[name], part) for name, part in self._recent[1].probes.items()
         ):
             self._recent.popleft()
-        self._windows = None
-        if len(self._recent) > 1:
-            self._windows = {name: part.minus(self._window_start(part)) for name, part in now.probes.items()}
-        self._window_end = now if self._windows is not None else None
-
-    def _window_start(self, part: ProbeSnapshot) -> ProbeSnapshot:
-        """The latest snapshot of the probe that makes its window long enough, else the oldest."""
-        starts = (start.probes[part.name] for start in reversed(self._recent))
-        return next((start for start in starts if _long_enough(part, start)), self._recent[0].probes[part.name])
+        self._windows = LazyWindows(tuple(self._recent)) if len(self._recent) > 1 else None
 
     def _judge(self, now: Snapshot, wall_s: float, others: tuple[str, ...] | None) -> set[str] | None:
         """Judge the present windows. Returns the names of probes whose window does not belong in a baseline; None if
         there is no window."""
         if self._windows is None:
             return None
-        longest_ns = max([WINDOW_NS, *(now.at_ns - self._window_start(part).at_ns for part in now.probes.values())])
+        longest_ns = max(WINDOW_NS, self._windows.longest_ns)
         since_ns = now.at_ns - longest_ns - SETTLE_NS
         ran_ns = max(self._ran_ns.values(), default=-1)
         # One judgement more names the aggressors than their effect can last: it shows what is as slow after them.
         judged = [
             probe
             for probe in self.probe_set.probes
-            if now.probes[probe.name].on or self._ran_ns.get(probe.name, -1) >= since_ns - 2 * _JUDGE_NS
+            if now.probes[probe.name].on or self._ran_ns.get(probe.name, -1) >= since_ns - 2 * JUDGE_NS
         ]
         found = judge([self._evidence(probe, self._windows[probe.name], now) for probe in judged], others)
         self._verdicts = self._with_blame(tuple(one for one in found if now.probes[one.probe].on), now)
@@ -419,7 +450,7 @@ class Analyzer:
             short_title=probe.short_title,
         )
         # Without an engine the last window remains visible.
-        snapshot = self._window_end or self._last
+        snapshot = self._windows.end if self._windows is not None else self._last
         if snapshot is None:
             return row
         part, held = snapshot.probes[probe.name], probe.name in self._waiting
@@ -486,25 +517,21 @@ class Analyzer:
         marks = tuple(
             (at // SLOT_NS // slots - first, words) for at, words in self._marks if at // SLOT_NS // slots >= first
         )
-        channels: tuple[ChannelView, ...] = ()
-        if self._windows is not None:
-            window = self._windows[probe.name]
-            baseline = self.baselines.get(probe.name)
-            shown = [*map(Channel, Phase), *(channel for channel in window.channels if channel.label)]
-            base = {} if baseline is None else baseline.channels
-            channels = tuple(
-                ChannelView(one.phase, one.label, window.channels[one], base.get(one), window.first_ns.get(one))
-                for one in shown
-                if one in window.channels
-            )
+        channels = self._channel_views(probe)
         return FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, observed_s)
 
-
-def _long_enough(now: ProbeSnapshot, start: ProbeSnapshot) -> bool:
-    """Whether the window from ``start`` to ``now`` has its full length."""
-    length_ns = now.at_ns - start.at_ns
-    own = not now.in_slots or not now.on or now.allowed_ns - start.allowed_ns >= _OWN_NS
-    return length_ns >= WINDOW_NS and (own or length_ns >= _LONGEST_WINDOW_NS)
+    def _channel_views(self, probe: Probe) -> tuple[ChannelView, ...]:
+        """The histograms of a probe's window, with those of its baseline."""
+        if self._windows is None:
+            return ()
+        window, baseline = self._windows[probe.name], self.baselines.get(probe.name)
+        shown = [*map(Channel, Phase), *(channel for channel in window.channels if channel.label)]
+        base = {} if baseline is None else baseline.channels
+        return tuple(
+            ChannelView(one.phase, one.label, window.channels[one], base.get(one), window.first_ns.get(one))
+            for one in shown
+            if one in window.channels
+        )
 
 
 def _other_processes(observation: Observation) -> tuple[str, ...] | None:

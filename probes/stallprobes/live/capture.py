@@ -9,9 +9,10 @@ from pathlib import Path
 
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
+from stallprobes.errors import RecordingError
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
-from stallprobes.live.recording import Recorder
+from stallprobes.live.recorder import Recorder
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
 from stallprobes.machine.telemetry import Telemetry
 from stallprobes.model import Role
@@ -19,6 +20,7 @@ from stallprobes.model import Role
 STEP_S = 0.1
 _LONGEST_BASELINE_S = 30.0
 _AFTER_S = 2.0
+_CLOSE_S = 10.0
 
 
 def capture(
@@ -30,13 +32,15 @@ def capture(
     uuid: str | None = None,
     wall_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> Analyzer:
+) -> int:
     """Record ``probe_set`` to ``path``: the baseline, ``seconds`` with all aggressors running, 2 s without.
 
     ``uuid`` names the GPU whose NVML values are recorded too. ``wall_s`` replaces the start time, in seconds
-    since 1970. ``stop`` is called every 0.1 s. Returns the analyzer of the whole recording.
+    since 1970. ``stop`` is called every 0.1 s; once it returns True, the recording ends there. Returns the
+    number of observations.
 
-    Raises RecordingError, EngineFailed or Unsupported.
+    Raises RecordingError, EngineFailed or Unsupported. Whatever ends it, the file has what was measured until then;
+    there is none without an observation.
     """
     recorder = Recorder(path)
     telemetry = None
@@ -54,16 +58,21 @@ def capture(
         aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
         session.set_running([probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR])
         loop.run_for(_LONGEST_BASELINE_S, until=lambda: not loop.analyzer.without_baseline)
-        session.set_running(dict.fromkeys(aggressors, True))
-        loop.run_for(seconds)
-        session.set_running(dict.fromkeys(aggressors, False))
-        loop.run_for(_AFTER_S)
-        return loop.analyzer
+        for on, phase_s in ((True, seconds), (False, _AFTER_S)):
+            if loop.stopped:
+                break
+            session.set_running(dict.fromkeys(aggressors, on))
+            loop.run_for(phase_s)
     finally:
-        if telemetry is not None:
-            telemetry.stop()
-        session.stop()
-        recorder.close(10.0)
+        try:
+            if telemetry is not None:
+                telemetry.stop()
+            session.stop()
+        finally:
+            recorder.close(_CLOSE_S)
+    if recorder.problem is not None:
+        raise RecordingError(recorder.problem)
+    return recorder.written
 
 
 class _CaptureLoop:
@@ -90,10 +99,15 @@ class _CaptureLoop:
         self._wall_s = wall_s
         self._stop = stop
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the recording ends here: a stop was requested, or writing has failed."""
+        return self._recorder.problem is not None or self._stop()
+
     def run_for(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
         """Record for ``seconds``, or until ``until`` returns True."""
         for _ in range(round(seconds / STEP_S)):
-            if self._stop():
+            if self.stopped:
                 return
             self._session.run_for(STEP_S)
             snapshot = self._session.snapshot()

@@ -104,11 +104,16 @@ class History:
         ``closed_ns`` is the part of the time in which the probe was not allowed to run.
         """
         new = binned(counts, BINS).astype(np.uint32)
-        whole, rest = np.divmod(new, self._span)
-        slots = self._current_slots()
-        # No call counts twice: the remainder goes to the last slots.
-        self._counts[probe, slots] += whole + (np.arange(self._span, 0, -1)[:, None] <= rest)
-        self._closed_ns[probe, slots] += closed_ns // self._span
+        if self._span == 1:
+            slot = self.last % self.slots
+            self._counts[probe, slot] += new
+            self._closed_ns[probe, slot] += closed_ns
+        else:
+            whole, rest = np.divmod(new, self._span)
+            slots = self._current_slots()
+            # No call counts twice: the remainder goes to the last slots.
+            self._counts[probe, slots] += whole + (np.arange(self._span, 0, -1)[:, None] <= rest)
+            self._closed_ns[probe, slots] += closed_ns // self._span
         if age_ns is None:
             return
         for number in range(self.last - self._span + 1, self.last + 1):

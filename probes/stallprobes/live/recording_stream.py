@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from stallprobes.engine.board import Snapshot
-from stallprobes.errors import RecordingError
+from stallprobes.errors import MalformedJson
 from stallprobes.latency.baseline import Baseline
-from stallprobes.live import recording
+from stallprobes.live import recording_reader
 from stallprobes.live.observation import Observation, ProbeSet
-
-_CHUNK = 1 << 16
-# A longer line is damage: an observation takes some kilobytes.
-_LONGEST_LINE = 1 << 23
-_LONGEST_HEAD = 1 << 16
-# What decoding a line with a right checksum and another content can raise.
-_NO_OBSERVATION = (
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-)
+from stallprobes.live.recording import damaged
+from stallprobes.live.recording_format import BASELINES, OBSERVATION, PROBE_SET
+from stallprobes.live.recording_lines import RecordingLines
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,60 +34,35 @@ class RecordingStream:
     def __iter__(self) -> Iterator[RecordedMoment]:
         """Read the recording.
 
-        Raises RecordingError for an unreadable file, another format, a newer version, and a moment that is none.
+        Raises RecordingError for an unreadable or damaged file, another format, and a newer version.
         """
+        lines = RecordingLines(self.path)
         try:
-            with self.path.open("rb") as file:
-                recording.check_head(self.path, file.readline(_LONGEST_HEAD))
-                yield from self._moments(file)
-        except OSError as error:
-            raise RecordingError(f"{self.path} cannot be read: {error.strerror}") from error
+            yield from self._moments(lines)
+            self.cut_off = lines.cut_off
+        finally:
+            lines.close()
 
-    def _moments(self, file: BinaryIO) -> Iterator[RecordedMoment]:
+    def _moments(self, lines: RecordingLines) -> Iterator[RecordedMoment]:
         probe_set: ProbeSet | None = None
         baselines: dict[str, Baseline] = {}
         before: Snapshot | None = None
-        for number, line in enumerate(self._lines(file)):
+        number = 1
+        for line in lines.read():
+            where = f"observation {number}"
             try:
-                known = json.loads(line)
-                if "bench" in known:
-                    probe_set, baselines, before = recording.probe_set_in(known["bench"]), {}, None
-                elif "quiet" in known:
-                    baselines = recording.baselines_in(known)
-                elif "f" in known and probe_set is not None:
-                    observation = recording.observation_in(known["f"], probe_set, before)
-                    _check_probes(observation)
-                    before = observation.snapshot or before
+                known = recording_reader.decoded(line.text)
+                if PROBE_SET in known.value:
+                    where = f"the probe set of {where}"
+                    probe_set, baselines, before = recording_reader.read_probe_set(known), {}, None
+                elif probe_set is None:
+                    continue
+                elif BASELINES in known.value:
+                    where = f"the baselines of {where}"
+                    baselines = recording_reader.read_baselines(known, probe_set)
+                elif OBSERVATION in known.value:
+                    observation = recording_reader.read_observation(known, probe_set, before)
+                    before, number = observation.snapshot or before, number + 1
                     yield RecordedMoment(observation, baselines)
-            except _NO_OBSERVATION as error:
-                raise RecordingError(
-                    f"{self.path} is damaged: line {number + 1} of its content is no observation"
-                ) from error
-
-    def _lines(self, file: BinaryIO) -> Iterator[bytes]:
-        """The lines up to the first damaged one, without their checksums."""
-        decompressor, rest = zlib.decompressobj(), b""
-        more = True
-        while more and not decompressor.eof and len(rest) <= _LONGEST_LINE:
-            chunk = decompressor.unconsumed_tail or file.read(_CHUNK)
-            more = bool(chunk)
-            try:
-                rest += decompressor.decompress(chunk, _CHUNK) if chunk else decompressor.flush()
-            except zlib.error:
-                break
-            *lines, rest = rest.split(b"\n")
-            for line in lines:
-                checksum, _, text = line.partition(b" ")
-                if checksum != f"{zlib.crc32(text):08x}".encode():
-                    self.cut_off = True
-                    return
-                yield text
-        # Without a newline at its end the last line is incomplete.
-        self.cut_off = bool(rest) or not decompressor.eof
-
-
-def _check_probes(observation: Observation) -> None:
-    """Raise KeyError if a probe of the set is missing in the snapshot."""
-    if observation.snapshot is not None:
-        for probe in observation.probe_set.probes:
-            observation.snapshot.probes[probe.name]
+            except MalformedJson as error:
+                raise damaged(self.path, where, error) from error

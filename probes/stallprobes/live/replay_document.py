@@ -27,8 +27,9 @@ _MOST_PROBE_SETS = 1_000
 
 @dataclass
 class _Part:
-    """The part of a recording that one probe set takes: its analyzer, and the times of its observations (s)."""
+    """The part of a recording that one probe set takes: its number, its analyzer, and the times of its observations."""
 
+    number: int
     analyzer: Analyzer
     first_s: float
     last_s: float
@@ -50,7 +51,12 @@ def document(path: Path) -> dict[str, Any]:
             if part is not None:
                 _finish(part, begun_s, probe_sets, entries)
                 dropped += part.analyzer.log_dropped
-            part = _Part(_analyzer(observation, part), observation.wall_s, observation.wall_s)
+            part = _Part(
+                0 if part is None else part.number + 1,
+                _analyzer(observation, part),
+                observation.wall_s,
+                observation.wall_s,
+            )
         part.analyzer.feed(observation)
         part.analyzer.follow_recorded(moment.baselines)
         part.last_s = observation.wall_s
@@ -64,7 +70,7 @@ def document(path: Path) -> dict[str, Any]:
         "seconds": round(last_s - begun_s, 3),
         "observations": observations,
         "cut_off": stream.cut_off,
-        "probe_sets": probe_sets[:_MOST_PROBE_SETS],
+        "probe_sets": probe_sets,
         "verdicts": entries[-MOST_ENTRIES:],
         "verdicts_dropped": dropped + max(0, len(entries) - MOST_ENTRIES),
     }
@@ -77,12 +83,12 @@ def _analyzer(observation: Observation, previous: _Part | None) -> Analyzer:
 
 
 def _finish(part: _Part, begun_s: float, probe_sets: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
-    number = len(probe_sets)
     first = entries[-1]["number"] + 1 if entries else 1
     new = [entry for entry in part.analyzer.log if entry.number >= first]
-    entries.extend(_entry(entry, number, begun_s, part.last_s) for entry in new)
+    entries.extend(_entry(entry, part.number, begun_s, part.last_s) for entry in new)
     del entries[:-MOST_ENTRIES]
-    probe_sets.append(_probe_set(part, begun_s))
+    if len(probe_sets) < _MOST_PROBE_SETS:
+        probe_sets.append(_probe_set(part, begun_s))
 
 
 def _probe_set(part: _Part, begun_s: float) -> dict[str, Any]:

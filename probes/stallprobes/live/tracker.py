@@ -20,8 +20,11 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import DRIFT_CAUSE, DRIFT_REMEDY
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# A judgement takes place every 0.2 s and its window is 1 s long: the first and the last of these do not overlap.
+# A judgement takes place every 0.2 s and its window is 1 s long: the first and the last of these do not overlap. A
+# screen that nobody reads judges less often; a judgement then counts for as many as would have taken place.
+JUDGE_NS = 200 * MS
 _LASTING = 7
+_JITTER_NS = 20 * MS
 _FOUND = 2
 _MISSING = 3
 # A slowdown began, or ended, with a switch if it did so within this time after it: the window, the judgements until it
@@ -49,12 +52,14 @@ class Switch:
 class _Pending:
     """A present verdict: how many consecutive times it was found or missing, and its entry once it is logged.
 
-    ``after`` is True once it was found in a window after the aggressors stopped.
+    ``lasted`` is ``found`` at the usual rate of judgements. ``after`` is True once it was found in a window after the
+    aggressors stopped.
     """
 
     first_ns: int
     first_s: float
     found: int = 0
+    lasted: int = 0
     missing: int = 0
     entry: LogEntry | None = None
     after: bool = False
@@ -74,6 +79,7 @@ class VerdictTracker:
         self._pending: dict[_Key, _Pending] = {}
         self._unsteady: dict[str, LogEntry] = {}
         self._switches: deque[Switch] = deque(maxlen=_SWITCHES)
+        self._judged_ns = 0
 
     def copy(self) -> VerdictTracker:
         """A copy whose entries do not change."""
@@ -133,8 +139,11 @@ class VerdictTracker:
         ``onset`` returns a sentence on when a verdict began, "" where that is not known.
         """
         present = {_key(verdict): verdict for verdict in reversed(verdicts) if verdict.kind.logged}
+        passed = max(1, min((now_ns - self._judged_ns + _JITTER_NS) // JUDGE_NS, _MISSING))
+        self._judged_ns = now_ns
         for key, found in present.items():
             state = self._pending.setdefault(key, _Pending(now_ns, wall_s))
+            state.lasted += passed if state.found else 1
             state.found, state.missing, state.after = state.found + 1, 0, state.after or after
             if state.entry is None:
                 self._begin(state, found, wall_s, onset, alone)
@@ -153,6 +162,15 @@ class VerdictTracker:
                     self._end(state, now_ns, wall_s)
                 del self._pending[key]
 
+    def end_all(self, wall_s: float) -> None:
+        """End every current entry at ``wall_s``, when the last observation before a gap was made."""
+        for state in self._pending.values():
+            if state.entry is not None:
+                ended = self._replace(state.entry, replace(state.entry, ended_s=wall_s))
+                if ended.verdict.kind is VerdictKind.UNSTEADY:
+                    self._unsteady[ended.verdict.probe] = ended
+        self._pending.clear()
+
     def _begin(
         self, state: _Pending, found: Verdict, wall_s: float, onset: Callable[[Verdict], str], alone: bool
     ) -> None:
@@ -165,10 +183,9 @@ class VerdictTracker:
                 return
         # Without an aggressor, a busy machine interrupts 1 call in 100 within one second, not in two.
         burst = alone and found.kind is VerdictKind.STALLED and found.quantile is Quantile.P99
-        wanted = _LASTING if burst or found.kind is VerdictKind.SLOWER else _FOUND
-        if (state.found < wanted and found.kind is not VerdictKind.FAILED) or (
-            found.kind is VerdictKind.SLOWER and state.after
-        ):
+        lasting = burst or found.kind is VerdictKind.SLOWER
+        enough = state.lasted >= _LASTING if lasting else state.found >= _FOUND
+        if (not enough and found.kind is not VerdictKind.FAILED) or (found.kind is VerdictKind.SLOWER and state.after):
             return
         self._last_number += 1
         began_s = state.first_s if found.kind is VerdictKind.SLOWER else wall_s

@@ -108,6 +108,7 @@ class MonitorView:
     ``rows`` are in the order of the probe set. ``baseline_age_s`` is the age of the oldest baseline, None while one is
     missing; ``baseline_left_s`` is the time that measuring still takes, None while an aggressor prevents it.
     ``window_s`` is the length of the window. ``in_slots``: victims of two groups or more share a GPU in slots.
+    ``plots`` are the probes whose histograms are shown, where those are not only of ``focus``, which is one of them.
     """
 
     rows: tuple[ProbeRow, ...]
@@ -117,6 +118,7 @@ class MonitorView:
     baseline_left_s: float | None
     window_s: float
     in_slots: bool = False
+    plots: tuple[FocusView, ...] = ()
 
     def row(self, name: str) -> ProbeRow | None:
         """The row of a probe, None where there is none."""
@@ -140,10 +142,14 @@ class MonitorView:
     def with_state(self, state: str) -> MonitorView:
         """The same view with ``state`` in the row of every running probe; all values are the last known ones."""
         rows = tuple(replace(row, state=state, mark="dim") if row.on else row for row in self.rows)
-        focus = self.focus
-        if focus is not None:
-            focus = replace(focus, row=next((row for row in rows if row.name == focus.row.name), focus.row))
-        return replace(self, rows=rows, focus=focus)
+        known = {row.name: row for row in rows}
+
+        def changed(view: FocusView) -> FocusView:
+            return replace(view, row=known.get(view.row.name, view.row))
+
+        focus = None if self.focus is None else changed(self.focus)
+        plots = tuple(focus if view is self.focus and focus is not None else changed(view) for view in self.plots)
+        return replace(self, rows=rows, focus=focus, plots=plots)
 
 
 def report_text(view: MonitorView, head: Sequence[str]) -> str:

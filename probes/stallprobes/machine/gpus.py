@@ -234,8 +234,7 @@ def processes_on(module: Any, handle: Any) -> tuple[GpuProcess, ...]:
 def _process_name(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            # The process's owner chooses the name, and a terminal would interpret control characters.
-            return "".join(letter if letter.isprintable() else "?" for letter in file.read().strip())
+            return file.read().strip()
     except OSError:
         return "?"  # a process of another user or container
 

@@ -23,6 +23,8 @@ HANGING_AFTER_S = 1.0
 RETRY_S = 5.0
 # NVML averages utilisation over a window between these lengths, depending on the GPU's generation.
 UTILISATION_WINDOW_S = (1 / 6, 1.0)
+# States of a snapshot, from the best to the worst.
+STATES = ("live", "starting", "hanging", "unavailable", "lost")
 
 _THROTTLE_REASONS = {
     0x1: "idle",
@@ -101,8 +103,8 @@ FIELDS = (
 class TelemetrySnapshot:
     """The last values of one GPU.
 
-    ``state``: "starting", "live", "hanging" (a call has not returned), "lost" (the GPU), or "unavailable" (NVML);
-    ``why`` is a sentence for all but the first two. ``readings`` has every name of FIELDS.
+    ``state`` is one of STATES: "starting", "live", "hanging" (a call has not returned), "lost" (the GPU), or
+    "unavailable" (NVML); ``why`` is a sentence for all but the first two. ``readings`` has every name of FIELDS.
     """
 
     uuid: str
@@ -178,7 +180,7 @@ class Telemetry:
         for reader in self._readers:
             readings.update(reader.readings.copy())
             of_reader, of_why = self._state_of(reader, now)
-            if _RANK[of_reader] > _RANK[state]:
+            if STATES.index(of_reader) > STATES.index(state):
                 state, why = of_reader, of_why
         if state in ("lost", "unavailable"):
             readings = {name: TelemetryReading(None, reading.at_ns, why) for name, reading in readings.items()}
@@ -240,6 +242,3 @@ class Telemetry:
                     return
             reader.state, reader.why = "live", None
             self._quit.wait(max(0.0, (min(due.values()) - self._clock()) / NS))
-
-
-_RANK = {"live": 0, "starting": 1, "hanging": 2, "unavailable": 3, "lost": 4}

@@ -44,6 +44,8 @@ _NO_PROGRESS_NS = 250_000_000
 # A host control with a call slower than this, and than so many times its median, lost its CPU core.
 _SPIKE_NS = 100_000
 _SPIKE_TIMES = 10
+# A window that took so much longer than planned was suspended, and with it the engine, or the machine was.
+_GAP_S = 1.0
 # Control aggressors stall no simulated victim, but simulating each of their calls takes real time.
 _CONTROL_PERIOD_NS = 100_000
 _CALL = Channel(Phase.CALL)
@@ -221,6 +223,9 @@ class CellRunner:
             step = min(max(missing, seconds / 4), limit - passed)
         host_window = end[host].minus(begin[host])
         rejection = None if progress is None else progress.update(end)
+        gap_s = 0.0 if self._virtual else (end[name].at_ns - begin[name].at_ns) / 1e9 - passed
+        if gap_s > _GAP_S:
+            rejection = f"the check stood still for {gap_s:.0f} s"
         rejection = rejection or _host_delay(host_window) or self._throttled(begin[name].at_ns)
         return VictimWindow(window, host_window.channels, rejection)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from stallprobes.files.json_reader import Node
+from stallprobes.errors import MalformedJson
+from stallprobes.files.json_reader import LONGEST_TEXT, Node
+from stallprobes.files.json_stream import JsonStream, RawPairs
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, value_count
+from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, SparseReader, UnreadHistogram, value_count
 from stallprobes.latency.window import Window
 from stallprobes.matrix.matrix import Cell, HostStatus, Matrix, MatrixColumn, MatrixRow, Repeat, Status
+from stallprobes.matrix.repeat_spool import RepeatSpool
 from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
@@ -66,61 +69,213 @@ _VERSIONS = {
 VERSIONS = tuple(_VERSIONS)
 
 
-def decoded_object(found: dict[str, Any]) -> Any:
-    """``found`` as a sparse histogram if it is one: as JSON types it takes ten times the memory."""
-    if found.keys() == {"max_ns", "histogram"}:
-        try:
-            return SparseHistogram.read(found["histogram"], found["max_ns"])
-        except ValueError:
-            # The reader reports the error with its place in the document.
-            return found
-    return found
+class CheckSize:
+    """Largest size of a document of ``hosts`` machines: bytes, histograms, repeats and cells.
+
+    A check of one machine has 6 MB, 13 000 histograms, 1500 repeats and 360 cells, a merged one less per host. Ten
+    times as much is accepted, so that no file takes more than some 250 MB for one machine.
+    """
+
+    BYTES = 48 << 20
+    CELLS = 20_000
+    LINES = 2_000
+    HOSTS = 10_000
+    FINGERPRINT = 2_000
+    VERDICTS = 20_000
+
+    def __init__(self, hosts: int) -> None:
+        machines = max(hosts, 1)
+        self.bytes = self.BYTES + (8 << 20) * hosts
+        self.histograms = 100_000 * machines
+        self.repeats = 30_000 * machines
+        # The names of the hosts are in it.
+        self.reason = LONGEST_TEXT + 256 * hosts
 
 
-def read(node: Node, version: int) -> Matrix:
-    """The matrix in the document ``node``, whose objects went through ``decoded_object``. Raises MalformedJson."""
-    return _Reader(_VERSIONS[version]).matrix(node)
+def read(stream: JsonStream, reader: SparseReader, content: LimitedSize, version_of: Callable[[object], int]) -> Matrix:
+    """The matrix in the document ``stream``, whose objects go through ``decoded_object`` with the same ``reader``.
+
+    ``content`` gets the limit for the number of hosts. ``version_of`` gives the version for the value of ``schema``,
+    None without one, or raises. Raises MalformedJson.
+    """
+    if stream.peek() != "{":
+        stream.value()
+        stream.end()
+        version_of(None)
+        raise MalformedJson("the document is not an object")
+    return _Document(stream, reader, content, version_of).matrix()
+
+
+class LimitedSize(Protocol):
+    """Something whose size must not exceed ``largest`` bytes."""
+
+    largest: int
+
+
+def decoded_object(found: dict[str, Any], reader: SparseReader) -> Any:
+    """``found``, or what ``reader`` reads if it is a histogram: as JSON types it takes ten times the memory."""
+    if "histogram" not in found:
+        return found
+    pairs = found["histogram"]
+    if len(found) == 2 and "max_ns" in found:
+        return reader.add(pairs.text if isinstance(pairs, RawPairs) else pairs, found["max_ns"])
+    return {**found, "histogram": pairs.decoded()} if isinstance(pairs, RawPairs) else found
+
+
+# Members of the document that are computed again from the histograms.
+_DERIVED = ("detectable", "spread", "reference")
+# More members than these are another kind of document.
+_MOST_MEMBERS = 64
+
+
+class _Document:
+    """The document while it is read: its members, and its cells as far as they could be converted.
+
+    The cells are the largest part and the last in a file that ``save`` wrote. A program may have sorted the keys; then
+    the cells wait for what they refer to.
+    """
+
+    def __init__(
+        self,
+        stream: JsonStream,
+        reader: SparseReader,
+        content: LimitedSize,
+        version_of: Callable[[object], int],
+    ) -> None:
+        self._stream, self._histograms, self._content, self._version_of = stream, reader, content, version_of
+        self._root = Node({}, "")
+        self._size = CheckSize(0)
+        self._repeats = 0
+        self._reader: _Reader | None = None
+        self._waiting: list[Node] = []
+
+    def matrix(self) -> Matrix:
+        """The matrix. Raises MalformedJson."""
+        found: dict[str, Any] = self._root.value
+        for key in self._stream.members():
+            if len(found) == _MOST_MEMBERS:
+                raise MalformedJson(f"the document has more than {_MOST_MEMBERS} members")
+            found[key] = self._member(key)
+        self._stream.end()
+        reader = self._known()
+        for node in self._waiting:
+            reader.add_cell(node)
+        return reader.matrix(self._root)
+
+    def _known(self) -> _Reader:
+        """The reader of cells, once what they refer to is known."""
+        if self._reader is None:
+            version = self._version_of(self._root.value.get("schema"))
+            self._reader = _Reader(_VERSIONS[version], self._root, self._size)
+        return self._reader
+
+    def _member(self, key: str) -> Any:
+        stream, begin = self._stream, self._stream.peek()
+        if key == "cells" and begin == "[":
+            if {"schema", "rows", "columns", "hosts"} <= self._root.value.keys():
+                self._known()
+            self._cells()
+            return []
+        if key == "hosts" and begin == "{":
+            return self._hosts()
+        value = stream.value()
+        if key in _DERIVED and isinstance(value, dict):
+            self._root.field(key, value).free()
+            return {}
+        return value
+
+    def _hosts(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        node = self._root.field("hosts", found)
+        for name in self._stream.members():
+            if len(found) == CheckSize.HOSTS:
+                raise node.wrong(f"has more than {CheckSize.HOSTS} hosts")
+            (one,) = self._root.field("hosts", {name: self._stream.value()}).members().values()
+            found[name] = one.free(CheckSize.FINGERPRINT)
+            self._size = CheckSize(len(found))
+            self._content.largest = self._size.bytes
+        return found
+
+    def _cells(self) -> None:
+        node = self._root.field("cells", [])
+        for number in self._stream.items():
+            if number == CheckSize.CELLS:
+                raise node.wrong(f"has more than {CheckSize.CELLS} cells")
+            value = self._stream.value() if self._stream.peek() != "{" else {}
+            cell = node.item(number, value)
+            if isinstance(value, dict):
+                self._cell(cell)
+            if self._reader is not None:
+                self._reader.add_cell(cell)
+            else:
+                self._waiting.append(cell)
+
+    def _cell(self, cell: Node) -> None:
+        """Read the members of a cell, and of its lists with one item for each host one item at a time."""
+        stream, found = self._stream, cell.value
+        for key in stream.members():
+            if len(found) == _MOST_MEMBERS:
+                raise cell.wrong(f"has more than {_MOST_MEMBERS} members")
+            if key in ("repeats", "hosts") and stream.peek() == "[":
+                found[key] = [stream.value() for _ in self._counted(stream.items(), cell)]
+            else:
+                found[key] = stream.value()
+                if key == "figures" and isinstance(found[key], dict):
+                    cell.field(key, found[key]).members()
+                    found[key] = {}
+        self._histograms.flush()
+
+    def _counted(self, items: Iterator[int], cell: Node) -> Iterator[int]:
+        for number in items:
+            self._repeats += 1
+            if self._repeats > self._size.repeats:
+                raise cell.wrong(f"is beyond {self._size.repeats} repeats in total")
+            yield number
 
 
 class _Reader:
     """Reader of one version of the document."""
 
-    def __init__(self, version: _Version) -> None:
+    def __init__(self, version: _Version, root: Node, size: CheckSize) -> None:
+        """Raises MalformedJson unless ``root`` has valid rows, columns and hosts."""
         self._version = version
+        self._size = size
+        self._cells: dict[tuple[str, str], Cell] = {}
+        self._histograms = self._verdicts = 0
+        self._channel_of: dict[str, Channel] = {}
+        if not {"rows", "columns", "hosts"} <= root.value.keys():
+            # The document has been read to its end: this says which of all keys is the first missing one.
+            self._fields(root)
+        fields = {key: root.field(key, root.value[key]) for key in ("rows", "columns", "hosts")}
+        for key in ("rows", "columns"):
+            if len(fields[key].items()) > CheckSize.LINES:
+                raise fields[key].wrong(f"has more than {CheckSize.LINES} items")
+        self._rows = [_row(one) for one in fields["rows"].items()]
+        self._columns = [_column(one) for one in fields["columns"].items()]
+        self._hosts = {name: one.free() for name, one in fields["hosts"].members().items()}
+        _require_unique(fields["rows"], [row.name for row in self._rows])
+        _require_unique(fields["columns"], [column.name for column in self._columns])
+        if "" in self._hosts:
+            raise fields["hosts"].wrong("has a host without a name")
+        self._known = {row.name for row in self._rows}, {column.name for column in self._columns}
+        self._names = set(self._hosts)
+        self._spool = RepeatSpool() if self._hosts else None
 
     def matrix(self, node: Node) -> Matrix:
-        fields = node.fields(
-            "schema", "program", "backend", "profile", "sim_seed", "seed", "quick", "interrupted", "started_at",
-            "seconds", "repeats", "pace_us", "fingerprint", "hosts", "rows", "columns", "cells",
-            *self._version.of_check,
-        )  # fmt: skip
+        """The matrix of the document ``node`` and of the cells added before."""
+        fields = self._fields(node)
         if "timeline" in fields:
-            # These are derived from the histograms.
-            fields["detectable"].free_or_none()
-            fields["spread"].free_or_none()
-            fields["reference"].free_or_none()
-        rows = [_row(one) for one in fields["rows"].items()]
-        columns = [_column(one) for one in fields["columns"].items()]
-        hosts = {name: one.free() for name, one in fields["hosts"].members().items()}
-        _require_unique(fields["rows"], [row.name for row in rows])
-        _require_unique(fields["columns"], [column.name for column in columns])
-        if "" in hosts:
-            raise fields["hosts"].wrong("has a host without a name")
-        cells: dict[tuple[str, str], Cell] = {}
-        known = {row.name for row in rows}, {column.name for column in columns}
-        for one in fields["cells"].items():
-            cell = self._cell(one, known, list(hosts))
-            if (cell.row, cell.column) in cells:
-                raise one.wrong("is a second cell of its row and column")
-            cells[cell.row, cell.column] = cell
+            for key in _DERIVED:
+                fields[key].free_or_none()
+        fields["cells"].items()
         return Matrix(
             backend=fields["backend"].one_of(BACKENDS),
-            fingerprint=fields["fingerprint"].free(),
+            fingerprint=fields["fingerprint"].free(CheckSize.FINGERPRINT),
             started_at=_time(fields["started_at"]),
             seconds=fields["seconds"].number(_SECONDS),
-            rows=tuple(rows),
-            columns=tuple(columns),
-            cells=cells,
+            rows=tuple(self._rows),
+            columns=tuple(self._columns),
+            cells=self._cells,
             seed=fields["seed"].whole(-MOST, MOST),
             repeats=fields["repeats"].whole(0, MOST),
             pace_us=fields["pace_us"].number(_MICROSECONDS),
@@ -130,31 +285,42 @@ class _Reader:
             profile=fields["profile"].text_or_none(),
             sim_seed=None if fields["sim_seed"].value is None else fields["sim_seed"].whole(-MOST, MOST),
             program=fields["program"].text(),
-            hosts=hosts,
+            hosts=self._hosts,
         )
 
-    def _cell(self, node: Node, known: tuple[set[str], set[str]], hosts: Sequence[str]) -> Cell:
+    def _fields(self, node: Node) -> dict[str, Node]:
+        return node.fields(
+            "schema", "program", "backend", "profile", "sim_seed", "seed", "quick", "interrupted", "started_at",
+            "seconds", "repeats", "pace_us", "fingerprint", "hosts", "rows", "columns", "cells",
+            *self._version.of_check,
+        )  # fmt: skip
+
+    def add_cell(self, node: Node) -> None:
+        """Convert the cell ``node``."""
+        cell = self._cell(node)
+        if (cell.row, cell.column) in self._cells:
+            raise node.wrong("is a second cell of its row and column")
+        self._cells[cell.row, cell.column] = cell
+
+    def _cell(self, node: Node) -> Cell:
         fields = node.fields(
             "row", "column", "status", "reason", "in_flight_us", "in_flight_op", "figures", "verdicts", "repeats",
             *self._version.of_cell,
         )  # fmt: skip
-        for key, names in zip(("row", "column"), known, strict=True):
+        for key, names in zip(("row", "column"), self._known, strict=True):
             if fields[key].text() not in names:
                 raise fields[key].wrong("is not among those the check lists")
         fields["figures"].members()
-        repeats = tuple(self._repeat(one, {"", *hosts}) for one in fields["repeats"].items())
-        counts = (
-            value_count(channels)
-            for repeat in repeats
-            for channels in (repeat.window.channels, repeat.before, repeat.after)
-        )
-        if sum(counts) > MOST:
-            raise node.wrong("has counts above 2**53 in total")
-        status, reason = fields["status"].choice(Status), fields["reason"].text_or_none()
+        repeats: Sequence[Repeat] = self._repeats(node, fields["repeats"])
+        status, reason = fields["status"].choice(Status), fields["reason"].text_or_none(self._size.reason)
         if "hosts" in fields:
-            statuses = [_host_status(one, set(hosts)) for one in fields["hosts"].items()]
+            statuses = [_host_status(one, self._names) for one in fields["hosts"].items()]
         else:
-            statuses = list(_statuses_of_reason(reason or "")) if hosts else []
+            statuses = list(_statuses_of_reason(reason or "")) if self._hosts else []
+        verdicts = fields["verdicts"].items()
+        self._verdicts += len(verdicts)
+        if self._verdicts > CheckSize.VERDICTS:
+            raise node.wrong(f"is beyond {CheckSize.VERDICTS} verdicts in total")
         in_flight_ns = _ns(fields["in_flight_us"].number_or_none(_MICROSECONDS))
         return Cell(
             row=fields["row"].text(),
@@ -162,11 +328,33 @@ class _Reader:
             status=status,
             reason=reason,
             repeats=repeats,
-            verdicts=tuple(self._verdict(one, hosts) for one in fields["verdicts"].items()),
+            verdicts=tuple(self._verdict(one, self._hosts) for one in verdicts),
             in_flight_ns=None if in_flight_ns is None else round(in_flight_ns),
             in_flight_op=fields["in_flight_op"].text_or_none(),
             hosts=tuple(statuses),
         )
+
+    def _repeats(self, cell: Node, node: Node) -> Sequence[Repeat]:
+        """The repeats of ``cell``: in memory, those of a merged check in a temporary file."""
+        nodes = node.items()
+        allowed = {"", *self._names}
+        spooled = None if self._spool is None else self._spool.sequence()
+        held = []
+        calls = 0
+        for one in nodes:
+            repeat = self._repeat(one, allowed)
+            for channels in (repeat.window.channels, repeat.before, repeat.after):
+                calls += value_count(channels)
+                self._histograms += len(channels)
+            if spooled is None:
+                held.append(repeat)
+            else:
+                spooled.append(repeat)
+        if calls > MOST:
+            raise cell.wrong("has counts above 2**53 in total")
+        if self._histograms > self._size.histograms:
+            raise cell.wrong(f"is beyond {self._size.histograms} histograms in total")
+        return tuple(held) if spooled is None else spooled
 
     def _repeat(self, node: Node, hosts: set[str]) -> Repeat:
         fields = node.fields("host", "calls", "window_s", self._version.channels, "before", "after")
@@ -182,22 +370,23 @@ class _Reader:
         )
 
     def _channels(self, node: Node) -> SparseChannels:
-        held = {}
-        for key, one in node.members().items():
-            phase, colon, label = key.partition(":")
-            if colon and not label:
-                raise one.wrong("has an empty label")
-            channel = Channel(self._phase(Node(phase, f"the phase in {one.where}")), label)
-            if not isinstance(one.value, SparseHistogram):
-                fields = one.fields("max_ns", "histogram")
-                try:
-                    one.value = SparseHistogram.read(fields["histogram"].value, fields["max_ns"].value)
-                except ValueError as error:
-                    raise one.wrong(str(error)) from error
-            held[channel] = one.value
-        return SparseChannels(held)
+        return SparseChannels({self._channel(key, one): _histogram(one) for key, one in node.members().items()})
 
-    def _verdict(self, node: Node, hosts: Sequence[str]) -> Verdict:
+    def _channel(self, key: str, node: Node) -> Channel:
+        known = self._channel_of.get(key)
+        if known is not None:
+            return known
+        phase, colon, label = key.partition(":")
+        if colon and not label:
+            raise node.wrong("has an empty label")
+        found = self._version.phases.get(phase)
+        if found is None:
+            raise MalformedJson(f"the phase in {node.where} is not one of {', '.join(self._version.phases)}")
+        if len(self._channel_of) < _MOST_MEMBERS:
+            self._channel_of[key] = Channel(found, label)
+        return Channel(found, label)
+
+    def _verdict(self, node: Node, hosts: Collection[str]) -> Verdict:
         version = self._version
         fields = node.fields(
             "probe", "phase", "quantile", version.baseline_us, "now_us", "ratio", "kind", "cause", "sentence",
@@ -230,6 +419,21 @@ class _Reader:
 
     def _phase(self, node: Node) -> Phase:
         return self._version.phases[node.one_of(self._version.phases)]
+
+
+def _histogram(node: Node) -> SparseHistogram:
+    value = node.value
+    if isinstance(value, UnreadHistogram):
+        if value.found is not None:
+            return value.found
+        pairs, max_ns = value.pairs, value.max_ns
+    else:
+        fields = node.fields("max_ns", "histogram")
+        pairs, max_ns = fields["histogram"].value, fields["max_ns"].value
+    try:
+        return SparseHistogram.read(pairs, max_ns)
+    except ValueError as error:
+        raise node.wrong(str(error)) from error
 
 
 def _row(node: Node) -> MatrixRow:
@@ -293,7 +497,7 @@ def _statuses_of_reason(reason: str) -> Iterator[HostStatus]:
                 yield HostStatus(host, Status(match[1]), match[3] or "")
 
 
-def _split_sentence(sentence: str, cause: str, hosts: Sequence[str]) -> tuple[str, str]:
+def _split_sentence(sentence: str, cause: str, hosts: Collection[str]) -> tuple[str, str]:
     """The host and the head of a verdict's sentence, as ``Verdict.sentence`` composes it.
 
     Version 1 of the document has no other fields for them.

@@ -9,25 +9,34 @@ A file may be compressed with gzip, to a fifth of its size: ``save`` compresses 
 
 from __future__ import annotations
 
-import gzip
-import io
+import codecs
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from stallprobes.errors import CheckFileError, FileNotWritten, MalformedJson, TruncatedJson
+from stallprobes.errors import (
+    CheckFileError,
+    DamagedData,
+    FileNotWritten,
+    MalformedJson,
+    OversizedData,
+    TruncatedJson,
+)
 from stallprobes.files import atomic
-from stallprobes.files.json_reader import Node, clean, parse, plain
+from stallprobes.files.decompression import Compression, DecompressedStream
+from stallprobes.files.json_reader import clean, plain
+from stallprobes.files.json_stream import JsonStream
+from stallprobes.foreign_text import escaped_json
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
-from stallprobes.latency.sparse import sparse
+from stallprobes.latency.sparse import SparseReader, sparse
 from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix import check_reader
 from stallprobes.matrix.compare_document import shares
-from stallprobes.matrix.matrix import Cell, Matrix
+from stallprobes.matrix.matrix import Cell, Matrix, Repeat
 from stallprobes.model import Channel
 from stallprobes.verdicts.verdict import Verdict
 
@@ -36,9 +45,9 @@ if TYPE_CHECKING:
 
 CHECK_SCHEMA = "stallscope.check/2"
 COMPRESSED = ".gz"
-# Largest document in bytes, uncompressed. A check takes about 5 MB, a merged one 1 to 2 MB per host.
-LARGEST = 512 * 1024 * 1024
 
+# The schema's name is in so many characters at the start of a check.
+_HEAD = 200
 _GZIP = b"\x1f\x8b"
 # 16 plus the window size makes zlib write gzip's header and checksum.
 _AS_GZIP = 16 + zlib.MAX_WBITS
@@ -51,22 +60,31 @@ def document(matrix: Matrix, reference: ReferenceComparison | None = None) -> di
 
     ``reference`` is its comparison with a reference.
     """
+    lazy = lazy_document(matrix, reference)
+    return {**lazy, "cells": list(lazy["cells"])}
+
+
+def lazy_document(matrix: Matrix, reference: ReferenceComparison | None = None) -> dict[str, Any]:
+    """What ``document`` returns, but ``cells`` is an iterator: those of a thousand hosts do not fit into memory."""
     own = _Detectable.of(matrix)
     head = _head(matrix, own)
     if reference is not None:
         from stallprobes.matrix import reference_document
 
         head["reference"] = reference_document.comparison_out(reference)
-    return {**head, "cells": [_cell_out(cell, own) for cell in matrix.cells.values()]}
+    return {**head, "cells": (_cell_out(cell, own) for cell in matrix.cells.values())}
 
 
-def save(matrix: Matrix, path: Path | str, force: bool = False) -> None:
+def save(
+    matrix: Matrix, path: Path | str, force: bool = False, progress: Callable[[float], None] = lambda _: None
+) -> None:
     """Write ``matrix`` to ``path`` atomically; an existing file is replaced only with ``force``.
 
     The file is compressed with gzip if the name ends in ``.gz``; equal matrices give equal bytes. The permissions
-    follow the user's umask. Raises CheckFileError, and then leaves no temporary file.
+    follow the user's umask. ``progress`` is called with the share (0 to 1) of the cells that are written. Raises
+    CheckFileError, and then leaves no temporary file.
     """
-    chunks = _chunks(matrix, path)
+    chunks = _chunks(matrix, path, progress)
     try:
         atomic.write(Path(path), _compressed(chunks) if _is_gzip_name(path) else chunks, force=force)
     except FileNotWritten as error:
@@ -83,65 +101,74 @@ def ready(path: Path | str, force: bool = False) -> None:
 
 def load(path: Path | str) -> Matrix:
     """The check saved in ``path``, compressed or not. Raises CheckFileError for any other content."""
-    text = _text(path)
     try:
-        document = parse(text, check_reader.decoded_object)
-        return check_reader.read(Node(document, ""), _version(path, document))
-    except TruncatedJson as error:
-        raise CheckFileError(f"{path} is cut off: {error}; copy it again, or save the check again") from error
+        with open(path, "rb") as file:
+            return _read(path, file)
+    except IsADirectoryError:
+        raise CheckFileError(f"{path} is a folder: name a file in it") from None
+    except OversizedData:
+        raise CheckFileError(
+            f"{path} is not a check: none is so large ({_largest(0)} MiB for one machine); name another file"
+        ) from None
+    except MemoryError:
+        raise CheckFileError(f"{path} does not fit into memory: read it on a larger machine") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise CheckFileError(f"{path} cannot be read: {why}") from error
+
+
+def _read(path: Path | str, file: BinaryIO) -> Matrix:
+    compressed = file.peek(len(_GZIP)).startswith(_GZIP)  # type: ignore[attr-defined]
+    content = DecompressedStream(
+        file, Compression.GZIP if compressed else Compression.NONE, check_reader.CheckSize(0).bytes
+    )
+    reader = SparseReader()
+    stream = JsonStream(_text(path, content), lambda found: check_reader.decoded_object(found, reader), raw="histogram")
+    head = ""
+    try:
+        head = stream.next_text(_HEAD)
+        if not head and content.complete:
+            raise CheckFileError(f"{path} is empty: save the check again")
+        matrix = check_reader.read(stream, reader, content, lambda name: _version(path, name))
+        if content.ended_early:
+            raise TruncatedJson
+        return matrix
+    except DamagedData as error:
+        raise CheckFileError(f"{path} is damaged: {error}; copy it again, or save the check again") from error
     except MalformedJson as error:
+        if isinstance(error, TruncatedJson) or content.ended_early:
+            why = "it ends within its compressed data" if content.ended_early else error
+            raise CheckFileError(f"{path} is cut off: {why}; copy it again, or save the check again") from error
         # Without the schema's name at the start, the file is more likely another one than a damaged check.
-        if text.startswith("{") and f'"{_NAME}/' in text[:200]:
+        if head.startswith("{") and f'"{_NAME}/' in head:
             raise CheckFileError(f"{path} is damaged: {error}; copy it again, or save the check again") from error
         raise CheckFileError(
             f"{path} is not a check: {error}; name a file that `stallscope check --save` wrote"
         ) from error
-    except MemoryError:
-        raise CheckFileError(f"{path} does not fit into memory: read it on a larger machine") from None
 
 
-def _text(path: Path | str) -> str:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(LARGEST + 1)
-        if data.startswith(_GZIP) and len(data) <= LARGEST:
-            data = _decompressed(path, data)
-    except IsADirectoryError:
-        raise CheckFileError(f"{path} is a folder: name a file in it") from None
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise CheckFileError(f"{path} cannot be read: {why}") from error
-    except MemoryError:
-        raise CheckFileError(f"{path} does not fit into memory: read it on a larger machine") from None
-    if len(data) > LARGEST:
-        raise CheckFileError(f"{path} is not a check: none is larger than {LARGEST >> 20} MiB; name another file")
-    if not data.strip():
-        raise CheckFileError(f"{path} is empty: save the check again")
-    if data.startswith(b'{"format": "stallscope.recording"'):
+def _text(path: Path | str, content: DecompressedStream) -> Iterator[str]:
+    """The text in ``content``. Raises CheckFileError for what cannot be a check, by its beginning or its encoding."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    piece = content.read()
+    if piece.startswith(b'{"format": "stallscope.recording"'):
         raise CheckFileError(f"{path} is a recording, not a check: look at it with `stallscope replay`")
-    if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+    if piece.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise CheckFileError(f"{path} begins with a byte order mark: save it as plain UTF-8")
     try:
-        return data.decode().strip()
+        while piece:
+            yield decoder.decode(piece)
+            piece = content.read()
+        yield decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         raise CheckFileError(
             f"{path} is not a check: it is not UTF-8; name a file that `stallscope check --save` wrote"
         ) from None
 
 
-def _decompressed(path: Path | str, data: bytes) -> bytes:
-    """``data`` decompressed with gzip, at most LARGEST + 1 bytes of it."""
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            return file.read(LARGEST + 1)
-    except EOFError:
-        raise CheckFileError(
-            f"{path} is cut off: it ends within its compressed data; copy it again, or save the check again"
-        ) from None
-    except (OSError, zlib.error):
-        raise CheckFileError(
-            f"{path} is damaged: its compressed data cannot be decompressed; copy it again, or save the check again"
-        ) from None
+def _largest(hosts: int) -> int:
+    """Size of the largest document of ``hosts`` machines in MiB."""
+    return check_reader.CheckSize(hosts).bytes >> 20
 
 
 def _is_gzip_name(path: Path | str) -> bool:
@@ -156,9 +183,8 @@ def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def _version(path: Path | str, document: object) -> int:
-    """The version of the check's schema that ``document`` names. Raises CheckFileError."""
-    name = document.get("schema") if isinstance(document, dict) else None
+def _version(path: Path | str, name: object) -> int:
+    """The version of the check's schema called ``name``. Raises CheckFileError."""
     for version in check_reader.VERSIONS:
         if name == f"{_NAME}/{version}":
             return version
@@ -174,30 +200,34 @@ def _version(path: Path | str, document: object) -> int:
     raise CheckFileError(f"{path} is {what}: name a file that `stallscope check --save` wrote")
 
 
-def _chunks(matrix: Matrix, path: Path | str) -> Iterator[bytes]:
+def _chunks(matrix: Matrix, path: Path | str, progress: Callable[[float], None]) -> Iterator[bytes]:
     """The document as text in chunks, one line per cell, so that it is never in memory as a whole."""
-    size = 0
+    size, limit = 0, check_reader.CheckSize(len(matrix.hosts))
 
     def counted(text: str) -> bytes:
         nonlocal size
         chunk = text.encode()
         size += len(chunk)
-        if size > LARGEST:
+        if size > limit.bytes:
             raise CheckFileError(
-                f"{path} would be larger than {LARGEST >> 20} MiB, the largest that can be read: merge fewer "
-                "hosts at a time, or check fewer victims"
+                f"{path} would be larger than {limit.bytes >> 20} MiB, the largest that can be read: check "
+                "fewer victims"
             )
         return chunk
 
     own = _Detectable.of(matrix)
     yield counted(f'{_json(_head(matrix, own))[:-1]},"cells":[')
     for number, cell in enumerate(matrix.cells.values()):
-        yield counted(f"{',' if number else ''}\n{_json(_cell_out(cell, own))}")
+        progress(number / len(matrix.cells))
+        yield counted(f'{"," if number else ""}\n{_json(_cell_head(cell, own))[:-1]},"repeats":[')
+        for place, repeat in enumerate(cell.repeats):
+            yield counted(f"{',' if place else ''}{_json(_repeat_out(repeat))}")
+        yield counted("]}")
     yield counted("\n]}\n")
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return escaped_json(json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False))
 
 
 def _head(matrix: Matrix, own: _Detectable) -> dict[str, Any]:
@@ -226,6 +256,11 @@ def _head(matrix: Matrix, own: _Detectable) -> dict[str, Any]:
 
 
 def _cell_out(cell: Cell, own: _Detectable) -> dict[str, Any]:
+    return {**_cell_head(cell, own), "repeats": [_repeat_out(repeat) for repeat in cell.repeats]}
+
+
+def _cell_head(cell: Cell, own: _Detectable) -> dict[str, Any]:
+    """``cell`` as JSON types, without its repeats, of which there is one for each host."""
     return {
         "row": clean(cell.row),
         "column": clean(cell.column),
@@ -236,17 +271,17 @@ def _cell_out(cell: Cell, own: _Detectable) -> dict[str, Any]:
         "in_flight_op": plain(cell.in_flight_op),
         "figures": figures(cell, own.ratios.get((cell.row, cell.column), {})),
         "verdicts": [_verdict_out(verdict) for verdict in cell.verdicts],
-        "repeats": [
-            {
-                "host": clean(repeat.host),
-                "calls": repeat.window.iterations,
-                "window_s": repeat.window.seconds,
-                "channels": _channels_out(repeat.window.channels),
-                "before": _channels_out(repeat.before),
-                "after": _channels_out(repeat.after),
-            }
-            for repeat in cell.repeats
-        ],
+    }
+
+
+def _repeat_out(repeat: Repeat) -> dict[str, Any]:
+    return {
+        "host": clean(repeat.host),
+        "calls": repeat.window.iterations,
+        "window_s": repeat.window.seconds,
+        "channels": _channels_out(repeat.window.channels),
+        "before": _channels_out(repeat.before),
+        "after": _channels_out(repeat.after),
     }
 
 

@@ -6,7 +6,7 @@ after. Percentiles and ratios are computed from them, not stored. The module ``r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -124,7 +124,7 @@ class Cell:
     column: str
     status: Status
     reason: str | None = None
-    repeats: tuple[Repeat, ...] = ()
+    repeats: Sequence[Repeat] = ()
     verdicts: tuple[Verdict, ...] = ()
     in_flight_ns: int | None = None
     in_flight_op: str | None = None

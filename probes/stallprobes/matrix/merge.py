@@ -1,14 +1,17 @@
 """Merge of the checks of several hosts into one matrix, with the hosts that differ from the others.
 
 A merged matrix has one repeat per host in each cell. Merging is associative: merging a merged matrix with further
-checks gives the same result as merging all checks at once.
+checks gives the same result as merging all checks at once. The first pass reads each check once and stores its sums,
+the second one reads the sums cell by cell.
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
@@ -27,6 +30,7 @@ from stallprobes.matrix.matrix import (
     host_reasons,
 )
 from stallprobes.matrix.outliers import Outlier
+from stallprobes.matrix.repeat_spool import RepeatSpool
 from stallprobes.verdicts.verdict import Verdict
 
 # A measured status counts before all others; of the rest the most informative one comes first.
@@ -55,6 +59,58 @@ class _Part:
     in_flight_op: str | None = None
 
 
+class _Parts:
+    """Parts of several hosts: their repeats, the verdicts of the worst one, and the longest call in flight."""
+
+    __slots__ = ("host", "repeats", "stuck", "verdicts", "weight")
+
+    def __init__(self, spool: RepeatSpool) -> None:
+        self.repeats = spool.sequence()
+        self.verdicts: tuple[Verdict, ...] = ()
+        self.weight: tuple[int, float] | None = None
+        self.host = ""
+        self.stuck: _Part | None = None
+
+    def add(self, host: str, part: _Part, repeat: int | None) -> None:
+        """Add the part of ``host``; ``repeat`` is the place of its repeat in the spool."""
+        if repeat is not None:
+            self.repeats.append_place(repeat)
+        weight = _weight(part.verdicts)
+        if self.weight is None or weight > self.weight:
+            self.weight, self.host, self.verdicts = weight, host, part.verdicts
+        if self.stuck is None or (part.in_flight_ns or 0) > (self.stuck.in_flight_ns or 0):
+            self.stuck = replace(part, repeat=None, verdicts=())
+
+
+class _MergedCell:
+    """A cell while the checks of its hosts are added."""
+
+    __slots__ = ("calls", "every", "hosts", "measured", "status")
+
+    def __init__(self, spool: RepeatSpool) -> None:
+        self.status: Status | None = None
+        self.hosts: list[HostStatus] = []
+        self.every, self.measured = _Parts(spool), _Parts(spool)
+        self.calls = 0
+
+    def cell(self, row: str, column: str) -> Cell:
+        """The cell; what hosts without a measurement have does not count if another one has measured it."""
+        status = self.status or Status.MISSING
+        kept = self.measured if status in _MEASURED else self.every
+        stuck = kept.stuck or _Part(status)
+        return Cell(
+            row=row,
+            column=column,
+            status=status,
+            reason=host_reasons(self.hosts),
+            repeats=kept.repeats,
+            verdicts=tuple(replace(verdict, host=kept.host) for verdict in kept.verdicts),
+            in_flight_ns=stuck.in_flight_ns,
+            in_flight_op=stuck.in_flight_op,
+            hosts=tuple(self.hosts),
+        )
+
+
 @dataclass
 class _Names:
     """Unique names of the hosts, in the order of the checks, with their fingerprints."""
@@ -75,7 +131,12 @@ class _Names:
         return name
 
 
-def merge(matrices: Sequence[tuple[str, Matrix]], *, force: bool = False) -> Merged:
+def merge(
+    matrices: Iterable[tuple[str, Matrix]],
+    *,
+    force: bool = False,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Merged:
     """The merged matrix of many hosts, with the outliers among them.
 
     Each matrix comes with the name of its file or of its host: a name without a slash that does not end in ``.json``
@@ -86,50 +147,106 @@ def merge(matrices: Sequence[tuple[str, Matrix]], *, force: bool = False) -> Mer
     it; its reason names the other hosts. Hosts on which it is invalid are left out. A cell's verdicts are those of the
     host with the worst one.
 
+    Each matrix is used once and not kept: the sums of each host are in a temporary file, so that memory hardly depends
+    on the number of hosts. ``progress`` is called with the share (0 to 1) of the search for outliers that is done.
+
     Raises CannotMerge for simulated with real GPUs, different periods, one name for different probes, and, unless
-    ``force``, different GPU models.
+    ``force``, different GPU models, and if the temporary file cannot be written.
     """
-    if not matrices:
-        raise CannotMerge("No checks to merge: name at least one file")
-    _check(matrices, force)
-    names = _Names()
-    renamed = [_name(names, file, matrix) for file, matrix in matrices]
-    cells: dict[tuple[str, str], dict[str, _Part]] = {}
-    for (_, matrix), new in zip(matrices, renamed, strict=True):
+    try:
+        merger = _Merger(force)
+        for file, matrix in matrices:
+            merger.add(file, matrix)
+        return merger.result(progress)
+    except OSError as error:
+        raise CannotMerge(
+            f"The checks cannot be merged in {tempfile.gettempdir()}: {error.strerror or error}; "
+            "set TMPDIR to a folder with more space"
+        ) from error
+
+
+class _Merger:
+    """Merge of one check after the other."""
+
+    def __init__(self, force: bool) -> None:
+        self._force = force
+        self._first: tuple[str, Matrix] | None = None
+        self._names = _Names()
+        self._models: dict[str, str] = {}
+        self._rows: dict[str, tuple[str, MatrixRow]] = {}
+        self._columns: dict[str, tuple[str, MatrixColumn]] = {}
+        self._spool = RepeatSpool()
+        self._cells: dict[tuple[str, str], _MergedCell] = {}
+        self._started_at: list[str] = []
+        self._seconds = 0.0
+        self._repeats = 0
+        self._interrupted = False
+        self._quick: set[bool] = set()
+        self._profiles: set[str | None] = set()
+        self._sim_seeds: set[int | None] = set()
+        self._programs: set[str] = set()
+        # Most hosts have the same reasons.
+        self._reasons: dict[str, str] = {}
+
+    def add(self, file: str, matrix: Matrix) -> None:
+        """Add the check of ``file``. Raises CannotMerge and OSError."""
+        if self._first is None:
+            self._first = file, replace(matrix, cells={})
+        self._check(file, matrix)
+        self._add_lines(file, matrix)
+        new = _name(self._names, file, matrix)
         for key, cell in matrix.cells.items():
-            cells.setdefault(key, {}).update(_parts(cell, matrix, new))
-    first = matrices[0][1]
-    known = [matrix for _, matrix in matrices]
-    matrix = Matrix(
-        backend=first.backend,
-        fingerprint=_common(names.hosts),
-        started_at=min((one.started_at for one in known), key=datetime.datetime.fromisoformat),
-        seconds=max(one.seconds for one in known),
-        rows=_rows(matrices),
-        columns=_columns(matrices),
-        cells={key: _cell(key, parts, list(names.hosts)) for key, parts in cells.items()},
-        seed=first.seed,
-        repeats=max(one.repeats for one in known),
-        pace_us=first.pace_us,
-        quick=any(one.quick for one in known),
-        interrupted=any(one.interrupted for one in known),
-        timeline=first.timeline,
-        profile=first.profile if len({one.profile for one in known}) == 1 else None,
-        sim_seed=first.sim_seed if len({one.sim_seed for one in known}) == 1 else None,
-        program=", ".join(sorted({part for one in known for part in one.program.split(", ")})),
-        hosts=names.hosts,
-    )
-    notes = [*names.notes, *_twice(matrix)]
-    if len({one.quick for one in known}) > 1:
-        notes.append("Some of the checks are quick ones: they have fewer calls and so less weight.")
-    return Merged(matrix, outliers.find(matrix), tuple(notes))
+            merged = self._cells.get(key)
+            if merged is None:
+                merged = self._cells[key] = _MergedCell(self._spool)
+            self._add_cell(merged, cell, matrix, new)
+        self._started_at = (
+            [min(*self._started_at, matrix.started_at, key=datetime.datetime.fromisoformat)]
+            if (self._started_at)
+            else [matrix.started_at]
+        )
+        self._seconds = max(self._seconds, matrix.seconds)
+        self._repeats = max(self._repeats, matrix.repeats)
+        self._interrupted |= matrix.interrupted
+        self._quick.add(matrix.quick)
+        self._profiles.add(matrix.profile)
+        self._sim_seeds.add(matrix.sim_seed)
+        self._programs.update(matrix.program.split(", "))
 
+    def result(self, progress: Callable[[float], None]) -> Merged:
+        """The merged matrix. Raises CannotMerge without a check, and OSError."""
+        if self._first is None:
+            raise CannotMerge("No checks to merge: name at least one file")
+        self._check_models()
+        first, hosts = self._first[1], self._names.hosts
+        matrix = Matrix(
+            backend=first.backend,
+            fingerprint=_common(hosts),
+            started_at=self._started_at[0],
+            seconds=self._seconds,
+            rows=tuple(row for _, row in self._rows.values()),
+            columns=tuple(column for _, column in self._columns.values()),
+            cells={key: cell.cell(*key) for key, cell in self._cells.items()},
+            seed=first.seed,
+            repeats=self._repeats,
+            pace_us=first.pace_us,
+            quick=any(self._quick),
+            interrupted=self._interrupted,
+            timeline=first.timeline,
+            profile=first.profile if len(self._profiles) == 1 else None,
+            sim_seed=first.sim_seed if len(self._sim_seeds) == 1 else None,
+            program=", ".join(sorted(self._programs)),
+            hosts=hosts,
+        )
+        notes = [*self._names.notes, *_twice(matrix)]
+        if len(self._quick) > 1:
+            notes.append("Some of the checks are quick ones: they have fewer calls and so less weight.")
+        return Merged(matrix, outliers.find(matrix, progress), tuple(notes))
 
-def _check(matrices: Sequence[tuple[str, Matrix]], force: bool) -> None:
-    """Raise CannotMerge if the matrices cannot be merged."""
-    first_name, first = matrices[0]
-    models: dict[str, str] = {}
-    for name, one in matrices:
+    def _check(self, name: str, one: Matrix) -> None:
+        """Raise CannotMerge if ``one`` cannot be merged with the checks before it."""
+        assert self._first is not None
+        first_name, first = self._first
         if one.timeline != first.timeline:
             with_timeline, without = (name, first_name) if one.timeline else (first_name, name)
             raise CannotMerge(f"{with_timeline} was made with the timeline on and {without} without: merge them apart")
@@ -140,20 +257,48 @@ def _check(matrices: Sequence[tuple[str, Matrix]], force: bool) -> None:
                 f"{first_name} calls every {first.pace_us:g} µs and {name} every {one.pace_us:g} µs, which gives other "
                 "figures: merge them apart"
             )
+        # A merged check may have several models; what else differs comes first.
+        self._check_models()
         for model in _models(one):
-            models.setdefault(model, name)
-    if len(models) > 1 and not force:
-        (here, there), (this, that) = list(models)[:2], list(models.values())[:2]
-        raise CannotMerge(f"{this} is of {here} and {that} of {there}: merge them apart, or with --force")
-    totals: dict[tuple[str, str], int] = {}
-    for _, one in matrices:
-        for key, cell in one.cells.items():
-            totals[key] = totals.get(key, 0) + sum(
-                value_count(r.window.channels) + value_count(r.before) + value_count(r.after) for r in cell.repeats
-            )
-    for (row, column), total in totals.items():
-        if total > MOST:
-            raise CannotMerge(f"The cell {row} × {column} would hold more than 2**53 calls: merge fewer checks")
+            self._models.setdefault(model, name)
+        if one.hosts:
+            return
+        self._check_models()
+
+    def _check_models(self) -> None:
+        if len(self._models) > 1 and not self._force:
+            (here, there), (this, that) = list(self._models)[:2], list(self._models.values())[:2]
+            raise CannotMerge(f"{this} is of {here} and {that} of {there}: merge them apart, or with --force")
+
+    def _add_lines(self, file: str, matrix: Matrix) -> None:
+        for row in matrix.rows:
+            before, same = self._rows.setdefault(row.name, (file, row))
+            if (same.entry, same.context, same.stream) != (row.entry, row.context, row.stream):
+                raise CannotMerge(f"{before} and {file} call different victims “{row.name}”: merge them apart")
+        for column in matrix.columns:
+            before, same_column = self._columns.setdefault(column.name, (file, column))
+            if same_column.aggressors != column.aggressors:
+                raise CannotMerge(f"{before} and {file} call different aggressors “{column.name}”: merge them apart")
+
+    def _add_cell(self, merged: _MergedCell, cell: Cell, matrix: Matrix, new: Mapping[str, str]) -> None:
+        for host, part in _parts(cell, matrix, new):
+            place = None
+            if part.repeat is not None:
+                place = self._spool.add(part.repeat)
+                merged.calls += sum(
+                    map(value_count, (part.repeat.window.channels, part.repeat.before, part.repeat.after))
+                )
+                if merged.calls > MOST:
+                    raise CannotMerge(
+                        f"The cell {cell.row} × {cell.column} would hold more than 2**53 calls: merge fewer checks"
+                    )
+            if part.status is not Status.OK:
+                reason = self._reasons.setdefault(part.reason, part.reason)
+                merged.hosts.append(HostStatus(host, part.status, reason))
+            merged.status = min(merged.status or part.status, part.status, key=_ORDER.index)
+            merged.every.add(host, part, place)
+            if part.status in _MEASURED:
+                merged.measured.add(host, part, place)
 
 
 def _gpu(matrix: Matrix) -> str:
@@ -166,26 +311,6 @@ def _models(matrix: Matrix) -> list[str]:
         return [matrix.profile] if matrix.profile else []
     found = [of.get("gpu") for of in (matrix.hosts.values() if matrix.hosts else (matrix.fingerprint,))]
     return [model for model in found if isinstance(model, str)]
-
-
-def _rows(matrices: Sequence[tuple[str, Matrix]]) -> tuple[MatrixRow, ...]:
-    found: dict[str, tuple[str, MatrixRow]] = {}
-    for file, matrix in matrices:
-        for row in matrix.rows:
-            before, same = found.setdefault(row.name, (file, row))
-            if (same.entry, same.context, same.stream) != (row.entry, row.context, row.stream):
-                raise CannotMerge(f"{before} and {file} call different victims “{row.name}”: merge them apart")
-    return tuple(row for _, row in found.values())
-
-
-def _columns(matrices: Sequence[tuple[str, Matrix]]) -> tuple[MatrixColumn, ...]:
-    found: dict[str, tuple[str, MatrixColumn]] = {}
-    for file, matrix in matrices:
-        for column in matrix.columns:
-            before, same = found.setdefault(column.name, (file, column))
-            if same.aggressors != column.aggressors:
-                raise CannotMerge(f"{before} and {file} call different aggressors “{column.name}”: merge them apart")
-    return tuple(column for _, column in found.values())
 
 
 def _name(names: _Names, file: str, matrix: Matrix) -> dict[str, str]:
@@ -234,8 +359,11 @@ def _host_parts(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _Part]]
         yield "", _Part(cell.status, cell.reason or "", _total(cell.repeats))
         return
     known = {one.host: one for one in cell.hosts}
+    repeats: dict[str, list[Repeat]] = {}
+    for repeat in cell.repeats:
+        repeats.setdefault(repeat.host, []).append(repeat)
     for host in hosts:
-        mine = [repeat for repeat in cell.repeats if repeat.host == host]
+        mine = repeats.pop(host, [])
         if mine or host in known:
             status = known.get(host, HostStatus(host, Status.OK))
             yield host, _Part(status.status, status.reason, repeat=_total(mine) if mine else None)
@@ -254,42 +382,23 @@ def _total(repeats: Sequence[Repeat]) -> Repeat:
     )
 
 
-def _cell(key: tuple[str, str], parts: Mapping[str, _Part], hosts: Sequence[str]) -> Cell:
-    ordered = {host: parts[host] for host in hosts if host in parts}
-    status = min((part.status for part in ordered.values()), key=_ORDER.index, default=Status.MISSING)
-    kept = {host: p for host, p in ordered.items() if status not in _MEASURED or p.status in _MEASURED}
-    worst = max(kept, key=lambda host: _weight(kept[host].verdicts), default="")
-    hosts_not_ok = tuple(
-        HostStatus(host, part.status, part.reason) for host, part in ordered.items() if part.status is not Status.OK
-    )
-    stuck = max(kept.values(), key=lambda part: part.in_flight_ns or 0, default=_Part(status))
-    return Cell(
-        row=key[0],
-        column=key[1],
-        status=status,
-        reason=host_reasons(hosts_not_ok),
-        repeats=tuple(part.repeat for part in kept.values() if part.repeat is not None),
-        verdicts=tuple(replace(verdict, host=worst) for verdict in (kept[worst].verdicts if kept else ())),
-        in_flight_ns=stuck.in_flight_ns,
-        in_flight_op=stuck.in_flight_op,
-        hosts=hosts_not_ok,
-    )
-
-
 def _weight(verdicts: Iterable[Verdict]) -> tuple[int, float]:
     return max((verdict.weight for verdict in verdicts), default=(-1, 0.0))
 
 
 def _twice(matrix: Matrix) -> Iterator[str]:
     """Sentences on hosts with equal maxima in all cells, most likely one check under two names."""
-    known: dict[tuple[object, ...], str] = {}
-    tops: dict[str, list[object]] = {host: [] for host in matrix.hosts}
+    digests = {host: hashlib.blake2b() for host in matrix.hosts}
+    empty = hashlib.blake2b().digest()
     for key, cell in matrix.cells.items():
         for repeat in cell.repeats:
             channels = repeat.window.channels
             maxima = tuple(sparse(channels, channel).max_ns for channel in channels)
-            tops[repeat.host] += [(key, maxima)] if any(maxima) else []
-    for host, top in tops.items():
-        same = known.setdefault(tuple(top), host) if top else host
+            if any(maxima):
+                digests[repeat.host].update(repr((key, maxima)).encode(errors="surrogatepass"))
+    known: dict[bytes, str] = {}
+    for host, digest in digests.items():
+        found = digest.digest()
+        same = host if found == empty else known.setdefault(found, host)
         if same != host:
             yield f"“{same}” and “{host}” have the same figures to the nanosecond: they may be the same check."

@@ -11,6 +11,7 @@ import numpy as np
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
+from stallprobes.latency.sparse import sparse
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
 
@@ -19,6 +20,7 @@ _LOW, _HIGH = 5.0, 95.0
 _FEWEST_WINDOWS = 4
 _RANGE_LOW, _RANGE_HIGH = 10.0, 90.0
 _FEWEST_FOR_RANGE = 20
+_CALL = Channel(Phase.CALL)
 _ENOUGH = {Quantile.P50: ENOUGH_CALLS, Quantile.P99: 50}
 
 
@@ -79,7 +81,7 @@ def baseline_range(
                 continue
             for repeat in cell.repeats:
                 for window in (repeat.before, repeat.after):
-                    if channel in window and (histogram := window[channel]).count >= enough:
+                    if channel in window and (histogram := sparse(window, channel)).count >= enough:
                         found.append(histogram.percentile(quantile.percent) or 0.0)
     if len(found) < _FEWEST_FOR_RANGE:
         return None
@@ -88,8 +90,7 @@ def baseline_range(
 
 
 def _median_ns(window: Mapping[Channel, Histogram]) -> float | None:
-    histogram = window.get(Channel(Phase.CALL))
-    if histogram is None or histogram.count < ENOUGH_CALLS:
+    if _CALL not in window or (histogram := sparse(window, _CALL)).count < ENOUGH_CALLS:
         return None
     # A call below a nanosecond counts as one.
     return max(histogram.percentile(50) or 0.0, 1.0)

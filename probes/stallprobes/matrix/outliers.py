@@ -12,7 +12,7 @@ A rare stall that delays tens of consecutive calls can still make one of few hos
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -23,7 +23,7 @@ from stallprobes.latency.histogram import index
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.sparse import SparseHistogram, sparse
 from stallprobes.latency.statistics import fisher_exact
-from stallprobes.matrix.matrix import PHASES, QUIET, Matrix
+from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix
 from stallprobes.model import Channel
 from stallprobes.units import duration_ns, times
 
@@ -62,66 +62,157 @@ class Outlier:
 
 @dataclass(frozen=True, eq=False)
 class _Figures:
-    """One percentile of one channel in one cell on each host with enough calls: histograms, and logarithms of ns."""
+    """One percentile of one channel in one cell on each host with enough calls.
+
+    ``hosts`` are their numbers, int64[n], and ``logs`` the logarithms of ns, float64[n].
+    """
 
     row: str
     column: str
     channel: Channel
     quantile: Quantile
-    held: Mapping[str, SparseHistogram]
+    hosts: NDArray[np.int64]
     logs: NDArray[np.float64]
 
 
-def find(matrix: Matrix) -> tuple[Outlier, ...]:
-    """The outliers of a merged ``matrix``, the farthest from the others first; none with fewer than 3 hosts."""
-    figures = list(_figures(matrix))
-    comparisons = sum(len(figure.held) for figure in figures)
+@dataclass(frozen=True, eq=False)
+class _Calls:
+    """The histograms of several hosts, one after the other: places and counts of the buckets in use, int64[m].
+
+    ``starts`` and ``totals``, int64[n], are where each host begins and the number of its calls.
+    """
+
+    places: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    totals: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, held: Sequence[SparseHistogram]) -> _Calls:
+        """Those of ``held``, none of which is empty."""
+        used = np.concatenate([one.used for one in held], axis=1)
+        ends = np.cumsum([one.used.shape[1] for one in held])
+        starts = np.concatenate(([0], ends[:-1]))
+        return cls(used[0], used[1], starts, np.add.reduceat(used[1], starts))
+
+    def beyond(self, place: int, above: bool) -> NDArray[np.int64]:
+        """Number of calls of each host in buckets above ``place``, or below it."""
+        outside = self.places > place if above else self.places < place
+        return np.asarray(np.add.reduceat(np.where(outside, self.counts, 0), self.starts))
+
+
+def find(matrix: Matrix, progress: Callable[[float], None] = lambda _: None) -> tuple[Outlier, ...]:
+    """The outliers of a merged ``matrix``, the farthest from the others first; none with fewer than 3 hosts.
+
+    The first pass computes the figures, the second one compares the calls in the cells where a host is far from the
+    others; each has the histograms of one cell in memory. ``progress`` is called with the share that is done.
+    """
+    if len(matrix.hosts) < HOSTS:
+        return ()
+    names = list(matrix.hosts)
+    numbers = {name: number for number, name in enumerate(names)}
+    steps = 2 * max(len(matrix.cells), 1)
+    figures: dict[tuple[str, str], list[_Figures]] = {}
+    for step, (key, cell) in enumerate(matrix.cells.items()):
+        progress(step / steps)
+        figures[key] = list(_figures(cell, numbers))
+    every = [figure for found in figures.values() for figure in found]
+    alpha = FALSE_ALARMS / max(sum(len(figure.hosts) for figure in every), 1)
     spreads: dict[tuple[Channel, Quantile], list[float]] = {}
-    for figure in figures:
+    for figure in every:
         spreads.setdefault((figure.channel, figure.quantile), []).append(_spread(figure.logs))
     typical = {kind: float(np.median(found)) for kind, found in spreads.items()}
-    found = [
-        outlier
-        for figure in figures
-        for outlier in _outside(matrix, figure, typical[figure.channel, figure.quantile], FALSE_ALARMS / comparisons)
-    ]
-    return tuple(sorted(found, key=lambda one: abs(math.log(one.ratio)), reverse=True))
+    outliers: list[Outlier] = []
+    for step, (key, cell) in enumerate(matrix.cells.items()):
+        progress(0.5 + step / steps)
+        tests = [_Test(figure, typical[figure.channel, figure.quantile], alpha) for figure in figures[key]]
+        far = [test for test in tests if test.farthest(np.arange(len(test.figures.logs))) is not None]
+        channels = {test.figures.channel for test in far}
+        held = {channel: _held(cell, channel, numbers) for channel in channels}
+        for test in far:
+            known = held[test.figures.channel]
+            calls = _Calls.of([known[number] for number in test.figures.hosts.tolist()])
+            outliers += (_outlier(matrix, test.figures, names, *found) for found in test.outside(calls))
+    return tuple(sorted(outliers, key=lambda one: abs(math.log(one.ratio)), reverse=True))
 
 
-def _figures(matrix: Matrix) -> Iterator[_Figures]:
-    for cell in matrix.cells.values():
-        for channel in map(Channel, PHASES):
-            known = {
-                repeat.host: sparse(repeat.window.channels, channel)
-                for repeat in cell.repeats
-                if repeat.host in matrix.hosts and channel in repeat.window.channels
-            }
-            for quantile, enough in ENOUGH.items():
-                held = {host: one for host, one in known.items() if one.count >= enough}
-                if len(held) >= HOSTS:
-                    ns = [one.dense().percentile(quantile.percent) or 0.0 for one in held.values()]
-                    # The logarithm needs at least 1 ns.
-                    yield _Figures(cell.row, cell.column, channel, quantile, held, np.log(np.maximum(ns, 1.0)))
+def _held(cell: Cell, channel: Channel, numbers: Mapping[str, int]) -> dict[int, SparseHistogram]:
+    """The histogram of ``channel`` on each host, by the host's number."""
+    return {
+        numbers[repeat.host]: sparse(repeat.window.channels, channel)
+        for repeat in cell.repeats
+        if repeat.host in numbers and channel in repeat.window.channels
+    }
 
 
-def _outside(matrix: Matrix, figures: _Figures, typical_spread: float, alpha: float) -> Iterator[Outlier]:
-    deviations = NormalDist().inv_cdf(1 - alpha / 2)
-    names = np.array(list(figures.held))
-    logs = figures.logs
-    # The host that differs most is tested first, and excluded from the spread. At most half of the hosts are outliers.
-    while len(logs) > max(HOSTS - 1, len(figures.logs) // 2 + 1):
+def _figures(cell: Cell, numbers: Mapping[str, int]) -> Iterator[_Figures]:
+    kinds = [(channel, quantile) for channel in map(Channel, PHASES) for quantile in ENOUGH]
+    found: dict[tuple[Channel, Quantile], dict[int, float]] = {kind: {} for kind in kinds}
+    for repeat in cell.repeats:
+        number = numbers.get(repeat.host)
+        channels = repeat.window.channels
+        for channel, quantile in kinds if number is not None else ():
+            if channel in channels:
+                one = sparse(channels, channel)
+                held = found[channel, quantile]
+                if one.count >= ENOUGH[quantile]:
+                    held[number] = one.percentile(quantile.percent) or 0.0  # type: ignore[index]
+                else:
+                    held.pop(number, None)  # type: ignore[arg-type]
+    for (channel, quantile), held in found.items():
+        if len(held) >= HOSTS:
+            ns = np.array(list(held.values()))
+            # The logarithm needs at least 1 ns.
+            yield _Figures(cell.row, cell.column, channel, quantile, np.array(list(held)), np.log(np.maximum(ns, 1.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Far:
+    """The host of some that is farthest from the others: its index in the figures, and its distance as a logarithm.
+
+    ``border`` is the logarithm of ns beyond which its calls are counted.
+    """
+
+    at: int
+    distance: float
+    border: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Test:
+    """Test for outliers of one percentile in one cell."""
+
+    figures: _Figures
+    typical_spread: float
+    alpha: float
+
+    def farthest(self, left: NDArray[np.int64]) -> _Far | None:
+        """The farthest of the hosts with the indices ``left``; None if it is not far enough to be an outlier."""
+        logs = self.figures.logs[left]
+        # At most half of the hosts are outliers.
+        if len(logs) <= max(HOSTS - 1, len(self.figures.logs) // 2 + 1):
+            return None
         farthest = int(np.argmax(np.abs(logs - np.median(logs))))
-        host, others = str(names[farthest]), np.delete(names, farthest)
-        here, logs = float(logs[farthest]), np.delete(logs, farthest)
-        distance = here - float(np.median(logs))
-        spread = max(typical_spread, _spread(logs) if len(logs) >= _FEW else 0.0)
+        here, others = float(logs[farthest]), np.delete(logs, farthest)
+        distance = here - float(np.median(others))
+        spread = max(self.typical_spread, _spread(others) if len(others) >= _FEW else 0.0)
         # Median and spread of few hosts are uncertain estimates, so the limit grows.
-        limit = max(math.log(FLOOR), deviations * spread * (1 + _FEW / len(logs)))
-        border = here - distance + math.copysign(limit, distance)
-        if abs(distance) <= limit or _p_value(figures, host, others.tolist(), border, distance > 0) >= alpha:
-            return
-        names = others
-        yield _outlier(matrix, figures, host, here - distance, distance)
+        deviations = NormalDist().inv_cdf(1 - self.alpha / 2)
+        limit = max(math.log(FLOOR), deviations * spread * (1 + _FEW / len(others)))
+        if abs(distance) <= limit:
+            return None
+        return _Far(int(left[farthest]), distance, here - distance + math.copysign(limit, distance))
+
+    def outside(self, calls: _Calls) -> Iterator[tuple[int, float, float]]:
+        """Each outlier: the host's number, the logarithm of the others' median, and its distance from it."""
+        left = np.arange(len(self.figures.logs))
+        # The host that differs most is tested first, and excluded from the spread.
+        while (far := self.farthest(left)) is not None:
+            left = left[left != far.at]
+            if _p_value(calls, far, left) >= self.alpha:
+                return
+            log = float(self.figures.logs[far.at])
+            yield int(self.figures.hosts[far.at]), log - far.distance, far.distance
 
 
 def _spread(logs: NDArray[np.float64]) -> float:
@@ -129,36 +220,29 @@ def _spread(logs: NDArray[np.float64]) -> float:
     return _SIGMA * float(np.median(np.abs(logs - np.median(logs))))
 
 
-def _p_value(figures: _Figures, host: str, names: Sequence[str], border: float, slower: bool) -> float:
-    """One-sided p-value of the number of the host's calls beyond ``border``, compared with the others'.
-
-    ``border`` is a logarithm of ns; beyond is above it where the host is ``slower``, else below.
-    """
-    place = index(int(math.exp(border)))
-    beyond = {name: _beyond(figures.held[name], place, slower) for name in (host, *names)}
-    counts = {name: figures.held[name].count for name in beyond}
-    here, there = beyond[host], sum(beyond[name] for name in names)
-    of, of_there = counts[host], sum(counts[name] for name in names)
+def _p_value(calls: _Calls, far: _Far, others: NDArray[np.int64]) -> float:
+    """One-sided p-value of the number of the host's calls beyond the border, compared with those of ``others``."""
+    beyond = calls.beyond(index(int(math.exp(far.border))), far.distance > 0)
+    there_of, of_each = beyond[others], calls.totals[others]
+    here, of = int(beyond[far.at]), int(calls.totals[far.at])
+    there, of_there = int(there_of.sum()), int(of_each.sum())
     share = there / of_there
     per_sample = float(_CALLS_PER_SAMPLE)
     if 0 < share < 1:
-        terms = [(beyond[name] - counts[name] * share) ** 2 / (counts[name] * share * (1 - share)) for name in names]
-        per_sample = max(per_sample, sum(terms) / (len(terms) - 1))
+        terms = (there_of - of_each * share) ** 2 / (of_each * share * (1 - share))
+        # Summed in order, as a pairwise sum depends on the number of hosts.
+        per_sample = max(per_sample, float(np.cumsum(terms)[-1]) / (len(terms) - 1))
     return fisher_exact(*(int(count / per_sample) for count in (here, of, there, of_there))).more
 
 
-def _beyond(held: SparseHistogram, place: int, above: bool) -> int:
-    """Number of calls in buckets above ``place``, or below it."""
-    places, counts = held.used
-    return int(counts[places > place].sum() if above else counts[places < place].sum())
-
-
-def _outlier(matrix: Matrix, figures: _Figures, host: str, others_log: float, distance: float) -> Outlier:
-    row, column = matrix.row(figures.row), matrix.column(figures.column)
+def _outlier(
+    matrix: Matrix, figures: _Figures, names: Sequence[str], number: int, others_log: float, distance: float
+) -> Outlier:
+    row, column, host = matrix.row(figures.row), matrix.column(figures.column), names[number]
     beside = "with no aggressor" if column.name == QUIET else f"beside “{column.title}”"
     ratio, others_ns = math.exp(distance), math.exp(others_log)
     host_ns = others_ns * ratio
-    others = f"{duration_ns(others_ns)} on the other {len(figures.held) - 1} hosts"
+    others = f"{duration_ns(others_ns)} on the other {len(figures.hosts) - 1} hosts"
     words = f"{figures.quantile} is {duration_ns(host_ns)}, against {others}"
     slower = ratio > 1
     return Outlier(

@@ -1,5 +1,7 @@
 """Metrics of a check in Prometheus' text format 0.0.4, for node_exporter's textfile collector (``*.prom``).
 
+By default it has what an alert needs: the ratio and the status of each pair, the spread of the baselines, and the time
+and duration of the check. ``full`` adds the latencies and ratios of each phase and percentile.
 Units are seconds and ratios. The label ``simulated`` of each series is "true" for a simulated GPU.
 """
 
@@ -12,9 +14,11 @@ from pathlib import Path
 
 from stallprobes.errors import CheckFileError, FileNotWritten
 from stallprobes.files import atomic
+from stallprobes.foreign_text import printable_lines
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import ChannelMap
-from stallprobes.matrix.matrix import PHASES, Matrix, Status
+from stallprobes.matrix.matrix import PHASES, Cell, Matrix, Status
+from stallprobes.matrix.noise import baseline_spread
 from stallprobes.model import Channel
 
 # Values of the label ``quantile``.
@@ -40,25 +44,25 @@ class _Metric:
             yield f"{self.name}{{{pairs}}} {value!r}"
 
 
-def write(matrix: Matrix, path: Path | str) -> None:
+def write(matrix: Matrix, path: Path | str, *, full: bool = False) -> None:
     """Write the metrics of ``matrix`` to ``path`` atomically, with mode 0644. Raises CheckFileError.
 
     Unlike a saved check, it replaces an existing file: the collector reads one file with the latest values.
     """
     try:
-        atomic.write(Path(path), (text(matrix).encode(),), force=True, mode=_MODE)
+        atomic.write(Path(path), (printable_lines(text(matrix, full=full)).encode(),), force=True, mode=_MODE)
     except FileNotWritten as error:
         raise CheckFileError(str(error)) from error
 
 
-def text(matrix: Matrix) -> str:
+def text(matrix: Matrix, *, full: bool = False) -> str:
     """The metrics of ``matrix`` in Prometheus' text format."""
     base = {
         "gpu": _word(matrix.fingerprint.get("gpu")),
         "uuid": _word(matrix.fingerprint.get("uuid")),
         "simulated": "true" if matrix.simulated else "false",
     }
-    metrics = (*_check(matrix, base), *_cells(matrix, base))
+    metrics = (*_check(matrix, base), *_pairs(matrix, base, full), *(_cells(matrix, base) if full else ()))
     return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
 
 
@@ -79,6 +83,44 @@ def _check(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
     interrupted = _Metric("stallscope_check_interrupted", "1 if the check was stopped before its end.")
     interrupted.values.append((base, int(matrix.interrupted)))
     yield interrupted
+    spread = _Metric(
+        "stallscope_check_baseline_spread_ratio",
+        "Variation of the victims' baselines within the check: typical, and that of the victim that varies most.",
+    )
+    found = baseline_spread(matrix)
+    if found is not None:
+        spread.values.append(({"victims": "typical", **base}, found.typical))
+        spread.values.append(({"victims": "worst", **base}, found.worst))
+    yield spread
+
+
+def _pairs(matrix: Matrix, base: Mapping[str, str], full: bool) -> Iterator[_Metric]:
+    ratio = _Metric(
+        "stallscope_cell_worst_ratio",
+        "Latency with the aggressor running over the latency without, as the report shows it: the worst verdict's, "
+        "else the larger median's of call and wait.",
+    )
+    status = _Metric("stallscope_cell_status", "1 for the status of the cell, 0 for the others.")
+    for cell in matrix.cells.values():
+        here = {"victim": cell.row, "aggressor": cell.column}
+        worst = _worst_ratio(cell)
+        if worst is not None:
+            ratio.values.append(({**here, **base}, worst))
+        if full:
+            status.values.extend(({**here, "status": str(one), **base}, int(one is cell.status)) for one in Status)
+        elif cell.status is not Status.UNSUPPORTED:
+            status.values.append(({**here, "status": str(cell.status), **base}, 1))
+    yield from (ratio, status)
+
+
+def _worst_ratio(cell: Cell) -> float | None:
+    if not cell.status.measured:
+        return None
+    worst = cell.worst
+    if worst is not None and worst.kind.severity and worst.ratio is not None:
+        return worst.ratio
+    medians = (cell.ratio(phase, Quantile.P50) for phase in PHASES)
+    return max((found.ratio for found in medians if found is not None), default=None)
 
 
 def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
@@ -86,7 +128,6 @@ def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
     baseline = _Metric("stallscope_cell_quiet_latency_seconds", "Latency of the victim's calls without the aggressor.")
     ratio = _Metric("stallscope_cell_times_quiet_ratio", "Latency with the aggressor running over the latency without.")
     flight = _Metric("stallscope_cell_in_flight_seconds", "Longest age of a call in flight at the end of a window.")
-    status = _Metric("stallscope_cell_status", "1 for the status of the cell, 0 for the others.")
     for cell in matrix.cells.values():
         here = {"victim": cell.row, "aggressor": cell.column}
         for phase in PHASES:
@@ -102,8 +143,7 @@ def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
                     ratio.values.append((labels, found.ratio))
         if cell.in_flight_ns is not None:
             flight.values.append(({**here, **base}, cell.in_flight_ns / 1e9))
-        status.values.extend(({**here, "status": str(one), **base}, int(one is cell.status)) for one in Status)
-    yield from (now, baseline, ratio, flight, status)
+    yield from (now, baseline, ratio, flight)
 
 
 def _seconds(channels: ChannelMap, channel: Channel, quantile: Quantile) -> float | None:

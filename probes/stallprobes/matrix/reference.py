@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
 
 from stallprobes.errors import CheckFileError, NotComparable
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import ChannelMap
+from stallprobes.matrix import reference_names
 from stallprobes.matrix.compare import Difference
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import JUDGED_PHASES, Phase
@@ -296,42 +296,33 @@ def unusual(matrix: Matrix) -> ReferenceComparison | None:
     return found if found is not None and found.compared else None
 
 
-def names() -> tuple[str, ...]:
-    """The names of the references in the package."""
-    return tuple(sorted(one.name.removesuffix(".json") for one in _folder().iterdir() if one.name.endswith(".json")))
-
-
 @cache
 def shipped(name: str) -> Reference:
     """The reference ``name`` of the package. Raises KeyError for an unknown name."""
     from stallprobes.matrix import reference_document
 
-    if name not in names():
+    if name not in reference_names.names():
         raise KeyError(name)
-    return reference_document.read((_folder() / f"{name}.json").read_text(encoding="utf-8"), name)
+    return reference_document.read(reference_names.text(name), name)
 
 
 def load(name: str) -> Reference:
     """The reference called ``name``, or in the file ``name`` if that ends in ``.json``. Raises CheckFileError."""
     from stallprobes.matrix import reference_document
 
-    if name in names():
+    if name in reference_names.names():
         return shipped(name)
     if not name.endswith(".json"):
-        known = ", ".join(names())
+        known = ", ".join(reference_names.names())
         raise CheckFileError(f"there is no reference “{name}”: use {known}, or the path of a .json file")
     return reference_document.load(Path(name))
 
 
 def reference_for(matrix: Matrix) -> Reference | None:
     """The reference in the package for the GPU model of ``matrix``, with the nearest driver; None if there is none."""
-    found = [one for one in map(shipped, names()) if one.misfit(matrix) is None]
+    found = [one for one in map(shipped, reference_names.names()) if one.misfit(matrix) is None]
     driver = _version(real_name(matrix.fingerprint.get("driver")))
     return min(found, key=lambda one: _driver_distance(_version(one.driver), driver), default=None)
-
-
-def _folder() -> resources.abc.Traversable:
-    return resources.files("stallprobes.matrix") / "references"
 
 
 def _version(text: object) -> tuple[int, ...]:

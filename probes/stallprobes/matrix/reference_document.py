@@ -11,6 +11,7 @@ from typing import Any
 
 from stallprobes.errors import CheckFileError, MalformedJson
 from stallprobes.files.json_reader import Node, clean, parse, plain
+from stallprobes.foreign_text import escaped_json
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.matrix.matrix import MatrixColumn, MatrixRow
 from stallprobes.matrix.reference import (
@@ -87,10 +88,15 @@ def read(document: str, name: str) -> Reference:
         raise fields["checks"].wrong("is empty")
     rows = {(row := _row(one)).name: row for one in fields["rows"].items()}
     columns = {(column := _column(one)).name: column for one in fields["columns"].items()}
+    for named, number in ((fields["rows"], len(rows)), (fields["columns"], len(columns))):
+        if number < len(named.items()):
+            raise named.wrong("has a duplicate name")
     cells = {}
     for one in fields["cells"].items():
         cell = one.fields("row", "column", "checks", "ratios")
         key = cell["row"].one_of(rows), cell["column"].one_of(columns)
+        if key in cells:
+            raise one.wrong("is a second cell of its row and column")
         cells[key] = ReferenceCell(_states(cell["checks"]), _ratios(cell["ratios"]))
     return Reference(
         name=name,
@@ -142,7 +148,7 @@ def _unusual_out(cell: UnusualCell) -> dict[str, Any]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return escaped_json(json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False))
 
 
 def _check_out(check: ReferenceCheck) -> dict[str, Any]:

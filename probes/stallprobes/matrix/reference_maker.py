@@ -13,7 +13,6 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from statistics import median
 
 from stallprobes.errors import StallprobesError
@@ -141,8 +140,10 @@ def main(arguments: Sequence[str]) -> str | None:
     """Make the reference that the command line asks for. Returns a message for stderr, None after success."""
     if len(arguments) < 1 + LEAST_CHECKS:
         return f"usage: python -m stallprobes.matrix.reference_maker OUT CHECK CHECK...\n\n{__doc__}"
-    out, checks = Path(arguments[0]), arguments[1:]
+    checks = arguments[1:]
     try:
+        out = atomic.named_file(arguments[0])
+        atomic.ready(out, force=True)
         made = make(out.stem, [check_document.load(path) for path in checks])
         atomic.write(out, (reference_document.text(made).encode(),), force=True, mode=0o644)
     except StallprobesError as error:

@@ -51,6 +51,8 @@ _DRAIN_S = 2.0
 _PROOF_S = 5.0
 _START_S = 1.5
 _STEP_S = 0.1
+# A step that takes so much longer was suspended, or the machine was.
+_GAP_S = 1.0
 _SHORTEST_BASELINE_S = 1.0
 # The baseline of a short run has at least four windows in this way, two before and two after the aggressors.
 BASELINE_WINDOW_S = 0.25
@@ -237,7 +239,13 @@ def run(
             break
         clock.begin(f"{pattern} · {variant.name}")
         try:
-            result, new_info = _variant(pattern, variant, backend, settings, clock, first=not results)
+            while True:
+                try:
+                    result, new_info = _variant(pattern, variant, backend, settings, clock, first=not results)
+                    break
+                except _StoodStill:
+                    # Calls that were in flight seem to have taken as long as the suspension.
+                    clock.begin(f"{pattern} · {variant.name}, measured again: the process stood still")
         except KeyboardInterrupt:
             # While an engine starts ``stop`` is not called; the results of earlier variants are kept.
             clock.stopped = True
@@ -261,6 +269,10 @@ def run(
 
 class _Stopped(Exception):
     """Raised when the run is stopped before the variant is measured."""
+
+
+class _StoodStill(Exception):
+    """Raised when the process was suspended while a variant was measured."""
 
 
 class _RunClock:
@@ -385,6 +397,8 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
         blame, reason = _blame(variant, session, clock)
     if blame is not None:
         verdicts = proven(verdicts, blame, _victims(variant), _aggressors(variant))
+    if session.gap_s > _GAP_S:
+        raise _StoodStill
     return VariantResult(
         pattern=pattern,
         variant=variant.name,

@@ -14,8 +14,8 @@ ALL = "all"
 OWN = "own"
 
 _LONGEST_LIST = 20
-_CONTEXTS = {context.name: context for context in (PRIMARY, SECONDARY, THIRD, GREEN)}
-_STREAMS = {OWN: Placement, "null": on_null_stream, "shared": on_shared_stream}
+CONTEXTS = {context.name: context for context in (PRIMARY, SECONDARY, THIRD, GREEN)}
+STREAMS = {OWN: Placement, "null": on_null_stream, "shared": on_shared_stream}
 
 
 def parse_probe(name: str, *, stream: str = OWN, size: int | None = None, as_name: str | None = None) -> Probe:
@@ -27,11 +27,11 @@ def parse_probe(name: str, *, stream: str = OWN, size: int | None = None, as_nam
     entry, _, context = placed.partition("@")
     if entry not in entries():
         raise UnknownName(unknown_name_message("pattern or probe", entry, [*patterns(), *entries(), ALL]))
-    if context and context not in _CONTEXTS:
-        raise UnknownName(unknown_name_message("context", context, _CONTEXTS))
-    if named_stream and named_stream not in _STREAMS:
-        raise UnknownName(unknown_name_message("stream", named_stream, _STREAMS))
-    placement = _STREAMS[named_stream or stream](_CONTEXTS[context or PRIMARY.name])
+    if context and context not in CONTEXTS:
+        raise UnknownName(unknown_name_message("context", context, CONTEXTS))
+    if named_stream and named_stream not in STREAMS:
+        raise UnknownName(unknown_name_message("stream", named_stream, STREAMS))
+    placement = STREAMS[named_stream or stream](CONTEXTS[context or PRIMARY.name])
     found = entries()[entry]
     return found.probe(placement, name=as_name or name, size=size if found.size else None)
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from stallscope.cli.signals import InterruptHandler
+from stallscope.cli.signals import CommandSignals, InterruptHandler
 
 
 def write(signals: int) -> list[str]:
@@ -46,3 +46,27 @@ def test_signal_handlers_are_restored() -> None:
     with InterruptHandler():
         assert signal.getsignal(signal.SIGINT) != before
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_signal_after_the_last_question_is_not_lost() -> None:
+    """The measurement is complete and the report is written, but the user asked for the end."""
+    with pytest.raises(KeyboardInterrupt), InterruptHandler():
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_signal_that_some_code_caught_is_noted() -> None:
+    with CommandSignals() as received:
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert received.interrupted
+
+
+def test_an_ignored_interrupt_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with CommandSignals() as received:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert not received.interrupted
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

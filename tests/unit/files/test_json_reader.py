@@ -151,6 +151,19 @@ def test_fields_are_exactly_those_asked_for(value: Any, sentence: str) -> None:
     assert str(refused.value) == sentence
 
 
+def test_some_fields_may_be_missing_and_others_may_be_there() -> None:
+    found = Node({"a": 1, "b": 2, "later": 3}, "x").some("a", optional=("b", "c"))
+    assert {key: (one.where, one.value) for key, one in found.items()} == {"a": ("x.a", 1), "b": ("x.b", 2)}
+    with pytest.raises(MalformedJson, match=r"^x has no “a”$"):
+        Node({"b": 2}, "x").some("a", optional=("b",))
+
+
+def test_a_long_list_of_words_is_cut_in_the_message() -> None:
+    with pytest.raises(MalformedJson) as refused:
+        Node("x", "row").one_of(["y" * 5000])
+    assert len(str(refused.value)) < 250
+
+
 ACCEPTED: list[tuple[str, tuple[Any, ...], Any, Any]] = [
     ("text", (), "é\n", "é\n"),
     ("name", (), "a", "a"),

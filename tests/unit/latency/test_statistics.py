@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy  # its parts are imported at their first use, so that collecting the tests does not wait for them
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special, stats
 
 from stallprobes.latency import statistics
 from stallprobes.latency.histogram import BUCKETS, Histogram
@@ -42,7 +42,7 @@ def drawn(dice: np.random.Generator, share: float, calls: int) -> Int64s:
 
 def fisher_by_scipy(above: int, calls: int, above_before: int, calls_before: int) -> Tails:
     table = [[above, calls - above], [above_before, calls_before - above_before]]
-    return Tails(*(float(stats.fisher_exact(table, alternative=side).pvalue) for side in ("greater", "less")))
+    return Tails(*(float(scipy.stats.fisher_exact(table, alternative=side).pvalue) for side in ("greater", "less")))
 
 
 # Fisher's exact test.
@@ -128,7 +128,7 @@ def test_the_arcsine_distance_is_anscombes() -> None:
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=2, max_size=6))
 def test_the_chi_square_of_the_tail_is_scipys(repeats: list[tuple[int, int]]) -> None:
     counts = np.array(repeats, dtype=np.int64)
-    expected = stats.chi2_contingency(counts, correction=False).statistic
+    expected = scipy.stats.chi2_contingency(counts, correction=False).statistic
     assert tail_chi_square(counts, 0.5) == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
 
 
@@ -153,20 +153,20 @@ def test_histograms_of_one_distribution_have_the_chi_square_of_chance() -> None:
 
 @given(st.floats(-60, 60), st.integers(1, MANY // 2 - 1))
 def test_students_t_is_scipys_for_even_degrees_of_freedom(t: float, half: int) -> None:
-    expected = 2 * float(stats.t.sf(abs(t), 2 * half))
+    expected = 2 * float(scipy.stats.t.sf(abs(t), 2 * half))
     assert student_t_two_sided(t, 2 * half) == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
 @given(st.floats(-6, 6), st.floats(2, MANY - 1))
 def test_students_t_between_even_degrees_is_never_more_certain_than_scipys(t: float, freedom: float) -> None:
-    assert student_t_two_sided(t, freedom) >= 2 * float(stats.t.sf(abs(t), freedom)) - 1e-12
+    assert student_t_two_sided(t, freedom) >= 2 * float(scipy.stats.t.sf(abs(t), freedom)) - 1e-12
 
 
 @pytest.mark.parametrize("freedom", [MANY, 1_000, 1e12, math.inf])
 @pytest.mark.parametrize("t", [0.0, 0.5, 2.0, 3.0])
 def test_with_many_degrees_of_freedom_it_is_normal(t: float, freedom: float) -> None:
-    assert student_t_two_sided(t, freedom) == pytest.approx(2 * float(stats.norm.sf(t)), rel=1e-9)
-    assert student_t_two_sided(t, freedom) == pytest.approx(2 * float(stats.t.sf(t, MANY)), rel=0.15)
+    assert student_t_two_sided(t, freedom) == pytest.approx(2 * float(scipy.stats.norm.sf(t)), rel=1e-9)
+    assert student_t_two_sided(t, freedom) == pytest.approx(2 * float(scipy.stats.t.sf(t, MANY)), rel=0.15)
 
 
 @pytest.mark.parametrize("freedom", [0, 1, 1.9])
@@ -179,18 +179,20 @@ def test_with_fewer_than_two_degrees_of_freedom_nothing_is_certain(freedom: floa
 
 @given(st.floats(0.05, 150))
 def test_digamma_and_trigamma_are_scipys(x: float) -> None:
-    assert statistics._digamma(x) == pytest.approx(float(special.digamma(x)), rel=1e-7, abs=1e-7)
-    assert statistics._trigamma(x) == pytest.approx(float(special.polygamma(1, x)), rel=1e-7)
+    assert statistics._digamma(x) == pytest.approx(float(scipy.special.digamma(x)), rel=1e-7, abs=1e-7)
+    assert statistics._trigamma(x) == pytest.approx(float(scipy.special.polygamma(1, x)), rel=1e-7)
 
 
 @pytest.mark.parametrize("freedom", [2, 3, 6, 20, 100])
 def test_the_upper_limit_is_about_the_999th_thousandth_of_chi_square(freedom: float) -> None:
-    assert statistics._upper_limit(freedom) == pytest.approx(float(stats.chi2.ppf(0.999, freedom)) / freedom, rel=0.03)
+    assert statistics._upper_limit(freedom) == pytest.approx(
+        float(scipy.stats.chi2.ppf(0.999, freedom)) / freedom, rel=0.03
+    )
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=20))
 def test_the_variance_of_the_mean_is_the_square_of_scipys_standard_error(values: list[float]) -> None:
-    assert variance_of_mean(np.array(values)) == pytest.approx(float(stats.sem(values)) ** 2, rel=1e-6, abs=1e-9)
+    assert variance_of_mean(np.array(values)) == pytest.approx(float(scipy.stats.sem(values)) ** 2, rel=1e-6, abs=1e-9)
 
 
 def test_the_variance_of_the_mean_of_one_value_is_zero() -> None:

@@ -99,6 +99,25 @@ def test_frames_of_an_engine_that_is_silent_make_no_stall(stall: Recording) -> N
     assert analyzer.monitor_view(None).log == ()
 
 
+def test_after_a_gap_windows_begin_anew_and_no_verdict_spans_it(stall: Recording) -> None:
+    frames, gap_ns = frames_of(stall), 60_000 * MS
+    analyzer = Analyzer(frames[0].probe_set)
+    number = 0
+    while not analyzer.log or number < 10:
+        analyzer.feed(frames[number])
+        number += 1
+    assert analyzer.log[-1].ended_s is None
+    ended_s = frames[number - 1].wall_s
+    # As after ctrl+z and fg.
+    for observation in frames[number : number + 2]:
+        assert observation.snapshot is not None
+        parts = {name: replace(part, at_ns=part.at_ns + gap_ns) for name, part in observation.snapshot.probes.items()}
+        later = replace(observation.snapshot, at_ns=observation.snapshot.at_ns + gap_ns, probes=parts)
+        analyzer.feed(replace(observation, snapshot=later, wall_s=observation.wall_s + 60))
+    assert analyzer.log[-1].ended_s == ended_s
+    assert analyzer.monitor_view("d2d").window_s < 1
+
+
 def test_a_copy_stands_still_while_the_analyzer_is_fed(stall: Recording) -> None:
     frames = frames_of(stall)
     analyzer = Analyzer(frames[0].probe_set)

@@ -15,7 +15,8 @@ from stallprobes.latency.histogram import BUCKETS
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.history import SLOT_NS, History
 from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
-from stallprobes.live.recording import Recorder, Recording
+from stallprobes.live.recorder import Recorder
+from stallprobes.live.recording import Recording
 from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.model import Phase, Role
 from stallprobes.verdicts.kinds import VerdictKind

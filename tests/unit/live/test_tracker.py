@@ -133,3 +133,15 @@ def test_entries_beyond_the_limit_are_counted() -> None:
         log.feed(3)
     assert [entry.number for entry in log.tracker.entries] == [3, 4, 5]
     assert log.tracker.dropped == 2
+
+
+def test_a_judgement_counts_for_as_many_as_its_time_had() -> None:
+    seldom = VerdictTracker((), 100)
+    for number in range(1, 5):
+        assert not seldom.entries
+        seldom.feed([SLOWER], number * 400_000_000, number * 0.4, after=False, onset=lambda _: "")
+    assert len(seldom.entries) == 1
+    # A stall is still found in two windows, since one may contain a single outlier.
+    once = VerdictTracker((), 100)
+    once.feed([STALLED], 10**9, 1.0, after=False, onset=lambda _: "")
+    assert not once.entries

@@ -11,7 +11,6 @@ import os
 import stat
 import subprocess
 import sys
-import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from stallprobes.errors import CheckFileError
 from stallprobes.files import atomic, schemas
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
+from stallprobes.matrix import check_reader
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.model import Channel, Phase
@@ -341,22 +341,97 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         check_document.load(tmp_path / "a.json")
 
 
-def test_a_file_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_document, "LARGEST", 1 << 20)
-    with pytest.raises(CheckFileError, match="none is larger than 1 MiB"):
+def test_a_file_without_end_is_not_read_to_its_end() -> None:
+    with pytest.raises(CheckFileError, match="is not a check: line 1 is not valid JSON"):
         check_document.load("/dev/zero")
 
 
-def test_what_unpacks_without_end_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bomb = gzip.compress(bytes(64 << 20))
-    monkeypatch.setattr(check_document, "LARGEST", 1 << 20)
-    tracemalloc.start()
-    try:
-        assert "none is larger than 1 MiB" in refused(tmp_path / "a.json.gz", bomb)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 8 << 20
+BEGIN = '{"schema": "stallscope.check/2", "cells": ['
+# Text that begins a document, text that is repeated without end, and what is said of it.
+BOMBS = {
+    "spaces": ("", " ", "none is so large"),
+    "numbers": ("[", "1,", "has a value larger than 1 MiB"),
+    "lists": ("", "[", "nested too deeply"),
+    "string": ('{"schema": "stallscope.check/2", "program": "', "a", "has a value larger than 1 MiB"),
+    "key": ('{"', "a", "has a value larger than 1 MiB"),
+    "cells": (BEGIN, "{},", "has more than 20000 cells"),
+    "name": (BEGIN + '{"row": "', "a", "has a value larger than 1 MiB"),
+    "figures": (BEGIN + '{"figures": {"a": [', "[],", "has a value larger than 1 MiB"),
+    "repeats": (BEGIN + '{"repeats": [', "{},", "is beyond 30000 repeats"),
+    "buckets": (BEGIN + '{"repeats": [{"max_ns": 1, "histogram": [[1,1]', ",[1,1]", "has a value larger than 1 MiB"),
+    "histograms": (
+        BEGIN + '{"repeats": [{"before": [',
+        '{"max_ns": 1, "histogram": [[1,1]]},',
+        "has a value larger than 1 MiB",
+    ),
+    "hosts": (BEGIN + '{"hosts": [', '{"host": "a"},', "is beyond 30000 repeats"),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_document_without_end_is_not_read_to_its_end(
+    bomb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_reader.CheckSize, "BYTES", 4 << 20)
+    begin, more, said = BOMBS[bomb]
+    content = gzip.compress((begin + more * ((8 << 20) // len(more))).encode(), 1)
+    assert said in refused(tmp_path / "bomb.json.gz", content)
+
+
+def test_a_bomb_of_one_megabyte_takes_less_than_300_megabytes(tmp_path: Path) -> None:
+    histogram = json.dumps({"max_ns": 200, "histogram": [[bound, 1] for bound in range(64)]})
+    repeat = f'{{"host": "", "calls": 1, "window_s": 1, "channels": {{"call": {histogram}, "wait": {histogram}}}}},'
+    cell = f'{{"row": "launch", "repeats": [{repeat * 200}{repeat[:-1]}]}},'
+    with gzip.open(tmp_path / "bomb.json.gz", "wb", 1) as file:
+        file.write(BEGIN.encode())
+        for _ in range(400):
+            file.write(cell.encode())
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import re, sys\nfrom stallprobes.matrix import document\n"
+            "try:\n    document.load(sys.argv[1])\nexcept Exception as error:\n    print(error)\n"
+            # ru_maxrss would include the process of the tests, of which this one was forked.
+            "print(re.search(r'VmHWM:\\s*([0-9]+)', open('/proc/self/status').read())[1])",
+            tmp_path / "bomb.json.gz",
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said, peak_kib = done.stdout.splitlines()
+    assert "is not a check: none is so large" in said or "in total" in said
+    assert int(peak_kib) < 300 << 10
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "said"),
+    [
+        ("fingerprint.hostname", "a" * 70_000, "fingerprint has a string of more than 65536 characters"),
+        ("fingerprint.more", [0] * 2000, "fingerprint has more than 2000 values"),
+        ("hosts", {"a" * 2000: {}}, "hosts has a key of more than 1024 characters"),
+        ("hosts", {"a": {"more": [0] * 2000}}, "hosts[“a”] has more than 2000 values"),
+        ("program", "a" * 70_000, "program is longer than 65536 characters"),
+        ("rows.0.name", "a" * 2000, "rows[0].name is longer than 1024 characters"),
+        ("cells.0.reason", "a" * 70_000, "cells[0].reason is longer than 65536 characters"),
+        ("columns", [{"name": "a", "title": "", "aggressors": []}] * 2001, "columns has more than 2000 items"),
+    ],
+)
+def test_text_that_is_too_long_is_refused_with_its_place(where: str, value: object, said: str, tmp_path: Path) -> None:
+    assert said in refused(tmp_path / "a.json", spoiled(where, value))
+
+
+def sorted_keys(document: dict[str, Any]) -> str:
+    return json.dumps(document, sort_keys=True, indent=2)
+
+
+@pytest.mark.parametrize("matrix", [small(), host_checks.merged_small()], ids=["one host", "merged"])
+def test_the_order_of_keys_and_the_white_space_do_not_matter(matrix: Matrix, tmp_path: Path) -> None:
+    document = check_document.document(matrix)
+    (tmp_path / "a.json").write_text(sorted_keys(document))
+    assert check_document.document(check_document.load(tmp_path / "a.json")) == document
 
 
 @pytest.mark.parametrize("name", ["a.json.gz", "a.gz", "A.GZ"])
@@ -419,7 +494,7 @@ def test_whatever_happens_to_compressed_bytes_is_a_check_or_a_refusal(data: st.D
 
 
 def test_nothing_is_saved_that_could_not_be_read_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_document, "LARGEST", 1 << 12)
+    monkeypatch.setattr(check_reader.CheckSize, "BYTES", 1 << 12)
     for name in ("a.json", "a.json.gz"):
         with pytest.raises(CheckFileError, match="the largest that can be read"):
             check_document.save(host_checks.every_status(), tmp_path / name)
@@ -620,7 +695,7 @@ def test_a_limit_on_file_sizes_is_told_and_leaves_nothing_behind(tmp_path: Path)
     program = f"{limit}\n{imports}\ndocument.save(matrices.made_up(1), 'a.json')"
     path = os.pathsep.join([*sys.path, str(Path(matrices.__file__).parents[1])])
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-B", "-c", program],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,

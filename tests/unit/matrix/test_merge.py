@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import random
+import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from factories.host_checks import every_status, host
 from stallprobes.errors import CannotMerge, CheckFileError
 from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix import merge, outliers
+from stallprobes.matrix import merge, outliers, repeat_spool
 from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
 from stallprobes.matrix.merge import Merged
 from stallprobes.model import Channel, Phase
@@ -277,3 +280,64 @@ def test_rare_stalls_that_every_host_has_name_nobody(hosts: int, share: float, b
         keys = [(row.name, "spin") for row in matrices.ROWS]
         cells = {key: Cell(*key, status=Status.OK, repeats=tuple(map(repeat, names))) for key in keys}
         assert outliers.find(replace(whole, cells=cells)) == ()
+
+
+@pytest.mark.parametrize("in_memory", [1 << 30, 1 << 16], ids=["in memory", "in a file"])
+def test_a_thousand_hosts_are_merged_with_one_check_in_memory(in_memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeat_spool, "_IN_MEMORY", in_memory)
+    rows, columns = matrices.ROWS[:2], matrices.COLUMNS[:2]
+    drawn = [host(seed, rows=rows, columns=columns, calls=30, repeats=1).cells for seed in range(7)]
+    slow = host(8, times={("d2d", "spin"): 9.0}, rows=rows, columns=columns, calls=30, repeats=1).cells
+    alive: list[weakref.ref[Matrix]] = []
+
+    def checks() -> Iterator[tuple[str, Matrix]]:
+        for number in range(1000):
+            # Only the last one may still be in use.
+            assert sum(one() is not None for one in alive) <= 1
+            cells = dict(slow if number == 500 else drawn[number % len(drawn)])
+            check = replace(host(1, rows=rows, columns=columns, calls=30, repeats=1), cells=cells)
+            alive[:] = [*alive[-1:], weakref.ref(check)]
+            yield f"node-{number}", check
+            del check
+
+    shares: list[float] = []
+    found = merge.merge(checks(), progress=shares.append)
+    assert len(found.matrix.hosts) == 1000
+    assert counts(found.matrix, ("d2d", "spin"))[0] == 30_000
+    assert [repeat.host for repeat in found.matrix.cells["d2d", "spin"].repeats] == list(found.matrix.hosts)
+    assert {(one.host, one.row, one.column) for one in found.outliers} == {("node-500", "d2d", "spin")}
+    assert shares == sorted(shares)
+    assert max(shares) < 1
+
+
+def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(repeat_spool.RepeatSpool, "add", full)
+    with pytest.raises(CannotMerge, match="No space left on device; set TMPDIR to a folder with more space"):
+        of(("a", host(1)))
+
+
+@pytest.mark.parametrize("in_memory", [1 << 30, 10])
+def test_a_repeat_comes_back_from_the_spool(in_memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeat_spool, "_IN_MEMORY", in_memory)
+    cells = [*host(1, calls=40).cells.values(), host_checks.starved_cell(ALLOC)]
+    repeats = [replace(repeat, host=f"node-{i}") for cell in cells for i, repeat in enumerate(cell.repeats)]
+    spool = repeat_spool.RepeatSpool()
+    stored = spool.sequence()
+    for repeat in repeats:
+        stored.append(repeat)
+    assert len(stored) == len(repeats)
+    for found, repeat in zip((*stored[:3], *[stored[i] for i in range(3, len(stored))]), repeats, strict=True):
+        assert found.host == repeat.host
+        assert (found.window.iterations, found.window.duration_ns) == (
+            repeat.window.iterations,
+            repeat.window.duration_ns,
+        )
+        for one, other in (
+            (found.window.channels, repeat.window.channels),
+            (found.before, repeat.before),
+            (found.after, repeat.after),
+        ):
+            assert dict(one) == dict(other)

@@ -17,6 +17,7 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import prometheus
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.matrix.merge import merge
+from stallprobes.matrix.noise import baseline_spread
 from stallprobes.model import Phase
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -73,7 +74,7 @@ def only(found: dict[Series, float], name: str, **labels: str) -> float:
 
 def test_the_figures_are_those_of_the_cells_in_seconds() -> None:
     matrix = host_checks.every_status()
-    found = read(prometheus.text(matrix))
+    found = read(prometheus.text(matrix, full=True))
     compared = 0
     for cell in matrix.cells.values():
         here = {"victim": cell.row, "aggressor": cell.column}
@@ -95,14 +96,14 @@ def test_the_figures_are_those_of_the_cells_in_seconds() -> None:
 
 
 def test_a_victim_in_quiet_has_a_latency_and_nothing_to_compare_it_with() -> None:
-    found = read(prometheus.text(host_checks.host(1)))
+    found = read(prometheus.text(host_checks.host(1), full=True))
     labels = {"victim": "launch", "aggressor": "quiet", "phase": "call", "quantile": "0.5"}
     assert only(found, "stallscope_cell_latency_seconds", **labels) == pytest.approx(2.7e-6, rel=0.1)
     assert not any("ratio" in name and ("aggressor", "quiet") in of for name, of in found)
 
 
 def test_the_check_itself_is_told() -> None:
-    found = read(prometheus.text(host_checks.every_status()))
+    found = read(prometheus.text(host_checks.every_status(), full=True))
     assert (
         only(found, "stallscope_check_info", driver="580.1", gpu="Made-up GPU", program="1.0", simulated="false") == 1
     )
@@ -114,6 +115,38 @@ def test_the_check_itself_is_told() -> None:
     assert only(found, "stallscope_cell_in_flight_seconds", victim=row, aggressor=column) == pytest.approx(
         1.19, rel=1e-3
     )
+
+
+def test_by_default_a_pair_has_its_ratio_and_its_status() -> None:
+    matrix = host_checks.every_status()
+    found = read(prometheus.text(matrix))
+    for cell in matrix.cells.values():
+        here = {"victim": cell.row, "aggressor": cell.column}
+        series = [(name, dict(labels)) for name, labels in found if here.items() <= dict(labels).items()]
+        statuses = [labels["status"] for name, labels in series if name == "stallscope_cell_status"]
+        assert statuses == ([] if cell.status is Status.UNSUPPORTED else [str(cell.status)])
+        assert len(series) <= 2
+        ratios = [cell.ratio(phase, Quantile.P50) for phase in (Phase.CALL, Phase.WAIT)]
+        worst = max((one.ratio for one in ratios if one is not None), default=None)
+        if not cell.status.measured or cell.column == "quiet":
+            assert len(series) == len(statuses)
+        elif (verdict := cell.worst) is not None and verdict.ratio is not None:
+            assert only(found, "stallscope_cell_worst_ratio", **here) == verdict.ratio
+        elif worst is not None:
+            assert only(found, "stallscope_cell_worst_ratio", **here) == pytest.approx(worst)
+    # Those of the check itself: info, time, duration, interrupted and two of the spread.
+    assert len(found) <= 2 * len(matrix.cells) + 6
+    assert found.keys() <= read(prometheus.text(matrix, full=True)).keys()
+
+
+def test_the_spread_of_the_baselines_is_that_of_the_report() -> None:
+    matrix = host_checks.host(1, steps=2.0)
+    spread = baseline_spread(matrix)
+    assert spread is not None
+    found = read(prometheus.text(matrix))
+    name = "stallscope_check_baseline_spread_ratio"
+    assert only(found, name, victims="typical") == pytest.approx(spread.typical)
+    assert only(found, name, victims="worst") == pytest.approx(spread.worst)
 
 
 def test_no_series_of_a_simulated_gpu_can_be_taken_for_a_measured_one() -> None:

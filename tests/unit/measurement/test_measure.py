@@ -127,3 +127,21 @@ def test_a_run_that_is_stopped_keeps_what_it_has() -> None:
     result = measure.run(chosen, backend="host", seconds=0.5, stop=lambda: next(asked))
     assert result.interrupted
     assert len(result.variants) < 3
+
+
+def test_a_variant_during_which_the_process_was_suspended_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, sessions = Session.run_for, []
+
+    def run_for(session: Session, seconds: float) -> None:
+        usual(session, seconds)
+        if session not in sessions:
+            sessions.append(session)
+            # As after ctrl+z and fg in the first variant.
+            session.gap_s = 60.0 if len(sessions) == 1 else 0.0
+
+    monkeypatch.setattr(Session, "run_for", run_for)
+    steps: list[RunProgress] = []
+    (variant,) = measure.run(selection(["host"]), backend="host", seconds=0.5, progress=steps.append).variants
+    assert variant.status == "ok"
+    assert len(sessions) == 2
+    assert any("measured again" in step.text for step in steps)

@@ -39,13 +39,34 @@ def test_settings_of_the_file_apply(tmp_path: Path) -> None:
     [
         ("frames_per_second = 100", "between 1 and 30"),
         ('frames_per_second = "ten"', "should be like"),
-        ("colour = 3", "no setting colour"),
-        ('[keys]\njump = "J"', "no action jump"),
+        ("colour = 3", "no setting 'colour'"),
+        ('[keys]\njump = "J"', "no action 'jump'"),
         ('[keys]\npause = "q"', 'the key "q"'),
         ('[keys]\npause = "1"', "a probe"),
         ("theme =", "Invalid value"),
         ("ascii = 1", "should be like False"),
+        ('theme = "norde"', "there is no theme 'norde'; did you mean nord?"),
+        ('theme = "x"', "there are: textual-dark, "),
+        ('[keys]\npause = "pauze"', "pause = 'pauze': no key has this name; did you mean"),
+        ('[keys]\npause = "P,"', "pause = '': no key has this name"),
+        ('[keys]\npause = "Ctrl+x"', "did you mean ctrl+x?"),
+        ('[keys]\nquit = ""', "takes lines like"),
+        ('[keys]\nquit = " "', "no key has this name"),
+        ('[keys]\npause = "ctrl+q"', 'the key "ctrl+q" is used by quit and by pause'),
+        ('[keys]\npause = "ctrl+c"', "used by quit"),
+        ('[keys]\npause = "ctrl+z"', "used by suspend"),
+        ('[keys]\npause = " q "', 'the key "q"'),
+        ('[keys]\nhelp = "/"\npause = "slash"', 'the key "slash"'),
+        ('[keys]\npause = "?"', 'the key "question_mark"'),
+        ("ascii = " + "[" * 100_000, "nested too deeply"),
+        ("ascii" + ".a" * 5_000 + " = 1", "nested too deeply"),
+        ("frames_per_second = " + "9" * 10_000, "integer"),
+        ("frames_per_second = " + "9" * 4_000, "is not between"),
+        ("frames_per_second = nan", "is not between"),
+        ("#" * 300_000, "larger than 256 KiB"),
+        ('theme = "' + "x" * 10_000 + '"', "…"),
     ],
+    ids=lambda value: value[:40],
 )
 def test_an_error_names_the_file_and_the_setting(tmp_path: Path, text: str, words: str) -> None:
     file = written(tmp_path, text)
@@ -53,6 +74,33 @@ def test_an_error_names_the_file_and_the_setting(tmp_path: Path, text: str, word
         load(file)
     assert words in str(caught.value)
     assert str(file) in str(caught.value)
+    assert len(str(caught.value).removeprefix(str(file))) < 400
+
+
+def test_an_endless_file_is_refused() -> None:
+    with pytest.raises(SettingsError, match="larger than"):
+        load(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "names"),
+    [
+        ("Q", "Q"),
+        ("?", "question_mark"),
+        ("Q, F", "Q,F"),
+        ("ctrl+x", "ctrl+x"),
+        ("f5", "f5"),
+        ("é", "é"),
+        ("+", "plus"),
+    ],
+)
+def test_keys_are_those_that_textual_knows(tmp_path: Path, keys: str, names: str) -> None:
+    text = f'[keys]\nhelp = "f1"\nfaster = "f2"\nquit = "{keys}"\n'
+    assert load(written(tmp_path, text)).keys["quit"] == names
+
+
+def test_quit_may_have_the_keys_that_always_quit(tmp_path: Path) -> None:
+    assert load(written(tmp_path, '[keys]\nquit = "ctrl+q,Q"\n')).keys == {"quit": "ctrl+q,Q"}
 
 
 def test_the_environment_selects_the_file() -> None:

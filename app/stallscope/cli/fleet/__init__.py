@@ -1,4 +1,4 @@
-"""The command ``fleet``: job files that run the check on many machines and merge the results.
+"""The command ``fleet``: job files that run the check on many machines and merge the results, and an image for them.
 
 The files are printed as they are in this folder. stallscope itself starts nothing on other machines.
 """
@@ -9,22 +9,36 @@ from pathlib import Path
 
 import click
 
+from stallscope.cli import completers
+from stallscope.cli.command import CliCommand
+from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.stdout import Output
 
-FILES = {"slurm": "slurm.sh", "kubernetes": "kubernetes.yaml", "ansible": "ansible.yml"}
+FILES = {
+    "slurm": "slurm.sh",
+    "kubernetes": "kubernetes.yaml",
+    "ansible": "ansible.yml",
+    "container": "Containerfile",
+}
 
 
-@click.command("fleet")
-@click.argument("kind", type=click.Choice(tuple(FILES)))
+@click.command("fleet", cls=CliCommand)
+@click.argument("kind", shell_complete=completers.job_files)
 def command(kind: str) -> None:
-    """Print a job file that runs the check on many machines and merges the results. Its first lines explain its use.
+    """Print a file of KIND: a job that runs the check on many machines and merges the results (slurm, kubernetes,
+    ansible), or the image for it (container). Its first lines explain its use.
 
     \b
     Examples:
       stallscope fleet slurm > stallscope.sbatch
       stallscope fleet kubernetes > stallscope.yaml
       stallscope fleet ansible > stallscope.yml
+      stallscope fleet container > Containerfile
     """
+    if kind not in FILES:
+        from stallprobes.patterns.naming import unknown_name_message
+
+        raise CommandError(ExitCode.USAGE, unknown_name_message("file for a fleet", kind, FILES))
     out = Output()
     for line in text(kind).splitlines():
         out.line(line)

@@ -7,9 +7,9 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Static
 
 from stallscope.tui.common.dialog import Dialog
+from stallscope.tui.common.printable_text import PrintableStatic, click_text
 
 
 class Ask(Dialog[bool]):
@@ -28,10 +28,10 @@ class Ask(Dialog[bool]):
     def compose(self) -> ComposeResult:
         """The question and both answers, which can be clicked."""
         with Vertical(id="box"):
-            yield Static(f"{self.question}\n", markup=False)
+            yield PrintableStatic(f"{self.question}\n")
             with Horizontal(id="answers"):
-                yield Static(f"[@click=screen.answer(True)][b]y[/b] {self.yes}[/]", id="yes")
-                yield Static("[@click=screen.answer(False)][b]n[/b] no[/]", id="no")
+                yield PrintableStatic(click_text("y", self.yes, "screen.answer(True)"), id="yes")
+                yield PrintableStatic(click_text("n", "no", "screen.answer(False)"), id="no")
 
     def action_answer(self, yes: bool) -> None:
         """Return the answer."""

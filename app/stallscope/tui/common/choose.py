@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import OptionList
 
 from stallscope.tui.common.dialog import Dialog
+from stallscope.tui.common.printable_text import PrintableOption, PrintableStatic
 
 
 class Choose(Dialog[str]):
@@ -23,8 +23,8 @@ class Choose(Dialog[str]):
     def compose(self) -> ComposeResult:
         """The title and the list."""
         with Vertical(id="box"):
-            yield Static(self.question, markup=False)
-            yield OptionList(*(Option(text, id=name) for name, text in self.options), markup=False)
+            yield PrintableStatic(self.question)
+            yield OptionList(*(PrintableOption(text, name) for name, text in self.options), markup=False)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Return the selected option."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar, TypeVar
 
-from rich.console import RenderableType
-from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Static
+
+from stallscope.tui.common.printable_text import PrintableGroup, PrintableStatic, PrintableText
 
 Answer = TypeVar("Answer")
 
@@ -39,22 +38,21 @@ class Dialog(ModalScreen[Answer]):
 class TextDialog(Dialog[Answer]):
     """A dialog with scrollable text. Subclasses override ``text``, and ``body`` for another layout."""
 
-    def text(self) -> Text:
+    def text(self) -> PrintableText:
         """The text."""
         raise NotImplementedError
 
-    def body(self) -> RenderableType:
-        """The text as a renderable."""
+    def body(self) -> PrintableText | PrintableGroup:
+        """What is shown: the text, or an arrangement of it."""
         return self.text()
 
     def compose(self) -> ComposeResult:
         """The text in a box."""
         with Vertical(id="box"), VerticalScroll(id="scroll"):
-            yield Static(self.body(), id="text")
+            yield PrintableStatic(self.body(), id="text")
 
 
-def section(text: Text, title: str, body: str) -> None:
+def section(text: PrintableText, title: str, body: str) -> None:
     """Append a heading and a paragraph, unless ``body`` is empty."""
     if body:
-        text.append(f"{title}\n", "bold")
-        text.append(f"{body}\n\n")
+        text.append(f"{title}\n", "bold").append(f"{body}\n\n")

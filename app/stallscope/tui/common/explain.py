@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.style import Style
-from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from stallprobes.catalog import cause, entries
@@ -15,6 +13,7 @@ from stallprobes.live.view_model import LogEntry
 from stallprobes.model import Kind, Probe, Role, op_name
 from stallprobes.patterns import patterns
 from stallscope.tui.common.dialog import TextDialog, section
+from stallscope.tui.common.printable_text import PrintableText, click_text
 
 
 class Explain(TextDialog[bool]):
@@ -29,7 +28,7 @@ class Explain(TextDialog[bool]):
         self.entries = log
         self.live = live
 
-    def text(self) -> Text:
+    def text(self) -> PrintableText:
         """The explanation."""
         return explanation(self.probe_set, self.probe, self.entries, self.live)
 
@@ -39,9 +38,9 @@ class Explain(TextDialog[bool]):
             self.dismiss(True)
 
 
-def explanation(probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live: bool) -> Text:
+def explanation(probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live: bool) -> PrintableText:
     """Everything known about ``probe`` in ``probe_set``, its newest verdict first."""
-    text = Text()
+    text = PrintableText()
     text.append(f"{probe.title}\n\n", "bold reverse")
     own = [entry for entry in log if entry.verdict.probe == probe.name]
     if own:
@@ -72,7 +71,7 @@ def explanation(probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live
     return text
 
 
-def _append_pattern(text: Text, probe_set: ProbeSet, live: bool) -> None:
+def _append_pattern(text: PrintableText, probe_set: ProbeSet, live: bool) -> None:
     pattern = patterns()[probe_set.pattern]
     section(text, f"Current pattern: {pattern.name}", pattern.see)
     section(text, "Why", pattern.why)
@@ -80,10 +79,6 @@ def _append_pattern(text: Text, probe_set: ProbeSet, live: bool) -> None:
     section(text, "Reported by", pattern.reported)
     remedies = [variant for variant in pattern.variants if variant.kind is Kind.REMEDY]
     if remedies and live:
-        switch = Style(meta={"@click": "screen.remedy"})
-        text.append("v", Style(bold=True, reverse=True) + switch)
-        text.append(" loads the next remedy", switch)
-        text.append(": ")
-        text.append(
-            ", ".join(v.name + (" (current)" if v.name == probe_set.variant else "") for v in remedies) + "\n\n"
-        )
+        names = ", ".join(v.name + (" (current)" if v.name == probe_set.variant else "") for v in remedies)
+        text.append_text(click_text("v", "loads the next remedy", "screen.remedy", "bold reverse"))
+        text.append(f": {names}\n\n")

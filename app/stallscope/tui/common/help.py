@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 from textual.binding import Binding, BindingType
 
+from stallscope.report.columns import padded
 from stallscope.tui import settings
 from stallscope.tui.actions import Action, key_label, keys_of
 from stallscope.tui.common.dialog import TextDialog, section
+from stallscope.tui.common.printable_text import PrintableGroup, PrintableTable, PrintableText
+
+# Keys of the program itself, which no setting changes.
+_PROGRAM_KEYS = (
+    ("ctrl+p", "Open the command palette: all actions by name."),
+    ("ctrl+z", "Suspend the program, with the aggressors off; fg resumes it."),
+    ("ctrl+q", "Quit, whatever the settings say."),
+)
 
 
 class Help(TextDialog[None]):
@@ -39,24 +45,23 @@ class Help(TextDialog[None]):
             (" ".join(key_label(key) for key in keys_of(action, self.changed).split(",")), action.description)
             for action in self.actions
         ]
-        return [*self.more_keys, *rows, ("ctrl+p", "Open the command palette: all actions by name.")]
+        return [*self.more_keys, *rows, *_PROGRAM_KEYS]
 
-    def text(self) -> Text:
+    def text(self) -> PrintableText:
         """Keys and sections as plain text."""
-        text = Text("Keys\n", "bold")
+        text = PrintableText("Keys\n", "bold")
         for names, description in self.rows():
-            text.append(f"  {names:<10}{description}\n")
-        return text.append_text(self._explanations())
+            text.append(f"  {padded(names, 10)}{description}\n")
+        text.append_text(self._explanations())
+        return text
 
-    def body(self) -> RenderableType:
+    def body(self) -> PrintableGroup:
         """Keys as a table, so that long descriptions wrap beside their keys."""
-        table = Table.grid(padding=(0, 2))
-        for names, description in self.rows():
-            table.add_row(Text(f"  {names}", "bold", no_wrap=True), description)
-        return Group(Text("Keys", "bold"), table, self._explanations())
+        rows = [(PrintableText(f"  {names}", "bold", no_wrap=True), text) for names, text in self.rows()]
+        return PrintableGroup(PrintableText("Keys", "bold"), PrintableTable(rows), self._explanations())
 
-    def _explanations(self) -> Text:
-        text = Text("\n")
+    def _explanations(self) -> PrintableText:
+        text = PrintableText("\n")
         for title, body in self.sections:
             section(text, title, body)
         section(text, "Settings and keys", f"{settings.path()} (stallscope settings prints a file with all defaults)")

@@ -2,45 +2,125 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import ChannelMap
 from stallprobes.live.history import DECADES, LOW_NS, binned, position
 from stallprobes.live.view_model import ChannelView, FocusView
-from stallprobes.model import Phase
+from stallprobes.model import Channel, Phase
 from stallprobes.units import duration
-from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, runs, short_ratio, spread
+from stallscope.report.columns import display_width, padded
+from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, runs_of_rows, short_ratio, spread
 
 LABEL = 6
 FIGURES_IN_A_LINE, FIGURES = 22, 30
+# Columns of the longest label of the axis.
+_AXIS_LABEL = 6
+# Lines of a plot at most, the second in a panel of _TALL lines or more.
+MOST_LINES, MOST_TALL_LINES, _TALL = 8, 14, 36
 TAIL_CALLS = 1000
 _BASELINE, _LIVE = "base", "now"
 _STYLES = ("", "baseline", "live", "both", "bad")
 _LETTERS = np.array(list(BLOCKS))
 
 
+# Columns and lines from which several probes have a place each.
+_PLACE_COLUMNS, _PLACE_LINES = 64, 14
+
+
 class Histograms(LineWidget):
-    """Draws ``view``; ``now`` describes the live histograms in the legend."""
+    """Draws ``view``, or ``plots`` side by side, of which it is one.
+
+    ``now`` describes the live histograms in the legend.
+    ``live`` are later histograms of the same probe, None for those of ``view``: the plots move with every frame, the
+    figures beside them change with ``view``, so that they can be read.
+    """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view: FocusView | None = None
+        self.plots: tuple[FocusView, ...] = ()
+        self.live: ChannelMap | None = None
         self.now = "last second"
+        # The panel of each of ``plots`` as it was last made: only one of them moves with every frame.
+        self._panels: dict[str, tuple[FocusView, ChannelMap | None, object, list[Line]]] = {}
+
+    def drawn_state(self) -> object:
+        """The views, which equal only themselves, the later histograms, and the legend."""
+        return self.view, self.plots, self.live, self.now
+
+    @property
+    def places(self) -> int:
+        """The number of probes that have room."""
+        width, height = self.size
+        return max(1, (width + 1) // (_PLACE_COLUMNS + 1)) * max(1, height // _PLACE_LINES)
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Title, some lines for each phase, axis, and a legend where it fits."""
         if self.view is None:
             return []
-        return histogram_lines(self.view, width, height, self.now)
+        if len(self.plots) < 2:
+            return histogram_lines(self.view, width, height, self.now, self.live)
+        return self._side_by_side(width, height)
+
+    def _side_by_side(self, width: int, height: int) -> list[Line]:
+        """The panels of ``plots``, row by row."""
+        across = min(len(self.plots), max(1, (width + 1) // (_PLACE_COLUMNS + 1)))
+        down = -(-len(self.plots) // across)
+        each, lines = (width + 1) // across - 1, height // down
+        out: list[Line] = []
+        for first in range(0, len(self.plots), across):
+            panels = []
+            for view in self.plots[first : first + across]:
+                panels.append(self._panel(view, each, lines))
+            for number in range(lines):
+                out.append([run for panel in panels for run in _padded(panel, number, each)])
+        return out
+
+    def _panel(self, view: FocusView, width: int, height: int) -> list[Line]:
+        """The panel of one of ``plots``."""
+        focused = view is self.view
+        live = self.live if focused else None
+        known = self._panels.get(view.row.name)
+        if known is not None and known[0] is view and known[1] is live and known[2] == (width, height, focused):
+            return known[3]
+        made = histogram_lines(view, width, height, self.now, live, focused)
+        self._panels[view.row.name] = view, live, (width, height, focused), made
+        return made
 
 
-def histogram_lines(view: FocusView, width: int, height: int, now: str = "last second") -> list[Line]:
-    """The panel of one probe; ``now`` describes the live histograms in the legend."""
+def _padded(panel: list[Line], number: int, width: int) -> Line:
+    """Line ``number`` of a panel in ``width`` columns and a blank."""
+    return [*fit(panel[number] if number < len(panel) else [], width), (" ", "")]
+
+
+def histogram_lines(
+    view: FocusView,
+    width: int,
+    height: int,
+    now: str = "last second",
+    live: ChannelMap | None = None,
+    focused: bool = False,
+) -> list[Line]:
+    """The panel of one probe; ``now`` describes the live histograms in the legend, ``live`` replaces those plotted.
+
+    ``focused`` marks it among several.
+    """
     row = view.row
     state = f"{row.state} ×{short_ratio(row.ratio)}" if row.ratio and row.mark in ("bad", "warn") else row.state
     out: list[Line] = [
-        spread([(f" {cut(row.title, width - len(state) - 3)}", "strong")], [(f"{state} ", row.mark)], width)
+        spread(
+            [
+                ("▸" if focused else " ", "accent"),
+                (cut(row.title, width - display_width(state) - 3), "strong"),
+            ],
+            [(f"{state} ", row.mark)],
+            width,
+        )
     ]
     phases = [channel for channel in view.channels if not channel.label]
     labelled = [channel for channel in view.channels if channel.label]
@@ -52,11 +132,13 @@ def histogram_lines(view: FocusView, width: int, height: int, now: str = "last s
         table, room = [], height - 2
     phases = phases[: max(room, 1)]
     legend = room - len(phases) >= 2
-    each = min(8, max(1, (room - legend) // len(phases)))
+    each = min(MOST_LINES if height < _TALL else MOST_TALL_LINES, max(1, (room - legend) // len(phases)))
     figures = (FIGURES_IN_A_LINE if each == 1 else FIGURES) if width >= 64 else 0
     plot = max(10, width - LABEL - 1 - figures - 1)
     for channel in phases:
-        out += _channel(channel, row.in_flight_us if channel.phase is Phase.CALL else None, plot, each, figures)
+        plotted = channel.live if live is None else live.get(Channel(channel.phase), channel.live)
+        in_flight_us = row.in_flight_us if channel.phase is Phase.CALL else None
+        out += _channel(channel, plotted, in_flight_us, plot, each, figures)
     out.append([(" " * (LABEL + 1), ""), (axis_labels(plot), "dim")])
     out += table
     if legend:
@@ -80,35 +162,39 @@ def decade_label(decade: int) -> str:
 
 
 def axis_labels(columns: int) -> str:
-    """Times at every decade of the axis, or at every second one where they would touch."""
-    letters = [" "] * (columns + 8)
-    step = 1 if columns >= DECADES * 6 else 2
+    """Times at every decade of the axis, or at fewer where they would touch."""
+    letters = [" "] * columns
+    step = max(1, -(-DECADES * _AXIS_LABEL // columns))
     for decade in range(0, DECADES, step):
-        text = decade_label(decade).replace(" ", "")
+        text = f"╵{decade_label(decade)}".replace(" ", "")
         at = round(decade * columns / DECADES)
-        letters[at : at + len(text) + 1] = list("╵" + text)
-    return "".join(letters)[:columns]
+        if at + len(text) <= columns:
+            letters[at : at + len(text)] = list(text)
+    return "".join(letters)
 
 
-def _channel(channel: ChannelView, in_flight_us: float | None, plot: int, rows: int, figures: int) -> list[Line]:
-    live = _heights(binned(channel.live.counts, plot), rows)
-    baseline = np.zeros(plot, dtype=np.int64)
+def _channel(
+    channel: ChannelView, plotted: Histogram, in_flight_us: float | None, plot: int, rows: int, figures: int
+) -> list[Line]:
+    heights = _heights(plotted, plot, rows)
+    base_heights = np.zeros(plot, dtype=np.int64)
     if channel.baseline is not None:
-        baseline = _heights(binned(channel.baseline.counts, plot), rows)
-    flight = None if in_flight_us is None else position(in_flight_us * 1000, plot)
+        base_heights = _baseline_heights(channel.baseline, plot, rows)
+    # Eighths of a line by row, the top one first.
+    below = np.arange(rows - 1, -1, -1)[:, None] * 8
+    now, before = np.clip(heights - below, 0, 8), np.clip(base_heights - below, 0, 8)
+    baseline_only = (now == 0) & (before > 0)
+    letters = np.where(baseline_only, "░", _LETTERS[now])
+    styles = np.where(now == 0, baseline_only, np.where(before > now, 3, 2))
+    if in_flight_us is not None:
+        at = position(in_flight_us * 1000, plot)
+        letters[-1, at], styles[-1, at] = "◆", 4
+    drawn = runs_of_rows(letters, styles, _STYLES)
     texts = _texts(channel, rows) if figures else []
     out: list[Line] = []
     for number in range(rows):
-        base = (rows - 1 - number) * 8
-        now = np.clip(live - base, 0, 8)
-        before = np.clip(baseline - base, 0, 8)
-        letters = _LETTERS[now]
-        letters = np.where((now == 0) & (before > 0), "░", letters)
-        styles = np.where(now == 0, np.where(before > 0, 1, 0), np.where(before > now, 3, 2))
-        if flight is not None and number == rows - 1:
-            letters[flight], styles[flight] = "◆", 4
         name = channel.phase.traits.word if number == rows - 1 else ""
-        line: Line = [(f" {name:<{LABEL}}", "dim"), *runs(letters, styles, _STYLES)]
+        line: Line = [(f" {name:<{LABEL}}", "dim"), *drawn[number]]
         text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
         if figures:
             line.append((f" {text:<{figures}}", "dim" if text.startswith(_BASELINE) else ""))
@@ -116,13 +202,18 @@ def _channel(channel: ChannelView, in_flight_us: float | None, plot: int, rows: 
     return out
 
 
-def _heights(counts: NDArray[np.uint64], rows: int) -> NDArray[np.int64]:
+def _heights(histogram: Histogram, columns: int, rows: int) -> NDArray[np.int64]:
     """Heights in eighths of a line: square roots of counts, at least 1, so that a single slow call is visible."""
+    counts = binned(histogram.counts, columns)
     most = int(counts.max()) if len(counts) else 0
     if most == 0:
         return np.zeros(len(counts), dtype=np.int64)
-    heights = np.ceil(np.sqrt(counts / most) * rows * 8).astype(np.int64)
+    heights = np.ceil(np.sqrt(counts / most) * (rows * 8)).astype(np.int64)
     return np.where(counts > 0, np.maximum(heights, 1), 0)
+
+
+# A baseline changes once a second at most.
+_baseline_heights = lru_cache(32)(_heights)
 
 
 def _texts(channel: ChannelView, rows: int) -> list[str]:
@@ -163,7 +254,7 @@ def _host_and_device(channels: list[ChannelView], width: int) -> list[Line]:
         texts = [duration(None if ns is None else ns / 1000) for ns in (*now, *first)]
         out.append(
             [
-                (f" {cut(label, 21):<22}{texts[0]:>10}", "warn" if hidden else ""),
+                (f" {padded(cut(label, 21), 22)}{texts[0]:>10}", "warn" if hidden else ""),
                 (f"{texts[1]:>10}", ""),
                 (f"{texts[2]:>12}{texts[3]:>11}", "dim"),
             ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual import events
 from textual.message import Message
 
+from stallscope.report.columns import display_width
 from stallscope.tui.common.lines import Line, LineWidget, length
 
 
@@ -24,13 +25,17 @@ class KeyBar(LineWidget):
         self.note = ""
         self._spans: list[tuple[int, int, str]] = []
 
+    def drawn_state(self) -> object:
+        """Hints and note."""
+        return self.hints, self.note
+
     def lines(self, width: int, height: int) -> list[Line]:
         """One line."""
         line: Line = [(f" {self.note} ", "notice"), ("  ", "")] if self.note else [(" ", "")]
         self._spans = []
         for key, title, action in self.hints:
             start = length(line)
-            if start + len(key) + len(title) + 3 > width:
+            if start + display_width(f"{key} {title}") + 2 > width:
                 continue
             line += [(key, "key"), (f" {title}  ", "dim")]
             self._spans.append((start, length(line) - 1, action))

@@ -15,6 +15,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from stallprobes.units import times
+from stallscope.report.columns import cut_columns, display_width
 
 Run = tuple[str, str]
 Line = list[Run]
@@ -27,6 +28,8 @@ SMALLEST = (60, 18)
 # Least contrast ratios: WCAG 2.2, 1.4.3 for text, 1.4.11 for graphics; and for what is only decoration.
 READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
 _STEP = 0.05
+# Styles with a background of their own, on which a blank is visible.
+_BACKED = ("both", "focus", "focus-good", "focus-warn", "focus-bad", "focus-dim", "alarm", "notice")
 
 
 def palette(variables: Mapping[str, str]) -> dict[str, Style]:
@@ -104,28 +107,58 @@ def short_ratio(ratio: float) -> str:
 
 
 def length(line: Sequence[Run]) -> int:
-    """Width of a line in columns. All characters used are one column wide."""
-    return sum(len(text) for text, _ in line)
+    """Width of a line in columns."""
+    return sum(display_width(text) for text, _ in line)
 
 
 def cut(text: str, width: int) -> str:
     """``text`` in at most ``width`` columns, with an ellipsis where it was cut."""
-    if len(text) <= width:
+    if display_width(text) <= width:
         return text
-    return text[: width - 1] + "…" if width > 0 else ""
+    return cut_columns(text, width - 1) + "…" if width > 0 else ""
+
+
+def shortened(names: Sequence[str], width: int) -> list[str]:
+    """``names`` in at most ``width`` columns each. Different names stay different: they are cut before the part that
+    differs where their beginnings are alike."""
+    out = [cut(name, width) for name in names]
+    for number, name in enumerate(names):
+        alike = [other for text, other in zip(out, names, strict=True) if text == cut(name, width) and other != name]
+        if not alike or display_width(name) <= width:
+            continue
+        common = max(_common_length(name, other) for other in alike)
+        end = name[common:]
+        begin = max(1, min(common, width - 1 - len(end)))
+        out[number] = cut(f"{name[:begin]}…{end}" if end else name, width)
+    known: dict[str, str] = {}
+    for number, name in enumerate(names):
+        if known.setdefault(out[number], name) != name:
+            mark = str(number + 1)
+            out[number] = f"{cut(name, width - len(mark))}{mark}"
+    return out
+
+
+def _common_length(one: str, other: str) -> int:
+    """The number of letters with which both begin."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def fit(line: Line, width: int, style: str = "") -> Line:
     """``line`` in exactly ``width`` columns: cut, or padded with spaces."""
     out: Line = []
     left = width
-    for text, name in line:
+    for number, (text, name) in enumerate(line):
         if left <= 0:
+            if out and any(rest.strip() for rest, _ in line[number:]):
+                last, last_name = out[-1]
+                out[-1] = (f"{last[:-1]}…", last_name)
             break
-        if len(text) > left:
+        columns = display_width(text)
+        if columns > left:
             text = cut(text, left)
+            columns = display_width(text)
         out.append((text, name))
-        left -= len(text)
+        left -= columns
     if left > 0:
         out.append((" " * left, style))
     return out
@@ -142,32 +175,56 @@ def spread(left: Line, right: Line, width: int) -> Line:
 def too_small_lines() -> list[Line]:
     """The notice that replaces a screen in a terminal that is too small."""
     columns, rows = SMALLEST
-    return [[(" too small", "warn")], [(f" at least {columns}×{rows}", "")], [(" q quits", "dim")]]
+    return [[(" too small", "warn")], [(f" at least {columns}×{rows}", "")], [(" ctrl+q quits", "dim")]]
 
 
 def rule(title: str, width: int, note: str = "") -> Line:
     """A horizontal line with a title, and a note at its end where it fits."""
     head: Line = [("── ", "faint"), (title, "strong"), (" ", "")] if title else []
-    tail: Line = [(f" {note} ", "dim")] if note and length(head) + len(note) + 4 < width else []
+    tail: Line = [(f" {note} ", "dim")] if note and length(head) + display_width(note) + 4 < width else []
     bar = width - length(head) - length(tail)
     return fit([*head, ("─" * max(bar, 0), "faint"), *tail], width)
 
 
-def runs(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Sequence[str]) -> Line:
-    """One run for each sequence of equal style; ``styles`` has an index into ``names`` for each letter."""
-    text = "".join(letters.tolist())
-    bounds = [0, *(np.flatnonzero(np.diff(styles)) + 1).tolist(), len(text)]
-    return [(text[a:b], names[styles[a]]) for a, b in pairwise(bounds) if a < b]
+def runs_of_rows(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Sequence[str]) -> list[Line]:
+    """One run for each sequence of equal style in each row; ``styles`` has an index into ``names`` for each letter.
+
+    A blank has the style of the letter before it where both have the background of the screen: it looks the same, and
+    each run costs about 40 bytes on the way to the terminal.
+    """
+    rows, columns = letters.shape
+    if not columns:
+        return [[] for _ in range(rows)]
+    backed = np.array([name in _BACKED for name in names])[styles]
+    visible = np.where((letters == " ") & ~backed, 0, np.arange(columns))
+    before = np.arange(rows)[:, None], np.maximum.accumulate(visible, axis=1)
+    styles = np.where(backed[before], styles, styles[before])
+    changes = np.diff(styles, axis=1) != 0
+    texts = np.ascontiguousarray(letters).view(f"<U{columns}")[:, 0].tolist()
+    found = []
+    for number, text in enumerate(texts):
+        text = text.ljust(columns)
+        bounds = [0, *(np.flatnonzero(changes[number]) + 1).tolist(), columns]
+        found.append([(text[a:b], names[styles[number, a]]) for a, b in pairwise(bounds)])
+    return found
 
 
 class LineWidget(Widget, can_focus=False):
-    """A widget of styled lines. Subclasses override ``lines``; ``redraw`` refreshes only what changed."""
+    """A widget of styled lines. Subclasses override ``lines``; ``redraw`` refreshes only what changed.
+
+    A subclass whose input is cheap to compare overrides ``drawn_state`` too: where it is as before, nothing is made.
+    """
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._lines: list[Line] = []
         self._strips: list[Strip] = []
         self._styles: dict[str, Style] = {}
+        self._drawn: object = None
+
+    def drawn_state(self) -> object:
+        """Everything that ``lines`` depends on besides the size, to be compared; None to compare the lines."""
+        return None
 
     def lines(self, width: int, height: int) -> list[Line]:
         """The lines for ``width`` columns and at most ``height`` lines."""
@@ -178,6 +235,10 @@ class LineWidget(Widget, can_focus=False):
         width, height = self.size
         if width <= 0 or height <= 0 or not self.is_attached:
             return
+        state = self.drawn_state()
+        if state is not None and self._strips and self._drawn == (width, height, state):
+            return
+        self._drawn = (width, height, state)
         if not self._styles:
             self._styles = palette(self.app.get_css_variables())
         new = [fit(line, width) for line in self.lines(width, height)[:height]]
@@ -207,8 +268,11 @@ class LineWidget(Widget, can_focus=False):
         return Strip.blank(self.size.width, self._styles.get(""))
 
     def on_resize(self) -> None:
-        """Draw for the new size."""
+        """Draw for the new size; the screen then gives the panels what depends on it."""
         self.repaint()
+        mark_changed = getattr(self.screen, "mark_changed", None)
+        if mark_changed is not None:
+            mark_changed()
 
     def _strip(self, line: Line, width: int) -> Strip:
         styles = self._styles
@@ -221,9 +285,9 @@ def _region(before: Line, after: Line, y: int, width: int) -> Region:
     for one, other in zip(before, after, strict=False):
         if one != other:
             break
-        start += len(one[0])
+        start += display_width(one[0])
     for one, other in zip(reversed(before), reversed(after), strict=False):
         if one != other:
             break
-        end += len(one[0])
+        end += display_width(one[0])
     return Region(start, y, max(1, width - start - end), 1)

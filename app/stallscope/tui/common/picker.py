@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.widgets import OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import OptionList
 
 from stallprobes.catalog import entries
 from stallprobes.model import Kind, Role
 from stallprobes.patterns import patterns
 from stallscope.tui.common.dialog import Dialog, section
+from stallscope.tui.common.printable_text import PrintableOption, PrintableStatic, PrintableText
 
 NARROW = 110
 _KINDS = {Kind.STALL: "stall", Kind.CONTROL: "control", Kind.REMEDY: "remedy"}
@@ -27,7 +26,7 @@ class Picker(Dialog[tuple[str, str]]):
         with Vertical(id="box"), Horizontal(id="columns"):
             yield OptionList(*_options(), id="list", markup=False)
             with VerticalScroll(id="detail", can_focus=False):
-                yield Static(id="details")
+                yield PrintableStatic(id="details")
 
     def on_mount(self) -> None:
         """Highlight the first variant."""
@@ -43,7 +42,7 @@ class Picker(Dialog[tuple[str, str]]):
         """Show the details of the line."""
         if event.option.id is not None:
             first, _, second = event.option.id.partition("/")
-            self.query_one("#details", Static).update(_details(first, second))
+            self.query_one("#details", PrintableStatic).show(_details(first, second))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Return the selected line."""
@@ -52,27 +51,27 @@ class Picker(Dialog[tuple[str, str]]):
             self.dismiss((first, second))
 
 
-def _options() -> list[Option]:
+def _options() -> list[PrintableOption]:
     found = []
     for pattern in patterns().values():
-        found.append(Option(Text(pattern.name, "bold"), disabled=True))
+        found.append(PrintableOption(PrintableText(pattern.name, "bold")))
         for variant in pattern.variants:
-            line = Text(f"  {variant.name}  ")
-            line.append(_KINDS[variant.kind], "reverse" if variant.kind is Kind.STALL else "italic")
-            found.append(Option(line, id=f"{pattern.name}/{variant.name}"))
-    found.append(Option(Text("Add a probe to the current ones", "bold"), disabled=True))
+            line = PrintableText(f"  {variant.name}  ").append(
+                _KINDS[variant.kind], "reverse" if variant.kind is Kind.STALL else "italic"
+            )
+            found.append(PrintableOption(line, f"{pattern.name}/{variant.name}"))
+    found.append(PrintableOption(PrintableText("Add a probe to the current ones", "bold")))
     for entry in entries().values():
         if entry.role is Role.HOST:
             continue
         for place in ("primary", "secondary"):
-            line = Text(f"  {entry.title} · {place}  ")
-            line.append(_ROLES[entry.role], "italic")
-            found.append(Option(line, id=f"probe/{entry.name}@{place}"))
+            line = PrintableText(f"  {entry.title} · {place}  ").append(_ROLES[entry.role], "italic")
+            found.append(PrintableOption(line, f"probe/{entry.name}@{place}"))
     return found
 
 
-def _details(first: str, second: str) -> Text:
-    text = Text()
+def _details(first: str, second: str) -> PrintableText:
+    text = PrintableText()
     if first == "probe":
         entry = entries()[second.partition("@")[0]]
         section(text, entry.title, entry.what)

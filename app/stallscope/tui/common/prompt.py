@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Input, Static
 
 from stallscope.tui.common.dialog import Dialog
+from stallscope.tui.common.printable_text import PrintableInput, PrintableStatic
 
 
 class Prompt(Dialog[str]):
@@ -20,10 +20,10 @@ class Prompt(Dialog[str]):
     def compose(self) -> ComposeResult:
         """The question and an input line."""
         with Vertical(id="box"):
-            yield Static(self.question, markup=False)
-            yield Input(self.given, placeholder="path", id="path")
-            yield Static("enter confirms, escape cancels", id="answers", markup=False)
+            yield PrintableStatic(self.question)
+            yield PrintableInput(self.given, placeholder="path", id="path")
+            yield PrintableStatic("enter confirms, escape cancels", id="answers")
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def on_input_submitted(self, event: PrintableInput.Submitted) -> None:
         """Return the path; None for an empty line."""
         self.dismiss(event.value.strip() or None)

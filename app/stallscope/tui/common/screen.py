@@ -14,6 +14,7 @@ from textual import events
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.timer import Timer
 
 from stallscope.tui.actions import SCREENS, Action, available, key_hints, key_label, keys_of
 from stallscope.tui.common.key_bar import KeyBar
@@ -59,7 +60,8 @@ class ActionScreen(Screen[bool]):
     """A screen of panels whose keys come from ``actions.SCREENS[NAME]``.
 
     A subclass composes its panels and a KeyBar, and overrides ``tick`` (called ``frames_per_second`` times a second),
-    ``draw`` and ``place_panels``. ``HELP_SECTIONS`` are (title, text). Its module assigns the class to ``SCREEN``,
+    ``draw`` and ``place_panels``. Actions do not draw: they call ``mark_changed``, and the next frame draws, however
+    many keys arrived before it. ``HELP_SECTIONS`` are (title, text). Its module assigns the class to ``SCREEN``,
     where actions with ``opens_screen`` find it. A screen that has ended the live source's engine is dismissed with
     True, and the engine restarts.
     """
@@ -77,6 +79,8 @@ class ActionScreen(Screen[bool]):
         self.context = context
         self.source = context.source
         self.settings = context.settings
+        self.frame_timer: Timer | None = None
+        self._changed = True
 
     @property
     def live(self) -> LiveSource | None:
@@ -97,17 +101,38 @@ class ActionScreen(Screen[bool]):
         """Fill the key bar, start the timer and follow the theme."""
         self.query_one(KeyBar).hints = key_hints(self.source.replayed, self.settings.keys, SCREENS[self.NAME])
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.call_after_refresh(self.repaint_panels))
-        self.set_interval(1 / self.settings.frames_per_second, self.tick)
+        self.frame_timer = self.set_interval(1 / self.settings.frames_per_second, self.tick)
         self.call_after_refresh(self.tick)
 
     def on_resize(self, event: events.Resize) -> None:
         """Arrange the panels for the new size."""
         self.rearrange()
-        self.call_after_refresh(self.draw)
+        self.mark_changed()
+
+    def mark_changed(self) -> None:
+        """Have the next frame draw every panel."""
+        self._changed = True
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the next frame draws every panel."""
+        return self._changed
+
+    def take_changed(self) -> bool:
+        """Whether ``mark_changed`` was called since the last time."""
+        changed, self._changed = self._changed, False
+        return changed
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether the terminal has taken the last frame: a terminal that does not read gets no other one."""
+        takes_output = getattr(self.app, "terminal_takes_output", None)
+        return takes_output is None or bool(takes_output())
 
     def tick(self) -> None:
-        """Update the state and draw."""
-        self.draw()
+        """Update the state, and draw what changed."""
+        if self.can_draw and self.take_changed():
+            self.draw()
 
     def draw(self) -> None:
         """Draw the panels."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.widgets import Static
 
 from stallprobes.catalog import entries
 from stallprobes.matrix.matrix import PHASES
@@ -17,6 +15,7 @@ from stallprobes.model import Channel
 from stallprobes.units import duration
 from stallscope.tui.common.dialog import Dialog, section
 from stallscope.tui.common.histograms import Histograms
+from stallscope.tui.common.printable_text import PrintableStatic, PrintableText
 from stallscope.tui.matrix.cell_text import histograms, paragraphs
 from stallscope.tui.matrix.view_model import Key, MatrixView
 
@@ -47,7 +46,7 @@ class CellScreen(Dialog[None]):
         with Vertical(id="box"):
             yield Histograms(id="histograms")
             with VerticalScroll(id="scroll"):
-                yield Static(id="text")
+                yield PrintableStatic(id="text")
 
     def on_mount(self) -> None:
         """Set the style and start the timer."""
@@ -76,13 +75,13 @@ class CellScreen(Dialog[None]):
         panel.view = histograms(matrix_view, self.key)
         panel.display = panel.view is not None
         panel.styles.height = min(PANEL, max(6, self.size.height // 2 - 2))
-        self.query_one("#text", Static).update(explanation(matrix_view, self.key))
+        self.query_one("#text", PrintableStatic).show(explanation(matrix_view, self.key))
         self.call_after_refresh(panel.repaint)
 
 
-def explanation(matrix_view: MatrixView, key: Key) -> Text:
+def explanation(matrix_view: MatrixView, key: Key) -> PrintableText:
     """Everything known about a cell: verdicts, remedy, percentiles, how it was measured, what both probes do."""
-    text = Text()
+    text = PrintableText()
     first, *others = paragraphs(matrix_view, key)
     text.append(first[0], "bold reverse")
     text.append(f"  {first[2]}\n\n", "bold")
@@ -101,7 +100,7 @@ def explanation(matrix_view: MatrixView, key: Key) -> Text:
     return text
 
 
-def _append_percentiles(text: Text, matrix_view: MatrixView, key: Key) -> None:
+def _append_percentiles(text: PrintableText, matrix_view: MatrixView, key: Key) -> None:
     cell = matrix_view.matrix.cells.get(key)
     if cell is None or not cell.channels:
         return
@@ -121,7 +120,7 @@ def _append_percentiles(text: Text, matrix_view: MatrixView, key: Key) -> None:
         section(text, "Percentiles", "\n".join(lines))
 
 
-def _append_measurement(text: Text, matrix_view: MatrixView, key: Key) -> None:
+def _append_measurement(text: PrintableText, matrix_view: MatrixView, key: Key) -> None:
     cell = matrix_view.matrix.cells.get(key)
     if cell is None or not cell.repeats:
         return

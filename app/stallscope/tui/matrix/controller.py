@@ -19,7 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stallprobes.errors import EngineFailed, Unsupported
+from stallprobes.engine.process import signal_engines
+from stallprobes.errors import EngineFailed, FileNotWritten, Unsupported
+from stallprobes.files import atomic
 from stallprobes.live.observation import SIM
 from stallprobes.matrix.matrix import Cell, Matrix, Status
 from stallscope.tui.matrix.services import MatrixServices, RequestRejected
@@ -104,6 +106,16 @@ class MatrixController:
         )
         self._runner.start()
 
+    def suspend(self) -> None:
+        """Stop the engines of a running check, until ``resume``. The check rejects the windows of that time."""
+        if self.state.run is not None:
+            signal_engines(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the engines of a running check continue."""
+        if self.state.run is not None:
+            signal_engines(signal.SIGCONT)
+
     def stop(self) -> None:
         """Stop the check; measured cells are kept."""
         with self._lock:
@@ -130,6 +142,7 @@ class MatrixController:
 
         def job() -> None:
             file = _file(path)
+            _refuse_folder_name(path)
             if not force and file.exists():
                 raise RequestRejected(
                     f"{file} is there already. Overwrite it?", "overwrite it", lambda: self.save(path, force=True)
@@ -321,6 +334,13 @@ def _file(path: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise RequestRejected(f"{path}: {error}") from error
+
+
+def _refuse_folder_name(path: str) -> None:
+    try:
+        atomic.named_file(path)
+    except FileNotWritten as error:
+        raise RequestRejected(str(error)) from error
 
 
 def _children() -> list[int]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from stallscope.report import wording
 from stallscope.tui.common.dialog import TextDialog, section
+from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.matrix.controller import MatrixState
 
 
@@ -21,9 +21,9 @@ class Differences(TextDialog[None]):
         super().__init__()
         self.state = state
 
-    def text(self) -> Text:
+    def text(self) -> PrintableText:
         """Fingerprints, counts, cells."""
-        text, found = Text(), self.state.comparison
+        text, found = PrintableText(), self.state.comparison
         assert found is not None
         now = self.state.origin or "this check"
         section(text, "QuantileChange", f"{self.state.against} → {now}")

@@ -6,18 +6,31 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from textual import events
 from textual.message import Message
 
 from stallprobes.matrix.matrix import Status
-from stallscope.tui.common.lines import SMALLEST, Line, LineWidget, cut, length, rule, spread, too_small_lines
+from stallscope.report.columns import cut_columns, display_width, padded, wrapped
+from stallscope.tui.common.lines import (
+    SMALLEST,
+    Line,
+    LineWidget,
+    cut,
+    length,
+    rule,
+    shortened,
+    spread,
+    too_small_lines,
+)
 from stallscope.tui.matrix.view_model import CellLabel
 
 CELL, WIDEST_CELL = 9, 12
 LABEL, WIDEST_LABEL = 12, 30
 HEAD_LINES = 4
 HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
+_SHORTEST_TITLE = 10
 # Width of the phase names in the labels, where call and wait have a line each.
 _PHASE = 5
 _NO_CELL = CellLabel(Status.MISSING.look.mark, Status.MISSING.look.style)
@@ -80,7 +93,7 @@ class GridLayout:
 
 def grid_layout(view: GridView, width: int, height: int) -> GridLayout:
     """Layout of ``view`` in ``width`` columns and ``height`` lines. Call and wait have a line each if that fits."""
-    longest = max((len(name) for name in view.rows), default=0) + 2
+    longest = max((display_width(name) for name in view.rows), default=0) + 2
     label = max(LABEL, min(longest, WIDEST_LABEL, width // 3))
     several = max(1, len(view.columns))
     cell = max(CELL, min(WIDEST_CELL, (width - label - _PHASE) // several))
@@ -108,13 +121,16 @@ def grid_lines(view: GridView, width: int, height: int) -> list[Line]:
     pinned = min(view.pinned, len(view.columns))
     inner = range(pinned + left, min(pinned + left + at.columns, len(view.columns)))
     columns = [*range(pinned), *inner]
-    out: list[Line] = [rule(view.title, width, _visible_part(view, rows, inner, pinned))]
-    heads = [_folded(view.columns[column], at.cell - 1) for column in columns]
+    part = _visible_part(view, rows, inner, pinned)
+    # What is not visible matters more than the end of the title.
+    title = cut(view.title, max(_SHORTEST_TITLE, width - len(part) - 9)) if part else view.title
+    out: list[Line] = [rule(title, width, part)]
+    heads = _heads(view.columns, at.cell - 1, at.head)
     for number in range(at.head):
         line: Line = [(" " * at.label, "")]
-        for column, head in zip(columns, heads, strict=True):
-            text = _head_line(head, number, at.head, at.cell - 1)
-            line.append((f" {text:>{at.cell - 1}}", _head_style(view, column)))
+        for column in columns:
+            text = heads[column][number]
+            line.append((" " + padded(text, at.cell - 1, right=True), _head_style(view, column)))
         out.append(line)
     for row in rows:
         out += _row(view, row, columns, at)
@@ -128,11 +144,11 @@ def _row(view: GridView, row: int, columns: Sequence[int], at: GridLayout) -> li
     focused = row == view.focus[0]
     for number in range(at.each):
         phase = f"{view.parts[number]} " if at.each == 2 else ""
-        text = name if number == 0 else ""
         room = at.label - 1 - len(phase)
+        text = _row_labels(view.rows, room)[row] if number == 0 else ""
         line: Line = [
             ("▸" if focused and number == 0 else " ", "accent"),
-            (f"{cut(text, room):<{room}}", "strong" if focused else ""),
+            (padded(text, room), "strong" if focused else ""),
             (phase, "faint"),
         ]
         for column in columns:
@@ -145,6 +161,11 @@ def _row(view: GridView, row: int, columns: Sequence[int], at: GridLayout) -> li
             line += [(edge, "accent"), (f"{cut(label.text, at.cell - 1):>{at.cell - 1}}", style)]
         out.append(line)
     return out
+
+
+@lru_cache(8)
+def _row_labels(names: tuple[str, ...], width: int) -> list[str]:
+    return shortened(names, width)
 
 
 _FOCUSED = ("good", "warn", "bad", "dim")
@@ -164,24 +185,37 @@ def _folded(name: str, width: int) -> list[str]:
     """A name in lines of ``width``, broken after hyphens and before its context and stream."""
     out = [""]
     for piece in (piece for piece in _PIECES.findall(name) if piece):
-        if out[-1] and len(out[-1]) + len(piece) > width:
+        if out[-1] and display_width(out[-1] + piece) > width:
             out.append("")
-        if len(piece) > width + 1:
+        if display_width(piece) > width + 1:
             piece = cut(piece, width)
         out[-1] += piece
-        if len(out[-1]) > width:
+        if display_width(out[-1]) > width:
             # Only the separator of the next piece does not fit.
-            out[-1:] = [out[-1][:width], out[-1][width:]]
+            head = cut_columns(out[-1], width)
+            out[-1:] = [head, out[-1][len(head) :]]
     return out
 
 
-def _head_line(head: Sequence[str], number: int, lines: int, width: int) -> str:
-    """Line ``number`` of a name aligned to the bottom of ``lines`` lines, cut where it has more."""
-    if len(head) > lines:
-        kept = [*head[: lines - 1], "".join(head[lines - 1 :])]
-        return cut(kept[number], width)
-    at = number - (lines - len(head))
-    return head[at] if at >= 0 else ""
+@lru_cache(8)
+def _heads(names: tuple[str, ...], width: int, lines: int) -> list[list[str]]:
+    """Each name in ``lines`` lines of ``width``, aligned to the bottom; different names are never drawn alike."""
+    heads = [_head(name, width, lines) for name in names]
+    short = shortened(names, width * lines)
+    for number, head in enumerate(heads):
+        if heads.count(head) > 1:
+            text = short[number]
+            chunks = [text[at : at + width] for at in range(0, len(text), width)]
+            heads[number] = [*[""] * (lines - len(chunks)), *chunks]
+    return heads
+
+
+def _head(name: str, width: int, lines: int) -> list[str]:
+    """A name folded into ``lines`` lines of ``width``, cut where it needs more."""
+    folded = _folded(name, width)
+    if len(folded) > lines:
+        return [cut(text, width) for text in (*folded[: lines - 1], "".join(folded[lines - 1 :]))]
+    return [*[""] * (lines - len(folded)), *folded]
 
 
 def _head_style(view: GridView, column: int) -> str:
@@ -223,14 +257,10 @@ class Grid(LineWidget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view = GridView("")
-        self._drawn: object = None
 
-    def redraw(self) -> None:
-        """Draw again if view or size changed."""
-        key = (self.size, self.view)
-        if key != self._drawn or not self._strips:
-            self._drawn = key
-            super().redraw()
+    def drawn_state(self) -> object:
+        """The view."""
+        return self.view
 
     @property
     def grid_layout(self) -> GridLayout:
@@ -313,6 +343,10 @@ class MatrixHead(LineWidget):
         super().__init__(id=id)
         self.view = MatrixHeadView()
 
+    def drawn_state(self) -> object:
+        """The view, and the height of the screen, below which the panel says that it is too small."""
+        return self.view, self.screen.size.height
+
     def lines(self, width: int, height: int) -> list[Line]:
         """Lines of the header."""
         if width < SMALLEST[0] or self.screen.size.height < SMALLEST[1]:
@@ -338,7 +372,7 @@ def head_lines(view: MatrixHeadView, width: int, height: int = HEAD_HEIGHT) -> l
     if view.share is not None:
         return [first, second, _progress_line(view, width)]
     if view.note or not view.headline:
-        if len(view.note) <= width - 2:
+        if display_width(view.note) <= width - 2:
             return [first, second, [(f" {view.note}", view.note_style)]]
         # What happened is more urgent than how it was measured.
         folded = textwrap.wrap(view.note, width - 2, max_lines=2, placeholder=" …", break_on_hyphens=False)
@@ -370,6 +404,10 @@ class CellTextPanel(LineWidget):
         super().__init__(id=id)
         self.paragraphs: Sequence[tuple[str, str, str]] = ()
 
+    def drawn_state(self) -> object:
+        """The paragraphs."""
+        return tuple(self.paragraphs)
+
     def lines(self, width: int, height: int) -> list[Line]:
         """A rule, and as many lines of the paragraphs as fit."""
         return [rule("", width), *paragraph_lines(self.paragraphs, width, height - 1)]
@@ -380,7 +418,7 @@ def paragraph_lines(paragraphs: Sequence[tuple[str, str, str]], width: int, heig
     out: list[Line] = []
     for title, style, text in paragraphs:
         head = f"{title}  " if title else ""
-        for number, part in enumerate(textwrap.wrap(head + text, max(20, width - 2), break_on_hyphens=False)):
+        for number, part in enumerate(wrapped(head + text, max(20, width - 2))):
             if number == 0 and title:
                 out.append([(" ", ""), (part[: len(title)], style), (part[len(title) :], "")])
             else:

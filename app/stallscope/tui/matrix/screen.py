@@ -13,6 +13,7 @@ from stallscope.tui.common.ask import Ask
 from stallscope.tui.common.choose import Choose
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
+from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.prompt import Prompt
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.matrix import help_text
@@ -33,6 +34,7 @@ from stallscope.tui.matrix.services import MatrixServices
 from stallscope.tui.matrix.view_model import CHANGE_LEGEND, LEGEND, CellLabels, CellValue, Key, MatrixView
 
 SEED = 1
+RUN_PER_S = 4.0
 # From this height on the header has the whole headline.
 TALL_SCREEN = 44
 # From this size on the histograms of the selected cell are beside its text.
@@ -60,6 +62,8 @@ class MatrixScreen(ActionScreen):
         self._engine_ended = False
         self._leaving = False
         self._drawn: MatrixState | None = None
+        # The time of a running check moves without a change of the state.
+        self._run_pace = Pace(RUN_PER_S, context.settings.frames_per_second)
         # Inputs of the cell text and labels as drawn, so that a tick without changes costs nothing.
         self._cell_drawn: tuple[object, ...] | None = None
         self._labels_drawn: tuple[MatrixView, CellValue, Mapping[Key, CellLabels]] | None = None
@@ -74,7 +78,9 @@ class MatrixScreen(ActionScreen):
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Label the histograms."""
+        """Label the histograms, and suspend a check with the program."""
+        self.app.app_suspend_signal.subscribe(self, lambda _: self.controller.suspend(), immediate=True)
+        self.app.app_resume_signal.subscribe(self, lambda _: self.controller.resume(), immediate=True)
         self.query_one(Histograms).now = "with aggressor"
 
     # Drawing.
@@ -88,7 +94,9 @@ class MatrixScreen(ActionScreen):
             return
         if self.app.screen is self and state.question is not None:
             self._ask()
-        if state is not self._drawn or state.run is not None:
+        now_s = time.monotonic()
+        running = state.run is not None and self._run_pace.due(now_s)
+        if self.can_draw and (self.has_changed or state is not self._drawn or running):
             self.draw()
 
     def draw(self) -> None:
@@ -103,8 +111,14 @@ class MatrixScreen(ActionScreen):
         self._drawn = state
         self.query_one(MatrixHead).view = head_view(state, time.monotonic())
         self.query_one(Grid).view = self._grid_view(state)
+        self.take_changed()
         self._update_cell(state.matrix_view)
         self.redraw_panels()
+
+    def _update_grid(self) -> None:
+        """Update the grid's view, from which movements start, and have the next frame draw it."""
+        self.query_one(Grid).view = self._grid_view(self.controller.state)
+        self.mark_changed()
 
     def _update_cell(self, matrix_view: MatrixView | None) -> None:
         """Text and histograms of the selected cell, where they changed."""
@@ -182,14 +196,14 @@ class MatrixScreen(ActionScreen):
         self.first = (0, 0)
         if self.worst_first:
             self._select_worst()
-        self.draw()
+        self._update_grid()
         self._scroll_to_focus()
 
     def action_check_worst(self) -> None:
         """Select the worst cell."""
         if self._has_check() and not self._select_worst():
             self.controller.show_message("Every cell is quiet.")
-        self.draw()
+        self._update_grid()
         self._scroll_to_focus()
 
     def _select_worst(self) -> bool:
@@ -205,7 +219,7 @@ class MatrixScreen(ActionScreen):
         ]
         position = there.index(self.figure) if self.figure in there else -1
         self.figure = there[(position + 1) % len(there)]
-        self.draw()
+        self._update_grid()
 
     def action_check_up(self) -> None:
         """Select the cell above."""
@@ -250,7 +264,7 @@ class MatrixScreen(ActionScreen):
             row = max(0, min(view.focus[0] + rows, len(view.rows) - 1))
             column = max(0, min(view.focus[1] + columns, len(view.columns) - 1))
             self.focus_key = (view.rows[row], view.columns[column])
-            self.draw()
+            self._update_grid()
             self._scroll_to_focus()
 
     def _scroll_to_focus(self) -> None:
@@ -258,13 +272,13 @@ class MatrixScreen(ActionScreen):
         first = grid.grid_layout.first_with_focus(grid.view)
         if grid.view.rows and first != self.first:
             self.first = first
-            self.draw()
+            self._update_grid()
 
     def on_grid_cell_selected(self, message: Grid.CellSelected) -> None:
         """Select the clicked cell, or open it."""
         view = self.query_one(Grid).view
         self.focus_key = (view.rows[message.row], view.columns[message.column])
-        self.draw()
+        self._update_grid()
         if message.again:
             self.action_check_cell()
 
@@ -274,7 +288,7 @@ class MatrixScreen(ActionScreen):
         if grid.view.rows:
             wanted = (self.first[0] + message.rows, self.first[1] + message.columns)
             self.first = grid.grid_layout.clamped(grid.view, wanted)
-            self.draw()
+            self._update_grid()
 
     def action_check_cell(self) -> None:
         """Open the selected cell."""

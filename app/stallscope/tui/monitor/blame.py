@@ -6,13 +6,9 @@ import threading
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.widgets import Static
 
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed
@@ -25,11 +21,20 @@ from stallprobes.units import duration_ns
 from stallprobes.verdicts.blame import Blame, BlameOutcome, FigureBlame, channel_name, sentence, share_text
 from stallprobes.verdicts.experiment import BlamePlan
 from stallscope.tui.common.dialog import Dialog, TextDialog
+from stallscope.tui.common.printable_text import (
+    PrintableGroup,
+    PrintableStatic,
+    PrintableTable,
+    PrintableText,
+    click_text,
+)
 from stallscope.tui.common.screen import ActionScreen
 from stallscope.tui.sources.live import LiveSource
 
 # Order of the results in the dialog.
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
+# A stopped experiment waits for calls in flight.
+_END_S = 2.0
 # Narrower screens have no room for the table.
 _TABLE_FROM = 130
 
@@ -73,6 +78,10 @@ class BlameRun:
     def stop(self) -> None:
         """Stop it; returns at once."""
         self._stop.set()
+
+    def wait(self) -> None:
+        """Wait until a stopped experiment has restored the aggressors, at most _END_S."""
+        self._thread.join(_END_S)
 
     def _measure(self) -> None:
         try:
@@ -140,6 +149,12 @@ class BlameControl:
         if self._run is not None:
             self._run.stop()
 
+    def stop_and_wait(self) -> None:
+        """Stop the experiment, if one runs, and wait until the aggressors are restored."""
+        if self._run is not None:
+            self._run.stop()
+            self._run.wait()
+
     def blocks_switches(self) -> bool:
         """Whether an experiment runs, which no other switch may disturb; the screen then says so."""
         if self._run is not None:
@@ -186,10 +201,10 @@ class BlamePlanDialog(Dialog[bool]):
     def compose(self) -> ComposeResult:
         """The plan and both answers, which can be clicked."""
         with Vertical(id="box"):
-            yield Static(self.text(), markup=False)
+            yield PrintableStatic(self.text())
             with Horizontal(id="answers"):
-                yield Static("[@click=screen.start][b]enter[/b] start[/]", id="yes")
-                yield Static("[@click=screen.close][b]escape[/b] leave[/]", id="no")
+                yield PrintableStatic(click_text("enter", "start", "screen.start"), id="yes")
+                yield PrintableStatic(click_text("escape", "leave", "screen.close"), id="no")
 
     def action_start(self) -> None:
         """Start the experiment."""
@@ -209,51 +224,52 @@ class BlameResult(TextDialog[None]):
     def compose(self) -> ComposeResult:
         """The result in a box."""
         with Vertical(id="box"), VerticalScroll(id="scroll"):
-            yield Static(self.body(), id="text")
+            yield PrintableStatic(self.body(), id="text")
 
     def on_resize(self) -> None:
         """Lay the result out for the new width."""
-        self.query_one("#text", Static).update(self.body())
+        self.query_one("#text", PrintableStatic).show(self.body())
 
-    def body(self) -> RenderableType:
+    def body(self) -> PrintableGroup:
         """Sentences and tables, those that stall first."""
         result = self.result
-        parts: list[RenderableType] = [
-            Text(f"Blame: {result.rounds} rounds in {result.seconds:.1f} s\n", "bold"),
+        parts: list[PrintableText | PrintableTable | PrintableGroup] = [
+            PrintableText(f"Blame: {result.rounds} rounds in {result.seconds:.1f} s\n", "bold"),
         ]
         if result.idle:
             idle = ", ".join(self.titles[name] for name in result.idle)
-            parts.append(Text(f"Did not run in some windows: {idle}.\n"))
+            parts.append(PrintableText(f"Did not run in some windows: {idle}.\n"))
         if not result.figures:
-            parts.append(Text("Too few calls to conclude."))
+            parts.append(PrintableText("Too few calls to conclude."))
         shown = [figure for victim in result.victims for figure in result.main_figures(victim)]
         for figure in sorted(shown, key=lambda one: _ORDER.index(one.outcome)):
             change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
             head = f"{self.titles[figure.victim]}: {channel_name(figure.channel)} {figure.quantile} {change}"
-            parts += [Text(head, "bold"), Text(sentence(figure, self.titles))]
+            parts += [PrintableText(head, "bold"), PrintableText(sentence(figure, self.titles))]
             if figure.outcome is not BlameOutcome.UNDECIDED:
                 parts.append(self._table(figure))
-            parts.append(Text(""))
+            parts.append(PrintableText(""))
         for victim in result.victims:
             if not result.main_figures(victim):
                 none = "None of them: no slower with all aggressors on than with all off."
-                parts.append(Text(f"{self.titles[victim]}: {none}\n"))
-        return Group(*parts)
+                parts.append(PrintableText(f"{self.titles[victim]}: {none}\n"))
+        return PrintableGroup(*parts)
 
-    def _table(self, figure: FigureBlame) -> RenderableType:
+    def _table(self, figure: FigureBlame) -> PrintableTable | PrintableGroup:
         """A row for each aggressor; on a narrow screen three lines, so that no cell wraps."""
         if self.app.size.width < _TABLE_FROM:
-            lines = []
+            lines: list[PrintableText] = []
             for part in figure.aggressors:
+                times = f"alone {duration_ns(part.alone_ns)} · without it {duration_ns(part.without_ns)}"
                 lines += [
-                    Text(f"  {self.titles[part.aggressor]}"),
-                    Text(f"    {part.conclusion.text} · share {share_text(part.share)}"),
-                    Text(f"    alone {duration_ns(part.alone_ns)} · without it {duration_ns(part.without_ns)}", "dim"),
+                    PrintableText(f"  {self.titles[part.aggressor]}"),
+                    PrintableText(f"    {part.conclusion.text} · share {share_text(part.share)}"),
+                    PrintableText(f"    {times}", "dim"),
                 ]
-            return Group(*lines)
-        table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_row("", *(Text(title, "dim") for title in ("alone", "without it", "share", "")))
+            return PrintableGroup(*lines)
+        rows = [[PrintableText(title, "dim") for title in ("", "alone", "without it", "share", "")]]
         for part in figure.aggressors:
-            row = (duration_ns(part.alone_ns), duration_ns(part.without_ns), share_text(part.share))
-            table.add_row(self.titles[part.aggressor], *row, part.conclusion.text)
-        return table
+            figures = (duration_ns(part.alone_ns), duration_ns(part.without_ns), share_text(part.share))
+            texts = (self.titles[part.aggressor], *figures, part.conclusion.text)
+            rows.append([PrintableText(text) for text in texts])
+        return PrintableTable(rows)

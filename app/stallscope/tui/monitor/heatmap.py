@@ -9,8 +9,9 @@ from stallprobes.live.history import BINS, DECADES, PER_DECADE, position
 from stallprobes.live.view_model import FocusView
 from stallprobes.model import Phase
 from stallprobes.verdicts.rules import STALLED
+from stallscope.report.columns import by_column, display_width
 from stallscope.tui.common.histograms import decade_label
-from stallscope.tui.common.lines import SHADES, Line, LineWidget, cut, rule, runs
+from stallscope.tui.common.lines import SHADES, Line, LineWidget, cut, rule, runs_of_rows
 
 LABEL = 8
 _LETTERS = np.array(list(SHADES))
@@ -23,18 +24,13 @@ class HeatMap(LineWidget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view: FocusView | None = None
-        self._drawn: object = None
 
-    def redraw(self) -> None:
-        """Draw when a column is complete, and when anything but its counts changed."""
+    def drawn_state(self) -> object:
+        """It is drawn when a column is complete, and when anything but its counts changed."""
         view = self.view
-        key = (
-            self.size,
-            view and (view.row.name, view.first, view.marks, view.channels and view.channels[0].baseline is None),
-        )
-        if key != self._drawn or not self._strips:
-            self._drawn = key
-            super().redraw()
+        if view is None:
+            return ()
+        return view.row.name, view.first, view.marks, view.channels and view.channels[0].baseline is None
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title, a line for the marks, and the map."""
@@ -65,14 +61,17 @@ def heat_lines(view: FocusView, width: int, height: int) -> list[Line]:
     where = _positions(view)
     # Rates, not counts: a column in progress, or observed for part of its time, is as dark as its neighbors.
     seconds = np.where(view.observed_s > 0, view.observed_s, view.column_s) if len(view.observed_s) else view.column_s
-    for number in range(rows):
-        low, high = bounds[rows - 1 - number], bounds[rows - number]
-        level = _shades(view.heat[:, low:high].sum(axis=1, dtype=np.int64) / seconds)
-        in_flight = (where >= low) & (where < high)
-        letters = np.where(in_flight, "◆", np.where((level == 0) & marked, "▏", _LETTERS[level]))
-        loud = slow is not None and low >= slow
-        styles = np.where(in_flight, 3, np.where(level > 0, 2 if loud else 1, 0))
-        out.append([(f"{labels[number]:>{LABEL - 1}} │", "dim"), *runs(letters, styles, _STYLES)])
+    steps = np.cumsum(view.heat, axis=1, dtype=np.int64)
+    steps = np.concatenate((np.zeros((columns, 1), dtype=np.int64), steps), axis=1)
+    # The top line first.
+    lows, highs = np.array(bounds[-2::-1]), np.array(bounds[:0:-1])
+    level = _shades((steps[:, highs] - steps[:, lows]).T / seconds)
+    in_flight = (where >= lows[:, None]) & (where < highs[:, None])
+    letters = np.where(in_flight, "◆", np.where((level == 0) & marked, "▏", _LETTERS[level]))
+    loud = (lows >= slow) if slow is not None else np.zeros(rows, dtype=bool)
+    styles = np.where(in_flight, 3, np.where(level > 0, np.where(loud, 2, 1)[:, None], 0))
+    for label, line in zip(labels, runs_of_rows(letters, styles, _STYLES), strict=True):
+        out.append([(f"{label:>{LABEL - 1}} │", "dim"), *line])
     return out
 
 
@@ -125,9 +124,10 @@ def _marks(view: FocusView, columns: int) -> Line:
         if not 0 <= column < columns:
             continue
         # Near the right edge the text is at the left of its stroke.
-        left = column + len(label) + 1 > columns
-        text, start = (label + "▏", column - len(label)) if left else ("▏" + label, column)
-        if start < 0 or any(letter != " " for letter in letters[start : start + len(text) + 1]):
-            text, start = "▏" if letters[column] == " " else letters[column], column
-        letters[start : start + len(text)] = list(text)
+        left = column + display_width(label) + 1 > columns
+        text, start = (label + "▏", column - display_width(label)) if left else ("▏" + label, column)
+        places = by_column(text)
+        if start < 0 or any(letter != " " for letter in letters[start : start + len(places) + 1]):
+            places, start = ["▏" if letters[column] == " " else letters[column]], column
+        letters[start : start + len(places)] = places
     return [("".join(letters), "accent")]

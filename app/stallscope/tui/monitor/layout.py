@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WIDE_COLUMNS = 150
+# From this size on the log is below the probe table, beside the histograms of several probes.
+SPACIOUS_COLUMNS, SPACIOUS_LINES = 220, 50
+# Width of the probe table there.
+TABLE_COLUMNS = 118
 _LEAST_HISTOGRAMS, _LEAST_HEAT_MAP = 6, 5
+_LOW = 20
 
 
 @dataclass(frozen=True)
 class Layout:
     """Heights in lines. ``wide`` puts probe table and histograms side by side; ``heat_map`` 0 hides the heat map.
 
-    ``table`` is None where the table has the full height of the ``upper`` part.
+    ``table`` is None where the table has the full height of the ``upper`` part. ``spacious`` puts the log below the
+    table, with the histograms beside both.
     """
 
     wide: bool
@@ -20,6 +26,14 @@ class Layout:
     table: int | None
     heat_map: int
     log: int
+    spacious: bool = False
+
+    @property
+    def histograms(self) -> int:
+        """Height of the histograms."""
+        if self.spacious:
+            return self.upper + self.log
+        return self.upper - (self.table or 0)
 
 
 def layout(width: int, height: int, table_rows: int) -> Layout:
@@ -27,6 +41,10 @@ def layout(width: int, height: int, table_rows: int) -> Layout:
     wanted = max(table_rows, 5)
     # Two lines of header and the key bar.
     rest = height - 3
+    if width >= SPACIOUS_COLUMNS and height >= SPACIOUS_LINES:
+        heat_map = min(24, rest // 4)
+        upper = min(wanted + 1, (rest - heat_map) * 2 // 3)
+        return Layout(True, upper, None, heat_map, rest - heat_map - upper, spacious=True)
     if width >= WIDE_COLUMNS:
         upper = max(min(wanted, rest - 6), min(20, rest // 2))
         log = max(3, min(14, (rest - upper) * 2 // 5))
@@ -36,7 +54,9 @@ def layout(width: int, height: int, table_rows: int) -> Layout:
     # The heat map is hidden before a row of the table is.
     heat_map = _at_least(min(18, rest // 4, rest - log - wanted - _LEAST_HISTOGRAMS)) if height >= 28 else 0
     upper = rest - log - heat_map
-    return Layout(False, upper, max(3, min(wanted, upper - _LEAST_HISTOGRAMS)), heat_map, log)
+    # In the lowest screens the table needs the line of the histograms' legend.
+    least = _LEAST_HISTOGRAMS - (height < _LOW)
+    return Layout(False, upper, max(3, min(wanted, upper - least)), heat_map, log)
 
 
 def _at_least(heat_map: int) -> int:

@@ -12,14 +12,16 @@ from stallprobes.live.observation import ProbeSet
 from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.model import MS, SLOT_NS, Role
 from stallprobes.units import duration
+from stallscope.report.columns import padded
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
-from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, short_ratio
+from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, short_ratio, shortened
 
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
 STRIP = 20
 STRIP_FROM = 108
 _STATE = 11
-_TITLES_FROM = 8
+# Columns of focus mark, key and box; and of a name at least where aggressors are side by side.
+_BOX_END, _SHORTEST_NAME = 5, 6
 _COLUMNS = (("calls/s", 8), ("phase", 10), ("p50", 9), ("p99", 9), ("× base", 8))
 _NARROW = (("calls/s", 7), ("phase", 7), ("p50", 8), ("p99", 8), ("×", 6))
 
@@ -42,49 +44,99 @@ class ProbeTable(LineWidget):
         self.keys_of: Mapping[str, str] = {}
         self.focus_name: str | None = None
         self.empty = ""
-        self._names: list[str | None] = []
+        self._titles: dict[str, str] = {}
+        # The probes at each drawn line: first column, end of the box that switches, end, name.
+        self._spans: list[list[tuple[int, int, int, str]]] = []
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Both tables. With more rows than ``height``: the focus, the worst rows, and the rows near the focus."""
+        """Both tables. With more rows than ``height``: the aggressors side by side, the focus, the worst rows, and the
+        rows near the focus."""
         if self.monitor_view is None or not self.monitor_view.rows:
-            self._names = []
+            self._spans = []
             return [[(f" {self.empty}", "dim")]]
         aggressors, victims = self.monitor_view.aggressors, self.monitor_view.victims
+        rows = (*aggressors, *victims)
+        room = max(1, _title_room(width) - _BOX_END - 1)
+        titles = shortened([row.short_title or row.title for row in rows], room)
+        self._titles = {row.name: padded(title, room) + " " for row, title in zip(rows, titles, strict=True)}
         out: list[tuple[str | None, Line]] = []
+        if aggressors and len(aggressors) + len(victims) + 2 > height:
+            return self._compact(aggressors, victims, width, height)
         if aggressors:
             out.append((None, _head(_AGGRESSORS, width)))
             out += [(row.name, self._row(row, width)) for row in aggressors]
         if len(out) + len(victims) + 2 <= height and aggressors:
             out.append((None, []))
-        out.append((None, _head(_VICTIMS + self._slots, width)))
-        out += [(row.name, self._row(row, width)) for row in victims]
-        if len(out) > height:
-            out = self._most_important(out, width, height)
-        self._names = [name for name, _ in out]
-        return [line for _, line in out]
+        return self._with_spans([], [*out, *self._victim_lines(victims, width, height - len(out))], width)
 
-    def _most_important(
-        self, out: list[tuple[str | None, Line]], width: int, height: int
-    ) -> list[tuple[str | None, Line]]:
-        """``height`` of the lines in their order; the last title has the number of hidden probes."""
-        rows = {row.name: row for row in self.monitor_view.rows} if self.monitor_view is not None else {}
-        at = next((i for i, (name, _) in enumerate(out) if name == self.focus_name), 0)
-        title = max(i for i, (name, line) in enumerate(out) if name is None and line)
+    def _compact(
+        self, aggressors: tuple[ProbeRow, ...], victims: tuple[ProbeRow, ...], width: int, height: int
+    ) -> list[Line]:
+        """All aggressors side by side, so that what their keys switch stays visible; then victims."""
+        chips = self._chips(aggressors, width, max(1, height - 1))
+        return self._with_spans(chips, self._victim_lines(victims, width, height - len(chips)), width)
+
+    def _with_spans(
+        self, chips: list[tuple[list[tuple[int, int, int, str]], Line]], rows: list[tuple[str | None, Line]], width: int
+    ) -> list[Line]:
+        self._spans = [spans for spans, _ in chips]
+        self._spans += [[] if name is None else [(0, _BOX_END, width, name)] for name, _ in rows]
+        return [*(line for _, line in chips), *(line for _, line in rows)]
+
+    def _chips(
+        self, aggressors: tuple[ProbeRow, ...], width: int, most: int
+    ) -> list[tuple[list[tuple[int, int, int, str]], Line]]:
+        """Key, box and short name of each aggressor in at most ``most`` lines, with the columns of each."""
+        titles = [row.short_title or row.title for row in aggressors]
+        stems = [title.partition(" · ")[0] for title in titles]
+        names = stems if len(set(stems)) == len(stems) else titles
+        lines, across = 1, len(names)
+        if sum(len(name) + _BOX_END + 1 for name in names) > width:
+            least = _BOX_END + _SHORTEST_NAME + 1
+            lines = min(most, max(2, -(-len(names) * least // width)))
+            across = -(-len(names) // lines)
+            room = max(3, width // across - _BOX_END - 1)
+            names = [padded(name, room) for name in shortened(names, room)]
+        out = []
+        for first in range(0, len(aggressors), across):
+            line: Line = []
+            spans = []
+            for row, name in list(zip(aggressors, names, strict=True))[first : first + across]:
+                focused = row.name == self.focus_name
+                plain = "focus" if focused else "" if row.on else "dim"
+                at = length(line)
+                line += [("▸" if focused else " ", "accent"), (self.keys_of.get(row.name, " "), "key")]
+                line += [(" ■ " if row.on else " □ ", row.mark or plain), (f"{name} ", plain)]
+                spans.append((at, at + _BOX_END, length(line), row.name))
+            out.append((spans, line))
+        return out
+
+    def _victim_lines(self, victims: tuple[ProbeRow, ...], width: int, height: int) -> list[tuple[str | None, Line]]:
+        """Title and rows of the victims, the most important ones where ``height`` is too low for all."""
+        rows = [(row.name, self._row(row, width)) for row in victims]
+        hidden = max(0, len(rows) + 1 - height)
+        if hidden:
+            rows = self._most_important(rows, height - 1)
+        return [(None, _head(self._victims_title(width, hidden), width)), *rows]
+
+    def _victims_title(self, width: int, hidden: int) -> str:
+        """The title of the victims with the number of ``hidden`` ones, and that they run in slots where that fits."""
+        title = f"{_VICTIMS} +{hidden}" if hidden else _VICTIMS
+        whole = title + self._slots
+        return whole if len(whole) < _title_room(width) else title
+
+    def _most_important(self, rows: list[tuple[str, Line]], count: int) -> list[tuple[str, Line]]:
+        """``count`` of the rows in their order: the focus, the worst ones, those near the focus."""
+        known = {row.name: row for row in self.monitor_view.rows} if self.monitor_view is not None else {}
+        at = next((number for number, (name, _) in enumerate(rows) if name == self.focus_name), 0)
 
         def rank(number: int) -> tuple[int, float]:
-            row = rows.get(out[number][0] or "")
-            if number in (at, title):
+            name, row = rows[number][0], known[rows[number][0]]
+            if name == self.focus_name:
                 return 0, 0.0
-            if row is None:
-                return (1 if height >= _TITLES_FROM else 5), 0.0
             return {"bad": 1, "warn": 2}.get(row.mark, 3 if row.on else 4), abs(number - at)
 
-        kept = sorted(sorted(range(len(out)), key=rank)[:height])
-        hidden = sum(name is not None for i, (name, _) in enumerate(out) if i not in kept)
-        found = [out[i] for i in kept]
-        if title in kept:
-            found[kept.index(title)] = (None, _head(f"{_VICTIMS} +{hidden}{self._slots}", width))
-        return found
+        return [rows[number] for number in sorted(sorted(range(len(rows)), key=rank)[: max(count, 0)])]
 
     @property
     def _slots(self) -> str:
@@ -101,10 +153,10 @@ class ProbeTable(LineWidget):
         return len(self.probe_set.probes) + len(tables) + (1 if len(tables) == 2 else 0)
 
     def on_click(self, event: events.Click) -> None:
-        """Post the clicked row."""
-        name = self._names[event.y] if event.y < len(self._names) else None
-        if name is not None:
-            self.post_message(self.RowSelected(name, event.x <= 5))
+        """Post the clicked probe."""
+        for start, box_end, end, name in self._spans[event.y] if event.y < len(self._spans) else ():
+            if start <= event.x < end:
+                self.post_message(self.RowSelected(name, event.x < box_end))
 
     def _row(self, row: ProbeRow, width: int) -> Line:
         focused = row.name == self.focus_name
@@ -115,9 +167,8 @@ class ProbeTable(LineWidget):
         columns = _columns(width)
         strip = len(row.strip) if width >= STRIP_FROM else 0
         values = _values(row)
-        room = width - length(line) - _STATE - 1 - sum(size for _, size in columns) - (strip + 1 if strip else 0)
-        line.append((f"{cut(row.short_title or row.title, room):<{max(room, 1)}} ", plain))
-        line.append((f"{cut(_state(row), _STATE):<{_STATE}}", mark))
+        line.append((self._titles[row.name], plain))
+        line.append((padded(cut(_state(row), _STATE), _STATE), mark))
         for number, (text, (_, size)) in enumerate(zip(values, columns, strict=True)):
             worst = row.mark in ("bad", "warn") and number in (4, 3 if row.quantile == "p99" else 2)
             if len(text) >= size:
@@ -138,11 +189,16 @@ def _columns(width: int) -> tuple[tuple[str, int], ...]:
     return _COLUMNS if width >= 88 else _NARROW
 
 
+def _title_room(width: int) -> int:
+    """Columns before the state."""
+    return width - _STATE - sum(size for _, size in _columns(width)) - (STRIP + 1 if width >= STRIP_FROM else 0)
+
+
 def _head(title: str, width: int) -> Line:
     columns = _columns(width)
     strip = STRIP + 1 if width >= STRIP_FROM else 0
-    room = width - _STATE - sum(size for _, size in columns) - strip
-    line: Line = [(f" {title:<{max(room - 1, len(title))}}", "strong"), (f"{'state':<{_STATE}}", "dim")]
+    room = max(_title_room(width) - 1, 1)
+    line: Line = [(f" {cut(title, room):<{room}}", "strong"), (f"{'state':<{_STATE}}", "dim")]
     line += [(f"{name:>{size}}", "dim") for name, size in columns]
     if strip:
         line.append((f" {cut('last minute', STRIP)}", "dim"))

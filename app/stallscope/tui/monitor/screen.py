@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
-from stallprobes.live.recording import Recorder
+from stallprobes.live.recorder import Recorder
 from stallprobes.live.view_model import MonitorView, report_text
 from stallprobes.model import MS, Role
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
+from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
+from stallscope.tui.common.lines import LineWidget
+from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.monitor import help_text, status
 from stallscope.tui.monitor.blame import BlameControl
@@ -31,6 +33,10 @@ from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.sources.replay import ReplaySource
 
 SEEK_S = 5.0
+# Observations for the analyzer and for a recording; fewer while nobody reads them, or histograms alone are drawn.
+OBSERVATIONS_PER_S, UNWATCHED_PER_S = 10.0, 2.5
+# Panels move as often as a person reads them; the histograms' plots move with every frame.
+TABLES_PER_S, HEADERS_PER_S = 4.0, 2.0
 
 
 class Monitor(ActionScreen):
@@ -53,7 +59,14 @@ class Monitor(ActionScreen):
         self.focus_name: str | None = None
         self.keys_of_probes: dict[str, str] = {}
         self.trigger = StallTrigger()
+        self.clock: Callable[[], float] = time.monotonic
         self._ready_at = 0.0
+        frames = context.settings.frames_per_second
+        self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
+        self._unwatched_pace = Pace(UNWATCHED_PER_S, frames)
+        self._table_pace, self._header_pace = Pace(TABLES_PER_S, frames), Pace(HEADERS_PER_S, frames)
+        # An observation has come since the view model was made; and since the plots were drawn, unless they show it.
+        self._observed, self._plotted_last_observation = False, True
         self._utilization: list[int] = []
         self.blame = BlameControl(self)
         self.editor = ProbeSetEditor(self)
@@ -61,16 +74,30 @@ class Monitor(ActionScreen):
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
         yield Header(id="header")
-        with Container(id="upper"):
-            yield ProbeTable(id="lists")
-            yield Histograms(id="histograms")
+        yield ProbeTable(id="lists")
+        yield Histograms(id="histograms")
         yield HeatMap(id="heat")
         yield VerdictLog(id="log")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
         """Start the source. Textual calls the base class's method too."""
+        self.app.app_suspend_signal.subscribe(self, lambda _: self._suspend(), immediate=True)
+        self.app.app_resume_signal.subscribe(self, lambda _: self._resume(), immediate=True)
         self.source.start()
+
+    def _suspend(self) -> None:
+        """Switch the aggressors off before the program is suspended."""
+        if self.live is not None:
+            self.blame.stop_and_wait()
+            self.live.suspend()
+            # The switches belong to now, not to the next observation.
+            self._feed(self.live.observation())
+
+    def _resume(self) -> None:
+        if self.live is not None:
+            self.live.resume()
+        self.mark_changed()
 
     @property
     def more_keys(self) -> tuple[tuple[str, str], ...]:
@@ -86,19 +113,29 @@ class Monitor(ActionScreen):
     # Observations.
 
     def tick(self) -> None:
-        """Read the observations that are due, and draw."""
-        live = self.live
+        """Read the observations that are due, and draw one frame."""
+        live, now_s = self.live, self.clock()
         if live is not None and live.fatal is not None:
             self.app.exit(return_code=live.fatal[0])
             return
-        for observation in self.source.observations():
-            self._feed(observation)
+        pace = self._observation_pace if self._is_watched else self._unwatched_pace
+        if live is None or pace.due(now_s):
+            for observation in self.source.observations():
+                self._feed(observation)
+                self._observed, self._plotted_last_observation = True, False
         if live is not None and self.analyzer is not None:
             live.update_engine(bool(self.analyzer.without_baseline))
         self.blame.finish(self.analyzer, self.last)
         self._freeze_on_stall()
-        if self.app.screen is self or self.app.screen.is_modal:
-            self.draw()
+        if self.can_draw and (self.app.screen is self or self.app.screen.is_modal):
+            self._draw_frame(now_s)
+
+    @property
+    def _is_watched(self) -> bool:
+        """Whether observations are shown, recorded or waited for; otherwise a few a second are enough."""
+        if self.recorder is not None or self.analyzer is None or self.analyzer.without_baseline or self.blame.status:
+            return True
+        return self.frozen is None and self.can_draw
 
     def _feed(self, observation: Observation) -> None:
         source = self.source
@@ -110,6 +147,8 @@ class Monitor(ActionScreen):
         if isinstance(source, ReplaySource):
             self.analyzer.follow_recorded(source.baselines(observation))
         states = (None if self.last is None else self.last.engine.state, observation.engine.state)
+        if states[0] != states[1]:
+            self.mark_changed()
         if states[0] is None or (states[0] != EngineCondition.READY and states[1] == EngineCondition.READY):
             self._ready_at = observation.wall_s
         self.last = observation
@@ -122,6 +161,7 @@ class Monitor(ActionScreen):
     def _new_analyzer(self, observation: Observation) -> Analyzer:
         """An analyzer for the observation's probe set; live it continues the log of the one before."""
         probe_set, previous = observation.probe_set, self.analyzer
+        self.mark_changed()
         self.keys_of_probes = probe_keys(probe_set)
         header = self.query_one(Header)
         header.gpus, header.gpu_count = probe_sets.gpu_label(probe_set), probe_sets.gpus_needed(probe_set)
@@ -146,13 +186,61 @@ class Monitor(ActionScreen):
             self.frozen = self.analyzer.copy()
             self.focus_name = self.analyzer.worst or self.focus_name
             self.frozen_why = f"FROZEN on a stall at {time.strftime('%H:%M:%S')}"
+            self.mark_changed()
 
     # Drawing.
 
-    def draw(self) -> None:
-        """Make the view model of the live or the frozen analyzer, and draw it."""
+    def _draw_frame(self, now_s: float) -> None:
+        """Draw the panels that are due, or all after a change. While the view is frozen only the header moves."""
         if self.last is None or not self.is_mounted:
             return
+        if self.take_changed():
+            self._table_pace.restart(now_s)
+            self._header_pace.restart(now_s)
+            self.draw()
+            return
+        if self.frozen is None:
+            if self._observed and self._table_pace.due(now_s):
+                self._update_view()
+                self._redraw(ProbeTable, HeatMap, VerdictLog, Histograms)
+            else:
+                self._draw_plots()
+        if self._header_pace.due(now_s):
+            self._update_header(self.last)
+            self._redraw(Header, KeyBar)
+
+    def _draw_plots(self) -> None:
+        """Draw the focused probe's histograms as they are now."""
+        analyzer, name = self.analyzer, self.focus_name
+        if analyzer is None or name is None or self.monitor_view is None:
+            return
+        if self._plotted_last_observation and self.live is not None:
+            part = self.live.probe_snapshot(analyzer.probe_set, name)
+            if part is None:
+                return
+            channels = analyzer.channels_until(part)
+        else:
+            self._plotted_last_observation = True
+            channels = analyzer.channels(name)
+        self.query_one(Histograms).live = channels
+        self._redraw(Histograms)
+
+    def _redraw(self, *panels: type[LineWidget]) -> None:
+        for panel in panels:
+            widget = self.query_one(panel)
+            if widget.display:
+                widget.redraw()
+
+    def draw(self) -> None:
+        """Make the view model of the live or the frozen analyzer, and draw every panel."""
+        if self.last is None or not self.is_mounted:
+            return
+        self._update_view()
+        self.redraw_panels()
+
+    def _update_view(self) -> None:
+        assert self.last is not None
+        self._observed, self._plotted_last_observation = False, True
         analyzer = self.frozen or self.analyzer
         if analyzer is not None:
             self.monitor_view = analyzer.monitor_view(
@@ -160,45 +248,62 @@ class Monitor(ActionScreen):
                 columns=self.query_one(HeatMap).columns,
                 span_s=self.settings.history_seconds,
                 strip=STRIP if self.size.width >= STRIP_FROM else 0,
+                plots=self.query_one(Histograms).places,
             )
             stopped = status.STOPPED_STATES.get(self.last.engine.state)
             if stopped is not None and self.frozen is None:
                 self.monitor_view = self.monitor_view.with_state(stopped)
         self._update_panels(self.last, self.monitor_view)
-        self.redraw_panels()
 
-    def _update_panels(self, observation: Observation, view: MonitorView | None) -> None:
+    def _update_header(self, observation: Observation) -> None:
+        """Give header and key bar what they draw."""
         header = self.query_one(Header)
-        header.observation, header.monitor_view, header.utilization = observation, view, self._utilization
+        header.observation, header.monitor_view = observation, self.monitor_view
+        header.utilization = self._utilization
         header.live_s = observation.wall_s - self._ready_at
         if isinstance(self.source, ReplaySource):
             header.view = status.replay_text(self.source)
         else:
             frozen = self.frozen is not None
             header.view = status.frozen_text(self.frozen_why, observation.engine.state) if frozen else ""
+        note = status.warning_text(self.recorder, self.trigger.armed)
+        self.query_one(KeyBar).note = self.blame.status or note
+
+    def _update_panels(self, observation: Observation, view: MonitorView | None) -> None:
+        self._update_header(observation)
         table = self.query_one(ProbeTable)
         table.monitor_view, table.keys_of, table.focus_name = view, self.keys_of_probes, self.focus_name
         table.empty = observation.engine.sentence
         for panel in (self.query_one(Histograms), self.query_one(HeatMap)):
             panel.view = None if view is None else view.focus
+        histograms = self.query_one(Histograms)
+        histograms.plots, histograms.live = () if view is None else view.plots, None
         log = self.query_one(VerdictLog)
         log.entries = () if view is None else view.log
         log.engine_stopped = observation.engine.state in status.STOPPED_STATES
         log.expect = observation.probe_set.expect
         log.empty = status.empty_log_text(observation, self.analyzer)
-        note = status.warning_text(self.recorder, self.trigger.armed)
-        self.query_one(KeyBar).note = self.blame.status or note
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes."""
         table = self.query_one(ProbeTable)
         sizes = layout(width, height, table.height_wanted)
         self.set_class(sizes.wide, "wide")
-        self.query_one("#upper").styles.height = sizes.upper
-        table.styles.height = "100%" if sizes.table is None else sizes.table
-        self.query_one(HeatMap).styles.height = sizes.heat_map
-        self.query_one(HeatMap).display = sizes.heat_map > 0
-        self.query_one(VerdictLog).styles.height = sizes.log
+        self.set_class(sizes.spacious, "spacious")
+        heat_map, log = self.query_one(HeatMap), self.query_one(VerdictLog)
+        # A grid places its panels in their order.
+        if sizes.spacious:
+            self.move_child(log, before=heat_map)
+            rows = (2, sizes.upper, sizes.log, sizes.heat_map)
+        else:
+            self.move_child(log, after=heat_map)
+            rows = (2, sizes.upper, sizes.heat_map, sizes.log)
+        self.styles.grid_rows = " ".join(str(lines) for lines in rows if lines)
+        table.styles.height = sizes.upper if sizes.table is None else sizes.table
+        self.query_one(Histograms).styles.height = sizes.histograms
+        heat_map.styles.height = sizes.heat_map
+        heat_map.display = sizes.heat_map > 0
+        log.styles.height = sizes.log
 
     # Focus and switches.
 
@@ -220,18 +325,30 @@ class Monitor(ActionScreen):
             if self.live is not None and (self.focus_name == name or not self.live.is_on(probe.name)):
                 self._switch(probe.name)
             self.focus_name = name
-        self.draw()
+        self.mark_changed()
+
+    def engine_usable(self, silent: bool = True) -> bool:
+        """Whether the engine can do what a key asks for, a ``silent`` one later; if not, the screen says why."""
+        if self.live is None or self.last is None:
+            return False
+        pick, restart = (
+            key_label(keys_of(one, self.settings.keys)) for one in MONITOR_ACTIONS if one.name in ("pick", "restart")
+        )
+        obstacle = status.engine_obstacle(self.last.engine.state, restart, pick)
+        if obstacle:
+            self.notify(obstacle, severity="warning")
+        return not obstacle or (silent and self.last.engine.state == EngineCondition.SILENT)
 
     def action_switch(self) -> None:
         """Switch the focused probe."""
         if self.focus_name is not None:
             self._switch(self.focus_name)
-            self.draw()
+            self.mark_changed()
 
     def _switch(self, name: str) -> None:
         live = self.live
         probe = self.probe_set.probe(name) if self.probe_set is not None else None
-        if live is None or probe is None or self.blame.blocks_switches():
+        if live is None or probe is None or self.blame.blocks_switches() or not self.engine_usable():
             return
         on = not live.is_on(name)
         if on and probe.role is Role.AGGRESSOR:
@@ -241,9 +358,10 @@ class Monitor(ActionScreen):
 
     def action_all_off(self) -> None:
         """Switch all aggressors off."""
-        if self.live is not None:
+        if self.live is not None and self.engine_usable():
             self.blame.stop()
             self.live.switch_all_off()
+            self.mark_changed()
 
     def action_focus_up(self) -> None:
         """Focus the row above."""
@@ -258,7 +376,7 @@ class Monitor(ActionScreen):
         if names:
             row = names.index(self.focus_name) if self.focus_name in names else 0
             self.focus_name = names[(row + rows) % len(names)]
-            self.draw()
+            self.mark_changed()
 
     def action_focus_worst(self) -> None:
         """Focus the victim with the worst verdict."""
@@ -268,14 +386,14 @@ class Monitor(ActionScreen):
             self.notify("No victim has a verdict.")
         else:
             self.focus_name = worst
-            self.draw()
+            self.mark_changed()
 
     def on_probe_table_row_selected(self, message: ProbeTable.RowSelected) -> None:
         """Focus the clicked row, or switch its probe."""
         self.focus_name = message.name
         if message.toggle:
             self._switch(message.name)
-        self.draw()
+        self.mark_changed()
 
     def on_verdict_log_entry_selected(self, message: VerdictLog.EntrySelected) -> None:
         """Focus and explain the probe of the clicked verdict."""
@@ -314,6 +432,7 @@ class Monitor(ActionScreen):
         """Show the plan of a blame experiment and start it, or stop the one that runs."""
         if self.live is not None and self.last is not None:
             self.blame.toggle(self.live, self.last)
+            self.mark_changed()
 
     def action_blame_stop(self) -> None:
         """Stop the blame experiment."""
@@ -327,7 +446,8 @@ class Monitor(ActionScreen):
 
         probe = self.probe_set.probe(self.focus_name or "") if self.probe_set is not None else None
         if self.probe_set is not None and probe is not None:
-            log = self.monitor_view.log if self.monitor_view is not None else ()
+            analyzer = self.frozen or self.analyzer
+            log = analyzer.log[::-1] if analyzer is not None else ()
             self.app.push_screen(Explain(self.probe_set, probe, log, self.live is not None), self._explained)
 
     def _explained(self, remedy: bool | None) -> None:
@@ -343,21 +463,23 @@ class Monitor(ActionScreen):
         elif self.analyzer is not None:
             self.frozen = self.analyzer.copy()
             self.frozen_why = f"PAUSED at {time.strftime('%H:%M:%S')}"
-        self.draw()
+        self.mark_changed()
 
     def action_back(self) -> None:
         """Go back in the recording."""
         if isinstance(self.source, ReplaySource):
             self.source.seek(self.source.at_s - SEEK_S)
+            self.mark_changed()
 
     def action_forward(self) -> None:
         """Go forward in the recording."""
         if isinstance(self.source, ReplaySource):
             self.source.seek(self.source.at_s + SEEK_S)
+            self.mark_changed()
 
     def action_quiet(self) -> None:
-        """Measure the baseline again."""
-        if self.analyzer is not None:
+        """Measure the baseline again; it stays where no engine answers."""
+        if self.analyzer is not None and self.engine_usable(silent=False):
             self.analyzer.discard_baselines()
 
     def action_clear(self) -> None:
@@ -365,14 +487,14 @@ class Monitor(ActionScreen):
         self.frozen = None
         if self.analyzer is not None:
             self.analyzer.clear()
-        self.draw()
+        self.mark_changed()
 
     def action_trap(self) -> None:
         """Arm or disarm "freeze on stall"."""
         self.trigger.toggle()
         if self.trigger.armed:
             self.frozen = None
-        self.draw()
+        self.mark_changed()
 
     def action_gpu(self) -> None:
         """Open the choice of a GPU."""

@@ -6,7 +6,7 @@ import time
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import CUDA, EngineCondition, Observation
-from stallprobes.live.recording import Recorder
+from stallprobes.live.recorder import Recorder
 from stallscope.tui.probe_sets import gpu_label
 from stallscope.tui.sources.replay import ReplaySource
 
@@ -15,9 +15,22 @@ STOPPED_STATES = {EngineCondition.LOST: "engine lost", EngineCondition.SILENT: "
 _NEXT_STEP = "Switch an aggressor on (1, 2, 3 …), or select a pattern (o)."
 
 
+def engine_obstacle(state: EngineCondition, restart_key: str, pick_key: str) -> str:
+    """Why an action that needs the engine has no effect, and what helps; "" where it has one."""
+    if state == EngineCondition.LOST:
+        return f"The engine is lost, so this key has no effect: {restart_key} restarts it."
+    if state == EngineCondition.REFUSED:
+        return f"No engine runs, so this key has no effect: {pick_key} selects other probes."
+    if state == EngineCondition.SILENT:
+        return "The engine does not answer, so this key has no effect yet."
+    return ""
+
+
 def replay_text(source: ReplaySource) -> str:
     """Position of a replay: ``REPLAY 0:05/0:07``."""
     state = "REPLAY, PAUSED" if source.paused else "REPLAY"
+    if source.damaged_here:
+        state = "REPLAY, DAMAGED HERE"
     return f"{state} {_minutes(source.at_s)}/{_minutes(source.recording.seconds)}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,7 +10,8 @@ from textual import events
 from textual.message import Message
 
 from stallprobes.live.view_model import LogEntry
-from stallscope.tui.common.lines import Line, LineWidget, rule
+from stallscope.report.columns import wrapped
+from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
 
 # From this height on the expected result is shown above the verdicts.
 _ROOMY = 7
@@ -39,6 +39,10 @@ class VerdictLog(LineWidget):
         # The entry at each drawn line.
         self._line_entries: list[LogEntry | None] = []
 
+    def drawn_state(self) -> object:
+        """Entries and texts."""
+        return self.entries, self.empty, self.expect, self.engine_stopped
+
     def lines(self, width: int, height: int) -> list[Line]:
         """A title and as many entries as fit."""
         current = [entry for entry in self.entries if entry.ended_s is None]
@@ -48,17 +52,24 @@ class VerdictLog(LineWidget):
         self._line_entries = [None]
         # In a low panel verdicts are more important.
         if self.expect and (height >= _ROOMY or not current):
-            for text in textwrap.wrap(f"Expected: {self.expect}", max(20, width - 2))[:2]:
+            expected = f"Expected: {self.expect}"
+            lines = wrapped(expected, max(20, width - 2))
+            if len(lines) > 2:
+                lines = [lines[0], cut(f"{lines[1]} {lines[2]}", max(20, width - 2))]
+            for text in lines:
                 out.append([(f" {text}", "accent")])
                 self._line_entries.append(None)
         if not self.entries:
-            out += [[(f" {text}", "dim")] for text in textwrap.wrap(self.empty, max(20, width - 2))]
+            out += [[(f" {text}", "dim")] for text in wrapped(self.empty, max(20, width - 2))]
         for entry in worst_first(self.entries):
             if len(out) >= height:
                 break
             new = entry_lines(entry, width)
             out += new
             self._line_entries += [entry] * len(new)
+        if len(out) > height:
+            # The rest of the entry has no room.
+            out[height - 1] = _continued(out[height - 1], width)
         return out[:height]
 
     def on_click(self, event: events.Click) -> None:
@@ -66,6 +77,14 @@ class VerdictLog(LineWidget):
         entry = self._line_entries[event.y] if event.y < len(self._line_entries) else None
         if entry is not None:
             self.post_message(self.EntrySelected(entry))
+
+
+def _continued(line: Line, width: int) -> Line:
+    """``line`` with an ellipsis at its end, in place of a word where there is no room."""
+    *begin, (text, style) = line
+    if length(line) + 2 > width:
+        text = text.rpartition(" ")[0] or text[:-2]
+    return [*begin, (text, style), (" …", "dim")]
 
 
 def worst_first(entries: Sequence[LogEntry]) -> list[LogEntry]:
@@ -88,9 +107,9 @@ def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     lasted = "" if entry.ended_s is None else f" (lasted {max(entry.ended_s - entry.began_s, 0.1):.1f} s)"
     remedy = f" Remedy: {entry.verdict.remedy}" if entry.verdict.remedy else ""
     head = f" {clock} {look.word:<8} "
-    wrapped = textwrap.wrap(f"{entry.text}{lasted}{remedy}", max(20, width - len(head) - 1), break_on_hyphens=False)
+    parts = wrapped(f"{entry.text}{lasted}{remedy}", max(20, width - len(head) - 1))
     style = "dim" if past else ""
-    out: list[Line] = [[(" " * len(head), ""), (part, style)] for part in wrapped]
+    out: list[Line] = [[(" " * len(head), ""), (part, style)] for part in parts]
     if out:
-        out[0] = [(f" {clock} ", "dim"), (f"{look.word:<8} ", style or look.style), (wrapped[0], style)]
+        out[0] = [(f" {clock} ", "dim"), (f"{look.word:<8} ", style or look.style), (parts[0], style)]
     return out

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from stallprobes.engine.backend import Options
+from stallprobes.engine.board import ProbeSnapshot
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoGpu, Unsupported
@@ -91,6 +92,10 @@ class LiveSource:
         self._applied: dict[str, bool] = {}
         self._engine_pids: set[int] = set()
         self._waiting: frozenset[str] = frozenset()
+        # Aggressors stay off while the program is suspended.
+        self._suspended = False
+        # The last request for an engine.
+        self._wanted: tuple[ProbeSet, dict[str, bool]] | None = None
         # The session in which a blame experiment switches the aggressors.
         self._experiment: Session | None = None
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -139,6 +144,16 @@ class LiveSource:
             return None if session is None else SimulatedTelemetry(session.sensors).snapshot()
         return None if self._telemetry is None else self._telemetry.snapshot()
 
+    def probe_snapshot(self, probe_set: ProbeSet, name: str) -> ProbeSnapshot | None:
+        """The statistics of one probe of ``probe_set`` now; None unless that is the current set and its engine runs."""
+        present, session = self._current
+        if present is not probe_set or session is None or self._status[0] != EngineCondition.READY:
+            return None
+        try:
+            return session.probe_snapshots([name])[name]
+        except (KeyError, RuntimeError):
+            return None
+
     def observations(self) -> list[Observation]:
         """The observations that are due: the current one."""
         return [self.observation()]
@@ -165,7 +180,7 @@ class LiveSource:
         states, waiting = {}, set()
         for probe in probe_set.probes:
             on = self._switched_on(probe)
-            if on and probe.role is Role.AGGRESSOR and baseline_missing:
+            if on and probe.role is Role.AGGRESSOR and (baseline_missing or self._suspended):
                 waiting.add(probe.name)
                 on = False
             states[probe.name] = on
@@ -175,6 +190,20 @@ class LiveSource:
             with contextlib.suppress(KeyError):
                 session.set_running(changed)
                 self._applied.update(changed)
+
+    def suspend(self) -> None:
+        """Switch the aggressors off at once, until ``resume``."""
+        self._suspended = True
+        probe_set, session = self._current
+        if session is not None:
+            off = dict.fromkeys(probe_sets.aggressors(probe_set), False)
+            with contextlib.suppress(KeyError):
+                session.set_running(off)
+                self._applied.update(off)
+
+    def resume(self) -> None:
+        """Switch the aggressors on again with the next ``update_engine``."""
+        self._suspended = False
 
     def begin_experiment(self, probe_set: ProbeSet) -> Session | None:
         """The session of ``probe_set``, whose aggressors the caller may switch until ``end_experiment``.
@@ -207,7 +236,14 @@ class LiveSource:
         ``switches`` are probes whose state differs from the default: victims on, aggressors off. Aggressors start when
         the baseline is complete.
         """
-        self._jobs.put(lambda: self._start_engine(probe_set, dict(switches)))
+        self._wanted = wanted = (probe_set, dict(switches))
+
+        def start() -> None:
+            # Only the last of several requests counts: a key that is held would start an engine for each.
+            if self._wanted is wanted:
+                self._start_engine(*wanted)
+
+        self._jobs.put(start)
 
     def restart(self) -> None:
         """Start a new engine for the same probes, with all aggressors off."""

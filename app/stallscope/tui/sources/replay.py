@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from stallprobes.errors import RecordingError
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import Observation
 from stallprobes.live.recording import Recording
@@ -14,7 +15,11 @@ LEAD_S = 20.0
 
 
 class ReplaySource:
-    """Plays ``recording`` in real time; ``restarted`` is True from a seek until the next analyzer is made."""
+    """Plays ``recording`` in real time; ``restarted`` is True from a seek until the next analyzer is made.
+
+    It stops before a damaged observation; seeking goes past it. ``problem`` is a sentence once one was met, and
+    ``damaged_here`` is True where playing has stopped at one.
+    """
 
     replayed = True
 
@@ -26,6 +31,10 @@ class ReplaySource:
         self._at_s = 0.0
         self._since: float | None = None
         self.restarted = True
+        self.problem: str | None = None
+        self.damaged_here = False
+        # Numbers of the observations that cannot be read.
+        self._damaged: set[int] = set()
         self.seek(0.0)
 
     @property
@@ -52,16 +61,22 @@ class ReplaySource:
         self._at_s = min(max(seconds, 0.0), self.recording.seconds)
         if self._since is not None:
             self._since = self._clock()
-        self._next = self.recording.number_at(max(0.0, self._at_s - LEAD_S))
+        target = self.recording.number_at(self._at_s)
+        lead = self.recording.number_at(max(0.0, self._at_s - LEAD_S))
+        self._next = max([lead, *(number + 1 for number in self._damaged if number <= target)])
         self._observations = self.recording.play(self._next)
-        self.restarted = True
+        self.restarted, self.damaged_here = True, False
 
     def observations(self) -> list[Observation]:
         """The observations that are due."""
         until = self.recording.number_at(self.at_s)
         found = []
         while self._next <= until:
-            observation = next(self._observations, None)
+            try:
+                observation = next(self._observations, None)
+            except RecordingError as error:
+                self._stop_at_damage(error)
+                break
             if observation is None:
                 break
             found.append(observation)
@@ -72,7 +87,17 @@ class ReplaySource:
         """The baselines that the recording knew at ``observation``, by probe."""
         # The sum of both ends is rounded.
         after_s = observation.wall_s - self.recording.begun_s + 1e-6
-        return self.recording.baselines(self.recording.number_at(after_s))
+        try:
+            return self.recording.baselines(self.recording.number_at(after_s))
+        except RecordingError as error:
+            self.problem = str(error)
+            return {}
 
     def close(self) -> None:
-        """Nothing to release: the recording is in memory."""
+        """Close the recording."""
+        self.recording.close()
+
+    def _stop_at_damage(self, error: RecordingError) -> None:
+        self.problem, self.damaged_here = str(error), True
+        self._damaged.add(self._next)
+        self._at_s, self._since = self.recording.at_s(self._next), None

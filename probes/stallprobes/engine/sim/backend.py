@@ -121,7 +121,8 @@ class SimBackend:
         while simulation.clock.now < until:
             self._switch(simulation)
             simulation.clock.run(until=min(until, simulation.clock.now + _STEP_NS))
-            self._publish()
+            self._publish_machine()
+        self._publish()
 
     def _switch(self, simulation: Simulation) -> None:
         changed = [thread for thread in self._threads if thread.switch_pending]
@@ -176,16 +177,20 @@ class SimBackend:
     def _ended(self) -> bool:
         return all(thread.words[STATE] in (ProbeState.ENDED, ProbeState.ERROR) for thread in self._threads)
 
-    def _publish(self) -> None:
+    def _publish_machine(self) -> None:
+        """Write the clock and the sensors to the board."""
         simulation = self._prepared()
         if self._board is not None:
             self._board.header[CLOCK_NS] = simulation.clock.now
             if self._sensors is not None and self._sensors.update(simulation.clock.now):
                 self._board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)] = self._sensors.numbers
+
+    def _publish(self) -> None:
+        self._publish_machine()
         for thread in self._threads:
             thread.publish()
         if self._timeline is not None:
-            self._timeline.collect(simulation.clock.now)
+            self._timeline.collect(self._prepared().clock.now)
 
     def _prepared(self) -> Simulation:
         if self._simulation is None:

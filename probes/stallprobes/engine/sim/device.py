@@ -129,6 +129,10 @@ class Slowdowns:
         self._clock = clock
         self._parts: list[_Slowdown] = []
 
+    def __bool__(self) -> bool:
+        """Whether there may be one now; False is certain."""
+        return bool(self._parts)
+
     def add(self, factor: float, until: int) -> None:
         """Make calls take ``factor`` times as long until the time ``until`` (ns)."""
         self._parts.append(_Slowdown(factor, until))
@@ -249,7 +253,10 @@ class GpuContext:
 
     def slowed_ns(self, ns: int) -> int:
         """The duration now of a call that takes ``ns`` on an idle machine, by the largest factor in effect."""
-        factor = max(self.slowdowns.factor, self.gpu.slowdowns.factor)
+        own, gpu = self.slowdowns, self.gpu.slowdowns
+        if not (own or gpu):
+            return ns
+        factor = max(own.factor, gpu.factor)
         return round(ns * factor) if factor != 1.0 else ns
 
     @property
@@ -275,7 +282,7 @@ class SimStream:
     ``pending`` are the launches that still occupy the stream's launch queue.
     """
 
-    __slots__ = ("_clock", "context", "kind", "lock", "name", "pending", "tail", "waits")
+    __slots__ = ("_clock", "_waits_for", "context", "is_null", "kind", "lock", "name", "pending", "tail", "waits")
 
     def __init__(
         self, clock: Clock, context: GpuContext, kind: StreamKind, wakeup: WakeupLatency, name: str = ""
@@ -283,6 +290,9 @@ class SimStream:
         self._clock = clock
         self.context = context
         self.kind = kind
+        self.is_null = kind is StreamKind.NULL
+        # The stream of the context that this one's jobs wait for as well.
+        self._waits_for = context.null if kind is StreamKind.BLOCKING else None
         self.name = name
         self.lock = BargingLock(clock, wakeup)
         self.tail: Job | None = None
@@ -292,11 +302,12 @@ class SimStream:
     def submit(self, job: Job, also_after: Job | None = None) -> None:
         """Submit ``job`` behind everything that CUDA's stream rules require, and behind ``also_after``."""
         before = self.unfinished()
-        now = self._clock.now
-        for other in (*self.waits, also_after):
-            if other is not None and other.end > now and other not in before:
-                before.append(other)
-        self.waits.clear()
+        if self.waits or also_after is not None:
+            now = self._clock.now
+            for other in (*self.waits, also_after):
+                if other is not None and other.end > now and other not in before:
+                    before.append(other)
+            self.waits.clear()
         self.tail = job
         job.queue = self.context.queue
         job.staging = self.context.gpu.staging
@@ -311,13 +322,16 @@ class SimStream:
         The legacy default stream waits for the blocking streams of its context, and they wait for it; a non-blocking
         stream waits only for itself.
         """
-        now = self._clock.now
-        tails = [self.tail]
-        if self.kind is StreamKind.NULL:
-            tails += [stream.tail for stream in self.context.streams if stream.kind is StreamKind.BLOCKING]
-        elif self.kind is StreamKind.BLOCKING:
-            tails.append(self.context.null.tail)
-        return [job for job in tails if job is not None and job.end > now]
+        now, tail, waits_for = self._clock.now, self.tail, self._waits_for
+        found = [tail] if tail is not None and tail.end > now else []
+        if waits_for is not None:
+            tail = waits_for.tail
+            if tail is not None and tail.end > now:
+                found.append(tail)
+        elif self.is_null:
+            tails = [stream.tail for stream in self.context.streams if stream.kind is StreamKind.BLOCKING]
+            found += [job for job in tails if job is not None and job.end > now]
+        return found
 
 
 @dataclass

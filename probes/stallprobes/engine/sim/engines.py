@@ -103,9 +103,13 @@ class GraphicsEngine:
 
     def _remove_finished(self) -> None:
         now = self._clock.now
-        if self._running and min(job.end for job in self._running) <= now:
-            self._running = [job for job in self._running if job.end > now]
-            self._free = self._timing.threads - sum(job.need for job in self._running)
+        for job in self._running:
+            if job.end <= now:
+                break
+        else:
+            return
+        self._running = [job for job in self._running if job.end > now]
+        self._free = self._timing.threads - sum([job.need for job in self._running])
 
     def _start(self, job: Job, ready: int) -> None:
         start = max(ready, self._available)
@@ -235,7 +239,12 @@ class CopyEngine:
     def is_busy(self) -> bool:
         """Whether a transfer or a chunk of a staged copy occupies the engine now."""
         now = self._clock.now
-        return self._free_at > now or any(staged.remaining_busy_ns(now) for staged in self.staging)
+        if self._free_at > now:
+            return True
+        if not self.staging:
+            return False
+        self._remove_ended_copies(now)
+        return any(staged.remaining_busy_ns(now) for staged in self.staging)
 
     @property
     def free_at(self) -> int:
@@ -261,10 +270,13 @@ class CopyEngine:
 
     def _skip_staged_copies(self, start: int) -> int:
         """The first time from ``start`` on at which no chunk of a staged copy occupies the engine."""
-        self.staging = [staged for staged in self.staging if staged.end > self._clock.now]
+        self._remove_ended_copies(self._clock.now)
         for staged in self.staging:
             start += staged.remaining_busy_ns(start)
         return start
+
+    def _remove_ended_copies(self, now: int) -> None:
+        self.staging = [staged for staged in self.staging if staged.end > now]
 
 
 class UncontendedEngine:

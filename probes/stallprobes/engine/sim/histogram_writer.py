@@ -6,10 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.board import COUNT, FIRST_NS, MAX_NS, RING, RING_HEAD, SUM_NS, ProbeSection
-from stallprobes.latency.histogram import BUCKETS, SUB, SUB_BITS, index, indices, lower
+from stallprobes.latency.histogram import BUCKETS, LOWER, SUB, SUB_BITS, index, indices
 
 _LAST = BUCKETS - 1
 _STATS = 4
+# From so many values on, numpy adds them faster than a loop.
+_MANY = 16
 
 
 class HistogramWriter:
@@ -71,13 +73,20 @@ class HistogramWriter:
         self.words[RING_HEAD] = head + len(ends)
 
     def passed(self, channel: int, value: int, period: int) -> None:
-        """Count value - period, value - 2 period and so on while above 0, at most one step for each bucket."""
-        rest = value - period
-        while rest > 0:
-            least = lower(index(rest))
-            number = (rest - least) // period + 1
-            at = channel * _STATS
-            self._stats[at + COUNT] += number
-            self._stats[at + SUM_NS] += number * rest - period * (number * (number - 1) // 2)
-            self._hist[channel * BUCKETS + index(rest)] += number
-            rest -= number * period
+        """Count value - period, value - 2 period and so on while above 0."""
+        number = (value - 1) // period
+        if number <= 0:
+            return
+        at = channel * _STATS
+        self._stats[at + COUNT] += number
+        self._stats[at + SUM_NS] += number * value - period * (number * (number + 1) // 2)
+        if number < _MANY:
+            for rest in range(value - period, 0, -period):
+                self._hist[channel * BUCKETS + index(rest)] += 1
+            return
+        first, last = index(value - number * period), index(value - period)
+        # How many values are at least as large as the lower limit of each bucket, and so in it or above.
+        above = (value - LOWER[first : last + 1]) // period
+        above[0] = number
+        counts = above - np.append(above[1:], 0)
+        self._part.hist[channel, first : last + 1] += counts.astype(np.uint64)

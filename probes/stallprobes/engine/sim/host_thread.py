@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from stallprobes.engine.sim.clock import NEVER, Call, Wait
+from stallprobes.engine.sim.clock import NEVER, Call, Delay, Wait
 from stallprobes.engine.sim.device import GpuContext, SimStream, Simulation, us
 from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.locks import Lock
 from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
-from stallprobes.model import StreamKind
 
 SUCCESS = 0
 INVALID_VALUE = 1
@@ -45,6 +44,7 @@ class HostThread:
         self.clock = simulation.clock
         self.name = name
         self.random = RandomStream(seed, name)
+        self._cost = simulation.profile.cost
         self.contexts: list[GpuContext] = []
         self.slept_ns = 0
         self._made: dict[Hashable, int] = {}
@@ -57,7 +57,7 @@ class HostThread:
 
     def base_ns(self, call: str, extra_ns: int = 0) -> int:
         """A random latency of ``call`` in ns, plus ``extra_ns`` for the size of its work, scaled by the same factor."""
-        cost = self.simulation.profile.cost(call)
+        cost = self._cost(call)
         ns = cost.draw(self.random)
         if extra_ns:
             ns += extra_ns * ns // max(cost.p50_ns, 1)
@@ -69,7 +69,7 @@ class HostThread:
         It is longer if this thread has slept since its last call of the same ``kind`` (by default the call itself),
         because the caches are cold, and while other work keeps the bus busy.
         """
-        ns = self.base_ns(call, extra_ns)
+        ns = self.base_ns(call, extra_ns) if extra_ns else self._cost(call).draw(self.random)
         kind = call if kind is None else kind
         made = self._made.get(kind, _NEVER_MADE)
         if made != self.slept_ns:
@@ -81,8 +81,8 @@ class HostThread:
                 ns += round(us(most) * min((self.slept_ns - made) / (1e6 * parameters.cold_ms), 1))
             self._made[kind] = self.slept_ns
         self._awake = True
-        context = self.context
-        return context.slowed_ns(ns) if context is not None else ns
+        contexts = self.contexts
+        return contexts[-1].slowed_ns(ns) if contexts else ns
 
     def record_sleep(self, ns: int) -> None:
         """Record that the thread sleeps for ``ns``. A short sleep does not cool the caches."""
@@ -110,9 +110,14 @@ class HostThread:
     def work_under(self, ns: int, *locks: Lock) -> Wait:
         """Work for ``ns`` while holding ``locks``, acquired in this order."""
         clock = self.clock
-        if clock.is_idle_until(clock.now + ns) and all(lock.owner is None for lock in locks):
-            clock.advance_to(clock.now + ns)
-            return
+        until = clock.now + ns
+        if clock.is_idle_until(until):
+            for lock in locks:
+                if lock.owner is not None:
+                    break
+            else:
+                clock.now = until
+                return
         for lock in locks:
             yield from lock.acquire(self)
         yield from clock.wait(ns)
@@ -121,15 +126,21 @@ class HostThread:
 
     def submit_call(self, ns: int, stream: SimStream) -> Wait:
         """Spend ``ns`` in a call that submits to ``stream``, under the stream's and the context's lock."""
-        yield from self.pass_streams(stream)
-        yield from self.work_under(ns, stream.lock, stream.context.lock)
+        if stream.is_null:
+            yield from self.pass_streams(stream)
+        clock, lock = self.clock, stream.context.lock
+        until = clock.now + ns
+        if stream.lock.owner is None and lock.owner is None and clock.is_idle_until(until):
+            clock.now = until
+            return
+        yield from self.work_under(ns, stream.lock, lock)
 
     def pass_streams(self, stream: SimStream) -> Wait:
         """For a call on the legacy default stream: it concerns all streams of its context.
 
         It acquires and releases the lock of the context's content and the lock of each stream.
         """
-        if stream.kind is not StreamKind.NULL:
+        if not stream.is_null:
             return
         content = stream.context.locks.content
         if content.owner is not None:
@@ -149,10 +160,11 @@ class HostThread:
         The lock of the memory management is released before the context's lock is acquired.
         """
         clock, lock, memory = self.clock, stream.context.lock, stream.context.locks.memory
-        yield from self.pass_streams(stream)
+        if stream.is_null:
+            yield from self.pass_streams(stream)
         until = clock.now + ns
         if stream.lock.owner is None and lock.owner is None and memory.owner is None and clock.is_idle_until(until):
-            clock.advance_to(until)
+            clock.now = until
             return
         yield from stream.lock.acquire(self)
         yield from self.work_under(ns >> _LOOKUP_SHIFT, memory)
@@ -173,13 +185,19 @@ class HostThread:
 
     def wait_for_jobs(self, jobs: list[Job]) -> Wait:
         """Wait until ``jobs`` are done and this thread has noticed it."""
+        clock = self.clock
         for job in jobs:
-            yield from self.wait_for_job(job)
+            if job.end > clock.now:
+                yield from self.wait_for_job(job)
         late = self.sample_ns(self.simulation.poll)
         for job in jobs:
             if job.staging is not None and job.staging.copies:
-                late += job.staging.delay_ns(self.clock.now, self)
-        yield from self.clock.wait(late)
+                late += job.staging.delay_ns(clock.now, self)
+        until = clock.now + late
+        if clock.is_idle_until(until):
+            clock.now = until
+        elif late > 0:
+            yield Delay(clock, late)
 
     def wait_for_word(self, word: Any, until: int) -> Wait:
         """Wait until another thread stores into ``word``, at most until ``until`` (ns)."""

@@ -39,7 +39,7 @@ from stallprobes.engine.board import (
     counter_ns,
 )
 from stallprobes.engine.sim.batch import IterationBatch
-from stallprobes.engine.sim.clock import Call, Wait
+from stallprobes.engine.sim.clock import Call, Delay, Wait
 from stallprobes.engine.sim.device import HostWord
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import HostThread
@@ -52,6 +52,7 @@ _RUNNING = int(ProbeState.RUNNING)
 _PARKED = int(ProbeState.PARKED)
 _ENDED = int(ProbeState.ENDED)
 _ERROR = int(ProbeState.ERROR)
+_SLOT_CHANGES = SLOT + CHANGES
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,14 @@ class SimProbeThread:
         self._setup, self._ops, self._teardown = steps
         self._guard = guard
         self._proof = proof
+        # Every call of an iteration with the number of its op.
+        self._calls = [
+            (number, each, each.call) for number, each in enumerate(self._ops, 1) for _ in range(each.repeat)
+        ]
         self._batch = IterationBatch(host, self._recorder, self._ops) if guard is None else None
         self._wakeup: Any = None
         self._last_on = False
         self._injector: StallInjector | None = None
-        self._timeline: SimTimeline | None = None
         self._traced: TracedThread | None = None
         self.settled: Any = host.clock.event()
         # Parked threads poll their RUN words with different phases.
@@ -112,12 +116,11 @@ class SimProbeThread:
 
     def trace(self, timeline: SimTimeline, process: Any, number: int) -> None:
         """Record this thread's calls while ``timeline`` is on; ``process`` of the clock runs it."""
-        self._timeline = timeline
         traced = self._traced = timeline.add(process, number, self.probe, self._recorder)
         measured = [each.channel >= 0 for each in self._ops]
 
         def record(began: Int64s, ended: Int64s) -> None:
-            if timeline.on:
+            if traced.on:
                 traced.record_batch(began, ended, measured)
 
         if self._batch is not None:
@@ -220,11 +223,13 @@ class SimProbeThread:
     def _iterate(self) -> Call:
         """Iterate until ``quit``; 0 if a call returned an unexpected code, else 1."""
         host, words, recorder = self.host, self.words, self._recorder
-        clock, simulation = host.clock, host.simulation
+        clock, simulation, random = host.clock, host.simulation, host.random
+        calls, batch, guard = self._calls, self._batch, self._guard
+        count, push, is_idle_until = recorder.count, recorder.push, clock.is_idle_until
         due_channel, lead = words[DUE_CHANNEL], words[LEAD_NS]
         gap = round(simulation.profile.locks.loop_ns)
         timer, plant, rings = simulation.timer, self._injector, simulation.rings
-        timeline, traced = self._timeline, self._traced
+        traced = self._traced
         period = due = last = 0
         on = fresh = False
         slot, slot_offset = 1, 0
@@ -243,29 +248,29 @@ class SimProbeThread:
                 words[STATE] = _RUNNING
             elif pace != period:
                 period, due = pace, max(last + pace, now)
-            current = words[SLOT + CHANGES]
+            current = words[_SLOT_CHANGES]
             if not current & 1:
                 yield from self._wait_for_slot()
                 continue
             if current != slot:
                 slot, slot_offset = current, words[SLOT + OFFSET_NS]
                 due, fresh = now, True
-            if self._guard is not None and words[ITERATIONS] - self._guard[0].value >= self._guard[1]:
-                yield from self._wait_for_guard(*self._guard)
+            if guard is not None and words[ITERATIONS] - guard[0].value >= guard[1]:
+                yield from self._wait_for_guard(*guard)
                 due = max(due, clock.now)
                 continue
             if period > 0 and now < due:
                 until = due
                 if period >= SPIN_BELOW_NS and now < due - lead:
-                    awake = min(due - lead, now + WAIT_SLICE_NS) + timer.draw(host.random)
+                    awake = min(due - lead, now + WAIT_SLICE_NS) + timer.draw(random)
                     # Once awake it polls the clock until the due time.
                     until = max(due, awake) if now + WAIT_SLICE_NS >= due - lead else awake
                     host.record_sleep(awake - now)
-                yield clock.timeout(until - now)
+                yield Delay(clock, until - now)
                 continue
             if period == 0:
                 due = now
-                if self._batch is not None and not fresh and words[ITERATIONS] > 0 and self._batch.run(gap):
+                if batch is not None and not fresh and words[ITERATIONS] > 0 and batch.run(gap):
                     last = words[DUE_NS]
                     continue
             words[DUE_NS] = due
@@ -273,58 +278,57 @@ class SimProbeThread:
             first = words[ITERATIONS] == 0
             measured = False
             measured_end = end = now
-            for number, each in enumerate(self._ops, 1):
-                for _ in range(each.repeat):
-                    began = clock.now + gap
-                    if clock.is_idle_until(began):
-                        clock.advance_to(began)
-                    else:
-                        yield clock.timeout(gap)
-                    closed = words[SLOT + CHANGES] != slot
-                    words[INFLIGHT_SINCE_NS] = began
-                    words[INFLIGHT_OP] = number
-                    if traced is not None and timeline is not None and timeline.on:
-                        traced.begin(number - 1, began)
-                    result = yield from each.call()
+            for number, each, call in calls:
+                began = clock.now + gap
+                if is_idle_until(began):
+                    clock.now = began
+                else:
+                    yield Delay(clock, gap)
+                closed = words[_SLOT_CHANGES] != slot
+                words[INFLIGHT_SINCE_NS] = began
+                words[INFLIGHT_OP] = number
+                if traced is not None and traced.on:
+                    traced.begin(number - 1, began)
+                result = yield from call()
+                end = clock.now
+                if plant is not None and each.channel == plant.channel and plant.due(end - began, random):
+                    yield Delay(clock, began + plant.at_least_ns - end)
                     end = clock.now
-                    if plant is not None and each.channel == plant.channel and plant.due(end - began, host.random):
-                        yield clock.timeout(began + plant.at_least_ns - end)
-                        end = clock.now
-                    words[INFLIGHT_OP] = 0
-                    if result != 0 and self._is_wrong(each, result):
-                        self._fail(result, number)
-                        return 0
-                    channel = each.channel
-                    counts = channel >= 0 and (first or not (closed or (fresh and words[SLOT + CHANGES] == slot)))
-                    if traced is not None and traced.call is not None:
-                        traced.end(end, counts, first)
-                    if not counts:
+                words[INFLIGHT_OP] = 0
+                if result != 0 and self._is_wrong(each, result):
+                    self._fail(result, number)
+                    return 0
+                channel = each.channel
+                counts = channel >= 0 and (first or not (closed or (fresh and words[_SLOT_CHANGES] == slot)))
+                if traced is not None and traced.on:
+                    traced.end(end, counts, first)
+                if not counts:
+                    continue
+                measured = True
+                measured_end = end
+                value = end - began
+                if each.value is not None:
+                    if result != 0:
                         continue
-                    measured = True
-                    measured_end = end
-                    value = end - began
-                    if each.value is not None:
-                        if result != 0:
-                            continue
-                        value = round(each.value.value * 1e6)
-                    if first:
-                        recorder.first(channel, value)
-                        if each.label >= 0:
-                            recorder.first(each.label, value)
-                    else:
-                        recorder.count(channel, value)
-                        if each.label >= 0:
-                            recorder.count(each.label, value)
-                    if rings:
-                        recorder.push(end, channel, value)
+                    value = round(each.value.value * 1e6)
+                if first:
+                    recorder.first(channel, value)
+                    if each.label >= 0:
+                        recorder.first(each.label, value)
+                else:
+                    count(channel, value)
+                    if each.label >= 0:
+                        count(each.label, value)
+                if rings:
+                    push(end, channel, value)
             late, allowed = measured_end - due, end - due
-            slot_ended = words[SLOT + CHANGES] != slot
+            slot_ended = words[_SLOT_CHANGES] != slot
             if slot_ended:
                 allowed = max(counter_ns(words, SLOT, end) - words[DUE_ALLOWED_NS], 0)
             if measured and first:
                 recorder.first(due_channel, late)
             elif measured:
-                recorder.count(due_channel, late)
+                count(due_channel, late)
                 if min(late, allowed) > period > 0:
                     recorder.passed(due_channel, min(late, allowed), period)
             if fresh and not slot_ended:

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from stallprobes.engine.sim.sampling import LatencyDistribution
 
 DEFAULT = "h200"
 _MOST = 1e9
+_LONGEST_SHOWN = 80
 # Largest ratio of a 99th percentile to its median; the tables of quantiles are limited.
 _WIDEST = 1e6
 # Pairs of parameters in the section locks that are a median and a 99th percentile.
@@ -100,6 +101,7 @@ class Profile:
         return LatencyDistribution(1000 * self.locks.poll_us, 1000 * self.locks.poll_p99_us)
 
 
+@cache
 def names() -> tuple[str, ...]:
     """The names of the profiles in the package, the default one first."""
     found = sorted(entry.name[:-5] for entry in _folder().iterdir() if entry.name.endswith(".toml"))
@@ -135,7 +137,7 @@ def parse_setting(text: str) -> tuple[str, str]:
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not key or not value:
-        raise ProfileError(f"--sim-set takes KEY=VALUE, such as timeslice_us=4000, not {text!r}")
+        raise ProfileError(f"--sim-set takes KEY=VALUE, such as timeslice_us=4000, not {_shown(text)}")
     _place(key, _keys(_read(DEFAULT)))
     return key, value
 
@@ -171,15 +173,27 @@ def _folder() -> Any:
 
 def _read(name: str) -> dict[str, Any]:
     if name.endswith(".toml"):
-        place: Any = Path(name)
-        where = name
+        data = _parsed_file(Path(name), name)
     elif name in names():
-        place = _folder() / f"{name}.toml"
-        where = f"profile {name}"
+        # Parsed once, and copied: the caller overrides values in its sections.
+        return {key: dict(value) if isinstance(value, dict) else value for key, value in _shipped(name).items()}
     else:
-        raise ProfileError(f"there is no profile {name!r}{_nearest(name, names())}; there are {', '.join(names())}")
+        raise ProfileError(
+            f"there is no profile {_shown(name)}{_nearest(name, names())}; there are {', '.join(names())}"
+        )
+    return _with_base(name, name, data)
+
+
+@cache
+def _shipped(name: str) -> dict[str, Any]:
+    """The profile of the package called ``name``."""
+    where = f"profile {name}"
+    return _with_base(name, where, _parsed_file(_folder() / f"{name}.toml", where))
+
+
+def _parsed_file(place: Any, where: str) -> dict[str, Any]:
     try:
-        data = tomllib.loads(place.read_text(encoding="utf-8"))
+        return tomllib.loads(place.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProfileError(f"{where} cannot be read: {error.strerror or error}") from error
     except RecursionError as error:
@@ -187,11 +201,14 @@ def _read(name: str) -> dict[str, Any]:
     except ValueError as error:
         # What TOML and UTF-8 do not allow, and integers of thousands of digits.
         raise ProfileError(f"{where} is damaged: {error}") from error
+
+
+def _with_base(name: str, where: str, data: dict[str, Any]) -> dict[str, Any]:
     base = data.pop("base", None)
     if base is None:
         return data
     if base == name or base not in names():
-        raise ProfileError(f"{where} is damaged: its base {base!r} is not one of {', '.join(names())}")
+        raise ProfileError(f"{where} is damaged: its base {_shown(base)} is not one of {', '.join(names())}")
     data.setdefault("source", f"not given; unspecified parameters are those of {base}")
     return _over(_read(base), data)
 
@@ -210,7 +227,7 @@ def _build(name: str, data: dict[str, Any], settings: Mapping[str, str]) -> Prof
     known = {*SECTIONS, "source", "calls"}
     for key in data:
         if key not in known:
-            raise ProfileError(f"{where} is damaged: unknown key {key!r}{_nearest(key, known)}")
+            raise ProfileError(f"{where} is damaged: unknown key {_shown(key)}{_nearest(key, known)}")
     source = data.get("source")
     if not isinstance(source, str):
         raise ProfileError(f'{where} is damaged: the key "source" is missing')
@@ -228,7 +245,7 @@ def _section(where: str, section: str, kind: type[Any], data: object) -> Any:
     known = {item.name: item for item in fields(kind)}
     for key in data:
         if key not in known:
-            raise ProfileError(f"{where} is damaged: unknown key {section}.{key}{_nearest(key, known)}")
+            raise ProfileError(f"{where} is damaged: unknown key {_cut(f'{section}.{key}')}{_nearest(key, known)}")
     for key, item in known.items():
         if key not in data and item.default is MISSING:
             raise ProfileError(f"{where} is damaged: {section}.{key} is missing")
@@ -246,7 +263,7 @@ def _check(where: str, key: str, kind: str, above: float | None, value: object) 
         "float": isinstance(value, (int, float)) and not isinstance(value, bool),
     }[kind]
     if not fine or (isinstance(value, str) and not value.isprintable()):
-        raise ProfileError(f"{where}: {key} is {value!r}, it must be {wanted}")
+        raise ProfileError(f"{where}: {key} is {_shown(value)}, it must be {wanted}")
     if isinstance(value, (int, float)) and kind in ("int", "float"):
         if isinstance(value, int) and value > _MOST:
             # Python refuses to format an integer of thousands of digits.
@@ -268,13 +285,13 @@ def _calls(where: str, data: object) -> dict[str, tuple[float, float]]:
         for number in numbers:
             _check(where, f"calls.{call}", "float", None, number)
         if len(numbers) != 2 or numbers[0] > numbers[1] or (numbers[0] == 0 and numbers[1] > 0):
-            raise ProfileError(f"{where}: calls.{call} is {pair!r}, it must be [median, 99th percentile] in us")
+            raise ProfileError(f"{where}: calls.{call} is {_shown(pair)}, it must be [median, 99th percentile] in us")
         _check_pair(where, f"calls.{call}", *numbers)
         found[call] = (float(numbers[0]), float(numbers[1]))
     known = _read(DEFAULT)["calls"]
     for call in found:
         if call not in known:
-            raise ProfileError(f"{where} is damaged: unknown key calls.{call}{_nearest(call, known)}")
+            raise ProfileError(f"{where} is damaged: unknown key {_cut(f'calls.{call}')}{_nearest(call, known)}")
     for call in known:
         if call not in found:
             raise ProfileError(f"{where} is damaged: calls.{call} is missing")
@@ -299,9 +316,9 @@ def _place(key: str, known: Iterable[str]) -> tuple[str, str]:
     found = [full for full in known if key in (full, full.partition(".")[2])]
     if not found:
         short = [full.partition(".")[2] for full in known]
-        raise ProfileError(f"the profile has no setting {key!r}{_nearest(key, [*known, *short])}")
+        raise ProfileError(f"the profile has no setting {_shown(key)}{_nearest(key, [*known, *short])}")
     if len(found) > 1:
-        raise ProfileError(f"the setting {key!r} could be {' or '.join(found)}: write one of them")
+        raise ProfileError(f"the setting {_shown(key)} could be {' or '.join(found)}: write one of them")
     section, _, name = found[0].partition(".")
     return section, name
 
@@ -335,13 +352,22 @@ def _pair(key: str, text: str, old: list[float]) -> list[float]:
     """``MEDIAN/P99``, or ``MEDIAN``, which scales the 99th percentile."""
     parts = [_parsed(part) for part in text.split("/")]
     if len(parts) not in (1, 2) or not all(isinstance(part, (int, float)) for part in parts):
-        raise ProfileError(f"--sim-set: {key} is {text!r}, it must be MEDIAN or MEDIAN/P99 in us")
+        raise ProfileError(f"--sim-set: {key} is {_shown(text)}, it must be MEDIAN or MEDIAN/P99 in us")
     for part in parts:
         _check("--sim-set", key, "float", None, part)
     median = float(parts[0])
     if len(parts) == 2:
         return [median, float(parts[1])]
     return [median, median * old[1] / old[0] if old[0] else median]
+
+
+def _shown(value: object) -> str:
+    """``value`` for a message: a value of a file can be as long as the file."""
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

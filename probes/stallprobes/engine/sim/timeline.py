@@ -85,7 +85,7 @@ class _Work:
 
 @dataclass
 class TracedThread:
-    """A probe's thread: its number on the board, its section, and its call in flight."""
+    """A probe's thread: its number on the board, its section, and its call in flight. ``on``: calls are recorded."""
 
     number: int
     program: Program
@@ -93,6 +93,7 @@ class TracedThread:
     trace: Any
     rows: dict[Channel, int]
     call: TracedCall | None = None
+    on: bool = False
 
     def begin(self, op: int, began_ns: int) -> None:
         """A call of the op with index ``op`` begins."""
@@ -183,6 +184,8 @@ class SimTimeline:
             self._pending.clear()
             for thread in self._threads.values():
                 thread.call = None
+        for thread in self._threads.values():
+            thread.on = on
         self.on = on
         words[ON] = int(on)
         for index, gpu in enumerate(self.gpus):

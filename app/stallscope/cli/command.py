@@ -1,0 +1,105 @@
+"""The class of all commands: help on stdout, and errors of usage as one sentence each."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stallscope.cli import options
+from stallscope.cli.stdout import Output
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+class CliCommand(click.Command):
+    """A command whose help is written as results are, and whose usage errors know their context."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """As click's; a closed or full stdout raises CommandError."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = _print_help
+        return option
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's. Raises click.UsageError with a context, and with a sentence for arguments that are too many."""
+        allowed, ctx.allow_extra_args = ctx.allow_extra_args, True
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+        ctx.allow_extra_args = allowed
+        if rest and not allowed and not ctx.resilient_parsing:
+            raise click.UsageError(f'there is no place for the argument "{rest[0]}"', ctx)
+        return rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The options, also before the first letter of one."""
+        return super().shell_complete(ctx, incomplete or "-")
+
+
+def print_and_exit(context: click.Context, text: str) -> None:
+    """Write ``text`` and a line end to stdout, and end the command. Raises CommandError if that is not possible."""
+    out = Output()
+    out.write(text + "\n")
+    out.flush()
+    context.exit()
+
+
+def usage_sentence(error: click.ClickException) -> str:
+    """The sentence for an error of click: what is wrong, and where to read more."""
+    context = getattr(error, "ctx", None)
+    path = "stallscope" if context is None else context.command_path
+    parameters = [] if context is None else context.command.get_params(context)
+    return f"{_problem(error, parameters)}; see: {path} --help"
+
+
+def _problem(error: click.ClickException, parameters: Sequence[click.Parameter]) -> str:
+    match error:
+        case click.MissingParameter(param=click.Argument() as argument):
+            return f"{_name(argument)} is missing{_taken_by_sim(error.ctx)}"
+        case click.MissingParameter(param=click.Option() as option):
+            return f"{_with_value(option)} is missing"
+        case click.BadParameter(param=click.Parameter() as parameter, message=message):
+            name = _name(parameter) if isinstance(parameter, click.Argument) else parameter.opts[-1]
+            return f"{name}: {message.rstrip('.')}"
+        case click.NoSuchOption(option_name=name):
+            known = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
+            return f"there is no option {name}{_proposal(name, known)}"
+        case click.BadOptionUsage(option_name=name):
+            meant = next((one for one in parameters if name in one.opts), None)
+            if isinstance(meant, click.Option) and not meant.is_flag:
+                return f"{name} needs a value: {_with_value(meant)}"
+            return f"{name} takes no value"
+    return error.format_message()
+
+
+def _name(argument: click.Argument) -> str:
+    return argument.metavar or (argument.name or "").upper()
+
+
+def _taken_by_sim(context: click.Context | None) -> str:
+    """What --sim took for its profile, if that is no profile but may be the argument that is missing."""
+    value = None if context is None else context.params.get("sim")
+    if value is None or options.is_profile(value):
+        return ""
+    return f'; --sim took "{value}" for its profile: write --sim={options.DEFAULT_PROFILE} "{value}"'
+
+
+def _with_value(option: click.Option) -> str:
+    return f"{option.opts[-1]} {option.metavar or option.type.name.upper()}"
+
+
+def _proposal(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _print_help(context: click.Context, _option: click.Parameter, asked: Any) -> None:
+    if asked and not context.resilient_parsing:
+        print_and_exit(context, context.get_help())

@@ -1,0 +1,98 @@
+"""Terminal columns: how many a text takes, and cutting, padding and folding by them."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import unicodedata
+
+from stallprobes.foreign_text import is_printable
+
+# Characters of one column that the reports and panels use most; all others are looked up one by one.
+_ONE_COLUMN = re.compile("[\x00-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u259f\u25a0-\u25cf\ufffd]*")
+# Vowels and final consonants of Hangul: they are drawn into the syllable before them.
+_JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb]")
+
+
+def display_width(text: str) -> int:
+    """Number of terminal columns that ``text`` takes: two for a wide character, none for a combining one.
+
+    A character that ``printable`` replaces counts as the one column of its replacement.
+    """
+    if text.isascii() or _ONE_COLUMN.fullmatch(text):
+        return len(text)
+    return sum(map(_columns, text))
+
+
+def cut_columns(text: str, columns: int) -> str:
+    """The longest beginning of ``text`` that takes at most ``columns``."""
+    if text.isascii() or _ONE_COLUMN.fullmatch(text):
+        return text[: max(0, columns)]
+    taken = 0
+    for number, letter in enumerate(text):
+        taken += _columns(letter)
+        if taken > columns:
+            return text[:number]
+    return text
+
+
+def by_column(text: str) -> list[str]:
+    """``text`` as one string for each column: empty after a wide character, with the combining ones that follow it."""
+    found: list[str] = []
+    for letter in text:
+        columns = _columns(letter)
+        if columns == 0 and found:
+            found[-1] += letter
+        else:
+            found += [letter, *[""] * (columns - 1)]
+    return found
+
+
+def padded(text: str, columns: int, right: bool = False) -> str:
+    """``text`` with spaces up to ``columns``, before it with ``right``."""
+    space = " " * (columns - display_width(text))
+    return space + text if right else text + space
+
+
+def wrapped(text: str, columns: int, *, first: str = "", indent: str = "", break_long_words: bool = True) -> list[str]:
+    """``text`` in lines of at most ``columns``, broken at spaces.
+
+    ``first`` begins the first line, ``indent`` the others. A word longer than a line is broken too with
+    ``break_long_words``, else it stays whole.
+    """
+    if display_width(text) == len(text):
+        return textwrap.wrap(
+            text,
+            columns,
+            initial_indent=first,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+            break_long_words=break_long_words,
+        )
+    lines, line, empty = [], first, True
+    for word in text.split():
+        while True:
+            space = "" if empty else " "
+            room = columns - display_width(line) - len(space)
+            if display_width(word) <= room:
+                line, empty = line + space + word, False
+                break
+            if not empty:
+                lines.append(line)
+                line, empty = indent, True
+                continue
+            # A line holds at least one character, else this would not end.
+            part = (cut_columns(word, room) or word[:1]) if break_long_words else word
+            lines.append(line + part)
+            line, word = indent, word[len(part) :]
+            if not word:
+                break
+    return lines if empty else [*lines, line]
+
+
+def _columns(letter: str) -> int:
+    if not is_printable(letter):
+        return 1
+    if unicodedata.category(letter)[0] == "M" or _JAMO.match(letter):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1

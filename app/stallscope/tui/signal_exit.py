@@ -1,0 +1,50 @@
+"""End of the screen by a signal: in order if that succeeds, and otherwise within a limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+# After SIGHUP the terminal is gone, so the last writes to it can hang.
+LIMITS_S = {signal.SIGTERM: 1.5, signal.SIGINT: 1.5, signal.SIGHUP: 0.9}
+
+
+def exit_code(number: int) -> int:
+    """The exit code of a program that a signal ended."""
+    return 130 if number == signal.SIGINT else 128 + number
+
+
+class SignalExit:
+    """Handlers of SIGTERM, SIGHUP and SIGINT, for the main thread.
+
+    The first signal calls ``end`` with its number, in the handler: it runs even while the event loop is busy, so it
+    may only hand the work over. A thread calls ``last_resort`` and ends the process if that is still there after the
+    limit. It waits at a pipe, because a handler must not wait for a lock.
+    """
+
+    def __init__(self, end: Callable[[int], None], last_resort: Callable[[int], None]) -> None:
+        self._end = end
+        self._last_resort = last_resort
+        self._reading, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(self._reading, True)
+        threading.Thread(target=self._watch, name="signal exit", daemon=True).start()
+        for number in SIGNALS:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._writing, bytes([number]))
+        self._end(number)
+
+    def _watch(self) -> None:
+        number = os.read(self._reading, 1)[0]
+        time.sleep(LIMITS_S[signal.Signals(number)])
+        try:
+            self._last_resort(number)
+        finally:
+            os._exit(exit_code(number))

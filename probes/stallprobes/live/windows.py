@@ -1,0 +1,66 @@
+"""Windows of all probes at one moment, each computed when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from stallprobes.engine.board import ProbeSnapshot, Snapshot
+from stallprobes.latency.window import ChannelMap, Window
+from stallprobes.model import MS
+from stallprobes.verdicts.rules import STARVED_WINDOW_NS
+
+WINDOW_NS = 1_000 * MS
+# A victim in slots has fewer calls in a second: its window is extended until it has this much time of its own.
+_OWN_NS = STARVED_WINDOW_NS
+LONGEST_WINDOW_NS = 4_000 * MS
+
+
+class LazyWindows(Mapping[str, Window]):
+    """The windows that end with the last of ``recent`` (two snapshots or more, oldest first), by probe."""
+
+    def __init__(self, recent: Sequence[Snapshot]) -> None:
+        self.end = recent[-1]
+        self._recent = tuple(recent)
+        self._known: dict[str, Window] = {}
+
+    def __getitem__(self, name: str) -> Window:
+        if name not in self._known:
+            part = self.end.probes[name]
+            self._known[name] = part.minus(self._start(part))
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.end.probes)
+
+    def __len__(self) -> int:
+        return len(self.end.probes)
+
+    @property
+    def longest_s(self) -> float:
+        """The longest window in seconds, by the time in which its probe was allowed to run."""
+        parts = self.end.probes.values()
+        return max((max(part.allowed_ns - self._start(part).allowed_ns, 0) for part in parts), default=0) / 1e9
+
+    @property
+    def longest_ns(self) -> int:
+        """The longest window in ns of the board's time."""
+        return max((self.end.at_ns - self._start(part).at_ns for part in self.end.probes.values()), default=0)
+
+    def channels_until(self, part: ProbeSnapshot) -> ChannelMap:
+        """The histograms of the window that ends with ``part``, a later state of one probe."""
+        return part.minus(self._start(part)).channels
+
+    def _start(self, part: ProbeSnapshot) -> ProbeSnapshot:
+        """The latest snapshot of the probe that makes its window long enough, else the oldest."""
+        starts = (start.probes[part.name] for start in reversed(self._recent))
+        return next((start for start in starts if long_enough(part, start)), self._recent[0].probes[part.name])
+
+
+def long_enough(now: ProbeSnapshot, start: ProbeSnapshot) -> bool:
+    """Whether the window from ``start`` to ``now`` has its full length."""
+    length_ns = now.at_ns - start.at_ns
+    if length_ns < WINDOW_NS:
+        return False
+    return (
+        not now.in_slots or not now.on or now.allowed_ns - start.allowed_ns >= _OWN_NS or length_ns >= LONGEST_WINDOW_NS
+    )

@@ -1,0 +1,225 @@
+"""Shell completion: which words complete a line, what is loaded for it, and the scripts in real shells."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from factories import shells
+from factories.command_line import command, environment
+from stallprobes.catalog import entries
+from stallprobes.engine.sim import profile
+from stallprobes.matrix import reference_names
+from stallprobes.model import Role
+from stallprobes.patterns import patterns
+from stallscope.cli import options
+from stallscope.cli.completers import FILE_TYPE
+from stallscope.cli.completion import BashAnswers, FishAnswers, ZshAnswers
+from stallscope.cli.main import COMPLETION_VARIABLE, SECTIONS, cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from factories.command_line import Command
+    from factories.shells import InteractiveShell
+
+COMMANDS = [entry.name for listed in SECTIONS.values() for entry in listed]
+VICTIMS = [entry.name for entry in entries().values() if entry.role is Role.VICTIM]
+AGGRESSORS = [entry.name for entry in entries().values() if entry.role is Role.AGGRESSOR]
+NAMES = list(dict.fromkeys((*patterns(), *entries())))
+RUN_NAMES = list(dict.fromkeys((*patterns(), "all", *entries())))
+READBACKS = [variant.name for variant in patterns()["scalar-readback"].variants]
+FILES = object()
+
+
+def answered(line: str) -> list[object]:
+    """What completes ``line`` after its last blank, in a shell that splits words at blanks only."""
+    args, incomplete = line.split(" ")[1:-1], line.split(" ")[-1]
+    items = ZshAnswers(cli, {}, "stallscope", COMPLETION_VARIABLE).get_completions(args, incomplete)
+    return [FILES if item.type == FILE_TYPE else item.value for item in items]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("stallscope ", COMMANDS),
+        ("stallscope re", ["replay", "record"]),
+        ("stallscope explain ", NAMES),
+        ("stallscope run ", RUN_NAMES),
+        ("stallscope run launch spin@", ["spin@primary", "spin@secondary", "spin@third", "spin@green"]),
+        ("stallscope run d2d@third/", ["d2d@third/own", "d2d@third/null", "d2d@third/shared"]),
+        ("stallscope run nothing@", []),
+        ("stallscope run scalar-readback --variant ", READBACKS),
+        ("stallscope run --variant kernel-o", ["kernel-other-context"]),
+        ("stallscope record ", [FILES]),
+        ("stallscope record a.rec s", ["secondary-context-d2d", "scalar-readback"]),
+        (
+            "stallscope record a.rec scalar-readback --variant ",
+            [v.name for v in patterns()["scalar-readback"].variants],
+        ),
+        ("stallscope check --victims ", ["all", *VICTIMS]),
+        ("stallscope check --aggressors spin,", [f"spin,{name}" for name in ("all", *AGGRESSORS) if name != "spin"]),
+        ("stallscope check --victims launch,d2d@s", ["launch,d2d@secondary"]),
+        ("stallscope check --pattern p", ["peer-copy-behind-kernel", "pageable-d2h-vs-launch"]),
+        ("stallscope check --sim ", [*profile.names(), FILES]),
+        ("stallscope check --sim=v", ["--sim=v100", FILES]),
+        ("stallscope --sim=r", ["--sim=rtx3090x2", FILES]),
+        ("stallscope --sim r", ["rtx3090x2", "replay", "run", "record", FILES]),
+        ("stallscope --sim run scalar-o", ["scalar-on-device"]),
+        ("stallscope run --sim scalar-o", ["scalar-on-device", FILES]),
+        ("stallscope check --sim-set timesl", ["timeslice_us="]),
+        ("stallscope check --sim-set machine.gp", ["machine.gpus="]),
+        ("stallscope list --sim h", ["h200", FILES]),
+        ("stallscope check --reference ", [*reference_names.names(), "none", FILES]),
+        ("stallscope check --fail-on ", [*options.FAIL_ON, "none"]),
+        ("stallscope check --fail-on slower,s", ["slower,starved"]),
+        ("stallscope check --save ", [FILES]),
+        ("stallscope check --save=", [FILES]),
+        ("stallscope compare old.json ", [FILES]),
+        ("stallscope merge a b ", [FILES]),
+        ("stallscope replay ", [FILES]),
+        ("stallscope fleet k", ["kubernetes"]),
+        ("stallscope run --to", ["--together"]),
+        ("stallscope doctor ", ["--json", "-h", "--help"]),
+        # What is wrong already has no completion, and no error.
+        ("stallscope nonsense ", COMMANDS),
+        ("stallscope run --nope x", []),
+        ("stallscope run --seconds two sc", [name for name in NAMES if name.startswith("sc")]),
+    ],
+)
+def test_a_line_is_completed(line: str, expected: list[object]) -> None:
+    assert answered(line) == expected
+
+
+def test_every_name_can_be_completed() -> None:
+    """So that a new pattern, variant, probe or profile is not forgotten."""
+    for name in (*patterns(), *entries()):
+        assert name in answered(f"stallscope run {name}")
+        assert name in answered(f"stallscope explain {name}")
+    for pattern in patterns().values():
+        for variant in pattern.variants:
+            assert answered(f"stallscope run {pattern.name} --variant {variant.name}")
+    for name in profile.names():
+        assert name in answered(f"stallscope run launch --sim {name}")
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "expected"),
+    [
+        # readline replaces the word from its last separator on.
+        ("stallscope run d2d@", "", ["plain,primary", "plain,secondary", "plain,third", "plain,green"]),
+        ("stallscope run d2d@s", "s", ["plain,secondary"]),
+        ("stallscope run launch --sim=v", "v", ["plain,v100", "file,"]),
+        ("stallscope check --victims launch,d2d@s", "s", ["plain,secondary"]),
+        ("stallscope run 'scalar-o", "scalar-o", ["plain,scalar-on-device"]),
+        ("stallscope run scalar-o", "scalar-o", ["plain,scalar-on-device"]),
+        ("FOO", "FOO", []),
+        ("", "", []),
+    ],
+)
+def test_bash_gets_the_part_that_it_replaces(
+    line: str, word: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMP_LINE", line)
+    monkeypatch.setenv("COMP_WORD", word)
+    answers = BashAnswers(cli, {}, "stallscope", COMPLETION_VARIABLE).complete()
+    assert answers.splitlines() == expected or (not expected and "stallscope" not in line)
+
+
+def test_zsh_and_fish_get_titles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMP_WORDS", "stallscope explain spin-f")
+    for shell, word in ((ZshAnswers, "2"), (FishAnswers, "spin-f")):
+        monkeypatch.setenv("COMP_CWORD", word)
+        answer = shell(cli, {}, "stallscope", COMPLETION_VARIABLE).complete()
+        assert entries()["spin-full"].title in answer
+
+
+@pytest.mark.parametrize("shell", shells.SHELLS)
+def test_the_script_is_printed(stallscope_command: Command, shell: str) -> None:
+    done = stallscope_command(env={COMPLETION_VARIABLE: f"{shell}_source"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "_stallscope_completion" in done.stdout
+    assert f"{COMPLETION_VARIABLE}={shell}_complete" in done.stdout
+
+
+@pytest.mark.parametrize("instruction", ["csh_source", "bash", "bash_", "bash_nothing"])
+def test_another_instruction_is_one_sentence(stallscope_command: Command, instruction: str) -> None:
+    done = stallscope_command(env={COMPLETION_VARIABLE: instruction})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "bash_source, fish_source, zsh_source" in done.stderr
+
+
+def test_the_words_of_a_broken_question_are_none(stallscope_command: Command) -> None:
+    done = stallscope_command(env={COMPLETION_VARIABLE: "zsh_complete", "COMP_WORDS": "stallscope", "COMP_CWORD": "x"})
+    assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
+
+
+@pytest.mark.parametrize(
+    "line", ["stallscope ", "stallscope run ", "stallscope check --reference ", "stallscope run --sim "]
+)
+def test_a_completion_loads_nothing_that_measures(line: str) -> None:
+    """What a Tab costs is what it loads."""
+    script = (
+        "import sys\nfrom stallscope.cli.main import main\n"
+        "try:\n    main([])\nexcept SystemExit as ended:\n"
+        "    assert not ended.code\n    print(*sys.modules, file=sys.stderr)"
+    )
+    asked = environment(**{COMPLETION_VARIABLE: "bash_complete", "COMP_LINE": line, "COMP_WORD": ""})
+    done = subprocess.run([sys.executable, "-c", script], env=asked, capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert done.stdout.count("plain,") > 1
+    heavy = {"numpy", "numba", "textual", "rich", "simpy", "cuda", "pynvml", "multiprocessing", "subprocess"}
+    assert not {name.partition(".")[0] for name in loaded} & heavy
+    if line == "stallscope ":
+        ours = {name for name in loaded if name.partition(".")[0] == "stallprobes"}
+        assert ours <= {"stallprobes", "stallprobes.foreign_text"}
+        assert "stallscope.cli.run" not in loaded
+
+
+@pytest.fixture(params=shells.SHELLS)
+def shell(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[InteractiveShell]:
+    """An interactive shell with the script, ``stallscope`` on its PATH and the file ``fleet-1.json`` in its folder."""
+    program = shutil.which(request.param)
+    if program is None:
+        pytest.skip(f"{request.param} is not installed")
+    tool = tmp_path / "bin" / "stallscope"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\nexec {" ".join(command(None))} "$@"\n', encoding="utf-8")
+    tool.chmod(0o755)
+    script = tmp_path / "script"
+    known = environment(PATH=f"{tool.parent}{os.pathsep}{os.environ['PATH']}", HOME=str(tmp_path))
+    source = {**known, COMPLETION_VARIABLE: f"{request.param}_source"}
+    script.write_bytes(subprocess.run([tool], env=source, stdout=subprocess.PIPE, check=True).stdout)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    Path("fleet-1.json").touch()
+    with shells.InteractiveShell(program, script, known) as opened:
+        yield opened
+
+
+def test_tab_completes_in_a_real_shell(shell: InteractiveShell) -> None:
+    for line, expected in (
+        ("stallscope comp", "stallscope compare"),
+        ("stallscope run secondary-c", "stallscope run secondary-context-d2d"),
+        ("stallscope run d2d@sec", "stallscope run d2d@secondary"),
+        ("stallscope run launch --sim=v", "stallscope run launch --sim=v100"),
+        (
+            "stallscope run secondary-context-d2d --variant kernel-o",
+            "stallscope run secondary-context-d2d --variant kernel-other-context",
+        ),
+        ("stallscope check --victims launch,graph-l", "stallscope check --victims launch,graph-launch"),
+        ("stallscope explain default-s", "stallscope explain default-stream-gate"),
+        ("stallscope fleet kub", "stallscope fleet kubernetes"),
+        ("stallscope show fle", "stallscope show fleet-1.json"),
+        ("stallscope check --compare=fle", "stallscope check --compare=fleet-1.json"),
+    ):
+        assert shell.completed(line) == expected

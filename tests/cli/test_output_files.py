@@ -1,0 +1,128 @@
+"""Output files that cannot be written: refused alike by every option of every command, before anything is measured."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from stallprobes.errors import FileNotWritten
+from stallprobes.files import atomic
+from stallscope.cli import options, output_files
+from stallscope.cli.diagnostics import CommandError
+from stallscope.cli.main import cli
+
+if TYPE_CHECKING:
+    from factories.command_line import Command
+
+FIFO, FOLDER, SLASH, NOWHERE, SYSTEM, FULL, STDOUT = "fifo", "folder", "name/", "nowhere/x", "/proc/x", "/dev/full", "-"
+
+# Each command that writes files, as it would work if the file could be written. READ is never read.
+COMMANDS = {
+    "check": ("check",),
+    "compare": ("compare", "READ", "READ"),
+    "show": ("show", "READ"),
+    "merge": ("merge", "READ"),
+}
+RECORD = ("record", "FILE", "secondary-context-d2d", "--variant", "kernel-other-context", "--sim")
+
+
+def output_options() -> list[tuple[str, str]]:
+    """Every parameter with an output file: the command ("" for none) and the option."""
+    context = click.Context(cli, info_name="stallscope")
+    found = []
+    for name in ("", *cli.list_commands(context)):
+        command = cli.get_command(context, name) if name else cli
+        assert command is not None
+        for parameter in command.params:
+            kind = parameter.type
+            if isinstance(kind, click.types.FuncParamType) and kind.func is options.OUTPUT_FILE:
+                found.append((name, parameter.opts[-1]))
+    return found
+
+
+def test_the_options_with_an_output_file_are_known() -> None:
+    assert {name for name, _ in output_options()} == {"", "record", *COMMANDS}
+    assert len(output_options()) == 11
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a FIFO and a folder."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(FIFO)
+    os.mkdir(FOLDER)
+    Path("READ").write_text("not read before the files are refused", encoding="utf-8")
+    return tmp_path
+
+
+REASONS = {
+    FIFO: "fifo is not a regular file: name a regular file or a new one",
+    FOLDER: "folder is a folder: name a file in it",
+    SLASH: "name/ is a folder: name a file in it",
+    NOWHERE: "nowhere/x cannot be written: the folder FOLDER/nowhere does not exist",
+    SYSTEM: "/proc/x cannot be written: no file can be created in /proc (No such file or directory)",
+    FULL: "/dev/full is not a regular file: name a regular file or a new one",
+    STDOUT: " needs a file; ",
+}
+
+
+@pytest.mark.parametrize("target", REASONS)
+@pytest.mark.parametrize("force", [False, True], ids=["new", "force"])
+def test_a_file_that_cannot_be_written_is_refused_alike(
+    stallscope_command: Command, folder: Path, target: str, force: bool
+) -> None:
+    reason = REASONS[target].replace("FOLDER", str(folder))
+    for name, option in output_options():
+        if name == "record":
+            arguments = tuple(target if word == "FILE" else word for word in RECORD)
+        elif name:
+            arguments = (*COMMANDS[name], option, target, *(["--force"] if force else []))
+        else:
+            continue
+        # What is refused must be refused before anything is measured.
+        done = stallscope_command(*arguments, mode="never")
+        assert (done.returncode, done.stdout) == (2, ""), arguments
+        assert len(done.stderr.splitlines()) == 1
+        shown = "FILE" if name == "record" else option
+        assert (f"{shown}{reason}" if target == STDOUT else f"{shown}: {reason}") in done.stderr
+    assert sorted(os.listdir(folder)) == ["READ", FIFO, FOLDER]
+
+
+def test_an_existing_file_is_no_file_to_record_to(stallscope_command: Command, folder: Path) -> None:
+    done = stallscope_command(*("READ" if word == "FILE" else word for word in RECORD), mode="never")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "stallscope: READ exists; a recording never overwrites a file\n"
+
+
+@pytest.mark.parametrize("target", [FIFO, FOLDER, SLASH, NOWHERE, FULL, STDOUT])
+def test_the_screen_refuses_the_same_files(folder: Path, target: str) -> None:
+    """By the function that it calls before it opens, and by the type of its option."""
+    with pytest.raises((CommandError, ValueError)) as refused:
+        output_files.require_new_file("--record", options.OUTPUT_FILE(target))
+    assert REASONS[target].replace("FOLDER", str(folder)) in str(refused.value)
+
+
+def test_a_file_in_a_folder_without_permission_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By an attempt: what os.access says does not hold for root, nor for a file system that is mounted read-only."""
+
+    def refused(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(FileNotWritten, match=r"no file can be created in .* \(Permission denied\)"):
+        atomic.ready(tmp_path / "check.json", force=False)
+
+
+def test_the_attempt_leaves_nothing(tmp_path: Path) -> None:
+    atomic.ready(tmp_path / "check.json", force=False)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("name", "known"), [("", "empty"), ("a/", "folder"), ("/", "folder")])
+def test_the_name_of_a_folder_is_no_file(name: str, known: str) -> None:
+    with pytest.raises(FileNotWritten, match=known):
+        atomic.named_file(name)

@@ -1,0 +1,130 @@
+"""``record`` that is interrupted or meets a full disk: exit code, sentence, and what is left."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from factories.command_line import command, environment
+from factories.full_disk import FullDisk
+from factories.waiting import LIMIT_S
+from stallprobes.live.recorder import Recorder
+from stallprobes.live.recording import Recording
+from stallscope.cli import diagnostics, screen
+from stallscope.cli import main as cli
+from stallscope.cli.signals import InterruptHandler
+
+PATTERN = ("secondary-context-d2d", "--variant", "kernel-other-context", "--sim")
+
+
+def record(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit code and stderr of the command in this process."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["record", str(file), *PATTERN, "--seconds", "0.5"])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, err
+
+
+def test_sigint_exits_130_and_what_was_recorded_is_readable(tmp_path: Path) -> None:
+    file = tmp_path / "a.rec"
+    process = subprocess.Popen(
+        command(None, "record", str(file), *PATTERN, "--seconds", "3600"),
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + LIMIT_S
+    while not (file.exists() and file.stat().st_size > 2000):
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, out) == (130, "")
+    assert err == f"stallscope: interrupted; what was measured until then is in {file}\n"
+    found = Recording(file)
+    assert not found.cut_off
+    assert list(found.play())
+
+
+def test_an_interrupt_before_the_first_observation_leaves_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(InterruptHandler, "stop_requested", lambda _: True)
+    file = tmp_path / "a.rec"
+    assert record(file, capsys) == (130, f"stallscope: interrupted; nothing was recorded, so {file} was not created\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_exits_2_and_what_was_recorded_before_is_readable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.rec"
+    with FullDisk(3000) as disk:
+
+        def stop_requested(_: InterruptHandler) -> bool:
+            # The memory of the board is a file as well, and exists by now.
+            disk.fill()
+            return False
+
+        monkeypatch.setattr(InterruptHandler, "stop_requested", stop_requested)
+        code, err = record(file, capsys)
+    assert code == 2
+    assert err.startswith(f"stallscope: {file} cannot be written: File too large; the ")
+    assert err.endswith(" observations before are readable\n")
+    assert len(Recording(file)) > 0
+
+
+def test_a_recording_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.rec"
+    file.write_text("mine", encoding="utf-8")
+    sentence = f"stallscope: {file} exists; a recording never overwrites a file\n"
+    assert record(file, capsys) == (2, sentence)
+    assert file.read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("problem", "written", "dropped", "code", "wanted", "sentence"),
+    [
+        (None, 10, 0, 0, 0, "recorded to {file}"),
+        (None, 10, 3, 0, 0, "recorded to {file}; 3 observations were lost because the disk is slow"),
+        (None, 0, 0, 0, 0, "nothing was measured, so {file} was not created"),
+        ("{file} cannot be written: No space left on device", 10, 5, 0, 2, None),
+        # What ended the screen counts more.
+        ("{file} cannot be written: No space left on device", 10, 5, 130, 130, None),
+    ],
+)
+def test_the_screen_exits_2_if_its_recording_failed(
+    problem: str | None,
+    written: int,
+    dropped: int,
+    code: int,
+    wanted: int,
+    sentence: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "a.rec"
+
+    def run(_source: object, _settings: object, recorder: Recorder) -> int:
+        recorder.written, recorder.dropped = written, dropped
+        recorder.problem = None if problem is None else problem.format(file=file)
+        return code
+
+    monkeypatch.setattr(screen, "_run", run)
+    monkeypatch.setattr(diagnostics, "screen_obstacle", lambda: None)
+    monkeypatch.setattr("stallscope.tui.prewarm.start_engine", lambda _: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--sim", "--record", str(file)])
+    assert ended.value.code == wanted
+    told = (sentence or problem or "").format(file=file)
+    assert capsys.readouterr().err == f"stallscope: {told}\n"

@@ -1,0 +1,75 @@
+"""Sessions of the simulated GPU without an engine process, for tests of what is measured and not of the process.
+
+An engine process takes 0.3 s of processor time to start, which for many tests is more than their simulation takes. The
+figures are the same: test_check.py compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from stallprobes.engine.board import QUIT, Board
+from stallprobes.engine.main import VIRTUAL_STEP_NS
+from stallprobes.engine.session import Session
+from stallprobes.engine.sim.backend import SimBackend
+from stallprobes.errors import BackendError, EngineFailed
+from stallprobes.matrix import cell_runner
+from stallprobes.measurement import measure
+
+
+class VirtualSession(Session):
+    """A session whose simulated GPU runs in this process, within ``run_for``."""
+
+    _simulated: SimBackend | None = None
+
+    def start(self, timeout: float = 0.0) -> Mapping[str, object]:
+        """Prepare the simulated GPU; raises what Session.start raises."""
+        assert self.backend == "sim"
+        assert not self.options.paced
+        self._started = True
+        self._board = Board.create(self._layout)
+        self._simulated = SimBackend()
+        try:
+            self.info = self._simulated.prepare(self.probes, self._board, self.options)
+            self._simulated.start()
+        except BackendError as error:
+            self.stop()
+            raise EngineFailed(error.exit_code, error.sentence) from error
+        except BaseException:
+            self.stop()
+            raise
+        return self.info
+
+    @property
+    def alive(self) -> bool:
+        return self._simulated is not None
+
+    def run_for(self, seconds: float) -> None:
+        """Advance the simulation in the steps of the engine."""
+        assert self._simulated is not None
+        left = round(seconds * 1e9)
+        while left > 0:
+            step = min(left, VIRTUAL_STEP_NS)
+            self._simulated.advance(step)
+            self._inbox.probe_failures += self._simulated.poll()
+            left -= step
+
+    def stop(self) -> None:
+        simulated, self._simulated = self._simulated, None
+        if simulated is not None and self._board is not None:
+            self._board.header[QUIT] = 1
+            # The threads end, and with them what refers to the board.
+            simulated.stop(1.0)
+        self._kill()
+
+
+@contextmanager
+def virtual_sessions() -> Iterator[None]:
+    """Within it, runs and checks of the simulated GPU start no process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cell_runner, measure):
+            patch.setattr(module, "Session", VirtualSession)
+        yield

@@ -1,0 +1,121 @@
+"""Whatever arrives on stdin, the screen lives; if it fails all the same, its exit code says so."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from factories import command_line
+from factories.recordings import STALL
+from factories.screen import live_monitor, until
+from factories.terminal import OpenTerminal
+from stallprobes.live.recording import Recording
+from stallscope.tui.app import StallscopeApp
+from stallscope.tui.input_decoder import PASTE_S, InputDecoder
+from stallscope.tui.monitor.screen import Monitor
+from stallscope.tui.settings import Settings
+from stallscope.tui.sources.replay import ReplaySource
+
+SEEDS = range(4)
+_CHUNKS, _CHUNK = 30, 24
+# Bytes that select something, beside those of any value.
+_LIKELY = b"abcdefghijklmnopqrstuvwxyzBT0123456789?+-[] \r\t\x1b\x10\x1a"
+_SEQUENCES = (b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D", b"\x1b[5~", b"\x1b[6~", b"\x1b[H", b"\x1b[F", b"\x1b[Z")
+
+
+def _junk(seed: int) -> list[bytes]:
+    """Chunks of random keys, sequences, mouse reports and bytes."""
+    source = random.Random(seed)
+
+    def piece() -> bytes:
+        kind = source.random()
+        if kind < 0.5:
+            return bytes([source.choice(_LIKELY)])
+        if kind < 0.75:
+            return source.choice(_SEQUENCES)
+        if kind < 0.9:
+            column, line, button = source.randrange(1, 170), source.randrange(1, 50), source.choice((0, 0, 2, 64, 65))
+            return b"\x1b[<%d;%d;%dM\x1b[<%d;%d;%dm" % (button, column, line, button, column, line)
+        if kind < 0.93:
+            return b"\x1b[200~" + source.randbytes(5)
+        return source.randbytes(4)
+
+    return [b"".join(piece() for _ in range(_CHUNK)) for _ in range(_CHUNKS)]
+
+
+async def _send(pilot: Pilot[None], chunks: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send ``chunks`` to the app as its driver does. Quitting has no effect, and is seen to be asked for."""
+    monkeypatch.setattr(pilot.app, "exit", lambda *_, **__: None)
+    now_s = [0.0]
+    decoder = InputDecoder(lambda: now_s[0])
+    driver = pilot.app._driver
+    assert driver is not None
+    for chunk in chunks:
+        now_s[0] += PASTE_S
+        for message in (*decoder.feed(chunk), *decoder.tick()):
+            driver.process_message(message)
+        await pilot.pause()
+    assert pilot.app._exception is None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_random_bytes_do_not_end_the_screen_of_a_recording(
+    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # A key saves the screen here.
+    monkeypatch.chdir(tmp_path)
+    app = StallscopeApp(lambda: ReplaySource(Recording(STALL)), Settings())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, Monitor))
+        await _send(pilot, _junk(seed), monkeypatch)
+
+
+async def test_random_bytes_do_not_end_the_live_screen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with live_monitor(wait=False) as pilot:
+        # Without the matrix, whose check is long.
+        await _send(pilot, [chunk.replace(b"m", b"") for chunk in _junk(100)], monkeypatch)
+
+
+async def test_keys_before_a_list_is_drawn_have_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = StallscopeApp(lambda: ReplaySource(Recording(STALL)), Settings())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, Monitor))
+        for keys in (b"\x10\x1b[5~\x1b[6~\x1b[H\x1b[F\x1b[A\x1b[B\r", b"o\x1b[5~\x1b[6~\r"):
+            await _send(pilot, [keys], monkeypatch)
+            await pilot.press("escape")
+
+
+def test_hostile_bytes_in_a_terminal(terminal: OpenTerminal) -> None:
+    screen = terminal("--sim", "h200")
+    screen.wait_for("live")
+    for data in (b"\xff", b"\xe9k", b"\x1b[M \xff\x80", b"\x10\x1b[5~", b"\x1b", b"\x1b[48;0;0;0;0t\x1b[99999999u"):
+        screen.send(data)
+        screen.read(0.3)
+    # A paste whose end never comes.
+    screen.send(b"\x1b[200~\xff")
+    screen.read(PASTE_S + 0.3)
+    screen.press("q")
+    assert screen.wait_for_end() == 0
+    assert "Traceback" not in screen.text()
+
+
+def test_a_screen_that_fails_exits_4_with_a_sentence_and_a_file(terminal: OpenTerminal, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "from stallscope.tui.monitor.screen import Monitor\nMonitor.action_pause = lambda self: {}['planted']\n"
+    )
+    paths = ":".join((str(tmp_path), *command_line.ROOTS))
+    screen = terminal("--sim", "h200", PYTHONPATH=paths, XDG_STATE_HOME=str(tmp_path))
+    screen.wait_for("live")
+    since = screen.press("p")
+    assert screen.wait_for_end() == 4
+    said = screen.text(since)
+    assert "stallscope: the screen failed (KeyError: 'planted')" in said
+    assert "Traceback" not in said
+    assert "action_pause" not in said
+    crash = (tmp_path / "stallscope" / "crash.txt").read_text()
+    assert "Traceback" in crash
+    assert "KeyError" in crash

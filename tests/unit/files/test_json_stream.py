@@ -1,0 +1,85 @@
+"""The pull reader of JSON: the same values as the decoder gives, however the text is cut into pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallprobes.errors import MalformedJson, TruncatedJson
+from stallprobes.files.json_stream import LARGEST_VALUE, JsonStream, RawPairs
+
+PAIRS = st.lists(st.lists(st.integers(0, 2000), min_size=2, max_size=2), max_size=4)
+TEXT = st.text(max_size=4) | st.sampled_from(['"pairs": [[1,2]]', '\\"pairs":[[', "NaN", "-Infinity", "\\"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXT | PAIRS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(TEXT | st.just("pairs"), inner, max_size=3)
+        | st.fixed_dictionaries({"pairs": PAIRS})
+    ),
+    max_leaves=12,
+)
+
+
+def stream(text: str, size: int = 7) -> JsonStream:
+    pieces = (text[at : at + size] for at in range(0, len(text), size))
+    return JsonStream(pieces, decoded, raw="pairs")
+
+
+def decoded(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: value.decoded() if isinstance(value, RawPairs) else value for key, value in found.items()}
+
+
+def in_parts(found: JsonStream, depth: int) -> Any:
+    """The next value, objects and lists member by member down to ``depth``."""
+    match found.peek() if depth else "":
+        case "{":
+            return {key: in_parts(found, depth - 1) for key in found.members()}
+        case "[":
+            return [in_parts(found, depth - 1) for _ in found.items()]
+    value = found.value()
+    return value.decoded() if isinstance(value, RawPairs) else value
+
+
+@given(VALUES, st.integers(1, 60), st.integers(0, 3), st.sampled_from([None, 1]), st.booleans())
+def test_the_values_are_those_of_the_decoder(
+    value: Any, size: int, depth: int, indent: int | None, plain: bool
+) -> None:
+    found = stream(json.dumps(value, indent=indent, ensure_ascii=plain), size)
+    assert in_parts(found, depth) == value
+    found.end()
+
+
+def walk(text: str) -> Iterator[Any]:
+    found = stream(text)
+    yield in_parts(found, 1)
+    found.end()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": 1, "a": 2}', "the key “a” occurs twice"),
+        ('{"a": 1 "b": 2}', "line 1 is not valid JSON"),
+        ('{"a": 1}\n\nx', "line 3 is not valid JSON"),
+        ("[1, 2", "its end is missing"),
+        ('{"a": "b', "its end is missing"),
+        ('{"a"', "its end is missing"),
+        ("[-Infinity]", "-Infinity in place of a number"),
+        ('{"a": {"pairs": [[1,2]], "b": -Infinity}}', "-Infinity in place of a number"),
+        ('["' + "a" * (3 * LARGEST_VALUE) + '"]', "has a value larger than 1 MiB"),
+        ("hello", "line 1 is not valid JSON"),
+        ("[" + "9" * 5000 + "]", "thousands of digits"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_what_is_not_json_is_refused_with_its_line(text: str, said: str) -> None:
+    with pytest.raises(MalformedJson) as refused:
+        list(walk(text))
+    assert said in str(refused.value)
+    assert isinstance(refused.value, TruncatedJson) == (said == "its end is missing")

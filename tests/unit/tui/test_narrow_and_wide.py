@@ -1,0 +1,152 @@
+"""What is drawn where there is little room, and where there is much: marks of cuts, distinct names, aggressors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stallprobes.latency.ratio import Quantile
+from stallprobes.live.view_model import LogEntry, MonitorView, ProbeRow
+from stallprobes.matrix import document
+from stallprobes.model import Phase, Role
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.verdict import Verdict
+from stallscope.tui.common.histograms import axis_labels, decade_label
+from stallscope.tui.common.lines import Line, fit, shortened
+from stallscope.tui.matrix.grid import GridView, grid_layout, grid_lines
+from stallscope.tui.monitor.layout import layout
+from stallscope.tui.monitor.probe_table import ProbeTable
+from stallscope.tui.monitor.verdict_log import VerdictLog
+
+CHECK = Path(__file__).parents[2] / "gpu" / "recorded" / "check-h200x2-1.json.gz"
+
+
+_KEYS = "1234567890abcdefg"
+
+
+def text(line: Line) -> str:
+    return "".join(part for part, _ in line)
+
+
+def test_a_line_that_is_cut_says_so_wherever_the_cut_falls() -> None:
+    line: Line = [("abcd", ""), ("efgh", "dim"), ("  ", "")]
+    assert text(fit(line, 10)) == "abcdefgh  "
+    assert text(fit(line, 8)) == "abcdefgh"
+    assert text(fit(line, 6)) == "abcde…"
+    assert text(fit(line, 4)) == "abc…"
+
+
+@pytest.mark.parametrize("width", range(4, 24))
+def test_shortened_names_stay_different(width: int) -> None:
+    names = [
+        "d2h-pageable-warm",
+        "d2h-pageable-fresh",
+        "d2h-pageable",
+        "spin",
+        "spin-full",
+        "spin@second",
+        "spin@third",
+    ]
+    short = shortened(names, width)
+    assert len(set(short)) == len(names)
+    assert all(len(name) <= width for name in short)
+    assert [one for one, name in zip(short, names, strict=True) if len(name) <= width] == [
+        name for name in names if len(name) <= width
+    ]
+
+
+def test_equal_names_stay_equal() -> None:
+    assert shortened(["spin kernel", "spin kernel"], 6) == ["spin …", "spin …"]
+
+
+@pytest.fixture(scope="module")
+def names() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Rows and columns of a recorded check."""
+    matrix = document.load(CHECK)
+    return tuple(one.name for one in matrix.rows), tuple(one.name for one in matrix.columns)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 250])
+@pytest.mark.parametrize("height", [6, 9, 14, 40])
+def test_no_two_columns_or_rows_of_the_matrix_have_the_same_name(
+    names: tuple[tuple[str, ...], tuple[str, ...]], width: int, height: int
+) -> None:
+    rows, columns = names
+    view = GridView("× baseline, as judged", rows, columns)
+    at = grid_layout(view, width, height)
+    heads, labels = set(), set()
+    for column in range(view.pinned, len(columns)):
+        first = at.clamped(view, (0, column - view.pinned))
+        lines = grid_lines(replace(view, first=first), width, height)
+        start = at.label + (column - first[1]) * at.cell
+        heads.add(tuple(text(line)[start : start + at.cell] for line in lines[1 : 1 + at.head]))
+    for row in range(len(rows)):
+        first = at.clamped(view, (row, 0))
+        lines = grid_lines(replace(view, first=first), width, height)
+        labels.add(text(lines[1 + at.head + (row - first[0]) * at.each])[1 : at.label])
+    assert len(heads) == len(columns) - view.pinned
+    assert len(labels) == len(rows)
+    if at.columns + view.pinned < len(columns):
+        assert f"of {len(columns)}" in text(grid_lines(view, width, height)[0])
+
+
+def _table(rows: list[ProbeRow], focus: str, width: int, height: int) -> tuple[list[str], ProbeTable]:
+    table = ProbeTable()
+    table.monitor_view = MonitorView(tuple(rows), None, (), None, None, 1.0)
+    table.keys_of = {row.name: key for row, key in zip(rows, _KEYS, strict=False)}
+    table.focus_name = focus
+    return [text(line) for line in table.lines(width, height)], table
+
+
+def _row(name: str, role: Role, mark: str = "") -> ProbeRow:
+    return ProbeRow(name, f"{name} · primary", role, mark != "dim", "state", mark, short_title=f"{name} · primary")
+
+
+@pytest.mark.parametrize("aggressors", [1, 3, 7, 10])
+def test_the_keys_of_all_aggressors_stay_visible_in_the_lowest_screen(aggressors: int) -> None:
+    rows = [_row(f"pageable D2H {number}", Role.AGGRESSOR, "dim") for number in range(aggressors)]
+    victims = [_row(f"victim {number}", Role.VICTIM, "bad" if number == 5 else "") for number in range(6)]
+    sizes = layout(60, 18, aggressors + 9)
+    assert sizes.table is not None
+    lines, table = _table([*rows, *victims], "victim 0", 60, sizes.table)
+    assert len(lines) <= sizes.table
+    assert all(len(line) <= 60 for line in lines)
+    whole = "\n".join(lines)
+    for number in range(aggressors):
+        assert f"{_KEYS[number]} □ " in whole
+    assert "▸" in whole
+    if sizes.table - len([line for line in lines if "□ " in line]) > 2:
+        assert "VICTIMS +" in whole
+    spans = [span for line in table._spans for span in line]
+    assert {name for _, _, _, name in spans} >= {row.name for row in rows}
+
+
+def test_an_entry_of_the_log_that_has_no_room_ends_with_an_ellipsis() -> None:
+    sentence = "launch is slow because " + "of many words " * 40
+    log = VerdictLog()
+    verdict = Verdict("launch", Phase.CALL, Quantile.P50, 1.0, 9.0, 9.0, VerdictKind.STALLED, sentence)
+    log.entries = (LogEntry(1, 0.0, verdict),)
+    for height in (2, 3, 5):
+        lines = [text(line) for line in log.lines(60, height)]
+        assert len(lines) == height
+        assert lines[-1].rstrip().endswith("…")
+    assert not text(log.lines(60, 60)[-1]).rstrip().endswith("…")
+
+
+def test_labels_of_the_axis_are_whole() -> None:
+    known = {decade_label(decade).replace(" ", "") for decade in range(9)}
+    for columns in range(10, 140):
+        labels = axis_labels(columns)
+        assert len(labels) == columns
+        assert {part.strip() for part in labels.split("╵")[1:]} <= known
+
+
+def test_a_large_screen_shows_several_probes_and_a_longer_log() -> None:
+    small, large = layout(160, 48, 10), layout(250, 70, 10)
+    assert large.spacious
+    assert not small.spacious
+    assert large.log > 2 * small.log
+    assert large.histograms == large.upper + large.log
+    assert large.upper + large.log + large.heat_map == 67
