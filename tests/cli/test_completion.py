@@ -178,7 +178,8 @@ def test_a_completion_loads_nothing_that_measures(line: str) -> None:
     heavy = {"numpy", "numba", "textual", "rich", "simpy", "cuda", "pynvml", "multiprocessing", "subprocess"}
     assert not {name.partition(".")[0] for name in loaded} & heavy
     if line == "stallscope ":
-        assert not {name for name in loaded if name.partition(".")[0] == "stallprobes"}
+        ours = {name for name in loaded if name.partition(".")[0] == "stallprobes"}
+        assert ours <= {"stallprobes", "stallprobes.foreign_text"}
         assert "stallscope.cli.run" not in loaded
 
 

@@ -32,7 +32,8 @@ class Fact:
 CALL, WAIT = Phase.CALL, Phase.WAIT
 FACTS = (
     Fact("d2d@secondary", "spin", WAIT, least=200, stalls=True),
-    Fact("d2d@secondary", "spin", CALL, most=2),
+    # The first call after a wait of 2 ms finds cold caches: x1.4 to x2.9 in thirteen checks of several hosts.
+    Fact("d2d@secondary", "spin", CALL, most=4),
     Fact("d2d", "spin", WAIT, most=1.5, stalls=False),
     Fact("launch", "spin", WAIT, most=1.5, stalls=False),
     Fact("d2h-pinned@secondary", "spin", WAIT, most=1.5, stalls=False),

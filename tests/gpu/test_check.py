@@ -13,7 +13,7 @@ from stallprobes.model import Channel, Phase
 
 pytestmark = pytest.mark.gpu
 
-PROMISED_S, PROMISED_QUICK_S = 90.0, 15.0
+PROMISED_S, PROMISED_QUICK_S = 66.0, 13.0
 
 
 @pytest.fixture(scope="module")

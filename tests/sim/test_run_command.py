@@ -60,7 +60,7 @@ def test_the_same_seed_gives_the_same_figures_in_another_process() -> None:
         (("run", "all", "--sim-seed", "3"), "--sim-seed applies to the simulated GPU only; add --sim"),
         (("run", "all", "--sim-set", "a=3"), "--sim-set applies to the simulated GPU only; add --sim"),
         (("run", "all", "--sim", "--gpu", "0"), "use only one of them"),
-        (("run", "--sim"), "Missing argument"),
+        (("run", "--sim"), "NAME... is missing"),
         (("run", "all", "--sim", "/nowhere.toml"), "/nowhere.toml cannot be read"),
     ],
 )
