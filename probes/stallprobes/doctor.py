@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from stallprobes.engine.timeline.library import LibraryFile, ask_version, found_libraries, matching, version_text
+from stallprobes.engine.timeline.status import TimelineUnavailable
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.machine.libcuda_survey import DriverReport
 
 OLDEST_CUDA = 12000
+CONTEXT_SWITCHES_SINCE = 130_100
+NEWER_CUPTI_FROM = 13000
 PACKAGES = ("cuda-bindings", "numba", "numpy", "nvidia-ml-py", "simpy", "textual", "click")
 SLOWING_ENVIRONMENT = {
     "CUDA_LAUNCH_BLOCKING": "every launch waits for its kernel",
@@ -54,6 +58,7 @@ def examine(survey: gpus.Survey | None = None) -> tuple[Finding, ...]:
         *_nvml(survey),
         *_packages(survey.driver),
         *(finding for gpu in survey.gpus for finding in _gpu(gpu)),
+        *_timeline(survey.driver),
         *_settings(survey.driver, os.environ),
         *_host(),
     )
@@ -159,6 +164,40 @@ def _gpu(gpu: gpus.Gpu) -> Iterator[Finding]:
     yield _mig(subject, gpu)
     yield _compute_mode(subject, gpu)
     yield _processes(subject, gpu)
+
+
+def _timeline(
+    report: DriverReport,
+    libraries: Callable[[], Sequence[LibraryFile]] = found_libraries,
+    ask: Callable[[str], int | None] = ask_version,
+) -> Iterator[Finding]:
+    """Whether a libcupti fits the driver. What else may prevent the timeline is known when it is switched on."""
+    if report.cuda_version is None:
+        return
+    try:
+        candidates = matching(report.cuda_version, libraries())
+    except TimelineUnavailable as error:
+        yield Finding(Level.WARN, "timeline", f"not available: {error.status.found}", error.status.do)
+        return
+    for library in candidates:
+        version = ask(library.path)
+        if version is None:
+            continue
+        found = f"libcupti {version_text(version)} ({library.origin}, {library.path})"
+        if version < CONTEXT_SWITCHES_SINCE and report.cuda_version >= NEWER_CUPTI_FROM:
+            without = f"{found}, too old to record context switches"
+            yield Finding(Level.WARN, "timeline", without, "pip install --upgrade nvidia-cuda-cupti")
+        elif version < CONTEXT_SWITCHES_SINCE:
+            yield Finding(Level.OK, "timeline", f"{found}, without context switches, which need a driver for CUDA 13")
+        else:
+            yield Finding(Level.OK, "timeline", found)
+        return
+    yield Finding(
+        Level.WARN,
+        "timeline",
+        f"not available: {candidates[0].path} does not start with this driver",
+        "install a newer driver, or an older nvidia-cuda-cupti",
+    )
 
 
 def _mig(subject: str, gpu: gpus.Gpu) -> Finding:

@@ -23,13 +23,15 @@ class Phase(StrEnum):
     """The part of an operation that a latency measures. The values are those of the JSON documents, version 2.
 
     ``CALL``: time inside the driver call. ``WAIT``: from its return until the host sees the work complete. ``START``:
-    from its return until the GPU starts the work. ``GPU``: time on the GPU. ``DUE``: from when the call was scheduled
-    until it returned, which counts the calls that a stall held up (coordinated omission).
+    from its return until the GPU starts the work. ``EARLY``: from the GPU's start of the work until the call's return,
+    where the GPU starts first. ``GPU``: time on the GPU. ``DUE``: from when the call was scheduled until it returned,
+    which counts the calls that a stall held up (coordinated omission).
     """
 
     CALL = "call"
     WAIT = "wait"
     START = "start"
+    EARLY = "early"
     GPU = "gpu"
     DUE = "due"
 
@@ -54,10 +56,11 @@ PHASE_NAMES_1 = {"intended": Phase.DUE}
 
 
 class Source(StrEnum):
-    """What measures a latency: the host's clock around the call, or a pair of CUDA events."""
+    """What measures a latency: the host's clock around the call, a pair of CUDA events, or the timeline."""
 
     HOST = "host"
     EVENTS = "events"
+    TIMELINE = "timeline"
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,9 @@ class PhaseTraits:
     """How a phase is measured, judged and shown.
 
     ``word``: its name in sentences and tables. ``judged``: the rules give verdicts on it. ``host``: the loop measures
-    it on the host, else pairs of events measure it on the GPU. ``matrix``: a check compares it with the baseline in
-    each cell. ``of_call``: it belongs to one op, so it can have the op's label; the due time belongs to the whole
-    iteration.
+    it on the host. ``events``: a program can measure it with pairs of events; otherwise only the timeline does.
+    ``matrix``: a check compares it with the baseline in each cell. ``of_call``: it belongs to one op, so it can have
+    the op's label; the due time belongs to the whole iteration.
     """
 
     word: str
@@ -75,18 +78,20 @@ class PhaseTraits:
     host: bool
     matrix: bool
     of_call: bool = True
+    events: bool = False
 
     @property
     def source(self) -> Source:
-        """What measures the phase."""
-        return Source.HOST if self.host else Source.EVENTS
+        """What measures the phase, unless the timeline measures what pairs of events could."""
+        return Source.HOST if self.host else Source.EVENTS if self.events else Source.TIMELINE
 
 
 PHASE_TRAITS = {
     Phase.CALL: PhaseTraits("call", judged=True, host=True, matrix=True),
     Phase.WAIT: PhaseTraits("wait", judged=True, host=True, matrix=True),
     Phase.START: PhaseTraits("start", judged=True, host=False, matrix=False),
-    Phase.GPU: PhaseTraits("gpu", judged=False, host=False, matrix=False),
+    Phase.EARLY: PhaseTraits("before return", judged=False, host=False, matrix=False),
+    Phase.GPU: PhaseTraits("gpu", judged=False, host=False, matrix=False, events=True),
     Phase.DUE: PhaseTraits("due", judged=False, host=True, matrix=False, of_call=False),
 }
 JUDGED_PHASES = tuple(phase for phase in Phase if phase.traits.judged)

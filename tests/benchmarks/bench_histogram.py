@@ -55,7 +55,8 @@ def ns_per_call(measured: bool) -> float:
     # The very first turn is not counted in the histogram; this is to be a later one.
     part.words[[b.RUN, b.ITERATIONS]] = 1, 1
     since = time.perf_counter_ns()
-    loop.run(table, part.words, part.hist, part.stats, part.ring, board.header, loop.clock_addresses())
+    timeline, libc = board.timeline.words, loop.clock_addresses()
+    loop.run(table, part.words, part.hist, part.stats, part.ring, part.trace, board.header, timeline, libc)
     took = time.perf_counter_ns() - since
     assert int(part.stats[0, b.COUNT]) == (CALLS if measured else 0)
     return took / CALLS

@@ -135,7 +135,7 @@ def by_loop(call: str, threads: int, seconds: float) -> Histogram:
         table[0, [loop.COL_CHANNEL, loop.COL_FLAGS]] = 0, loop.RETURN_IS_VALUE
         part = board[number]
         part.words[b.RUN] = 1
-        runner = loop.ProbeLoop(table, nothing, nothing, part, board.header)
+        runner = loop.ProbeLoop(table, nothing, nothing, part, board.header, board.timeline.words)
         workers.append(threading.Thread(target=with_fine_timer, args=(runner,)))
     for worker in workers:
         worker.start()

@@ -91,6 +91,9 @@ class Stage:
         native = CLOCK(clock), NAP(nap)
         libc = np.array([address_of(function) for function in native], dtype=np.int64)
         part = self.part
-        loop.run(self.table, part.words, part.hist, part.stats, part.ring, self.board.header, libc)
+        timeline = self.board.timeline.words
+        loop.run(
+            self.table, part.words, part.hist, part.stats, part.ring, part.trace, self.board.header, timeline, libc
+        )
         assert self.reads <= ENOUGH
         return self.board.snapshot(self.now).probes["p"]

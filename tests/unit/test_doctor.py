@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 from stallprobes import doctor
 from stallprobes.doctor import Finding, Level
+from stallprobes.engine.timeline.library import LibraryFile, ask_version
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.files import schemas
 from stallprobes.machine import fingerprint, nvml
@@ -157,3 +159,37 @@ def test_a_fingerprint_explains_everything_it_does_not_know() -> None:
 
 def test_what_the_engine_saw_goes_before_what_was_found_here() -> None:
     assert fingerprint.fingerprint(GPU.uuid, {"module_loading": "eager", "other": 1}, FINE)["module_loading"] == "eager"
+
+
+def timeline_finding(version: int | None, cuda: int = 13_000, majors: tuple[int, ...] = (13,)) -> Finding:
+    found = [LibraryFile(f"/x/libcupti.so.{major}", major, "Python package") for major in majors]
+    [finding] = doctor._timeline(DriverReport(cuda_version=cuda), lambda: found, lambda _: version)
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("finding", "level", "found", "do"),
+    [
+        (timeline_finding(130_101), Level.OK, "libcupti 13.1", ""),
+        (timeline_finding(130_001), Level.WARN, "too old to record context switches", "--upgrade"),
+        (timeline_finding(28, 12_090, (12,)), Level.OK, "libcupti 12.9", ""),
+        (timeline_finding(None), Level.WARN, "does not start", "driver"),
+        (timeline_finding(130_101, 12_090), Level.WARN, "too new", "nvidia-cuda-cupti-cu12"),
+        (timeline_finding(130_101, majors=()), Level.WARN, "not found", "pip install nvidia-cuda-cupti"),
+    ],
+)
+def test_the_timeline_has_a_finding(finding: Finding, level: Level, found: str, do: str) -> None:
+    assert finding.subject == "timeline"
+    assert finding.level is level
+    assert found in finding.found
+    assert do in finding.do
+
+
+def test_without_a_driver_the_timeline_has_no_finding() -> None:
+    assert not list(doctor._timeline(DriverReport(error="library")))
+
+
+def test_a_library_that_crashes_its_process_gives_no_version(tmp_path: Path) -> None:
+    path = tmp_path / "libcupti.so.13"
+    path.write_bytes(b"no ELF file")
+    assert ask_version(str(path)) is None

@@ -111,7 +111,7 @@ def channels(cell: Cell) -> tuple[Channel, ...]:
     found: list[Channel] = []
     named = {verdict.phase for verdict in verdicts(cell)}
     for phase in (Phase.CALL, Phase.WAIT, *(phase for phase in (Phase.START, Phase.DUE) if phase in named)):
-        there = [channel for channel in {**cell.baseline, **cell.channels} if channel.phase is phase]
+        there = [channel for channel in {**cell.baseline_sums, **cell.channel_sums} if channel.phase is phase]
         labelled = [channel for channel in there if channel.label]
         found += labelled or there
     return tuple(found)

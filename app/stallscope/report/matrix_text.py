@@ -125,7 +125,8 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     columns = [one for one in findings.aggressors(matrix) if _supported(findings.column_cells(matrix, one.name))]
     names = max((display_width(part) for column in columns for part in folded(column.name, _NAME_WIDTH)), default=0)
     names = max(names, len(_BASELINE))
-    blocks = _blocks(matrix, rows, out.width - names)
+    shown = _TableCells()
+    blocks = _blocks(matrix, rows, shown, out.width - names)
     quiet: dict[str, float] = {}
     if len(blocks) > 1:
         for column in columns:
@@ -135,12 +136,12 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     for number, block in enumerate(blocks):
         if number:
             out.line()
-        _block(out, matrix, block, [column.name for column in columns if column.name not in quiet], names)
+        _block(out, matrix, block, [column.name for column in columns if column.name not in quiet], shown, names)
     if quiet:
         out.line()
         bound = short(max(quiet.values()))
         out.paragraph(f"Quiet for every victim, medians at most ×{bound}: {', '.join(quiet)}", "  ", "")
-    legend = _legend(matrix)
+    legend = _legend(matrix, shown)
     if legend:
         out.line()
         out.paragraph(" · ".join(legend), style="dim")
@@ -150,36 +151,51 @@ def _supported(cells: Sequence[Cell]) -> bool:
     return not findings.all_unsupported(cells)
 
 
-def _block(out: TextWriter, matrix: Matrix, block: Sequence[MatrixRow], columns: Sequence[str], names: int) -> None:
+class _TableCells(dict["Cell | None", TableCell]):
+    """Each cell of a matrix as the cell of a table, composed at its first use: its width decides on the blocks."""
+
+    def __missing__(self, cell: Cell | None) -> TableCell:
+        found = self[cell] = _cell(cell)
+        return found
+
+
+def _block(
+    out: TextWriter,
+    matrix: Matrix,
+    block: Sequence[MatrixRow],
+    columns: Sequence[str],
+    shown: _TableCells,
+    names: int,
+) -> None:
     lines = _heads(block)
     if findings.has_quiet(matrix):
         quiet = [TableCell(_baseline(matrix.cells.get((row.name, QUIET))), "dim") for row in block]
         lines.append([TableCell(_BASELINE, "dim"), *quiet])
     for name in columns:
         first, *rest = folded(name, _NAME_WIDTH)
-        lines.append([padded(first, names), *(_cell(matrix.cells.get((row.name, name))) for row in block)])
+        lines.append([padded(first, names), *(shown[matrix.cells.get((row.name, name))] for row in block)])
         lines += [["  " + part, *[""] * len(block)] for part in rest]
     out.table([TableColumn(""), *(TableColumn("", right=True) for _ in block)], lines)
 
 
-def _legend(matrix: Matrix) -> list[str]:
+def _legend(matrix: Matrix, shown: _TableCells) -> list[str]:
     present = findings.counts(matrix)
     legend = []
     for kind in findings.KIND_ORDER:
         if kind in present and kind is not VerdictKind.QUIET and kind is not Status.INVALID:
             letter, meaning = kind.look.letter or kind.look.word, kind.look.meaning or kind.look.word
             legend.append(f"{letter} {meaning}")
-    texts = "".join(_cell(cell).text for cell in matrix.cells.values())
+    texts = "".join(shown[cell].text for cell in matrix.cells.values())
     marks = [f"{mark} {meaning}" for mark, meaning in findings.PERCENTILE_MARKS.items() if mark in texts]
     return [*legend, *([f"figures are medians except {', '.join(marks)}"] if marks else [])]
 
 
-def _blocks(matrix: Matrix, rows: Sequence[MatrixRow], room: int) -> list[list[MatrixRow]]:
+def _blocks(matrix: Matrix, rows: Sequence[MatrixRow], shown: _TableCells, room: int) -> list[list[MatrixRow]]:
     """The victims in blocks that fit into ``room`` columns."""
     blocks: list[list[MatrixRow]] = []
     left = 0
     for row in rows:
-        texts = [_cell(cell).text for cell in matrix.cells.values() if cell.row == row.name and cell.column != QUIET]
+        texts = [shown[cell].text for cell in matrix.cells.values() if cell.row == row.name and cell.column != QUIET]
         texts += [_baseline(matrix.cells.get((row.name, QUIET))), *folded(row.name, _HEAD_WIDTH)]
         width = max(display_width(text) for text in texts) + _GAP
         if not blocks or width > left:
@@ -237,8 +253,8 @@ def _baseline(cell: Cell | None) -> str:
         return f"{kind.look.letter or kind.look.word}  "
     medians = []
     for phase in PHASES:
-        channel = next((channel for channel in cell.channels if channel.phase is phase and not channel.label), None)
-        ns = None if channel is None else cell.channels[channel].percentile(50)
+        channel = next((channel for channel in cell.channel_sums if channel.phase is phase and not channel.label), None)
+        ns = None if channel is None else cell.channel_sums[channel].percentile(50)
         medians.append("–" if ns is None else short(ns / 1000))
     return "/".join(medians) + "  "
 

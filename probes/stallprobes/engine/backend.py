@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import Phase
 
@@ -45,6 +46,7 @@ class Options:
     - ``max_memory``: most GPU memory in bytes that all buffers of the session may take together.
     - ``together``: victims of different contexts run at the same time instead of in slots, and wait for each other's
       change-over.
+    - ``timeline``: record what the GPU does from the beginning; it can be switched at any time.
 
     For the simulated GPU only:
 
@@ -66,6 +68,7 @@ class Options:
     watchdog_ns: int = 250 * MS
     max_memory: int = GIB
     together: bool = False
+    timeline: bool = False
 
 
 @contextmanager
@@ -150,6 +153,14 @@ class Backend(Protocol):
 
     def advance(self, ns: int) -> None:
         """Advance virtual time by ``ns``. Raises BackendError if time is real."""
+        ...
+
+    def switch_timeline(self, on: bool) -> None:
+        """Begin to switch the timeline on or off. Must not block."""
+        ...
+
+    def timeline(self) -> TimelineStatus | None:
+        """The state of the timeline; None while a switch has not taken effect."""
         ...
 
     def stop(self, deadline_s: float) -> bool:

@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.engine.timeline.ring import CALL_WORDS, CALLS, RECORD_WORDS, RECORDS, TIMELINE_WORDS, TimelineSection
+from stallprobes.engine.timeline.work import timeline_channels
 from stallprobes.files.shared_memory import create_shared_memory
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.latency.window import NO_CALLS, InFlight, Window
 from stallprobes.model import Channel, Phase, Probe
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
 ALIGN = 128
 HEADER_WORDS = 64
@@ -56,6 +58,7 @@ MISSED = 16
 DUE_ALLOWED_NS = 17
 POLLED_NS = 18
 PAUSES = 19
+TRACE_HEAD = 20
 ERROR_CODE = 24
 ERROR_OP = 25
 ERROR_NS = 26
@@ -128,12 +131,17 @@ def _aligned(size: int) -> int:
 
 @dataclass(frozen=True)
 class BoardLayout:
-    """Layout of a board: names, channels and periods (ns) of the probes, offsets of their sections, size (bytes)."""
+    """Layout of a board: names, channels and periods (ns) of the probes, offsets of their sections, size (bytes).
+
+    ``timeline_channels`` are those that the timeline fills, ``timeline_offset`` that of its own section.
+    """
 
     names: tuple[str, ...]
     channels: tuple[tuple[Channel, ...], ...]
+    timeline_channels: tuple[tuple[Channel, ...], ...]
     periods_ns: tuple[int, ...]
     offsets: tuple[int, ...]
+    timeline_offset: int
     size: int
 
     @classmethod
@@ -143,35 +151,52 @@ class BoardLayout:
         if len(set(names)) != len(names):
             raise ValueError("two probes have the same name")
         channels = tuple(probe.program.channels() for probe in probes)
+        # The board cannot grow, so the timeline's channels exist whether it is switched on or not.
+        traced = tuple(timeline_channels(probe.program) for probe in probes)
         offsets = []
         end = HEADER_WORDS * 8
-        for own in channels:
+        for own, more in zip(channels, traced, strict=True):
             end = _aligned(end)
             offsets.append(end)
-            end += sum(_section_sizes(len(own)))
+            end += sum(_section_sizes(len(own) + len(more)))
         periods = tuple(probe.period_ns for probe in probes)
-        return cls(names, channels, periods, tuple(offsets), _aligned(end))
+        timeline = _aligned(end)
+        end = timeline + (TIMELINE_WORDS + RECORDS * RECORD_WORDS) * 8
+        return cls(names, channels, traced, periods, tuple(offsets), timeline, _aligned(end))
 
     def digest(self) -> int:
         """Checksum of names and channels; it detects processes that disagree about the layout."""
-        return zlib.crc32(repr((self.names, self.channels, RING, BUCKETS)).encode())
+        return zlib.crc32(repr((self.names, self.channels, self.timeline_channels, RING, CALLS, BUCKETS)).encode())
 
 
-def _section_sizes(channels: int) -> tuple[int, int, int, int]:
-    return (PROBE_WORDS * 8, _aligned(channels * BUCKETS * 8), _aligned(channels * 4 * 8), RING * 3 * 8)
+def _section_sizes(channels: int) -> tuple[int, int, int, int, int]:
+    return (
+        PROBE_WORDS * 8, _aligned(channels * BUCKETS * 8), _aligned(channels * 4 * 8), RING * 3 * 8,
+        CALLS * CALL_WORDS * 8,
+    )  # fmt: skip
 
 
 class ProbeSection:
     """A probe's section of the board as numpy views.
 
     ``words`` int64[64], ``hist`` uint64[channels][BUCKETS], ``stats`` int64[channels][4] (COUNT, SUM_NS, MAX_NS,
-    FIRST_NS), ``ring`` int64[RING][3] (end in ns, channel, value in ns).
+    FIRST_NS), ``ring`` int64[RING][3] (end in ns, channel, value in ns), ``trace`` int64[CALLS][CALL_WORDS], the host
+    calls for the timeline. The rows of ``channels`` come first, then those of ``timeline_channels``.
     """
 
-    def __init__(self, name: str, channels: tuple[Channel, ...], memory: memoryview, offset: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        channels: tuple[Channel, ...],
+        timeline_channels: tuple[Channel, ...],
+        memory: memoryview,
+        offset: int,
+    ) -> None:
         self.name = name
         self.channels = channels
-        words, hist, stats, ring = _section_sizes(len(channels))
+        self.timeline_channels = timeline_channels
+        rows = len(channels) + len(timeline_channels)
+        words, hist, stats, ring, _ = _section_sizes(rows)
         starts = np.cumsum([offset, words, hist, stats, ring]).tolist()
 
         def view(part: int, dtype: type[Any], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -179,13 +204,14 @@ class ProbeSection:
             return np.frombuffer(memory, dtype, count, starts[part]).reshape(shape)
 
         self.words: Int64s = view(0, np.int64, (PROBE_WORDS,))
-        self.hist: Uint64s = view(1, np.uint64, (len(channels), BUCKETS))
-        self.stats: Int64s = view(2, np.int64, (len(channels), 4))
+        self.hist: Uint64s = view(1, np.uint64, (rows, BUCKETS))
+        self.stats: Int64s = view(2, np.int64, (rows, 4))
         self.ring: Int64s = view(3, np.int64, (RING, 3))
+        self.trace: Int64s = view(4, np.int64, (CALLS, CALL_WORDS))
 
     def channel(self, channel: Channel) -> int:
         """The row of ``channel``. Raises ValueError if the probe has no such channel."""
-        return self.channels.index(channel)
+        return (*self.channels, *self.timeline_channels).index(channel)
 
 
 class Board:
@@ -199,9 +225,12 @@ class Board:
         memory = memoryview(self.mm)
         self.header: Int64s = np.frombuffer(memory, np.int64, HEADER_WORDS)
         self._sections = [
-            ProbeSection(name, channels, memory, offset)
-            for name, channels, offset in zip(layout.names, layout.channels, layout.offsets, strict=True)
+            ProbeSection(name, channels, traced, memory, offset)
+            for name, channels, traced, offset in zip(
+                layout.names, layout.channels, layout.timeline_channels, layout.offsets, strict=True
+            )
         ]
+        self.timeline = TimelineSection(memory, layout.timeline_offset)
         self._by_name = {part.name: part for part in self._sections}
 
     @classmethod
@@ -264,6 +293,7 @@ class Board:
         self._sections.clear()
         self._by_name.clear()
         self.header = np.zeros(HEADER_WORDS, dtype=np.int64)
+        self.__dict__.pop("timeline", None)
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -278,12 +308,14 @@ class Board:
 
         Raises KeyError for an unknown name.
         """
-        probe = _read(self._by_name[name], self.now(), with_ring=False, with_channels=with_channels)
+        part, traced = self._by_name[name], self.timeline.was_on
+        probe = _read(part, self.now(), traced, with_ring=False, with_channels=with_channels)
         return probe._at(self.now())
 
     def snapshot(self, now_ns: int | None = None) -> Snapshot:
         """The statistics of all probes. ``now_ns`` is the time of the snapshot, by default ``now()``."""
-        probes = {part.name: _read(part, self.now() if now_ns is None else now_ns) for part in self._sections}
+        traced = self.timeline.was_on
+        probes = {part.name: _read(part, self.now() if now_ns is None else now_ns, traced) for part in self._sections}
         # Read after the probes, so that no call in flight began after it.
         at_ns = self.now() if now_ns is None else now_ns
         return Snapshot(
@@ -345,7 +377,13 @@ class ProbeSnapshot:
         waited within the window, once for each start that was due. Raises ValueError for an earlier state that is
         not of this probe.
         """
-        channels = {channel: hist.minus(earlier.channels[channel]) for channel, hist in self.channels.items()}
+        if not set(earlier.channels) <= set(self.channels):
+            raise ValueError(f"the earlier state is not of the probe {self.name}")
+        # The timeline may have been switched on in between.
+        channels = {
+            channel: hist.minus(earlier.channels[channel]) if channel in earlier.channels else hist
+            for channel, hist in self.channels.items()
+        }
         flight = self.in_flight
         allowed_ns = max(self.allowed_ns - earlier.allowed_ns, 0)
         # A call of ordinary length that the snapshot happened to catch would count twice, first with a part of it.
@@ -411,20 +449,24 @@ def counter_ns(words: Int64s | memoryview[int], first: int, now_ns: int) -> int:
             return int(counted)
 
 
-def _read(part: ProbeSection, now_ns: int, with_ring: bool = True, with_channels: bool = True) -> ProbeSnapshot:
+def _read(
+    part: ProbeSection, now_ns: int, traced: bool = False, with_ring: bool = True, with_channels: bool = True
+) -> ProbeSnapshot:
     words = part.words
     allowed_ns = counter_ns(words, SLOT, now_ns)
     iterations = int(words[ITERATIONS])
     # Counts before maxima: a maximum may be ahead of its count, never behind it.
-    counts = part.hist.copy() if with_channels else part.hist[:0]
+    # Channels of the timeline appear once it has been on.
+    shown = (*part.channels, *part.timeline_channels) if traced else part.channels
+    counts = part.hist[: len(shown)].copy() if with_channels else part.hist[:0]
     # A histogram copies an array that is writeable.
     counts.flags.writeable = False
-    stats = part.stats.copy()
+    stats = part.stats[: len(shown)].copy()
     ring, head = _ring(part) if with_ring else (NO_CALLS, 0)
     error = None
     if words[ERROR_OP] != 0:
         error = ProbeErrorCode(int(words[ERROR_CODE]), int(words[ERROR_OP]), int(words[ERROR_NS]))
-    rows = list(zip(part.channels, counts, stats.tolist(), strict=with_channels))
+    rows = list(zip(shown, counts, stats.tolist(), strict=with_channels))
     return ProbeSnapshot(
         name=part.name,
         at_ns=0,

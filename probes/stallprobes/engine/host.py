@@ -9,6 +9,7 @@ from stallprobes.engine.board import Board
 from stallprobes.engine.host_memory import HostMemory
 from stallprobes.engine.host_resolver import HostResolver, error_text
 from stallprobes.engine.op_table import compile_program
+from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus
 from stallprobes.engine.workers import ProbeThreads
 from stallprobes.errors import Unsupported
 from stallprobes.model import Probe
@@ -22,6 +23,7 @@ class HostBackend:
     def __init__(self) -> None:
         self._workers = ProbeThreads()
         self._memories = [HostMemory()]
+        self._timeline = OFF
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         """Create op tables and memory. Raises Unsupported if a program needs a GPU."""
@@ -44,6 +46,14 @@ class HostBackend:
     def advance(self, ns: int) -> None:
         """Raises BackendError: time is real."""
         raise real_time_only()
+
+    def switch_timeline(self, on: bool) -> None:
+        """Refuses: there is no GPU."""
+        self._timeline = TimelineStatus(False, TimelineProblem.NO_GPU, "there is no GPU in this session") if on else OFF
+
+    def timeline(self) -> TimelineStatus | None:
+        """The state of the timeline."""
+        return self._timeline
 
     def stop(self, deadline_s: float) -> bool:
         """Open the gates and wait for the threads to end."""

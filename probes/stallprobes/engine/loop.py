@@ -50,6 +50,7 @@ from stallprobes.engine.board import (
     STATE,
     SUM_NS,
     TOTAL_NS,
+    TRACE_HEAD,
     WAIT_SLICE_NS,
     ProbeSection,
     ProbeState,
@@ -64,6 +65,16 @@ from stallprobes.engine.native import (
     load_ms_as_ns,
     sleep_until,
     store,
+)
+from stallprobes.engine.timeline.ring import (
+    CALL_BEGAN_NS,
+    CALL_END_NS,
+    CALL_ITERATION,
+    CALL_OP,
+    CALLS,
+    FIRST,
+    MEASURED,
+    ON,
 )
 from stallprobes.latency.histogram import BUCKETS, SUB, SUB_BITS
 
@@ -183,12 +194,38 @@ def allowed_ns(slot_at: int, now: int) -> int:
             return counted
 
 
-@compiled("void(int64[:,::1], int64[::1], uint64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1])")
-def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s, header: Int64s, libc: Int64s) -> None:
+@compiled()
+def record_call(words: Int64s, trace: Int64s, began: int, end: int, op: int) -> None:
+    """Appends a host call to the probe's ring for the timeline; ``op`` includes the bits of the call."""
+    head = words[TRACE_HEAD]
+    place = head % CALLS
+    trace[place, CALL_BEGAN_NS] = began
+    trace[place, CALL_END_NS] = end
+    trace[place, CALL_OP] = op
+    trace[place, CALL_ITERATION] = words[ITERATIONS]
+    store(words.ctypes.data + 8 * TRACE_HEAD, head + 1)
+
+
+@compiled(
+    "void(int64[:,::1], int64[::1], uint64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1],"
+    " int64[::1])"
+)
+def run(
+    table: Int64s,
+    words: Int64s,
+    hist: Uint64s,
+    stats: Int64s,
+    ring: Int64s,
+    trace: Int64s,
+    header: Int64s,
+    timeline: Int64s,
+    libc: Int64s,
+) -> None:
     """Repeats the ops of ``table`` until QUIT is set or a call returns an unexpected code.
 
-    ``words``, ``hist``, ``stats`` and ``ring`` are the probe's section, ``header`` the board's. ``libc`` holds the
-    addresses of clock_gettime and clock_nanosleep.
+    ``words``, ``hist``, ``stats``, ``ring`` and ``trace`` are the probe's section, ``header`` and ``timeline`` the
+    board's. ``libc`` holds the addresses of clock_gettime and clock_nanosleep. While the timeline is on, every call is
+    appended to ``trace``, measured or not.
 
     While its slot is closed the loop waits. With each slot its schedule restarts, and the first iteration, which pays
     for the change-over of the GPU, is not measured unless it lasts beyond the slot. Nor is a call that begins after the
@@ -196,6 +233,7 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
     """
     clock, nap = libc[0], libc[1]
     at = words.ctypes.data
+    traced_at = timeline.ctypes.data + 8 * ON
     run_at, period_at, quit_at = at + 8 * RUN, at + 8 * PERIOD_NS, header.ctypes.data + 8 * QUIT
     op_at, head_at = at + 8 * INFLIGHT_OP, at + 8 * RING_HEAD
     slot_at, opens_at = at + 8 * SLOT, at + 8 * OPENS_NS
@@ -283,9 +321,10 @@ def run(table: Int64s, words: Int64s, hist: Uint64s, stats: Int64s, ring: Int64s
                     store(at + 8 * ERROR_OP, op + 1)
                     words[STATE] = _ERROR
                     return
-                if channel < 0:
-                    continue
-                if not first and (closed or (fresh and load(slot_at + 8 * CHANGES) == slot)):
+                counts = channel >= 0 and (first or not (closed or (fresh and load(slot_at + 8 * CHANGES) == slot)))
+                if load(traced_at) != 0:
+                    record_call(words, trace, began, end, op | (FIRST if first else 0) | (MEASURED if counts else 0))
+                if not counts:
                     continue
                 measured = True
                 measured_end = end
@@ -373,6 +412,7 @@ class ProbeLoop:
     teardown: Int64s
     part: ProbeSection
     header: Int64s
+    timeline: Int64s
 
     def __call__(self) -> None:
         """Run setup, iterations until QUIT is set, and teardown in the calling thread without the GIL.
@@ -382,6 +422,7 @@ class ProbeLoop:
         words, libc = self.part.words, clock_addresses()
         if run_once(self.setup, words, libc):
             return
-        run(self.ops, words, self.part.hist, self.part.stats, self.part.ring, self.header, libc)
+        part = self.part
+        run(self.ops, words, part.hist, part.stats, part.ring, part.trace, self.header, self.timeline, libc)
         if words[STATE] == ProbeState.ENDED:
             run_once(self.teardown, words, libc)

@@ -36,6 +36,8 @@ from stallprobes.engine.protocol import (
     Refused,
     Start,
     Stop,
+    SwitchTimeline,
+    TimelineChanged,
 )
 from stallprobes.engine.slots import SlotThread, SlotWriter
 from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupported
@@ -49,6 +51,7 @@ TICK_S = 0.02
 # Virtual time is advanced in steps, so that failures are reported and a Stop is noticed.
 VIRTUAL_STEP_NS = 20_000_000
 STOP_S = 0.7
+TIMELINE_START_S = 10.0
 
 _PR_SET_PDEATHSIG = 1
 _MS = 1_000_000
@@ -94,9 +97,12 @@ class EngineServer:
         self._connection = connection
         self._start = start
         self._board = board
-        self._inbox: queue.SimpleQueue[Advance | Stop] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Advance | SwitchTimeline | Stop] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._slots: SlotThread | None = None
+        # The number of the last switch of the timeline, and of the last one that was answered.
+        self._switched = 0
+        self._answered = 0
 
     def run(self) -> int:
         """Run from Start to Stop; returns the exit code of the process."""
@@ -114,6 +120,9 @@ class EngineServer:
             backend.start()
             if self._slots is not None:
                 self._slots.start()
+            if self._start.options.timeline:
+                self._switch_timeline(backend, SwitchTimeline(0, True))
+                self._await_timeline(backend)
             self._write_heartbeat(EngineState.READY)
             self._send(Ready(info))
             self._serve(backend)
@@ -147,7 +156,9 @@ class EngineServer:
                 message = None
             if isinstance(message, Stop) or self._stopping.is_set():
                 return
-            if message is not None:
+            if isinstance(message, SwitchTimeline):
+                self._switch_timeline(backend, message)
+            elif message is not None:
                 self._advance(backend, message)
             elif paced:
                 now = time.monotonic_ns()
@@ -168,12 +179,34 @@ class EngineServer:
         self._write_heartbeat(None)
         if self._slots is not None and self._slots.error is not None:
             raise self._slots.error
+        self._report_timeline(backend)
         for failure in backend.poll():
             self._send(ProbeStopped(failure))
             if failure.fatal:
                 raise BackendError(
                     EXIT_ENGINE, f"{failure.sentence}; after this error the contexts of all probes are unusable"
                 )
+
+    def _switch_timeline(self, backend: Backend, message: SwitchTimeline) -> None:
+        self._switched, self._answered = message.number, message.number - 1
+        backend.switch_timeline(message.on)
+
+    def _report_timeline(self, backend: Backend) -> bool:
+        """Send the state of the timeline once a switch has taken effect; False while it has not."""
+        if self._answered == self._switched:
+            return True
+        status = backend.timeline()
+        if status is None:
+            return False
+        self._answered = self._switched
+        self._send(TimelineChanged(self._answered, status))
+        return True
+
+    def _await_timeline(self, backend: Backend) -> None:
+        """Wait until the timeline is on, so that the first call is recorded. The time is limited: CUPTI may hang."""
+        until = time.monotonic() + TIMELINE_START_S
+        while not self._report_timeline(backend) and time.monotonic() < until:
+            time.sleep(TICK_S)
 
     def _write_heartbeat(self, state: EngineState | None) -> None:
         if state is not None:

@@ -9,7 +9,7 @@ function of fewer integers or pointers ignores the rest. ``native:NAME`` in a pr
 - ``gate``, for cuLaunchHostFunc, takes the address of int64[3]: address of a word, address of a counter, timeout in
   ns. It returns once the word is not 0; after the timeout it counts and sets the word itself.
 
-Only this module and ``loop`` import numba.
+Only this module and ``loop`` import numba; other modules take ``compiled`` and ``c_callback`` from here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from functools import cache
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numba  # type: ignore[import-untyped, unused-ignore]
+from llvmlite import binding as llvm  # type: ignore[import-untyped, unused-ignore]
 from llvmlite import ir  # type: ignore[import-untyped, unused-ignore]
 from numba.core import cgutils, types  # type: ignore[import-untyped, unused-ignore]
 from numba.extending import intrinsic as _untyped_intrinsic  # type: ignore[import-untyped, unused-ignore]
@@ -70,6 +71,44 @@ def intrinsic(function: Callable[Concatenate[Any, P], Any]) -> Callable[P, int]:
     return cast(Callable[P, int], _untyped_intrinsic(function))
 
 
+def c_callback(signature: str) -> Callable[[Callable[..., Any]], int]:
+    """Decorator that compiles a function which C code may call from any thread; the name stands for its address.
+
+    The compiled code is cached on disk: an address of this process reaches it through ``external_address``.
+    """
+
+    def decorate(function: Callable[..., Any]) -> int:
+        callback = _cached(lambda cache: numba.cfunc(signature, cache=cache)(function))
+        _callbacks.append(callback)
+        return int(callback.address)
+
+    return decorate
+
+
+# The compiled functions, whose code must outlive every C library that holds an address.
+_callbacks: list[object] = []
+
+
+def external_address(name: str) -> Callable[[], int]:
+    """A function of compiled code that returns the address which ``set_external_address`` gave to ``name``."""
+
+    @intrinsic
+    def external(typing: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            known = builder.module.globals.get(name)
+            variable = known if known is not None else cgutils.add_global_variable(builder.module, _word, name)
+            return builder.ptrtoint(variable, _word)
+
+        return _i64(), generate
+
+    return external
+
+
+def set_external_address(name: str, value: int) -> None:
+    """Give ``name`` an address, before any function that uses it is compiled or loaded from the cache."""
+    llvm.add_symbol(name, value)
+
+
 def _pointer(builder: Any, address: Any, pointee: Any) -> Any:
     return builder.inttoptr(address, pointee.as_pointer())
 
@@ -116,6 +155,35 @@ def add(typing: Any, address: Any, value: Any) -> Any:
         return builder.atomic_rmw("add", _pointer(builder, values[0], _word), values[1], "seq_cst")
 
     return _i64(_i64, _i64), generate
+
+
+@intrinsic
+def compare_exchange(typing: Any, address: Any, expected: Any, value: Any) -> Any:
+    """Writes ``value`` to the word at ``address`` if it is ``expected``, atomically. Returns the old value."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        pointer = _pointer(builder, values[0], _word)
+        return builder.extract_value(builder.cmpxchg(pointer, values[1], values[2], "seq_cst", "seq_cst"), 0)
+
+    return _i64(_i64, _i64, _i64), generate
+
+
+def _load_unsigned(bits: int) -> Callable[[int], int]:
+    @intrinsic
+    def load_unsigned(typing: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            value = builder.load(_pointer(builder, values[0], ir.IntType(bits)), align=1)
+            return value if bits == 64 else builder.zext(value, _word)
+
+        return _i64(_i64), generate
+
+    return load_unsigned
+
+
+# Plain loads of unsigned integers at any address, as int64.
+load_u8 = _load_unsigned(8)
+load_u32 = _load_unsigned(32)
+load_u64 = _load_unsigned(64)
 
 
 @intrinsic
@@ -186,18 +254,18 @@ def _symbol(name: str) -> Callable[[], int]:
 
 
 # By symbol name: an address would be wrong in another process that loads the cached code.
-_clock_gettime = _symbol("clock_gettime")
-_clock_nanosleep = _symbol("clock_nanosleep")
+clock_gettime = _symbol("clock_gettime")
+clock_nanosleep = _symbol("clock_nanosleep")
 
 
 def _poll(address: int, value: int, timeout_ns: int, step_ns: int) -> int:
     # Polls with sleeps: a waiting thread must not occupy a core that a measured thread needs.
-    limit = clock_ns(_clock_gettime()) + timeout_ns
+    limit = clock_ns(clock_gettime()) + timeout_ns
     while load(address) < value:
-        now = clock_ns(_clock_gettime())
+        now = clock_ns(clock_gettime())
         if now >= limit:
             return 1
-        sleep_until(_clock_nanosleep(), min(now + step_ns, limit))
+        sleep_until(clock_nanosleep(), min(now + step_ns, limit))
     return 0
 
 
@@ -219,9 +287,9 @@ def _wait(address: int, value: int, timeout_ns: int) -> int:
 
 
 def _sleep(ns: int) -> int:
-    limit = clock_ns(_clock_gettime()) + ns
-    while clock_ns(_clock_gettime()) < limit:
-        sleep_until(_clock_nanosleep(), limit)
+    limit = clock_ns(clock_gettime()) + ns
+    while clock_ns(clock_gettime()) < limit:
+        sleep_until(clock_nanosleep(), limit)
     return 0
 
 
@@ -240,14 +308,14 @@ def _nothing() -> int:
 
 def _gate(data: int) -> int:
     word, forced, timeout_ns = load(data), load(data + 8), load(data + 16)
-    limit = clock_ns(_clock_gettime()) + timeout_ns
+    limit = clock_ns(clock_gettime()) + timeout_ns
     while load(word) == 0:
-        now = clock_ns(_clock_gettime())
+        now = clock_ns(clock_gettime())
         if now >= limit:
             add(forced, 1)
             store(word, 1)
             break
-        sleep_until(_clock_nanosleep(), min(now + POLL_STEP_NS, limit))
+        sleep_until(clock_nanosleep(), min(now + POLL_STEP_NS, limit))
     return 0
 
 

@@ -288,6 +288,8 @@ def _environment() -> dict[str, str]:
     environment = dict(os.environ)
     # The loop exists only as compiled code.
     environment.pop("NUMBA_DISABLE_JIT", None)
+    # A profiler that the user injects into CUDA programs would take CUPTI's only subscription, and slow the calls down.
+    environment.pop("CUDA_INJECTION64_PATH", None)
     root = Path(__file__).resolve().parents[2]
     # An installed package is found without it, and site-packages must not come before the standard library.
     if root.name not in ("site-packages", "dist-packages"):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stallprobes.engine.backend import Options, ProbeFailure
+from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.model import Probe
 
 
@@ -28,6 +29,14 @@ class Advance:
 
     number: int
     ns: int
+
+
+@dataclass(frozen=True)
+class SwitchTimeline:
+    """To the engine: switch the timeline on or off; it answers TimelineChanged with the same ``number``."""
+
+    number: int
+    on: bool
 
 
 @dataclass(frozen=True)
@@ -80,5 +89,13 @@ class Advanced:
     number: int
 
 
-ToEngine = Start | Advance | Stop
-FromEngine = Ready | Refused | Failed | ProbeStopped | Fatal | Advanced
+@dataclass(frozen=True)
+class TimelineChanged:
+    """From the engine: the timeline's state. ``number`` is that of the last SwitchTimeline that took effect."""
+
+    number: int
+    status: TimelineStatus
+
+
+ToEngine = Start | Advance | SwitchTimeline | Stop
+FromEngine = Ready | Refused | Failed | ProbeStopped | Fatal | Advanced | TimelineChanged

@@ -38,7 +38,12 @@ from stallprobes.engine.protocol import (
     Refused,
     Start,
     Stop,
+    SwitchTimeline,
+    TimelineChanged,
 )
+from stallprobes.engine.timeline.reader import read_timeline
+from stallprobes.engine.timeline.status import OFF, TimelineStatus
+from stallprobes.engine.timeline.trace import BEGINNING, TimelinePosition, TimelineSnapshot
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, Unsupported
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Probe
@@ -83,6 +88,7 @@ class Session:
         self._process: EngineProcess | None = None
         self._last: Snapshot | None = None
         self._advances = 0
+        self._timeline_switches = 0
         # The most by which ``run_for`` took longer than asked for, as after a suspension of this process.
         self.gap_s = 0.0
 
@@ -183,6 +189,36 @@ class Session:
             if self._board is None:
                 return (0,) * len(SENSORS)
             return tuple(self._board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)].tolist())
+
+    def switch_timeline(self, on: bool, timeout: float = 0) -> TimelineStatus | None:
+        """Switch the record of what the GPU does on or off, at any time while the engine runs.
+
+        Returns the state once it has taken effect or failed (``TimelineStatus.problem``), None if that takes longer
+        than ``timeout`` seconds: ``timeline_status`` has it later. Raises EngineFailed if the engine has ended.
+        """
+        self._raise_if_gone()
+        self._timeline_switches += 1
+        number = self._timeline_switches
+        if self._process is not None:
+            self._process.send(SwitchTimeline(number, on))
+        self._inbox.wait(lambda: self._inbox.timeline_switch >= number, timeout)
+        self._raise_if_gone()
+        return self.timeline_status()
+
+    def timeline_status(self) -> TimelineStatus | None:
+        """The state of the timeline; None while the last switch has not taken effect."""
+        inbox = self._inbox
+        return inbox.timeline if inbox.timeline_switch >= self._timeline_switches else None
+
+    def timeline_snapshot(self, since: TimelinePosition = BEGINNING) -> TimelineSnapshot:
+        """What the timeline recorded since ``since``, the position of an earlier snapshot.
+
+        Records that were overwritten in between are counted. Raises RuntimeError after ``stop``.
+        """
+        with self._lock:
+            if self._board is None:
+                raise RuntimeError("the session is stopped")
+            return read_timeline(self._board, since, self._inbox.timeline)
 
     def run_for(self, seconds: float) -> None:
         """Let ``seconds`` of time pass: wall-clock time, or virtual time on a simulated GPU that is not paced.
@@ -326,6 +362,8 @@ class _Inbox:
         self.fatal: Fatal | None = None
         self.probe_failures: list[ProbeFailure] = []
         self.advanced = 0
+        self.timeline = OFF
+        self.timeline_switch = 0
         self.ended = False
         self.stopping = False
         self._changed = threading.Condition()
@@ -344,6 +382,8 @@ class _Inbox:
                     self.fatal = self.fatal or message
                 case Advanced(number):
                     self.advanced = number
+                case TimelineChanged(number, status):
+                    self.timeline_switch, self.timeline = number, status
             self._changed.notify_all()
 
     def wait(self, wanted: Callable[[], bool], seconds: float) -> None:

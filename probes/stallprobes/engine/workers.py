@@ -26,7 +26,8 @@ _SETTLE_STEP_S = 0.001
 class ProbeThread:
     """The thread of one probe. ``init`` is called first in the thread, to make a context current.
 
-    ``error`` is the exception that ended the thread, None if there was none.
+    ``error`` is the exception that ended the thread, None if there was none. ``number`` is the kernel's number of the
+    thread, 0 before it runs.
     """
 
     def __init__(self, probe: Probe, table: OpTable, board: Board, init: Callable[[], None] | None = None) -> None:
@@ -36,10 +37,11 @@ class ProbeThread:
         self._part = board[probe.name]
         self._part.words[GUARD_ADDRESS] = table.guard_address
         self._part.words[GUARD_AHEAD] = table.guard_ahead
-        self._runner = ProbeLoop(table.ops, table.setup, table.teardown, self._part, board.header)
+        self._runner = ProbeLoop(table.ops, table.setup, table.teardown, self._part, board.header, board.timeline.words)
         self._thread = threading.Thread(target=self._run, name=probe.name, daemon=True)
         self._reported = False
         self.error: BaseException | None = None
+        self.number = 0
 
     def start(self) -> None:
         """Start the thread."""
@@ -71,6 +73,7 @@ class ProbeThread:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        self.number = threading.get_native_id()
         libc = ctypes.CDLL(None)
         # The default timer slack of 50 us would be part of every sleep.
         libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -116,6 +119,10 @@ class ProbeThreads:
             thread.copy_proof()
         found = (thread.failure(explain) for thread in self._threads)
         return [failure for failure in found if failure is not None]
+
+    def numbers(self) -> dict[str, int]:
+        """The kernel's number of each probe's thread."""
+        return {thread.probe.name: thread.number for thread in self._threads}
 
     def stop(self, deadline_s: float) -> bool:
         """Wait at most ``deadline_s`` for all threads to end after QUIT was set; False if one has not ended."""

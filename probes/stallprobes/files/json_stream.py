@@ -129,9 +129,7 @@ class JsonStream:
             else:
                 # A number at the end of the text may have more digits.
                 if end < len(self._text) or self._ended:
-                    self._at = end
-                    for _ in range(self._used):
-                        self._extracted_size -= len(self._extracted.popleft())
+                    self._read_to(end)
                     return found
             if incomplete is not None and self._ended:
                 raise self._cut_off(incomplete.pos) from incomplete
@@ -140,10 +138,34 @@ class JsonStream:
                 raise MalformedJson(f"line {self._line_at(self._at)} has a value larger than {LARGEST_VALUE >> 20} MiB")
             self._fill(max(2 * size, _FILL))
 
+    def value_ahead(self) -> Any | None:
+        """The value that begins here if it is valid and the text ahead has all of it; else None, and nothing is read.
+
+        A value of up to some 64 thousand characters is ahead. Raises MalformedJson for a duplicate key and for NaN.
+        """
+        self.peek()
+        if len(self._text) - self._at < _AHEAD:
+            self._fill(_FILL)
+        self._used = 0
+        try:
+            found, end = self._decoder.raw_decode(self._text, self._at)
+        except (ValueError, RecursionError):
+            # The caller reads it in parts, which finds the place of an error.
+            return None
+        if end == len(self._text):
+            return None
+        self._read_to(end)
+        return found
+
     def end(self) -> None:
         """Read the white space up to the end of the text. Raises MalformedJson for anything else."""
         if self.peek():
             raise self._invalid()
+
+    def _read_to(self, end: int) -> None:
+        self._at = end
+        for _ in range(self._used):
+            self._extracted_size -= len(self._extracted.popleft())
 
     def _parts(self, begin: str, end: str) -> Iterator[int]:
         self._take(begin)
@@ -170,9 +192,14 @@ class JsonStream:
         self._line += self._text.count("\n", 0, self._at)
         parts, ahead = [self._text[self._at :]], len(self._text) - self._at
         while ahead < size and not self._ended:
-            piece = next(self._pieces, None)
-            self._ended = piece is None
-            parts.append(self._reduced(piece or ""))
+            # A search in many small pieces costs more than one in all of them.
+            pieces, missing = [], min(size - ahead, _FILL)
+            while missing > 0 and not self._ended:
+                piece = next(self._pieces, None)
+                self._ended = piece is None
+                pieces.append(piece or "")
+                missing -= len(pieces[-1])
+            parts.append(self._reduced("".join(pieces)))
             ahead += len(parts[-1])
         self._text, self._at = "".join(parts), 0
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from stallprobes.model import Channel, Phase
 
-if TYPE_CHECKING:
-    from stallprobes.latency.window import ChannelMap
+
+class HasPercentiles(Protocol):
+    """A histogram, dense or sparse."""
+
+    def percentile(self, q: float) -> float | None:
+        """The percentile ``q`` (0 to 100) in ns, None if empty."""
 
 
 class Quantile(StrEnum):
@@ -46,7 +50,13 @@ class BaselineRatio:
         return self.now_ns / max(self.baseline_ns, 1.0)
 
     @classmethod
-    def of(cls, now: ChannelMap, baseline: ChannelMap, channel: Channel, quantile: Quantile) -> BaselineRatio | None:
+    def of(
+        cls,
+        now: Mapping[Channel, HasPercentiles],
+        baseline: Mapping[Channel, HasPercentiles],
+        channel: Channel,
+        quantile: Quantile,
+    ) -> BaselineRatio | None:
         """The percentile of ``channel`` in ``now`` and ``baseline``; None if either has no calls.
 
         Raises ValueError for IN_FLIGHT.
@@ -57,7 +67,13 @@ class BaselineRatio:
         return None if here is None or there is None else cls(channel, quantile, there, here)
 
     @classmethod
-    def largest(cls, now: ChannelMap, baseline: ChannelMap, phase: Phase, quantile: Quantile) -> BaselineRatio | None:
+    def largest(
+        cls,
+        now: Mapping[Channel, HasPercentiles],
+        baseline: Mapping[Channel, HasPercentiles],
+        phase: Phase,
+        quantile: Quantile,
+    ) -> BaselineRatio | None:
         """The largest ratio among the operations of ``phase``; None if none has calls in both.
 
         An iteration with several calls of the phase has a labelled channel for each. Their common histogram would have

@@ -6,8 +6,9 @@ The module is independent of cells and verdicts, and deterministic: no test is b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,9 +136,10 @@ def student_t_two_sided(t: float, freedom: float) -> float:
     if even >= MANY:
         return math.erfc(abs(t) / math.sqrt(2))
     angle = math.atan(abs(t) / math.sqrt(even))
+    square = math.cos(angle) ** 2
     term = total = 1.0
     for k in range(1, even // 2):
-        term *= math.cos(angle) ** 2 * (2 * k - 1) / (2 * k)
+        term *= square * (2 * k - 1) / (2 * k)
         total += term
     return max(0.0, 1.0 - math.sin(angle) * total)
 
@@ -147,9 +149,28 @@ def student_t_limit(freedom: int) -> float:
     return _T_LIMITS[freedom - 1] if freedom <= len(_T_LIMITS) else 1.96 + 2.4 / freedom
 
 
+def sample_percentiles(values: Sequence[float], percents: Iterable[float]) -> list[float]:
+    """The percentiles (0 to 100) of ``values``, at least one, interpolated linearly: what ``numpy.percentile`` returns.
+
+    That function loads numpy's masked arrays, which takes longer than the rest of a report.
+    """
+    ordered = sorted(values)
+    found = []
+    for percent in percents:
+        at = (len(ordered) - 1) * (percent / 100)
+        place = min(int(at), len(ordered) - 1)
+        share, low, high = at - place, ordered[place], ordered[min(place + 1, len(ordered) - 1)]
+        found.append(high - (high - low) * (1 - share) if share >= 0.5 else low + (high - low) * share)
+    return found
+
+
 def variance_of_mean(values: Floats) -> float:
     """Variance of the mean of ``values``; 0 with fewer than two."""
-    return float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.0
+    if len(values) < 2:
+        return 0.0
+    # What ``values.var(ddof=1)`` computes, at a third of its cost for a few values.
+    differences = values - np.add.reduce(values) / len(values)
+    return float(np.add.reduce(differences * differences) / (len(values) - 1)) / len(values)
 
 
 @dataclass(frozen=True)
@@ -183,7 +204,7 @@ def prior_variance(variances: Sequence[float], freedom: float) -> VariancePrior:
     half = freedom / 2
     kept = logs
     for _ in range(_ROUNDS):
-        centre = float(np.median(kept)) if kept is logs else math.log(_fit(kept, half).variance)
+        centre = median(kept.tolist()) if kept is logs else math.log(_fit(kept, half).variance)
         kept = logs[logs <= centre + math.log(_upper_limit(freedom))]
     return _fit(kept, half)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -148,6 +149,7 @@ class _Document:
         self._repeats = 0
         self._reader: _Reader | None = None
         self._waiting: list[Node] = []
+        self._large_cells = False
 
     def matrix(self) -> Matrix:
         """The matrix. Raises MalformedJson."""
@@ -213,6 +215,12 @@ class _Document:
     def _cell(self, cell: Node) -> None:
         """Read the members of a cell, and of its lists with one item for each host one item at a time."""
         stream, found = self._stream, cell.value
+        # That of a merged check may be larger than all text ahead, and so are most of its others then.
+        whole = None if self._large_cells else stream.value_ahead()
+        if isinstance(whole, dict):
+            self._whole_cell(cell, whole)
+            return
+        self._large_cells = True
         for key in stream.members():
             if len(found) == _MOST_MEMBERS:
                 raise cell.wrong(f"has more than {_MOST_MEMBERS} members")
@@ -225,7 +233,19 @@ class _Document:
                     found[key] = {}
         self._histograms.flush()
 
-    def _counted(self, items: Iterator[int], cell: Node) -> Iterator[int]:
+    def _whole_cell(self, cell: Node, members: dict[str, Any]) -> None:
+        if len(members) > _MOST_MEMBERS:
+            raise cell.wrong(f"has more than {_MOST_MEMBERS} members")
+        for key in ("repeats", "hosts"):
+            if isinstance(members.get(key), list):
+                collections.deque(self._counted(range(len(members[key])), cell), maxlen=0)
+        if isinstance(members.get("figures"), dict):
+            cell.field("figures", members["figures"]).members()
+            members["figures"] = {}
+        cell.value.update(members)
+        self._histograms.flush()
+
+    def _counted(self, items: Iterable[int], cell: Node) -> Iterator[int]:
         for number in items:
             self._repeats += 1
             if self._repeats > self._size.repeats:
@@ -370,6 +390,16 @@ class _Reader:
         )
 
     def _channels(self, node: Node) -> SparseChannels:
+        known: dict[Channel, SparseHistogram | None]
+        try:
+            known = {self._channel_of[key]: one.found for key, one in node.value.items()}
+        except (KeyError, AttributeError):
+            # A key that occurs for the first time, or what is no histogram.
+            return self._checked_channels(node)
+        found = {channel: one for channel, one in known.items() if one is not None}
+        return SparseChannels(found) if len(found) == len(known) else self._checked_channels(node)
+
+    def _checked_channels(self, node: Node) -> SparseChannels:
         return SparseChannels({self._channel(key, one): _histogram(one) for key, one in node.members().items()})
 
     def _channel(self, key: str, node: Node) -> Channel:

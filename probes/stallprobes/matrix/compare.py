@@ -534,7 +534,7 @@ def _column_means(
 
 
 def _without_calls(test: QuantileTest) -> QuantileChange:
-    old, new = (one.whole.percentile(test.quantile.percent) for one in (test.old, test.new))
+    old, new = (one.percentile_ns(test.quantile) for one in (test.old, test.new))
     why = f"The {'old' if old is None else 'new'} check has no calls."
     return QuantileChange(
         test.cell.row, test.cell.column, test.channel, test.quantile, old, new, None, Change.UNSURE, why
@@ -544,7 +544,7 @@ def _without_calls(test: QuantileTest) -> QuantileChange:
 def _baseline_ns(cell: Cell, channel: Channel, quantile: Quantile) -> float | None:
     if cell.status not in _JUDGED:
         return None
-    channels = cell.channels if cell.column == QUIET else cell.baseline
+    channels = cell.channel_sums if cell.column == QUIET else cell.baseline_sums
     if channel not in channels:
         return None
     found = channels[channel].percentile_or_none(quantile.percent, max(CALLS[quantile], 20))
@@ -574,7 +574,7 @@ def _starves_only(cell: Cell, other: Cell) -> bool:
     """Whether only ``cell`` is starved: by status, or by a call in flight for longer than any call of ``other``."""
     if Status.STARVED in (cell.status, other.status):
         return cell.status is Status.STARVED
-    longest = max((histogram.max_ns for histogram in other.channels.values()), default=0)
+    longest = max((histogram.max_ns for histogram in other.channel_sums.values()), default=0)
     longest_ns = max(longest, other.in_flight_ns or 0)
     return (cell.in_flight_ns or 0) >= max(IN_FLIGHT_NS, _NEAR * longest_ns) and _starved_share(cell) >= 0.5
 

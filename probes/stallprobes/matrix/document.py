@@ -314,16 +314,16 @@ def figures(
     """The figures of each channel of ``cell``: percentiles in microseconds and those of the baseline, their ratios, and
     the number of calls. A percentile or ratio is None without calls.
     """
-    return {_channel_out(channel): _figures(cell, channel, detectable) for channel in cell.channels}
+    return {_channel_out(channel): _figures(cell, channel, detectable) for channel in cell.channel_sums}
 
 
 def _figures(
     cell: Cell, channel: Channel, detectable: Mapping[tuple[Channel, Quantile], float | None]
 ) -> dict[str, Any]:
-    now, baseline = cell.channels[channel], cell.baseline.get(channel)
+    now, baseline = cell.channel_sums[channel], cell.baseline_sums.get(channel)
     found: dict[str, Any] = {"source": str(channel.phase.traits.source)}
     for quantile in PERCENTILES:
-        ratio = BaselineRatio.of(cell.channels, cell.baseline, channel, quantile)
+        ratio = BaselineRatio.of(cell.channel_sums, cell.baseline_sums, channel, quantile)
         found[f"{quantile}_us"] = _us(now.percentile(quantile.percent))
         found[f"baseline_{quantile}_us"] = None if baseline is None else _us(baseline.percentile(quantile.percent))
         found[f"ratio_{quantile}"] = None if ratio is None else _rounded(ratio.ratio)

@@ -12,9 +12,9 @@ from enum import StrEnum
 from functools import cached_property
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.sparse import SparseChannels, merged
+from stallprobes.latency.sparse import HistogramSum, SparseChannels, merged, summed
 from stallprobes.latency.window import ChannelMap, Window
-from stallprobes.model import MATRIX_PHASES, Phase
+from stallprobes.model import MATRIX_PHASES, Channel, Phase
 from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
@@ -133,12 +133,22 @@ class Cell:
     @cached_property
     def channels(self) -> ChannelMap:
         """The sum of all repeats with the aggressor running."""
-        return merged(repeat.window.channels for repeat in self.repeats)
+        return {channel: one.dense() for channel, one in self.channel_sums.items()}
 
     @cached_property
     def baseline(self) -> ChannelMap:
         """The sum of all baselines."""
-        return merged(one for repeat in self.repeats for one in (repeat.before, repeat.after))
+        return {channel: one.dense() for channel, one in self.baseline_sums.items()}
+
+    @cached_property
+    def channel_sums(self) -> Mapping[Channel, HistogramSum]:
+        """``channels`` for percentiles and counts: dense histograms cost twice as much."""
+        return summed(repeat.window.channels for repeat in self.repeats)
+
+    @cached_property
+    def baseline_sums(self) -> Mapping[Channel, HistogramSum]:
+        """``baseline`` for percentiles and counts."""
+        return summed(one for repeat in self.repeats for one in (repeat.before, repeat.after))
 
     @property
     def iterations(self) -> int:
@@ -153,7 +163,7 @@ class Cell:
     def ratio(self, phase: Phase, quantile: Quantile) -> BaselineRatio | None:
         """``phase`` against the baseline, of several ops the one with the largest ratio; None where either has no
         calls."""
-        return BaselineRatio.largest(self.channels, self.baseline, phase, quantile)
+        return BaselineRatio.largest(self.channel_sums, self.baseline_sums, phase, quantile)
 
     @property
     def worst(self) -> Verdict | None:

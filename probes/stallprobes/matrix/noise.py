@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-import numpy as np
-
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.sparse import sparse
+from stallprobes.latency.statistics import sample_percentiles
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
 
@@ -58,8 +57,8 @@ def baseline_spread(matrix: Matrix) -> BaselineSpread | None:
     every: list[float] = []
     for (row, _), found in medians.items():
         if len(found) >= _FEWEST_WINDOWS:
-            low, high = np.percentile(found, (_LOW, _HIGH))
-            every.append(float(high / low))
+            low, high = sample_percentiles(found, (_LOW, _HIGH))
+            every.append(high / low)
             spreads[row] = max(spreads[row], every[-1])
     worst_row = max(spreads, key=lambda row: spreads[row])
     return BaselineSpread(median(every), spreads[worst_row], worst_row)
@@ -85,8 +84,8 @@ def baseline_range(
                         found.append(histogram.percentile(quantile.percent) or 0.0)
     if len(found) < _FEWEST_FOR_RANGE:
         return None
-    low, high = np.percentile(found, (_RANGE_LOW, _RANGE_HIGH))
-    return float(low), float(high)
+    low, high = sample_percentiles(found, (_RANGE_LOW, _RANGE_HIGH))
+    return low, high
 
 
 def _median_ns(window: Mapping[Channel, Histogram]) -> float | None:

@@ -15,8 +15,7 @@ from pathlib import Path
 from stallprobes.errors import CheckFileError, FileNotWritten
 from stallprobes.files import atomic
 from stallprobes.foreign_text import printable_lines
-from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.window import ChannelMap
+from stallprobes.latency.ratio import HasPercentiles, Quantile
 from stallprobes.matrix.matrix import PHASES, Cell, Matrix, Status
 from stallprobes.matrix.noise import baseline_spread
 from stallprobes.model import Channel
@@ -134,7 +133,7 @@ def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
             channel = Channel(phase)
             for quantile, share in _QUANTILES.items():
                 labels = {**here, "phase": str(phase), "quantile": share, **base}
-                for metric, channels in ((now, cell.channels), (baseline, cell.baseline)):
+                for metric, channels in ((now, cell.channel_sums), (baseline, cell.baseline_sums)):
                     value = _seconds(channels, channel, quantile)
                     if value is not None:
                         metric.values.append((labels, value))
@@ -146,7 +145,7 @@ def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
     yield from (now, baseline, ratio, flight)
 
 
-def _seconds(channels: ChannelMap, channel: Channel, quantile: Quantile) -> float | None:
+def _seconds(channels: Mapping[Channel, HasPercentiles], channel: Channel, quantile: Quantile) -> float | None:
     ns = channels[channel].percentile(quantile.percent) if channel in channels else None
     return None if ns is None else ns / 1e9
 

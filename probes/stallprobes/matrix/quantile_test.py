@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from stallprobes.latency.histogram import BUCKETS, MIDDLE, Histogram
+from stallprobes.latency.histogram import MIDDLE, rank
 from stallprobes.latency.ratio import PERCENTILES, Quantile, phase_channels
+from stallprobes.latency.sparse import SparseHistogram, sparse
 from stallprobes.latency.statistics import (
     Floats,
     Int64s,
@@ -38,6 +39,7 @@ CALLS = {P50: 1, P99: 100}
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
 # Share above the cut for the comparison of repeats, large enough for a count in each.
 _TAIL = 0.02
+_Held = list[tuple[str, SparseHistogram]]
 # Variance due to the bucket width of the difference of two means of four log percentiles.
 _GRAIN = 2 * (1 / 64) ** 2 / 12 / 4
 
@@ -46,52 +48,101 @@ _GRAIN = 2 * (1 / 64) ** 2 / 12 / 4
 class ChannelRepeats:
     """One channel of a cell in one check, by repeat.
 
-    ``whole`` is their sum, ``counts`` is int64[repeats, buckets from ``first`` on], ``hosts`` has each repeat's host.
+    ``counts`` is int64[repeats, buckets from ``first`` on] with all calls, ``hosts`` has each repeat's host, ``max_ns``
+    is the exact maximum of all calls.
     """
 
-    whole: Histogram
     counts: Int64s
     hosts: tuple[str, ...]
+    max_ns: int
     first: int = 0
+    # Several tests and conditions use the same logarithms.
+    _logs: dict[tuple[str, Quantile], Floats] = field(default_factory=dict)
 
     @classmethod
     def of(cls, repeats: Iterable[Repeat], channel: Channel) -> ChannelRepeats:
         """``channel`` in those of ``repeats`` that have calls in it, ordered by host."""
-        with_channel = [repeat for repeat in repeats if channel in repeat.window.channels]
-        histograms = [(repeat.host, repeat.window.channels[channel]) for repeat in with_channel]
-        # Sorted by host, so that a host's repeats have the same index in both checks.
-        held = sorted(((host, one) for host, one in histograms if one.count), key=lambda each: each[0])
-        counts = np.array([histogram.counts for _, histogram in held], dtype=np.int64).reshape(len(held), BUCKETS)
-        most = max((histogram.max_ns for _, histogram in held), default=0)
-        return cls(Histogram(counts.sum(axis=0).astype(np.uint64), most), counts, tuple(host for host, _ in held))
+        held = _with_calls(repeats, channel)
+        return cls._within(held, *_range(held))
+
+    @classmethod
+    def pair(cls, old: Iterable[Repeat], new: Iterable[Repeat], channel: Channel) -> tuple[ChannelRepeats, ...]:
+        """``channel`` in two checks, as ``of`` has it, with the same buckets."""
+        if old is new:
+            same = cls.of(old, channel)
+            return same, same
+        both = [_with_calls(repeats, channel) for repeats in (old, new)]
+        first, end = _range([*both[0], *both[1]])
+        return tuple(cls._within(held, first, end) for held in both)
+
+    @classmethod
+    def _within(cls, held: _Held, first: int, end: int) -> ChannelRepeats:
+        counts = np.zeros((len(held), end - first), dtype=np.int64)
+        for line, (_, one) in zip(counts, held, strict=True):
+            line[one.used[0] - first] = one.used[1]
+        return cls(counts, tuple([host for host, _ in held]), max([one.max_ns for _, one in held], default=0), first)
+
+    @cached_property
+    def total(self) -> Int64s:
+        """The counts of all repeats together, int64[buckets from ``first`` on]."""
+        return np.asarray(self.counts.sum(axis=0))
 
     @cached_property
     def calls(self) -> int:
         """Number of calls in all repeats."""
-        return self.whole.count
+        return int(self.total.sum())
 
-    def within(self, first: int, end: int) -> ChannelRepeats:
-        """The same with only the buckets from ``first`` to before ``end``, which hold all calls."""
-        return replace(self, counts=self.counts[:, first:end], first=first)
+    def percentile_ns(self, quantile: Quantile) -> float | None:
+        """The percentile of all repeats together in ns, as their histogram has it; None without calls."""
+        if not self.calls:
+            return None
+        place = self._sums_of_total.searchsorted(rank(quantile.percent, self.calls), side="left")
+        return min(float(MIDDLE[self.first + place]), float(self.max_ns))
 
     @cached_property
     def _sums(self) -> Int64s:
         return np.asarray(self.counts.cumsum(axis=1))
 
+    @cached_property
+    def _sums_of_total(self) -> Int64s:
+        return np.asarray(self._sums.sum(axis=0))
+
     def log_percentiles(self, quantile: Quantile) -> Floats:
         """The logarithm of each repeat's percentile in ns."""
-        return self._logarithms(self._sums, quantile)
+        key = ("each", quantile)
+        if key not in self._logs:
+            self._logs[key] = self._logarithms(self._sums, quantile)
+        return self._logs[key]
 
     def jackknife(self, quantile: Quantile) -> Floats:
         """The logarithm of the percentile with each repeat left out; empty with fewer than two repeats."""
-        sums = self._sums.sum(axis=0) - self._sums if len(self.counts) > 1 else self._sums[:0]
-        return self._logarithms(sums, quantile)
+        key = ("others", quantile)
+        if key not in self._logs:
+            sums = self._sums_of_total - self._sums if len(self.counts) > 1 else self._sums[:0]
+            self._logs[key] = self._logarithms(sums, quantile)
+        return self._logs[key]
 
     def _logarithms(self, sums: Int64s, quantile: Quantile) -> Floats:
+        if not sums.size:
+            return np.zeros(len(sums))
         # Nearest rank, as everywhere.
-        percent = quantile.percent
-        places = [int(np.searchsorted(line, max(1, -(-percent * int(line[-1]) // 100)))) for line in sums]
-        return np.asarray(np.log(np.minimum(MIDDLE[self.first :][places], self.whole.max_ns).clip(1.0)))
+        ranks = np.maximum(-(-quantile.percent * sums[:, -1:] // 100), 1)
+        places = (sums >= ranks).argmax(axis=1)
+        return np.asarray(np.log(np.maximum(np.minimum(MIDDLE[self.first + places], self.max_ns), 1.0)))
+
+
+def _with_calls(repeats: Iterable[Repeat], channel: Channel) -> _Held:
+    """The host and the histogram of ``channel`` of each repeat that has calls in it, ordered by host."""
+    windows = [(repeat.host, repeat.window.channels) for repeat in repeats]
+    held = [(host, sparse(channels, channel)) for host, channels in windows if channel in channels]
+    # Sorted by host, so that a host's repeats have the same index in both checks.
+    return sorted([each for each in held if each[1].count], key=lambda each: each[0])
+
+
+def _range(held: _Held) -> tuple[int, int]:
+    """The first bucket in use, and the one after the last."""
+    used = [one.used[0] for _, one in held]
+    return min([int(one[0]) for one in used], default=0), max([int(one[-1]) + 1 for one in used], default=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +158,7 @@ class QuantileTest:
     @cached_property
     def values_ns(self) -> tuple[float, float]:
         """The old and the new percentile in ns, at least 1; 1 where there are no calls."""
-        old, new = (max(one.whole.percentile(self.quantile.percent) or 0.0, 1.0) for one in (self.old, self.new))
+        old, new = (max(one.percentile_ns(self.quantile) or 0.0, 1.0) for one in (self.old, self.new))
         return old, new
 
     @property
@@ -193,10 +244,6 @@ class QuantileTest:
         half = math.log(self.limit) / 2
         return bool(least >= half if self.ratio > 1 else most <= -half)
 
-    @cached_property
-    def _both(self) -> tuple[Int64s, Int64s]:
-        return self.old.counts.sum(axis=0), self.new.counts.sum(axis=0)
-
     @property
     def cuts(self) -> int:
         """Number of cuts of ``distance``."""
@@ -204,12 +251,12 @@ class QuantileTest:
 
     def distance(self) -> float:
         """The largest arcsine distance of the tail fractions over all cuts in the ratio's direction; at least 0."""
-        found = [arcsine_distance(*self._both, cut) for cut in _CUTS[self.quantile]]
+        found = [arcsine_distance(self.old.total, self.new.total, cut) for cut in _CUTS[self.quantile]]
         return max(max(found) if self.ratio > 1 else -min(found), 0.0)
 
     def p_value(self) -> float:
         """Two-sided p-value of Fisher's exact test of the tail fractions, corrected for the number of cuts."""
-        old, new = self._both
+        old, new = self.old.total, self.new.total
         share = self.new.calls / (self.old.calls + self.new.calls)
         cuts = sorted({*_CUTS[self.quantile], *((share, 1 - share) if self.quantile is Quantile.P50 else ())})
         tails = [fisher_exact_at_cut(old, new, cut) for cut in cuts]
@@ -226,11 +273,7 @@ def quantile_tests(old: Cell, new: Cell) -> list[QuantileTest]:
     """The tests of a cell: each channel at the percentiles for which it has enough calls."""
     found = []
     for channel in _channels(old, new):
-        before, now = ChannelRepeats.of(old.repeats, channel), ChannelRepeats.of(new.repeats, channel)
-        used = np.flatnonzero(before.whole.counts + now.whole.counts)
-        if len(used):
-            first, end = int(used[0]), int(used[-1]) + 1
-            before, now = before.within(first, end), now.within(first, end)
+        before, now = ChannelRepeats.pair(old.repeats, new.repeats, channel)
         most = max(before.calls, now.calls)
         found += [QuantileTest(new, channel, one, before, now) for one in PERCENTILES if most >= CALLS[one]]
     return found
@@ -238,6 +281,6 @@ def quantile_tests(old: Cell, new: Cell) -> list[QuantileTest]:
 
 def _channels(old: Cell, new: Cell) -> list[Channel]:
     """The channels to test: the labelled ones that both cells have, else those of the whole phases."""
-    common = [channel for channel in old.channels if channel in new.channels]
+    common = [channel for channel in old.channel_sums if channel in new.channel_sums]
     found = [channel for phase in PHASES for channel in phase_channels(common, phase)]
-    return [channel for channel in found if channel in old.channels or channel in new.channels]
+    return [channel for channel in found if channel in old.channel_sums or channel in new.channel_sums]

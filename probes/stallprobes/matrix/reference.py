@@ -19,7 +19,6 @@ from pathlib import Path
 
 from stallprobes.errors import CheckFileError, NotComparable
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix import reference_names
 from stallprobes.matrix.compare import Difference
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
@@ -357,7 +356,7 @@ def _stalled_there(cell: Cell, known: ReferenceCell) -> list[UnusualCell]:
     """``cell``, which does not stall, if a ratio of enough calls is clearly below the reference's; else nothing."""
     found = []
     for (phase, quantile), there in known.ratios.items():
-        if there.low < STALLED or _calls(cell.channels, phase) < ENOUGH[quantile]:
+        if there.low < STALLED or _calls(cell, phase) < ENOUGH[quantile]:
             continue
         ratio = _ratio(cell, phase, quantile)
         if ratio is not None and CLEAR[quantile] * ratio <= there.low:
@@ -377,5 +376,5 @@ def _ratio(cell: Cell, phase: Phase, quantile: Quantile) -> float | None:
     return None if found is None else found.ratio
 
 
-def _calls(channels: ChannelMap, phase: Phase) -> int:
-    return max((channels[channel].count for channel in channels if channel.phase is phase), default=0)
+def _calls(cell: Cell, phase: Phase) -> int:
+    return max((one.count for channel, one in cell.channel_sums.items() if channel.phase is phase), default=0)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -24,6 +25,9 @@ _SLOW, _TAIL = 0.05, 0.01
 _LARGEST = 1e6
 # Buckets of a histogram per factor of two.
 _OCTAVE = 64
+# Shares of the calls above the buckets before the first and after the last one in use, for a change of 20 octaves.
+_REACH = 20 * _OCTAVE
+_BELOW, _ABOVE = np.ones(_REACH), np.zeros(_REACH)
 
 
 @dataclass(frozen=True)
@@ -90,19 +94,21 @@ def _calls_limit(test: QuantileTest, p_value: float) -> float:
     cuts = test.cuts + 1
     if 2 * cuts / math.comb(*_smallest(test.old.calls, test.new.calls)) > p_value:
         return math.inf
-    counts = test.old.counts.sum(axis=0) + test.new.counts.sum(axis=0)
-    reach = 20 * _OCTAVE
-    share = np.concatenate((np.ones(reach), counts[::-1].cumsum()[::-1] / counts.sum(), np.zeros(reach)))
-    middle = reach + int(np.flatnonzero(share[reach:-reach] <= 0.5)[0]) if counts[-1] <= counts.sum() / 2 else None
-    if middle is None:
-        middle = reach + len(counts) - 1
-    shift = np.arange(reach)
-    # Half of the ratio lies on each side of the cut.
-    angles = np.arcsin(np.sqrt(share[middle - shift])) - np.arcsin(np.sqrt(share[middle + shift]))
+    counts = test.old.total + test.new.total
+    share = np.concatenate((_BELOW, counts[::-1].cumsum()[::-1] / counts.sum(), _ABOVE))
+    beyond_half = np.flatnonzero(share[_REACH:-_REACH] <= 0.5)
+    middle = _REACH + (int(beyond_half[0]) if len(beyond_half) else len(counts) - 1)
     wanted = (_normal_limit(p_value / cuts) + POWER_SD) / (2 * math.sqrt(test.weight))
     # With few calls the arcsine of a share has its largest distance below that of all calls.
-    places = np.flatnonzero(angles >= min(wanted, math.pi / 2))
-    return 2 * float(shift[places[0]]) * math.log(2) / _OCTAVE if len(places) else math.inf
+    wanted = min(wanted, math.pi / 2)
+    # Half of the ratio lies on each side of the cut. The distance grows with the ratio, which mostly is small.
+    for first, end in pairwise((0, _OCTAVE, _REACH)):
+        below = share[middle - end + 1 : middle - first + 1][::-1]
+        angles = np.arcsin(np.sqrt(below)) - np.arcsin(np.sqrt(share[middle + first : middle + end]))
+        places = np.flatnonzero(angles >= wanted)
+        if len(places):
+            return 2 * float(first + places[0]) * math.log(2) / _OCTAVE
+    return math.inf
 
 
 def _smallest(old: int, new: int) -> tuple[int, int]:

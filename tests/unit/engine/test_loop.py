@@ -13,6 +13,7 @@ from factories.loop_stage import MS, START, Stage
 from stallprobes.engine import board as b
 from stallprobes.engine import loop
 from stallprobes.engine.board import ProbeSnapshot, ProbeState
+from stallprobes.engine.timeline import ring
 from stallprobes.latency.histogram import BUCKETS, Histogram, index
 from stallprobes.latency.window import InFlight
 from stallprobes.model import Channel, Op, Phase
@@ -456,7 +457,32 @@ def test_a_runner_sets_up_turns_and_tears_down(failing: str, called: str) -> Non
 
         stage.script(0, call)
         tables[name] = stage.table.copy()
-    loop.ProbeLoop(**tables, part=stage.part, header=stage.board.header)()
+    loop.ProbeLoop(**tables, part=stage.part, header=stage.board.header, timeline=stage.board.timeline.words)()
     assert "".join(calls) == called
     state = stage.board.snapshot().probes["p"].state
     assert state is (ProbeState.ENDED if failing == "none" else ProbeState.ERROR)
+
+
+def test_with_the_timeline_on_every_call_is_recorded() -> None:
+    stage = Stage((Op("a"), Op("b", phase=None), Op("c", phase=Phase.WAIT)))
+    for op, durations in enumerate(((10, 20, 30), (1, 2, 3), (5, 6, 7))):
+        stage.takes(op, *durations)
+    stage.board.timeline.words[ring.ON] = 1
+    stage.run()
+    head = int(stage.words[b.TRACE_HEAD])
+    calls = stage.part.trace[:head]
+    assert (calls[:, ring.CALL_OP] & ring.OP_MASK).tolist() == [0, 1, 2] * 3
+    assert calls[:, ring.CALL_ITERATION].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    took = calls[:, ring.CALL_END_NS] - calls[:, ring.CALL_BEGAN_NS]
+    assert took.tolist() == [10, 1, 5, 20, 2, 6, 30, 3, 7]
+    measured, first = calls[:, ring.CALL_OP] & ring.MEASURED != 0, calls[:, ring.CALL_OP] & ring.FIRST != 0
+    assert measured.tolist() == [True, False, True] * 3
+    assert first.tolist() == [True] * 3 + [False] * 6
+
+
+def test_with_the_timeline_off_no_call_is_recorded() -> None:
+    stage = Stage((Op("a"),))
+    stage.takes(0, 10, 20)
+    stage.run()
+    assert stage.words[b.TRACE_HEAD] == 0
+    assert not stage.part.trace.any()

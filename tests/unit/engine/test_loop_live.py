@@ -49,7 +49,7 @@ def running(*probes: Probe, tables: dict[str, Table] | None = None) -> Iterator[
         table = (tables or {}).get(one.name)
         if table is None:
             table = table_of(one.program.ops, part.channels)
-        runner = loop.ProbeLoop(table, nothing, nothing, part, board.header)
+        runner = loop.ProbeLoop(table, nothing, nothing, part, board.header, board.timeline.words)
         part.words[b.RUN] = 1
         threads.append(threading.Thread(target=runner, daemon=True))
     for thread in threads:

@@ -55,6 +55,24 @@ def test_the_values_are_those_of_the_decoder(
     found.end()
 
 
+@given(VALUES, st.integers(1, 60), st.sampled_from([None, 1]))
+def test_a_value_ahead_is_that_of_the_decoder(value: Any, size: int, indent: int | None) -> None:
+    text = json.dumps([value, value], indent=indent)
+    found, read = stream(text, size), []
+    for _ in found.items():
+        one = found.value_ahead()
+        read.append(one.decoded() if isinstance(one, RawPairs) else one)
+    assert read == [value, value]
+    found.end()
+
+
+@pytest.mark.parametrize("text", ['["' + "a" * LARGEST_VALUE + '"]', "[1, x]", "[1, 2", "[" * 100_000, "12"])
+def test_a_value_that_is_not_ahead_is_left_to_the_other_methods(text: str) -> None:
+    found = stream(text, 1 << 16)
+    assert found.value_ahead() is None
+    assert found.next_text(1) == text[0]
+
+
 def walk(text: str) -> Iterator[Any]:
     found = stream(text)
     yield in_parts(found, 1)

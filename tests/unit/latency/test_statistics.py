@@ -22,6 +22,7 @@ from stallprobes.latency.statistics import (
     fisher_exact,
     fisher_exact_at_cut,
     prior_variance,
+    sample_percentiles,
     student_t_two_sided,
     tail_chi_square,
     variance_of_mean,
@@ -253,3 +254,13 @@ def test_a_moderated_variance_is_the_mean_weighted_by_degrees_of_freedom() -> No
 @pytest.mark.parametrize(("variances", "freedom"), [([1.0] * 9, 6.0), ([1.0] * 20, 0.0), ([0.0] * 50, 6.0)])
 def test_few_variances_or_no_freedom_give_no_prior(variances: list[float], freedom: float) -> None:
     assert prior_variance(variances, freedom) == VariancePrior(0.0, 0.0)
+
+
+@given(st.lists(st.floats(0.1, 1e12), min_size=1, max_size=50), st.sampled_from([(5.0, 95.0), (10.0, 90.0), (0, 100)]))
+def test_sample_percentiles_are_those_of_numpy(values: list[float], percents: tuple[float, float]) -> None:
+    assert sample_percentiles(values, percents) == np.percentile(values, percents).tolist()
+
+
+@given(st.lists(st.floats(-20, 20), min_size=2, max_size=30))
+def test_the_variance_of_the_mean_is_that_of_numpy(values: list[float]) -> None:
+    assert variance_of_mean(np.array(values)) == float(np.array(values).var(ddof=1)) / len(values)

@@ -55,7 +55,11 @@ CASES: list[tuple[str, object, str]] = [
     (f"{SET}.bench.probes.0.period_ns", -1, "bench.probes[0].period_ns is not an integer from 0 to"),
     (f"{SET}.bench.probes.0.name", "spin", "bench.probes has a duplicate name"),
     (f"{SET}.bench.probes.0.ops.0", ["cuLaunchKernel"], "is not a list of 3: fn, phase, label"),
-    (f"{SET}.bench.probes.0.ops.0.1", "sleep", "bench.probes[0].ops[0].phase is not one of call, wait, start, gpu"),
+    (
+        f"{SET}.bench.probes.0.ops.0.1",
+        "sleep",
+        "bench.probes[0].ops[0].phase is not one of call, wait, start, early, gpu",
+    ),
     (f"{SET}.bench.title", "a\x1b[2J", "bench.title has control characters"),
     (f"{SET}.bench.title", "x" * 5000, "bench.title is longer than 4000 characters"),
     # Observations.

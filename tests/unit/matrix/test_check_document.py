@@ -25,6 +25,7 @@ from factories import documents, host_checks, matrices
 from factories.verdicts import verdict
 from stallprobes.errors import CheckFileError
 from stallprobes.files import atomic, schemas
+from stallprobes.files.json_stream import JsonStream
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import check_reader
@@ -281,6 +282,39 @@ def test_a_check_that_was_tampered_with_is_refused_with_the_place(
     where: str, value: object, said: str, tmp_path: Path
 ) -> None:
     assert said in refused(tmp_path / "a.json", spoiled(where, value))
+
+
+def test_a_cell_is_decoded_as_a_whole_unless_it_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_document.save(matrices.made_up(1), tmp_path / "a.json")
+    parts: list[int] = []
+    value = JsonStream.value
+
+    def counted(stream: JsonStream) -> Any:
+        parts.append(1)
+        return value(stream)
+
+    monkeypatch.setattr(JsonStream, "value", counted)
+    whole = check_document.load(tmp_path / "a.json")
+    # A key and a value for each member of the document, none for those of a cell.
+    assert len(parts) <= 2 * len(DOCUMENT)
+    monkeypatch.setattr(JsonStream, "value_ahead", lambda stream: None)
+    in_parts = check_document.load(tmp_path / "a.json")
+    assert check_document.document(in_parts) == check_document.document(whole)
+    assert len(parts) > 4 * len(DOCUMENT)
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_the_limits_of_a_cell_hold_whether_it_is_read_as_a_whole_or_in_parts(
+    ahead: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not ahead:
+        monkeypatch.setattr(JsonStream, "value_ahead", lambda stream: None)
+    members = copy.deepcopy(DOCUMENT)
+    members["cells"][0] |= {f"more {number}": number for number in range(100)}
+    assert "cells[0] has more than 64 members" in refused(tmp_path / "a.json", json.dumps(members))
+    repeats = copy.deepcopy(DOCUMENT)
+    repeats["cells"][0]["repeats"] = [1] * 30_001
+    assert "cells[0] is beyond 30000 repeats in total" in refused(tmp_path / "a.json", json.dumps(repeats))
 
 
 def test_counts_of_a_cell_that_no_sum_can_hold_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -34,6 +36,15 @@ def with_baselines(row: str, medians_ns: list[int], calls: int = 50) -> Matrix:
             repeats = [replace(one, before=window(mine), after=window(mine)) for one in cell.repeats]
             cells[key] = replace(cell, repeats=tuple(repeats))
     return replace(made, cells=cells)
+
+
+def test_no_masked_arrays_are_loaded_for_the_spread() -> None:
+    code = (
+        "import sys; from factories import matrices; from stallprobes.matrix import compare, noise;"
+        "made = matrices.made_up(1); noise.baseline_spread(made); compare.compare(made, matrices.made_up(2));"
+        "assert 'numpy.ma' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_worst_victim_is_named_and_the_median_is_over_victims() -> None:

@@ -11,9 +11,15 @@ from stallprobes.engine.cuda.devices import Contexts, choose, peer_access_proble
 from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
 from stallprobes.engine.host_resolver import error_text
 from stallprobes.engine.op_table import compile_program
+from stallprobes.engine.timeline.collector import Collector, StreamUse
+from stallprobes.engine.timeline.library import load as load_cupti
+from stallprobes.engine.timeline.status import OFF, TimelineStatus
+from stallprobes.engine.timeline.work import submissions
 from stallprobes.engine.workers import ProbeThreads
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import Context, Op, Probe
+
+_COLLECTOR_STOP_S = 0.2
 
 
 class CudaBackend:
@@ -25,6 +31,7 @@ class CudaBackend:
         self._workers = ProbeThreads()
         self._resolvers: list[CudaResolver] = []
         self._api: Api | None = None
+        self._collector: Collector | None = None
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         """Create contexts, modules, buffers, streams and events.
@@ -50,11 +57,26 @@ class CudaBackend:
         """Raises BackendError: time is real."""
         raise real_time_only()
 
+    def switch_timeline(self, on: bool) -> None:
+        """Begin to switch CUPTI on or off."""
+        if self._collector is not None:
+            self._collector.switch(on)
+
+    def timeline(self) -> TimelineStatus | None:
+        """The state of the timeline; None while CUPTI has not answered."""
+        if self._collector is None:
+            return OFF
+        return self._collector.status if self._collector.settled else None
+
     def stop(self, deadline_s: float) -> bool:
         """Open the gates and wait for the threads to end."""
         for resolver in self._resolvers:
             resolver.open_gates()
-        return self._workers.stop(deadline_s)
+        ended = self._workers.stop(deadline_s)
+        if self._collector is not None:
+            # A flush may hang behind a call that hangs; the end of the process ends both.
+            self._collector.stop(_COLLECTOR_STOP_S)
+        return ended
 
     def _prepare(self, api: Api, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         contexts = Contexts(api, choose(api, options.gpu))
@@ -73,6 +95,9 @@ class CudaBackend:
             with on_behalf_of(probe):
                 table = compile_program(probe.program, resolver)
             self._workers.add(probe, table, board, _current(contexts, current))
+        uses = [use for probe, resolver in zip(probes, self._resolvers, strict=True) for use in _uses(probe, resolver)]
+        version = api.version
+        self._collector = Collector(lambda: load_cupti(version), board, probes, uses, self._workers.numbers)
         return {
             "devices": [
                 {"name": gpu.name, "uuid": f"GPU-{gpu.uuid}", "cuda_index": gpu.ordinal, "sms": gpu.sms}
@@ -104,6 +129,14 @@ def preload() -> None:
 def create() -> CudaBackend:
     """A new backend."""
     return CudaBackend()
+
+
+def _uses(probe: Probe, resolver: CudaResolver) -> list[StreamUse]:
+    streams = dict.fromkeys(work.stream for work in submissions(probe.program))
+    return [
+        StreamUse(probe.name, stream, stream.context.name, resolver.value(stream.context), resolver.value(stream))
+        for stream in streams
+    ]
 
 
 def _contexts(probe: Probe) -> list[Context]:

@@ -14,7 +14,9 @@ from stallprobes.engine.sim.machine import SimMachine
 from stallprobes.engine.sim.probe_thread import SimProbeThread, StallInjector
 from stallprobes.engine.sim.profile import ProfileError, load
 from stallprobes.engine.sim.sensors import GpuSensors
+from stallprobes.engine.sim.timeline import SimTimeline
 from stallprobes.engine.slots import STEP_NS, SlotWriter
+from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.errors import EXIT_USAGE, BackendError
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe, op_name
@@ -37,6 +39,7 @@ class SimBackend:
         self._sensors: GpuSensors | None = None
         self._slots: SlotWriter | None = None
         self._slot_due = NEVER
+        self._timeline: SimTimeline | None = None
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         """Create the machine and all resources of the probes.
@@ -55,6 +58,7 @@ class SimBackend:
         board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)] = self._sensors.numbers
         self._machine = SimMachine(simulation, options.watchdog_ns, options.max_memory)
         self._board = board
+        self._timeline = SimTimeline(board, simulation.gpus)
         machine = self._machine
         for_each(probes, lambda probe: self._threads.append(machine.thread(probe, board[probe.name], options.seed)))
         self._slots = SlotWriter(probes, board, options.together)
@@ -91,8 +95,10 @@ class SimBackend:
     def start(self) -> None:
         """Run the setup of all threads, one at a time; on return each is parked or has failed."""
         simulation = self._prepared()
-        for thread in self._threads:
-            simulation.clock.process(thread.run())
+        for number, thread in enumerate(self._threads):
+            process = simulation.clock.process(thread.run())
+            if self._timeline is not None:
+                thread.trace(self._timeline, process, number)
             simulation.clock.run(until=thread.settled)
         self._publish()
 
@@ -147,6 +153,15 @@ class SimBackend:
             self._slot_due = due
             simulation.clock.call_at(due, self._update_slots)
 
+    def switch_timeline(self, on: bool) -> None:
+        """Switch the timeline, which takes effect at once."""
+        if self._timeline is not None and self._machine is not None:
+            self._timeline.switch(on, self._prepared().clock, self._machine.gpu_contexts)
+
+    def timeline(self) -> TimelineStatus | None:
+        """The state of the timeline."""
+        return OFF if self._timeline is None else self._timeline.status
+
     def stop(self, deadline_s: float) -> bool:
         """Open the gates and let the threads end; True if all ended within ``deadline_s`` of wall-clock time."""
         if self._simulation is None or self._machine is None:
@@ -174,6 +189,8 @@ class SimBackend:
         self._publish_machine()
         for thread in self._threads:
             thread.publish()
+        if self._timeline is not None:
+            self._timeline.collect(self._prepared().clock.now)
 
     def _prepared(self) -> Simulation:
         if self._simulation is None:

@@ -6,7 +6,7 @@ latency, its iterations are computed together, with the same random numbers and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ class IterationBatch:
         self._factors: dict[LatencyDistribution, Int64s] = {}
         self._pending: list[Int64s] = []
         self._pending_due: list[Int64s] = []
+        # Called with the starts and ends of the calls of each batch, int64[iterations][calls], before it is counted.
+        self.on_batch: Callable[[Int64s, Int64s], None] | None = None
 
     def run(self, gap_ns: int) -> bool:
         """Compute the iterations that end before the next event, each call ``gap_ns`` after the one before.
@@ -88,6 +90,8 @@ class IterationBatch:
     def _record(self, now: int, took: Int64s, ends: Int64s) -> None:
         recorder, words = self._recorder, self._recorder.words
         measured = np.flatnonzero(self._channels >= 0)
+        if self.on_batch is not None:
+            self.on_batch(ends - took, ends)
         if self._host.simulation.rings:
             channels = np.tile(self._channels[measured], len(took))
             recorder.push_all(ends[:, measured].ravel(), channels, took[:, measured].ravel())

@@ -47,7 +47,7 @@ def _copy_kernel(host: HostThread, nbytes: int, stream: SimStream) -> None:
     parameters, engine, gpu = host.simulation.profile.copy, host.simulation.profile.engine, stream.context.gpu
     ns = us(parameters.d2d_base_us) + transfer_ns(nbytes, parameters.d2d_gbps)
     lead, gap = gpu.lead_ns(us(engine.start_us), 1), us(engine.gap_us)
-    stream.submit(Job(host.clock, gpu.graphics, ns, lead, gap, parameters.d2d_threads, None, "d2d"))
+    stream.submit(Job(host.clock, gpu.graphics, ns, lead, gap, parameters.d2d_threads, None, "d2d", nbytes))
 
 
 @call("cuMemcpyDtoHAsync")
@@ -107,7 +107,15 @@ def _inline(host: HostThread, gpu: SimGpu, nbytes: int) -> Job:
     """A small copy that the graphics engine writes; it needs no SM."""
     parameters, engine = host.simulation.profile.copy, host.simulation.profile.engine
     ns = us(parameters.inline_us) + transfer_ns(nbytes, parameters.h2d_gbps)
-    return Job(host.clock, gpu.graphics, ns, gpu.lead_ns(us(engine.start_us), 2), us(engine.gap_us), what="inline")
+    return Job(
+        host.clock,
+        gpu.graphics,
+        ns,
+        gpu.lead_ns(us(engine.start_us), 2),
+        us(engine.gap_us),
+        what="inline",
+        nbytes=nbytes,
+    )
 
 
 def _transfer(
@@ -118,7 +126,7 @@ def _transfer(
     # A transfer of the other direction does not wait for those to the GPU, but its commands do.
     start_us = us(parameters.start_us)
     lead = start_us if engine is gpu.to_gpu else gpu.lead_ns(start_us, 2)
-    job = Job(host.clock, engine, ns, lead, us(parameters.gap_us), what=what)
+    job = Job(host.clock, engine, ns, lead, us(parameters.gap_us), what=what, nbytes=nbytes)
     if ns > _HEAVY_NS and drag != 1:
         job.on_start = lambda: _begin_slowdown(gpu, job, drag)
     return job
@@ -156,13 +164,15 @@ def _staged(
     else:
         yield from host.work_under(call_ns - (call_ns >> 3), context.lock)
     may_begin = clock.event()
-    job = Job(clock, HostExecutor(lambda _, ready: may_begin.succeed(ready)), 0, what="staged")
+    what = "staged d2h" if to_host else "staged h2d"
+    job = Job(clock, HostExecutor(lambda _, ready: may_begin.succeed(ready)), 0, what=what, nbytes=nbytes)
     stream.submit(job)
     yield may_begin
     if to_host:
         yield from context.locks.staging.acquire(host)
         held.append(context.locks.staging)
     yield from clock.wait(max(engine.free_at - clock.now, 0))
+    job.start = clock.now
     total = us(parameters.staging_base_us) + transfer_ns(nbytes, gbps)
     chunk = min(parameters.staging_chunk, nbytes)
     period = max(transfer_ns(chunk, gbps), 1)
@@ -208,7 +218,7 @@ def _peer(host: HostThread, target: Storage, source: Storage, nbytes: int, strea
     if direct:
         yield from host.copy_call(host.call_ns("direct cuMemcpyPeerAsync"), stream)
         ns = us(parameters.peer_base_us) + transfer_ns(nbytes, parameters.peer_gbps)
-        stream.submit(Job(host.clock, source.gpu.to_peer, ns, lead, gap, what="peer"))
+        stream.submit(Job(host.clock, source.gpu.to_peer, ns, lead, gap, what="peer", nbytes=nbytes))
         return SUCCESS
     extra = parameters.relay_call_us_per_mib * nbytes / _MIB
     before = simulation.staged_transfers.tail
@@ -221,7 +231,7 @@ def _peer(host: HostThread, target: Storage, source: Storage, nbytes: int, strea
         staging.release()
     ns = us(parameters.relay_base_us) + transfer_ns(nbytes, parameters.relay_gbps)
     half = transfer_ns(nbytes, parameters.d2h_gbps)
-    job = Job(host.clock, StagedPeerEngine(source.gpu.to_host, half), ns, lead, gap, what="staged peer")
+    job = Job(host.clock, StagedPeerEngine(source.gpu.to_host, half), ns, lead, gap, what="staged peer", nbytes=nbytes)
     blocks = simulation.profile.machine.staged_copies_block
     if blocks:
         yield from stream.context.lock.acquire(host)

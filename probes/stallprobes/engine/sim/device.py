@@ -150,7 +150,8 @@ class Slowdowns:
 class SimGpu:
     """One GPU: its engines, its free memory, and what slows down the calls of all its contexts.
 
-    ``staging``: staged copies to the host, during which no thread notices the GPU's progress.
+    ``staging``: staged copies to the host, during which no thread notices the GPU's progress. ``on_submit`` is called
+    with each job that is submitted to a stream.
     """
 
     def __init__(self, clock: Clock, profile: Profile, index: int) -> None:
@@ -176,6 +177,7 @@ class SimGpu:
         self.to_gpu = CopyEngine(clock, base_ns)
         self.to_peer = CopyEngine(clock, us(profile.copy.peer_base_us))
         self.staging = StagedCopies()
+        self.on_submit: Callable[[SimStream, Job], None] | None = None
         self.slowdowns = Slowdowns(clock)
         self.free_bytes = int(profile.machine.memory_gib * (1 << 30))
         self._bus_read_ns = us(profile.copy.bus_read_us)
@@ -310,6 +312,9 @@ class SimStream:
         job.queue = self.context.queue
         job.staging = self.context.gpu.staging
         job.submit_after(before)
+        on_submit = self.context.gpu.on_submit
+        if on_submit is not None:
+            on_submit(self, job)
 
     def unfinished(self) -> list[Job]:
         """The jobs that a job submitted now would have to wait for, without events.

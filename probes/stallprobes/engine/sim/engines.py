@@ -57,6 +57,8 @@ class GraphicsEngine:
         self._busy_ns = 0
         self._busy_until = 0
         self.log: list[Segment] | None = None
+        # Called with the context that leaves the engine and when, and the one that gets it and when.
+        self.on_switch: Callable[[ContextQueue | None, int, ContextQueue, int], None] | None = None
 
     @property
     def busy_ns(self) -> int:
@@ -205,8 +207,11 @@ class GraphicsEngine:
         self._switch(next(context for context in order if context.has_work), cost_ns)
 
     def _switch(self, context: ContextQueue, cost_ns: int) -> None:
-        self._current = context
-        self._available = max(self._available, self._clock.now) + cost_ns
+        before, self._current = self._current, context
+        left = max(self._available, self._clock.now)
+        self._available = left + cost_ns
+        if self.on_switch is not None:
+            self.on_switch(before, left, context, self._available)
         self._slice_start = self._available
         self._slice_end = NEVER
         resumed, context.preempted = context.preempted, []

@@ -83,8 +83,8 @@ class Job:
     ``lead_ns`` is the time from submission to start without a predecessor, ``gap_ns`` the time from the end of the
     last predecessor to the start. ``need`` is the number of threads it occupies on the SMs, ``ns`` its duration.
     ``own_clock``: it ends ``ns`` after its start even if it was pre-empted. ``queue`` belongs to the
-    context of its stream, ``staging`` to the GPU. ``start`` and ``end`` are NEVER while unknown; ``end`` moves when the
-    job is pre-empted.
+    context of its stream, ``staging`` to the GPU. ``what`` and ``nbytes`` describe it for the timeline. ``start`` and
+    ``end`` are NEVER while unknown; ``end`` moves when the job is pre-empted.
     """
 
     __slots__ = (
@@ -96,6 +96,7 @@ class Job:
         "engine",
         "gap_ns",
         "lead_ns",
+        "nbytes",
         "need",
         "ns",
         "on_start",
@@ -118,6 +119,7 @@ class Job:
         need: int = 0,
         on_start: Callable[[], None] | None = None,
         what: str = "",
+        nbytes: int = 0,
     ) -> None:
         self._clock = clock
         self._callbacks: list[Callable[[], Any]] = []
@@ -131,6 +133,7 @@ class Job:
         self.need = need
         self.on_start = on_start
         self.what = what
+        self.nbytes = nbytes
         self.own_clock = False
         self.queue: ContextQueue | None = None
         self.staging: StagedCopies | None = None

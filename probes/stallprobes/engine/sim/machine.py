@@ -102,6 +102,11 @@ class SimMachine:
         """The names of the contexts."""
         return [context.name for context in self._contexts.values()]
 
+    @property
+    def gpu_contexts(self) -> list[GpuContext]:
+        """The contexts."""
+        return list(self._contexts.values())
+
     def _bind(self, op: Op, host: HostThread) -> Callable[[], Call]:
         """A function that makes the call of ``op`` and reads its Loads at that time."""
         if op.fn.startswith(_NVML):

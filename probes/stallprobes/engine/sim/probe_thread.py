@@ -33,6 +33,7 @@ from stallprobes.engine.board import (
     SPIN_BELOW_NS,
     STATE,
     WAIT_SLICE_NS,
+    Int64s,
     ProbeSection,
     ProbeState,
     counter_ns,
@@ -44,6 +45,7 @@ from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import HostThread
 from stallprobes.engine.sim.sampling import QUANTILES, RandomStream
 from stallprobes.engine.sim.steps import Step
+from stallprobes.engine.sim.timeline import SimTimeline, TracedThread
 from stallprobes.model import Probe
 
 _RUNNING = int(ProbeState.RUNNING)
@@ -101,6 +103,7 @@ class SimProbeThread:
         self._wakeup: Any = None
         self._last_on = False
         self._injector: StallInjector | None = None
+        self._traced: TracedThread | None = None
         self.settled: Any = host.clock.event()
         # Parked threads poll their RUN words with different phases.
         self._park_phase_ns = host.random.next_number() * PARKED_STEP_NS // QUANTILES
@@ -110,6 +113,18 @@ class SimProbeThread:
     def inject(self, planted: StallInjector) -> None:
         """Stall calls of this thread from now on."""
         self._injector = planted
+
+    def trace(self, timeline: SimTimeline, process: Any, number: int) -> None:
+        """Record this thread's calls while ``timeline`` is on; ``process`` of the clock runs it."""
+        traced = self._traced = timeline.add(process, number, self.probe, self._recorder)
+        measured = [each.channel >= 0 for each in self._ops]
+
+        def record(began: Int64s, ended: Int64s) -> None:
+            if traced.on:
+                traced.record_batch(began, ended, measured)
+
+        if self._batch is not None:
+            self._batch.on_batch = record
 
     @property
     def switch_pending(self) -> bool:
@@ -214,6 +229,7 @@ class SimProbeThread:
         due_channel, lead = words[DUE_CHANNEL], words[LEAD_NS]
         gap = round(simulation.profile.locks.loop_ns)
         timer, plant, rings = simulation.timer, self._injector, simulation.rings
+        traced = self._traced
         period = due = last = 0
         on = fresh = False
         slot, slot_offset = 1, 0
@@ -271,6 +287,8 @@ class SimProbeThread:
                 closed = words[_SLOT_CHANGES] != slot
                 words[INFLIGHT_SINCE_NS] = began
                 words[INFLIGHT_OP] = number
+                if traced is not None and traced.on:
+                    traced.begin(number - 1, began)
                 result = yield from call()
                 end = clock.now
                 if plant is not None and each.channel == plant.channel and plant.due(end - began, random):
@@ -281,9 +299,10 @@ class SimProbeThread:
                     self._fail(result, number)
                     return 0
                 channel = each.channel
-                if channel < 0:
-                    continue
-                if not first and (closed or (fresh and words[_SLOT_CHANGES] == slot)):
+                counts = channel >= 0 and (first or not (closed or (fresh and words[_SLOT_CHANGES] == slot)))
+                if traced is not None and traced.on:
+                    traced.end(end, counts, first)
+                if not counts:
                     continue
                 measured = True
                 measured_end = end

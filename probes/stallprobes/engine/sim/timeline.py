@@ -1,0 +1,292 @@
+"""The timeline of the simulated GPU: what the simulation knows, written where the collector writes it.
+
+Every call leads to its work by reference, so nothing is matched, dropped or late. Nothing here makes an event of the
+clock or a random number: a simulation with the timeline on gives the same samples as one with it off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stallprobes.engine.board import ITERATIONS, TRACE_HEAD, Board, Int64s
+from stallprobes.engine.sim.device import GpuContext, SimGpu, SimStream
+from stallprobes.engine.sim.histogram_writer import HistogramWriter
+from stallprobes.engine.sim.jobs import ContextQueue, Job
+from stallprobes.engine.timeline.records import CopyKind, RecordKind, SwitchOperation
+from stallprobes.engine.timeline.ring import (
+    CALLS,
+    COLLECTED,
+    COLLECTED_NS,
+    FIRST,
+    MEASURED,
+    ON,
+    RECORD_WORDS,
+    ROUNDS,
+    STARTED_NS,
+    STOPPED_NS,
+    append,
+)
+from stallprobes.engine.timeline.status import OFF, TimelineStatus
+from stallprobes.model import Channel, Phase, Probe, Program, StreamKind
+
+_PAGEABLE, _PINNED, _DEVICE = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class WorkKind:
+    """A kind of work as CUPTI would record it: the kind of its record, its direction, source and target memory."""
+
+    record: RecordKind
+    copy: CopyKind = CopyKind.UNKNOWN
+    source: int = 0
+    target: int = 0
+
+
+# By ``Job.what``. Other jobs (events, host functions, the driver's own work) have no record.
+WORK_KINDS = {
+    "kernel": WorkKind(RecordKind.KERNEL),
+    "graph": WorkKind(RecordKind.KERNEL),
+    "d2d": WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_DEVICE, _DEVICE, _DEVICE),
+    "d2h": WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_HOST, _DEVICE, _PINNED),
+    "h2d": WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _PINNED, _DEVICE),
+    "inline": WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _PAGEABLE, _DEVICE),
+    "staged d2h": WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_HOST, _DEVICE, _PAGEABLE),
+    "staged h2d": WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _PAGEABLE, _DEVICE),
+    "peer": WorkKind(RecordKind.PEER_COPY, CopyKind.PEER, _DEVICE, _DEVICE),
+    "staged peer": WorkKind(RecordKind.PEER_COPY, CopyKind.PEER, _DEVICE, _DEVICE),
+}
+KINDS = (*sorted({int(kind.record) for kind in WORK_KINDS.values()}), int(RecordKind.CONTEXT_SWITCH))
+
+
+@dataclass
+class TracedCall:
+    """A call while the timeline is on; ``returned_ns`` is None until it has returned, ``bits`` those of the ring."""
+
+    caller: TracedThread
+    op: int
+    iteration: int
+    began_ns: int
+    returned_ns: int | None = None
+    bits: int = 0
+
+
+@dataclass
+class _Work:
+    """A piece of work, with the call that submitted it."""
+
+    job: Job
+    stream: SimStream
+    call: TracedCall
+
+
+@dataclass
+class TracedThread:
+    """A probe's thread: its number on the board, its section, and its call in flight. ``on``: calls are recorded."""
+
+    number: int
+    program: Program
+    writer: HistogramWriter
+    trace: Any
+    rows: dict[Channel, int]
+    call: TracedCall | None = None
+    on: bool = False
+
+    def begin(self, op: int, began_ns: int) -> None:
+        """A call of the op with index ``op`` begins."""
+        self.call = TracedCall(self, op, self.writer.words[ITERATIONS], began_ns)
+
+    def end(self, returned_ns: int, measured: bool, first: bool) -> None:
+        """The call has returned."""
+        call, self.call = self.call, None
+        if call is None:
+            # The timeline was switched on in the middle of it.
+            return
+        call.returned_ns = returned_ns
+        call.bits = (MEASURED if measured else 0) | (FIRST if first else 0)
+        words = self.writer.words
+        head = words[TRACE_HEAD]
+        self.trace[head % CALLS] = call.began_ns, returned_ns, call.op | call.bits, call.iteration
+        words[TRACE_HEAD] = head + 1
+
+    def record_batch(self, began: Int64s, ended: Int64s, measured: Sequence[bool]) -> None:
+        """Record iterations that were computed together; int64[iterations][calls] each."""
+        words, each = self.writer.words, began.shape[1]
+        kept = min(len(began), CALLS // each)
+        ops = np.arange(each) | np.where(measured, MEASURED, 0)
+        last = words[ITERATIONS] + len(began)
+        rows = (
+            began[-kept:].ravel(),
+            ended[-kept:].ravel(),
+            np.tile(ops, kept),
+            np.repeat(np.arange(last - kept, last), each),
+        )
+        head = words[TRACE_HEAD] + began.size
+        self.trace[np.arange(head - kept * each, head) % CALLS] = np.stack(rows, axis=1)
+        words[TRACE_HEAD] = head
+
+    def count(self, phase: Phase, value: int, call: TracedCall) -> None:
+        """Count a phase of a call, also under the op's label."""
+        if not call.bits & MEASURED:
+            return
+        label = self.program.ops[call.op].label
+        for channel in dict.fromkeys((Channel(phase), Channel(phase, label))):
+            row = self.rows.get(channel)
+            if row is None:
+                continue
+            if call.bits & FIRST:
+                self.writer.first(row, value)
+            else:
+                self.writer.count(row, value)
+
+
+@dataclass
+class SimTimeline:
+    """The timeline of a simulated machine. ``on``: records are kept."""
+
+    board: Board
+    gpus: Sequence[SimGpu]
+    on: bool = False
+    _threads: dict[Any, TracedThread] = field(default_factory=dict)
+    _pending: list[_Work] = field(default_factory=list)
+    _switches: list[tuple[int, int, ContextQueue, int]] = field(default_factory=list)
+    _contexts: dict[ContextQueue, int] = field(default_factory=dict)
+    _streams: dict[SimStream, int] = field(default_factory=dict)
+    _clock: Any = None
+    _status: TimelineStatus = OFF
+
+    def add(self, process: Any, number: int, probe: Probe, writer: HistogramWriter) -> TracedThread:
+        """Add the thread of a probe, which ``process`` of the clock runs."""
+        part = self.board[probe.name]
+        rows = {channel: len(part.channels) + place for place, channel in enumerate(part.timeline_channels)}
+        thread = TracedThread(number, probe.program, writer, part.trace, rows)
+        self._threads[process] = thread
+        return thread
+
+    def switch(self, on: bool, clock: Any, contexts: Sequence[GpuContext]) -> None:
+        """Switch the record on or off; ``contexts`` are those that have names."""
+        if on == self.on:
+            return
+        self._clock = clock
+        words = self.board.timeline.words
+        if on:
+            for context in contexts:
+                self._context(context.queue)
+                for stream in context.streams:
+                    self._stream(stream)
+            words[STARTED_NS] = words[STARTED_NS] or clock.now
+        else:
+            words[STOPPED_NS] = clock.now
+            self.collect(clock.now)
+            self._pending.clear()
+            for thread in self._threads.values():
+                thread.call = None
+        for thread in self._threads.values():
+            thread.on = on
+        self.on = on
+        words[ON] = int(on)
+        for index, gpu in enumerate(self.gpus):
+            gpu.on_submit = self._submitted if on else None
+            gpu.graphics.on_switch = self._switched(index) if on else None
+        self._status = TimelineStatus(
+            on=on,
+            library="simulated",
+            kinds=KINDS if on else (),
+            contexts={self._context(context.queue): context.name for context in reversed(contexts)},
+            streams={
+                (self._context(stream.context.queue), number): _stream_name(stream)
+                for stream, number in self._streams.items()
+            },
+        )
+
+    @property
+    def status(self) -> TimelineStatus:
+        """The present state."""
+        return self._status
+
+    def collect(self, now: int) -> None:
+        """Write what has ended until ``now``: work whose call has returned, in the order of its starts, and switches.
+
+        Called while the clock stands still, at any interval: the interval changes only which reader sees it when.
+        """
+        if not self.on:
+            return
+        # An event of this moment may still pre-empt a job that would end now.
+        ready = [work for work in self._pending if work.job.end < now and work.call.returned_ns is not None]
+        if ready:
+            self._pending = [work for work in self._pending if work.job.end >= now or work.call.returned_ns is None]
+        due = [switch for switch in self._switches if switch[0] <= now]
+        self._switches = [switch for switch in self._switches if switch[0] > now]
+        rows = [self._row(work) for work in ready] + [self._switch_row(*switch) for switch in due]
+        for row in sorted(rows, key=lambda row: row[1]):
+            append(self.board.timeline, row)
+        for work in sorted(ready, key=lambda work: work.job.start):
+            self._count(work)
+        words = self.board.timeline.words
+        words[COLLECTED] += len(rows)
+        words[ROUNDS] += 1
+        words[COLLECTED_NS] = now
+
+    def _submitted(self, stream: SimStream, job: Job) -> None:
+        if job.what not in WORK_KINDS:
+            return
+        thread = self._threads.get(self._clock.active_process)
+        if thread is not None and thread.call is not None:
+            self._pending.append(_Work(job, stream, thread.call))
+
+    def _switched(self, index: int) -> Any:
+        def switched(old: ContextQueue | None, left: int, new: ContextQueue, got: int) -> None:
+            if old is new:
+                return
+            if old is not None:
+                self._switches.append((left, index, old, SwitchOperation.END))
+            self._switches.append((got, index, new, SwitchOperation.START))
+
+        return switched
+
+    def _count(self, work: _Work) -> None:
+        call, thread = work.call, work.call.caller
+        assert call.returned_ns is not None
+        delay = work.job.start - call.returned_ns
+        thread.count(Phase.START if delay >= 0 else Phase.EARLY, abs(delay), call)
+        thread.count(Phase.GPU, work.job.end - work.job.start, call)
+
+    def _row(self, work: _Work) -> tuple[int, ...]:
+        kind, call = WORK_KINDS[work.job.what], work.call
+        return (
+            int(kind.record),
+            work.job.start,
+            work.job.end,
+            work.stream.context.gpu.index,
+            self._context(work.stream.context.queue),
+            self._stream(work.stream),
+            0,
+            call.caller.number,
+            call.op,
+            call.began_ns,
+            call.returned_ns or 0,
+            int(kind.copy),
+            kind.source | kind.target << 8,
+            work.job.nbytes,
+            call.iteration,
+        )
+
+    def _switch_row(self, at: int, device: int, queue: ContextQueue, operation: int) -> tuple[int, ...]:
+        row = [0] * (RECORD_WORDS - 1)
+        row[:5] = int(RecordKind.CONTEXT_SWITCH), at, 0, device, self._context(queue)
+        row[6:11] = 0, -1, -1, -1, -1
+        row[11] = int(operation)
+        return tuple(row)
+
+    def _context(self, queue: ContextQueue) -> int:
+        return self._contexts.setdefault(queue, len(self._contexts) + 1)
+
+    def _stream(self, stream: SimStream) -> int:
+        return self._streams.setdefault(stream, len(self._streams) + 1)
+
+
+def _stream_name(stream: SimStream) -> str:
+    return "NULL" if stream.kind is StreamKind.NULL else stream.name

@@ -1,0 +1,316 @@
+"""Collector: switches CUPTI on and off while the engine runs, and moves its records to the board.
+
+A thread of its own makes all calls of CUPTI, because each of them may wait behind a driver lock that a hung call holds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.engine.board import TRACE_HEAD, Board
+from stallprobes.engine.timeline import tables
+from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal
+from stallprobes.engine.timeline.records import CONTEXT_SWITCH_VERSION, RecordKind, kinds_of, offset_table
+from stallprobes.engine.timeline.ring import CALL_WORDS, EXHAUSTED, ON, RECORD_WORDS, STARTED_NS, STOPPED_NS
+from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
+from stallprobes.engine.timeline.work import depth, submissions
+from stallprobes.model import Channel, Phase, Probe, Stream
+
+# The kinds in the order in which they are switched on. Without the first ones there is no timeline.
+REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
+OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
+
+# CUpti_driver_api_trace_cbid of the calls that submit work: launches, copies, memsets, graphs, batches of copies.
+SUBMITTING_CALLS = (307, 442, 277, 279, 281, 421, 422, 423, 319, 426, 514, 515, 776, 777, 796, 797)
+
+
+class CuptiCalls(Protocol):
+    """The calls of CUPTI that the collector makes, as ``library.Cupti`` has them."""
+
+    path: str
+    version: int
+
+    def address(self, function: str) -> int: ...
+    def text(self, code: int) -> str: ...
+    def subscribe(self, callback: int) -> tuple[int, int]: ...
+    def unsubscribe(self, handle: int) -> int: ...
+    def set_timestamps(self, callback: int) -> int: ...
+    def set_system_thread_ids(self) -> int: ...
+    def set_buffers(self, requested: int, completed: int) -> int: ...
+    def enable(self, kind: int) -> int: ...
+    def enable_driver_call(self, number: int) -> int: ...
+    def disable(self, kind: int) -> int: ...
+    def flush(self, flag: int) -> int: ...
+    def context_number(self, context: int) -> int | None: ...
+    def stream_number(self, context: int, stream: int) -> int | None: ...
+
+
+class Loader(Protocol):
+    """Finds and loads CUPTI. Raises TimelineUnavailable."""
+
+    def __call__(self) -> CuptiCalls: ...
+
+
+@dataclass(frozen=True)
+class StreamUse:
+    """A stream on which a probe submits work.
+
+    ``context_name`` and the handles are those of the stream's CUcontext and CUstream.
+    """
+
+    probe: str
+    stream: Stream
+    context_name: str
+    context: int
+    handle: int
+
+
+class Collector:
+    """The timeline of an engine. ``switch`` returns at once; ``status`` says what has become of it."""
+
+    def __init__(
+        self,
+        load: Loader,
+        board: Board,
+        probes: Sequence[Probe],
+        uses: Sequence[StreamUse],
+        threads: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """``uses`` are the streams of all probes, ``threads`` gives the kernel's number of each probe's thread.
+
+        Nothing is loaded before the timeline is switched on.
+        """
+        self._load = load
+        self._board = board
+        self._probes = tuple(probes)
+        self._uses = tuple(uses)
+        self._threads = threads
+        self._wanted = False
+        self._ended = False
+        self._changed = threading.Event()
+        self._settled = threading.Event()
+        self._status = OFF
+        self._thread: threading.Thread | None = None
+        self._control = np.zeros(tables.CONTROL_WORDS, dtype=np.int64)
+        self._cupti: CuptiCalls | None = None
+        self._subscriber = 0
+        self._enabled: list[int] = []
+
+    @property
+    def status(self) -> TimelineStatus:
+        """The present state."""
+        return self._status
+
+    def switch(self, on: bool) -> None:
+        """Switch the timeline on or off."""
+        if self._thread is None:
+            if not on:
+                return
+            self._thread = threading.Thread(target=self._work, name="timeline", daemon=True)
+            self._thread.start()
+        if on == self._wanted:
+            return
+        self._settled.clear()
+        self._wanted = on
+        if not on:
+            self._control[tables.STOP] = 1
+        self._changed.set()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last switch has taken effect or failed."""
+        return self._thread is None or self._settled.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the last switch has taken effect or failed; False after ``seconds``."""
+        return self._thread is None or self._settled.wait(seconds)
+
+    def stop(self, seconds: float) -> bool:
+        """Switch it off and end the thread; False if that took longer than ``seconds``."""
+        if self._thread is None:
+            return True
+        self._ended = True
+        self.switch(False)
+        self._changed.set()
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while not self._ended:
+            self._changed.wait()
+            self._changed.clear()
+            self._control[tables.STOP] = 0
+            # Whoever switches it off clears the wish before setting STOP.
+            if self._wanted:
+                self._run()
+            if not self._wanted:
+                self._settled.set()
+
+    def _run(self) -> None:
+        # Compiled code is loaded when it is needed first: it would make every start of an engine longer.
+        from stallprobes.engine.timeline import collecting
+
+        try:
+            arguments = self._open()
+        except TimelineUnavailable as error:
+            self._close()
+            self._wanted = False
+            self._status = error.status
+            return
+        except Exception as error:
+            self._close()
+            self._wanted = False
+            found = f"the timeline could not be switched on: {type(error).__name__}: {error}"
+            self._status = TimelineStatus(False, TimelineProblem.FAILED, found)
+            return
+        words = self._board.timeline.words
+        words[STARTED_NS] = words[STARTED_NS] or self._board.now()
+        words[ON] = 1
+        if self._wanted:
+            self._settled.set()
+        collecting.collect(*arguments)
+        # Calls are recorded no longer, so no call of the last round waits for its record.
+        words[ON] = 0
+        words[STOPPED_NS] = self._board.now()
+        self._close()
+        self._control[tables.PATIENCE] = 0
+        last: list[Any] = [*arguments, FLUSH_FORCED]
+        collecting.collect_once(*last)
+        self._release()
+        self._status = replace(self._status, on=False)
+
+    def _open(self) -> tuple[Any, ...]:
+        """Switch CUPTI on; returns the arguments of the compiled loop. Raises TimelineUnavailable."""
+        from stallprobes.engine.timeline.buffers import POOL_EXHAUSTED, callbacks, process_pool
+
+        cupti = self._cupti = self._cupti or self._load()
+        native = callbacks()
+        code, self._subscriber = cupti.subscribe(native["nothing"])
+        _check(cupti, "cuptiSubscribe", code)
+        _check(cupti, "cuptiActivityRegisterTimestampCallback", cupti.set_timestamps(native["timestamp"]))
+        cupti.set_system_thread_ids()
+        _check(cupti, "cuptiActivityRegisterCallbacks", cupti.set_buffers(native["requested"], native["completed"]))
+        numbers = self._numbers(cupti)
+        shared = {key for key in numbers.values() if sum(other == key for other in numbers.values()) > 1}
+        self._enable(cupti, bool(shared))
+        tracks, ops = self._tracks(numbers, shared)
+        pool = process_pool()
+        control = self._control
+        control[tables.FLUSH] = cupti.address("cuptiActivityFlushAll")
+        control[tables.NEXT_RECORD] = cupti.address("cuptiActivityGetNextRecord")
+        control[tables.COUNT_DROPPED] = cupti.address("cuptiActivityGetNumDroppedRecords")
+        control[[tables.PERIOD, tables.PATIENCE]] = tables.PERIOD_NS, tables.USUAL_PATIENCE
+        control[[tables.TRACKS, tables.KEPT]] = len(tracks), 0
+        control[tables.EXHAUSTED_SEEN] = pool.words[POOL_EXHAUSTED] - self._board.timeline.words[EXHAUSTED]
+        self._status = TimelineStatus(
+            on=True,
+            note=_note(cupti, self._enabled),
+            library=cupti.path,
+            version=cupti.version,
+            kinds=tuple(self._enabled),
+            contexts={context: use.context_name for use, (context, _) in numbers.items()},
+            streams={key: use.stream.name for use, key in numbers.items()},
+        )
+        return (
+            control,
+            pool.words,
+            offset_table(),
+            tracks,
+            ops,
+            np.zeros((max(len(tracks), 1), tables.QUEUE, CALL_WORDS), dtype=np.int64),
+            np.zeros((tables.BATCH, RECORD_WORDS), dtype=np.int64),
+            np.zeros((tables.MOST_KEPT, RECORD_WORDS), dtype=np.int64),
+            np.zeros((tables.IDS, tables.ID_WORDS), dtype=np.int64),
+            self._board.timeline.words,
+            self._board.timeline.records,
+        )
+
+    def _enable(self, cupti: CuptiCalls, with_calls: bool) -> None:
+        known = kinds_of(cupti.version)
+        for kind in REQUIRED:
+            _check(cupti, f"cuptiActivityEnable of kind {int(kind)}", cupti.enable(kind))
+            self._enabled.append(int(kind))
+        for kind in OPTIONAL:
+            if kind in known and cupti.enable(kind) == 0:
+                self._enabled.append(int(kind))
+        if with_calls:
+            # Some of the numbers exist only in newer drivers.
+            chosen = [cupti.enable_driver_call(number) == 0 for number in SUBMITTING_CALLS]
+            if any(chosen) or cupti.enable(RecordKind.DRIVER_CALL) == 0:
+                self._enabled.append(int(RecordKind.DRIVER_CALL))
+
+    def _numbers(self, cupti: CuptiCalls) -> dict[StreamUse, tuple[int, int]]:
+        """The context's and the stream's numbers in records, of each use for which CUPTI knows them."""
+        found = {}
+        for use in self._uses:
+            context = cupti.context_number(use.context)
+            stream = None if context is None else cupti.stream_number(use.context, use.handle)
+            if context is not None and stream is not None:
+                found[use] = (context, stream)
+        return found
+
+    def _tracks(
+        self, numbers: dict[StreamUse, tuple[int, int]], shared: set[tuple[int, int]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        threads = self._threads()
+        index = {probe.name: number for number, probe in enumerate(self._probes)}
+        most = max((len(probe.program.ops) for probe in self._probes), default=1)
+        tracks = np.zeros((max(len(numbers), 1), tables.TRACK_WORDS), dtype=np.int64)
+        ops = np.zeros((max(len(numbers), 1), most, tables.OP_WORDS), dtype=np.int64)
+        ops[:, :, tables.ROW_START :] = -1
+        for row, table, (use, (context, stream)) in zip(tracks, ops, numbers.items(), strict=False):
+            probe, part = self._probes[index[use.probe]], self._board[use.probe]
+            row[tables.TRACK_PROBE] = index[use.probe]
+            row[[tables.TRACK_CONTEXT, tables.TRACK_STREAM]] = context, stream
+            row[tables.TRACK_DEPTH] = depth(probe.program, use.stream)
+            row[tables.TRACK_THREAD] = threads.get(use.probe, -1) if (context, stream) in shared else 0
+            row[tables.LOADED] = part.words[TRACE_HEAD]
+            row[tables.AT_WORDS] = part.words.ctypes.data
+            row[tables.AT_TRACE] = part.trace.ctypes.data
+            row[tables.AT_HIST] = part.hist.ctypes.data
+            row[tables.AT_STATS] = part.stats.ctypes.data
+            rows = {channel: place + len(part.channels) for place, channel in enumerate(part.timeline_channels)}
+            for work in submissions(probe.program):
+                if work.stream != use.stream:
+                    continue
+                table[work.op, tables.OP_RECORDS] = work.records
+                for place, phase in enumerate((Phase.START, Phase.EARLY, Phase.GPU)):
+                    table[work.op, tables.ROW_START + place] = rows.get(Channel(phase), -1)
+                    if work.label:
+                        table[work.op, tables.LABEL_START + place] = rows.get(Channel(phase, work.label), -1)
+        return tracks[: len(numbers)] if numbers else tracks, ops
+
+    def _close(self) -> None:
+        """Switch CUPTI's kinds off."""
+        if self._cupti is None:
+            return
+        for kind in self._enabled:
+            self._cupti.disable(kind)
+        self._enabled = []
+        if self._status.on is False:
+            self._release()
+
+    def _release(self) -> None:
+        """End the subscription."""
+        if self._cupti is not None and self._subscriber:
+            self._cupti.unsubscribe(self._subscriber)
+        self._subscriber = 0
+
+
+def _check(cupti: CuptiCalls, function: str, code: int) -> None:
+    if code:
+        raise refusal(cupti, function, code)  # type: ignore[arg-type]
+
+
+def _note(cupti: CuptiCalls, enabled: Sequence[int]) -> str:
+    if RecordKind.CONTEXT_SWITCH in enabled:
+        return ""
+    if cupti.version < CONTEXT_SWITCH_VERSION:
+        return "no context switches: this libcupti is older than 13.1 (pip install -U nvidia-cuda-cupti)"
+    return "no context switches: CUPTI refuses to record them on this GPU or driver"

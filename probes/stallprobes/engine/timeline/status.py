@@ -1,0 +1,67 @@
+"""Whether the timeline works here, and if not, why and what to do. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class TimelineProblem(StrEnum):
+    """Why the timeline cannot be switched on."""
+
+    NO_GPU = "no-gpu"
+    NO_LIBRARY = "no-library"
+    LIBRARY_TOO_NEW = "library-too-new"
+    LIBRARY_TOO_OLD = "library-too-old"
+    TAKEN = "taken"
+    CONFIDENTIAL_COMPUTING = "confidential-computing"
+    VIRTUAL_GPU = "virtual-gpu"
+    NOT_SUPPORTED = "not-supported"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class TimelineStatus:
+    """State of the timeline in an engine.
+
+    ``on``: records are collected. ``problem`` is why it could not be switched on, None if nothing failed; ``found``
+    says so in a sentence and ``do`` what to do. ``library`` is the path of libcupti and ``version`` that of
+    ``cuptiGetVersion``. ``kinds`` are the numbers of the record kinds that are collected; ``context_switches``: the
+    kind of context switches is among them, otherwise ``note`` says why not. ``contexts`` are the names of contexts by
+    CUPTI's number, ``streams`` those of streams by context and stream number.
+    """
+
+    on: bool = False
+    problem: TimelineProblem | None = None
+    found: str = ""
+    do: str = ""
+    note: str = ""
+    library: str = ""
+    version: int = 0
+    kinds: tuple[int, ...] = ()
+    contexts: Mapping[int, str] = field(default_factory=dict)
+    streams: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+    @property
+    def context_switches(self) -> bool:
+        """Whether context switches are recorded."""
+        return 57 in self.kinds
+
+    @property
+    def sentence(self) -> str:
+        """The problem and what to do, as one sentence; "" if nothing failed."""
+        if self.problem is None:
+            return ""
+        return f"{self.found}: {self.do}" if self.do else self.found
+
+
+OFF = TimelineStatus()
+
+
+class TimelineUnavailable(Exception):
+    """The timeline cannot be switched on; ``status`` says why."""
+
+    def __init__(self, problem: TimelineProblem, found: str, do: str = "", library: str = "", version: int = 0) -> None:
+        super().__init__(found)
+        self.status = TimelineStatus(False, problem, found, do, library=library, version=version)

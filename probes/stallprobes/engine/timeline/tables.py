@@ -1,0 +1,40 @@
+"""Layouts of the tables that the collector passes to its compiled loop."""
+
+from __future__ import annotations
+
+# Words of a track. OLDEST and NEWEST number the calls in its queue; LOADED is the number of the next host call to load.
+# The last call matched: LEFT is the number of its records that are to come, GROUP_START_NS the start of the first. The
+# last four are the addresses of the probe's words, host calls, histograms and statistics on the board.
+(
+    TRACK_PROBE, TRACK_CONTEXT, TRACK_STREAM, TRACK_DEPTH, TRACK_THREAD, LOADED, OLDEST, NEWEST,
+    LEFT, GROUP_START_NS, GROUP_CORRELATION, HAS_GROUP, GROUP_PLACE,
+    AT_WORDS, AT_TRACE, AT_HIST, AT_STATS,
+) = range(17)  # fmt: skip
+TRACK_WORDS = 24
+STATS = 4
+QUEUE = 4_096
+
+# Columns of an op of a track: the records that one call yields (0: the op submits nothing on it), and the rows of its
+# histograms, -1 for none.
+OP_RECORDS, ROW_START, ROW_EARLY, ROW_GPU, LABEL_START, LABEL_EARLY, LABEL_GPU = range(7)
+OP_WORDS = 7
+
+# Driver calls by correlation id: id, thread, start and end in ns. Ids count up, so the oldest is replaced.
+IDS = 1 << 16
+ID, ID_THREAD, ID_START_NS, ID_END_NS = range(4)
+ID_WORDS = 4
+
+# Words of the control block: addresses of CUPTI's functions, the pool's address, the period in ns, and scratch words
+# for pointers that CUPTI fills. KEPT is the number of records that wait for their call, PATIENCE for how many rounds
+# one does.
+(
+    STOP, FLUSH, NEXT_RECORD, COUNT_DROPPED, PERIOD, RECORD, DROPPED_NOW, KEPT, TRACKS, EXHAUSTED_SEEN, PATIENCE,
+) = range(11)  # fmt: skip
+CONTROL_WORDS = 16
+
+BATCH = 8_192
+MOST_KEPT = 2_048
+# At the usual period, 2 s.
+USUAL_PATIENCE = 200
+PERIOD_NS = 10_000_000
+MOST_BATCHES = 64

@@ -1,0 +1,86 @@
+"""Which ops of a program put work on the GPU, on which stream, and the channels that the timeline fills for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stallprobes.model import Channel, Graph, Op, Phase, Program, Stream, StreamKind
+
+# The driver functions that put work with a record of its own on a stream.
+_KERNELS = frozenset({"cuLaunchKernel", "cuGraphLaunch"})
+_COPIES = frozenset(
+    {"cuMemcpyDtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuMemcpyPeerAsync", "cuMemcpyBatchAsync"}
+)
+_MEMSETS = frozenset({"cuMemsetD8Async", "cuMemsetD32Async"})
+SUBMITTING = _KERNELS | _COPIES | _MEMSETS
+_SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
+
+TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
+
+# No program has more submissions in flight: the driver's queue of a stream holds about 1000.
+UNBOUNDED = 2048
+
+
+@dataclass(frozen=True)
+class Submission:
+    """An op that puts work on the GPU: its index in the program, its stream, and the records that one call yields."""
+
+    op: int
+    stream: Stream
+    label: str
+    repeat: int
+    records: int
+
+
+def submissions(program: Program) -> tuple[Submission, ...]:
+    """The ops of an iteration that put work on a stream the program names."""
+    found = []
+    for number, op in enumerate(program.ops):
+        stream = _stream(op)
+        if op.fn in SUBMITTING and stream is not None:
+            found.append(Submission(number, stream, op.label, op.repeat, _records(op)))
+    return tuple(found)
+
+
+def depth(program: Program, stream: Stream) -> int:
+    """How many calls later on ``stream`` a call's work has certainly started, at most UNBOUNDED.
+
+    A program that waits for its stream in each iteration has one iteration in flight, one with a guard as many as the
+    guard lets it be ahead.
+    """
+    each = sum(part.repeat for part in submissions(program) if part.stream == stream)
+    if any(op.fn in _SYNCHRONIZING for op in program.ops):
+        return min(each, UNBOUNDED)
+    if program.guard is not None:
+        return min(each * program.guard.ahead, UNBOUNDED)
+    return UNBOUNDED
+
+
+def timeline_channels(program: Program) -> tuple[Channel, ...]:
+    """The channels that the timeline fills, besides those of the program: per phase, then per label and phase.
+
+    A phase that the program measures itself, with a pair of events, keeps that source.
+    """
+    found = submissions(program)
+    if not found:
+        return ()
+    own = program.channels()
+    measures_gpu = any(channel.phase is Phase.GPU for channel in own)
+    phases = tuple(phase for phase in TIMELINE_PHASES if not (measures_gpu and phase is Phase.GPU))
+    labels = dict.fromkeys(part.label for part in found if part.label)
+    channels = [Channel(phase) for phase in phases]
+    channels += [Channel(phase, label) for label in labels for phase in phases]
+    return tuple(channel for channel in channels if channel not in own)
+
+
+def is_shared(stream: Stream) -> bool:
+    """Whether other probes may use the same stream."""
+    return stream.shared or stream.kind is StreamKind.NULL
+
+
+def _stream(op: Op) -> Stream | None:
+    return next((arg for arg in op.args if isinstance(arg, Stream)), None)
+
+
+def _records(op: Op) -> int:
+    return next((arg.nodes for arg in op.args if isinstance(arg, Graph)), 1)

@@ -1,0 +1,157 @@
+"""A libcupti of our own: it hands over the records that a test puts into it, through the real native callbacks."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stallprobes.engine.timeline.library import NOT_COMPATIBLE
+from stallprobes.engine.timeline.records import RecordKind, layout, size_of
+
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 11)
+_REQUESTED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_COMPLETED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+END_OF_BUFFER = 12
+NEWEST = 130_500
+
+
+def record(kind: RecordKind, version: int = NEWEST, **fields: int) -> bytes:
+    """A record with these fields, all other bytes 0xA5, so that a wrong offset shows."""
+    raw = np.full(size_of(kind, version), 0xA5, dtype=np.uint8)
+    row: Any = raw.view(layout(kind, version))
+    row["kind"] = kind
+    for name, value in fields.items():
+        row[name] = value
+    return raw.tobytes()
+
+
+def request(native: Mapping[str, int]) -> tuple[int, int]:
+    """Address and size of a buffer from the callback; 0 and 0 if there is none."""
+    buffer, size, most = ctypes.c_int64(-1), ctypes.c_int64(-1), ctypes.c_int64(-1)
+    _REQUESTED(native["requested"])(ctypes.addressof(buffer), ctypes.addressof(size), ctypes.addressof(most))
+    assert most.value == 0
+    return buffer.value, size.value
+
+
+def complete(native: Mapping[str, int], buffer: int, size: int, valid: int) -> None:
+    """Return a buffer to the callback."""
+    _COMPLETED(native["completed"])(None, 0, buffer, size, valid)
+
+
+class FakeCupti:
+    """CUPTI as the collector calls it. ``refused`` are the codes of calls, by function or by the kind enabled.
+
+    Contexts and streams have their handles as numbers.
+    """
+
+    path = "/nowhere/libcupti.so.13"
+
+    def __init__(self, version: int = NEWEST, refused: Mapping[str | int, int] | None = None) -> None:
+        self.version = version
+        self.refused = dict(refused or {})
+        self.enabled: set[int] = set()
+        self.subscribed = False
+        self.subscriptions = 0
+        self.dropped = 0
+        self.flags: list[int] = []
+        self.native: dict[str, int] = {}
+        self._queue: list[bytes] = []
+        self._lock = threading.Lock()
+        self.flushed = threading.Event()
+        self._functions = {
+            "cuptiActivityFlushAll": _FUNCTION(self._flush),
+            "cuptiActivityGetNextRecord": _FUNCTION(self._next),
+            "cuptiActivityGetNumDroppedRecords": _FUNCTION(self._count_dropped),
+        }
+
+    def put(self, *records: bytes) -> None:
+        """Have these records returned by the next flush."""
+        with self._lock:
+            self._queue += records
+
+    def address(self, function: str) -> int:
+        return ctypes.cast(self._functions[function], ctypes.c_void_p).value or 0
+
+    def text(self, code: int) -> str:
+        return f"CODE_{code}"
+
+    def subscribe(self, callback: int) -> tuple[int, int]:
+        code = self.refused.get("subscribe", 0)
+        self.subscribed = code == 0
+        self.subscriptions += code == 0
+        return code, 0 if code else 77
+
+    def unsubscribe(self, handle: int) -> int:
+        assert handle == 77
+        self.subscribed = False
+        return 0
+
+    def set_timestamps(self, callback: int) -> int:
+        assert not self.enabled
+        self.native["timestamp"] = callback
+        return 0
+
+    def set_system_thread_ids(self) -> int:
+        return 0
+
+    def set_buffers(self, requested: int, completed: int) -> int:
+        self.native |= {"requested": requested, "completed": completed}
+        return 0
+
+    def enable(self, kind: int) -> int:
+        code = self.refused.get(int(kind), 0)
+        if code == 0:
+            self.enabled.add(int(kind))
+        return code
+
+    def enable_driver_call(self, number: int) -> int:
+        return NOT_COMPATIBLE
+
+    def disable(self, kind: int) -> int:
+        self.enabled.discard(int(kind))
+        return 0
+
+    def flush(self, flag: int) -> int:
+        return int(self._flush(flag))
+
+    def context_number(self, context: int) -> int | None:
+        return context
+
+    def stream_number(self, context: int, stream: int) -> int | None:
+        return stream
+
+    def _flush(self, flag: int, *_: int) -> int:
+        with self._lock:
+            queue, self._queue = self._queue, []
+        self.flags.append(flag)
+        while queue:
+            buffer, size = request(self.native)
+            if not buffer:
+                self.dropped += len(queue)
+                break
+            taken = b""
+            while queue and len(taken) + len(queue[0]) <= size:
+                taken += queue.pop(0)
+            ctypes.memmove(buffer, taken, len(taken))
+            complete(self.native, buffer, size, len(taken))
+        self.flushed.set()
+        return 0
+
+    def _next(self, buffer: int, valid: int, at: int, *_: int) -> int:
+        found = ctypes.c_int64.from_address(at)
+        record_at = buffer
+        if found.value:
+            kind = RecordKind(ctypes.c_uint32.from_address(found.value).value)
+            record_at = found.value + size_of(kind, self.version)
+        if record_at >= buffer + valid:
+            return END_OF_BUFFER
+        found.value = record_at
+        return 0
+
+    def _count_dropped(self, _context: int, _stream: int, at: int, *_: int) -> int:
+        ctypes.c_int64.from_address(at).value, self.dropped = self.dropped, 0
+        return 0

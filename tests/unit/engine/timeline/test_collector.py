@@ -1,0 +1,420 @@
+"""The collector: records of a fake CUPTI reach the probes' phases and the ring; switching on and off; refusals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from factories.fake_cupti import NEWEST, FakeCupti, record
+from stallprobes import catalog
+from stallprobes.catalog import Placement, on_shared_stream
+from stallprobes.engine.board import TRACE_HEAD, Board, BoardLayout
+from stallprobes.engine.timeline import ring
+from stallprobes.engine.timeline.buffers import HEADER, callbacks, process_pool
+from stallprobes.engine.timeline.collector import Collector, StreamUse
+from stallprobes.engine.timeline.reader import read_timeline
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.engine.timeline.status import TimelineProblem, TimelineUnavailable
+from stallprobes.engine.timeline.trace import BEGINNING, TimelineSnapshot
+from stallprobes.engine.timeline.work import submissions, timeline_channels
+from stallprobes.model import SECONDARY, Channel, Phase, Probe
+
+US = 1_000
+PRIMARY_NUMBER = 1
+
+
+def probe(entry: str, placement: Placement | None = None, name: str = "") -> Probe:
+    made = catalog.entries()[entry].probe(placement or Placement())
+    return replace(made, name=name or entry)
+
+
+class Rig:
+    """Probes on a board, a fake CUPTI, and a collector; stream handle ``n`` is that of the n-th probe."""
+
+    def __init__(self, *probes: Probe, cupti: FakeCupti | None = None, shared: bool = False) -> None:
+        self.probes = probes
+        self.board = Board.create(BoardLayout.of(probes))
+        self.cupti = cupti or FakeCupti()
+        uses = [
+            StreamUse(each.name, stream, stream.context.name, PRIMARY_NUMBER, 7 if shared else number)
+            for number, each in enumerate(probes)
+            for stream in dict.fromkeys(work.stream for work in submissions(each.program))
+        ]
+        threads = {each.name: 1000 + number for number, each in enumerate(probes)}
+        self.collector = Collector(lambda: self.cupti, self.board, probes, uses, lambda: threads)
+
+    def on(self) -> None:
+        self.collector.switch(True)
+        assert self.collector.wait(60)
+
+    def off(self) -> None:
+        self.collector.switch(False)
+        assert self.collector.wait(60)
+
+    def call(self, name: str, began_ns: int, returned_ns: int, op: int = 0, bits: int = ring.MEASURED) -> None:
+        part = self.board[name]
+        head = int(part.words[TRACE_HEAD])
+        part.trace[head % ring.CALLS] = began_ns, returned_ns, op | bits, head
+        part.words[TRACE_HEAD] = head + 1
+
+    def rounds(self, count: int = 2) -> TimelineSnapshot:
+        """The timeline after ``count`` whole rounds of the collector."""
+        words = self.board.timeline.words
+        until = words[ring.ROUNDS] + count
+        while words[ring.ROUNDS] < until:
+            time.sleep(0.001)
+        return self.snapshot()
+
+    def snapshot(self) -> TimelineSnapshot:
+        return read_timeline(self.board, BEGINNING, self.collector.status)
+
+    def values(self, name: str, phase: Phase, label: str = "") -> tuple[int, int]:
+        """Number and maximum of the values of a channel."""
+        found = self.board.snapshot(1).probes[name].channels[Channel(phase, label)]
+        return found.count, found.max_ns
+
+
+@pytest.fixture(name="rig")
+def _rig() -> Iterator[Callable[..., Rig]]:
+    made: list[Rig] = []
+    process_pool().words[HEADER:] = 0
+
+    def make(*probes: Probe, cupti: FakeCupti | None = None, shared: bool = False) -> Rig:
+        made.append(Rig(*probes, cupti=cupti, shared=shared))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.collector.stop(10)
+
+
+def kernel(start: int, end: int, stream: int = 0, **more: int) -> bytes:
+    fields = {"context": PRIMARY_NUMBER, "device": 0, "correlation": 0} | more
+    return record(RecordKind.KERNEL, start=start, end=end, stream=stream, **fields)
+
+
+def test_a_record_gives_start_and_gpu_of_its_call(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    one.call("launch", 1_000_000, 1_003_000)
+    one.cupti.put(kernel(1_005_260, 1_006_460))
+    seen = one.rounds()
+    [interval] = seen.intervals
+    assert (interval.probe, interval.op, interval.iteration) == ("launch", 0, 0)
+    assert (interval.began_ns, interval.returned_ns, interval.delay_ns) == (1_000_000, 1_003_000, 2_260)
+    assert one.values("launch", Phase.START) == (1, 2_260)
+    assert one.values("launch", Phase.GPU) == (1, 1_200)
+    assert one.values("launch", Phase.EARLY) == (0, 0)
+    assert seen.losses.lost == seen.losses.unmatched == seen.losses.unanswered == 0
+
+
+def test_a_start_before_the_return_is_counted_by_its_magnitude(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("d2h-pageable"))
+    one.on()
+    one.call("d2h-pageable", 1_000_000, 1_030_000)
+    one.cupti.put(
+        record(RecordKind.COPY, start=1_010_000, end=1_029_000, context=1, stream=0, correlation=0, device=0,
+               bytes=4096, subkind=2, source=3, target=1)
+    )  # fmt: skip
+    [interval] = one.rounds().intervals
+    assert (interval.delay_ns, interval.nbytes, interval.copy, interval.memory) == (-20_000, 4096, 2, (3, 1))
+    assert one.values("d2h-pageable", Phase.EARLY) == (1, 20_000)
+    assert one.values("d2h-pageable", Phase.START) == (0, 0)
+
+
+def test_calls_that_are_not_measured_are_shown_and_not_counted(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    one.call("launch", 1_000_000, 1_003_000, bits=ring.MEASURED | ring.FIRST)
+    one.call("launch", 2_000_000, 2_003_000, bits=0)
+    one.cupti.put(kernel(1_013_000, 1_014_000), kernel(2_005_000, 2_006_000))
+    assert [each.iteration for each in one.rounds().intervals] == [0, 1]
+    assert one.values("launch", Phase.START) == (0, 0)
+    assert one.board.snapshot(1).probes["launch"].first_ns[Channel(Phase.START)] is None
+    one.board["launch"].words[9] = 1
+    assert one.board.snapshot(1).probes["launch"].first_ns[Channel(Phase.START)] == 10_000
+
+
+def test_a_record_waits_until_its_call_has_returned(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("d2h-pageable"))
+    one.on()
+    one.cupti.put(record(RecordKind.COPY, start=1_010_000, end=1_029_000, context=1, stream=0, correlation=0))
+    assert not one.rounds().intervals
+    one.call("d2h-pageable", 1_000_000, 1_030_000)
+    [interval] = one.rounds().intervals
+    assert interval.probe == "d2h-pageable"
+
+
+def test_after_a_lost_record_the_next_one_finds_its_call(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    for number in range(1, 6):
+        one.call("launch", number * 1_000_000, number * 1_000_000 + 3_000)
+        one.call("launch", number * 1_000_000 + 4_000, number * 1_000_000 + 10_000, op=1)
+    one.cupti.put(*(kernel(number * 1_000_000 + 5_000, number * 1_000_000 + 6_000) for number in (1, 4, 5)))
+    seen = one.rounds()
+    assert [each.delay_ns for each in seen.intervals] == [2_000] * 3
+    assert seen.losses.unanswered == 2
+    assert one.values("launch", Phase.START) == (3, 2_000)
+
+
+def test_calls_in_a_queue_are_matched_in_their_order(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch-then-open"))
+    one.on()
+    for number in range(20):
+        one.call("launch-then-open", 1_000_000 + 5_000 * number, 1_003_000 + 5_000 * number)
+    one.cupti.put(*(kernel(9_000_000 + 100_000 * number, 9_090_000 + 100_000 * number) for number in range(20)))
+    seen = one.rounds()
+    assert [each.iteration for each in seen.intervals] == list(range(20))
+    assert seen.losses.unanswered == seen.losses.unmatched == 0
+
+
+def test_a_graph_has_several_records_and_one_time_on_the_gpu(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("graph-launch"))
+    [work] = submissions(one.probes[0].program)
+    one.on()
+    one.call("graph-launch", 1_000_000, 1_003_000)
+    nodes = [kernel(1_010_000 + 2_000 * node, 1_011_000 + 2_000 * node) for node in range(work.records)]
+    one.cupti.put(*nodes)
+    seen = one.rounds()
+    assert [each.probe for each in seen.intervals] == ["graph-launch"] * work.records
+    assert one.values("graph-launch", Phase.START) == (1, 7_000)
+    assert one.values("graph-launch", Phase.GPU) == (1, 2_000 * (work.records - 1) + 1_000)
+
+
+def test_labels_have_phases_of_their_own_and_events_keep_the_time_on_the_gpu(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("scalar-readback"))
+    program = one.probes[0].program
+    assert all(channel.phase is not Phase.GPU for channel in timeline_channels(program))
+    kernels = [work for work in submissions(program) if work.label == "reduction kernel"]
+    one.on()
+    one.call("scalar-readback", 1_000_000, 1_003_000, op=kernels[0].op)
+    one.cupti.put(kernel(1_008_000, 6_008_000))
+    one.rounds()
+    assert one.values("scalar-readback", Phase.START, "reduction kernel") == (1, 5_000)
+    assert one.values("scalar-readback", Phase.START, "final kernel") == (0, 0)
+    assert one.values("scalar-readback", Phase.START) == (1, 5_000)
+
+
+def test_on_a_shared_stream_the_correlation_id_finds_the_thread(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch", on_shared_stream(), "first"), probe("launch", on_shared_stream(), "second"), shared=True)
+    one.on()
+    assert RecordKind.DRIVER_CALL in one.collector.status.kinds
+    one.call("first", 1_000_000, 1_010_000)
+    one.call("second", 1_001_000, 1_003_000)
+    calls = [
+        record(RecordKind.DRIVER_CALL, subkind=307, start=start, end=end, thread=thread, correlation=number)
+        for number, thread, start, end in ((5, 1001, 1_001_100, 1_002_900), (6, 1000, 1_000_100, 1_009_900))
+    ]
+    one.cupti.put(
+        kernel(1_005_000, 1_006_000, 7, correlation=5), kernel(1_011_000, 1_012_000, 7, correlation=6), *calls
+    )
+    assert [each.probe for each in one.rounds().intervals] == ["second", "first"]
+    assert one.values("first", Phase.START) == (1, 1_000)
+    assert one.values("second", Phase.START) == (1, 2_000)
+
+
+def test_work_of_an_unknown_stream_is_shown_without_a_call(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    one.cupti.put(kernel(1_000_000, 1_001_000, stream=99))
+    seen = one.rounds()
+    assert [(each.probe, each.delay_ns, each.stream) for each in seen.intervals] == [(None, None, 99)]
+    assert seen.losses.unmatched == 1
+
+
+def test_context_switches_and_overheads_are_in_the_ring(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    one.cupti.put(
+        record(RecordKind.CONTEXT_SWITCH, context=2, start=3_000_000, subkind=2),
+        record(RecordKind.CONTEXT_SWITCH, context=1, start=3_082_000, subkind=1),
+        record(RecordKind.CONTEXT_SWITCH, context=1, start=5_300_000, subkind=2),
+        record(RecordKind.OVERHEAD, subkind=6 << 16, start=4_000_000, end=4_500_000),
+    )
+    seen = one.rounds()
+    assert [(each.context, each.at_ns, each.starts) for each in seen.switches] == [
+        (2, 3_000_000, False), (1, 3_082_000, True), (1, 5_300_000, False),
+    ]  # fmt: skip
+    assert [(each.context, each.start_ns, each.end_ns) for each in seen.tenures()] == [(1, 3_082_000, 5_300_000)]
+    assert [(each.reason, each.end_ns - each.start_ns) for each in seen.overheads] == [(6 << 16, 500_000)]
+
+
+def test_a_reader_gets_each_record_once_and_calls_besides(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    one.call("launch", 1_000_000, 1_003_000)
+    one.cupti.put(kernel(1_005_000, 1_006_000))
+    first = one.rounds()
+    one.call("launch", 2_000_000, 2_003_000, bits=0)
+    second = read_timeline(one.board, first.position, one.collector.status)
+    assert len(first.intervals) == len(first.calls) == 1
+    assert not second.intervals
+    assert [(call.probe, call.iteration, call.measured) for call in second.calls] == [("launch", 1, False)]
+
+
+def test_dropped_records_and_missing_buffers_are_counted(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    one.cupti.dropped = 3
+    assert one.rounds().losses.dropped == 3
+    one.cupti.put(kernel(0, 0))
+    assert one.rounds().losses.dropped == 4
+    # All buffers are with CUPTI, so it drops what it cannot store.
+    process_pool().words[HEADER:] = 1
+    one.cupti.put(*[kernel(1_000_000, 1_001_000, 99)] * 5)
+    seen = one.rounds()
+    assert (seen.losses.dropped, seen.losses.exhausted) == (9, 1)
+    process_pool().words[HEADER:] = 0
+
+
+def test_more_records_than_fit_into_one_batch_lose_none(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    count = 12_000
+    one.cupti.put(*(kernel(1_000_000 + number, 1_000_001 + number, 99) for number in range(count)))
+    seen = one.rounds(3)
+    assert [each.start_ns - 1_000_000 for each in seen.intervals] == list(range(count))
+    assert seen.cost.records == count
+
+
+def test_channels_appear_with_the_timeline(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    before = one.board.snapshot(1).probes["launch"]
+    assert not {channel.phase for channel in before.channels} & {Phase.START, Phase.EARLY, Phase.GPU}
+    one.on()
+    one.call("launch", 1_000_000, 1_003_000)
+    one.cupti.put(kernel(1_005_000, 1_006_000))
+    one.rounds()
+    window = one.board.snapshot(2).probes["launch"].minus(before)
+    assert window.channels[Channel(Phase.START)].count == 1
+
+
+def test_off_means_that_nothing_is_subscribed(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    assert not one.cupti.subscriptions
+    one.on()
+    assert one.cupti.subscribed
+    assert one.cupti.enabled == {10, 1, 22, 2, 17, 57}
+    assert one.board.timeline.on
+    one.off()
+    assert not one.cupti.subscribed
+    assert not one.cupti.enabled
+    assert not one.board.timeline.on
+    assert not one.collector.status.on
+    flushes = len(one.cupti.flags)
+    one.cupti.put(kernel(1_000_000, 1_001_000))
+    time.sleep(0.03)
+    assert len(one.cupti.flags) == flushes
+
+
+def test_the_last_flush_is_forced_and_brings_what_is_left(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    one.call("launch", 1_000_000, 1_003_000)
+    one.rounds()
+    one.cupti.put(kernel(1_005_000, 1_006_000))
+    one.off()
+    assert one.cupti.flags[-1] == 1
+    assert [each.probe for each in one.snapshot().intervals] == ["launch"]
+
+
+def test_a_hundred_times_on_and_off(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    for _ in range(100):
+        one.on()
+        one.off()
+    assert one.cupti.subscriptions == 100
+    assert not one.cupti.subscribed
+    one.on()
+    one.call("launch", 1_000_000, 1_003_000)
+    one.cupti.put(kernel(1_005_000, 1_006_000))
+    assert len(one.rounds().intervals) == 1
+
+
+def test_switches_faster_than_they_take_effect_end_with_the_last_one(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    for _ in range(50):
+        one.collector.switch(True)
+        one.collector.switch(False)
+    one.collector.switch(True)
+    assert one.collector.wait(60)
+    assert one.collector.status.on
+    assert one.cupti.subscribed
+
+
+@pytest.mark.parametrize(
+    ("refused", "problem"),
+    [
+        ({"subscribe": 39}, TimelineProblem.TAKEN),
+        ({"subscribe": 15}, TimelineProblem.LIBRARY_TOO_NEW),
+        ({10: 41}, TimelineProblem.CONFIDENTIAL_COMPUTING),
+        ({10: 33}, TimelineProblem.VIRTUAL_GPU),
+        ({1: 999}, TimelineProblem.FAILED),
+    ],
+)
+def test_a_refusal_is_a_state_with_a_sentence_and_leaves_nothing_on(
+    rig: Callable[..., Rig], refused: Mapping[str | int, int], problem: TimelineProblem
+) -> None:
+    one = rig(probe("launch"), cupti=FakeCupti(refused=refused))
+    one.on()
+    status = one.collector.status
+    assert (status.on, status.problem) == (False, problem)
+    assert status.found
+    assert status.do
+    assert not one.cupti.enabled
+    assert not one.cupti.subscribed
+    one.cupti.refused.clear()
+    one.on()
+    assert one.collector.status.on
+
+
+def test_a_library_that_is_missing_is_a_state(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+
+    def load() -> FakeCupti:
+        raise TimelineUnavailable(TimelineProblem.NO_LIBRARY, "libcupti was not found", "pip install it")
+
+    collector = Collector(load, one.board, one.probes, [], dict)
+    collector.switch(True)
+    assert collector.wait(60)
+    assert collector.status.sentence == "libcupti was not found: pip install it"
+    assert collector.stop(10)
+
+
+@pytest.mark.parametrize(
+    ("cupti", "note"),
+    [
+        (FakeCupti(version=130_001), "older than 13.1"),
+        (FakeCupti(version=28), "older than 13.1"),
+        (FakeCupti(refused={57: 14}), "refuses"),
+    ],
+)
+def test_without_context_switches_the_rest_works(rig: Callable[..., Rig], cupti: FakeCupti, note: str) -> None:
+    one = rig(probe("launch"), cupti=cupti)
+    one.on()
+    assert one.collector.status.on
+    assert not one.collector.status.context_switches
+    assert note in one.collector.status.note
+    one.call("launch", 1_000_000, 1_003_000)
+    one.cupti.put(
+        record(RecordKind.KERNEL, cupti.version, start=1_005_000, end=1_006_000, context=1, stream=0, correlation=0)
+    )
+    assert [each.delay_ns for each in one.rounds().intervals] == [2_000]
+
+
+def test_contexts_and_streams_have_names(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"), probe("d2d", Placement(SECONDARY)))
+    one.on()
+    assert set(one.collector.status.contexts.values()) <= {"primary", "secondary"}
+    assert one.collector.status.streams[PRIMARY_NUMBER, 0] == "own"
+    assert one.collector.status.version == NEWEST
+
+
+def test_callbacks_are_compiled_once() -> None:
+    assert callbacks() == callbacks()
+    assert np.all(np.array(list(callbacks().values())) != 0)

@@ -1,0 +1,65 @@
+"""The ring of GPU records on the board: writers, readers, and records that were overwritten."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from factories.host_probes import host_probe
+from stallprobes.engine.board import Board, BoardLayout
+from stallprobes.engine.timeline import ring
+
+
+def new_board() -> Board:
+    return Board.create(BoardLayout.of([host_probe("host")]))
+
+
+def write(board: Board, count: int) -> None:
+    for number in range(count):
+        row = [0] * (ring.RECORD_WORDS - 1)
+        row[ring.KIND - 1], row[ring.START_NS - 1] = 10, number
+        ring.append(board.timeline, row)
+
+
+def starts(rows: ring.Int64s) -> list[int]:
+    return [int(start) for start in rows[:, ring.START_NS]]
+
+
+def test_a_reader_goes_on_where_it_stopped() -> None:
+    board = new_board()
+    write(board, 3)
+    rows, head, lost = board.timeline.read()
+    assert (starts(rows), head, lost) == ([0, 1, 2], 3, 0)
+    write(board, 2)
+    rows, head, lost = board.timeline.read(head)
+    assert (starts(rows), head, lost) == ([0, 1], 5, 0)
+    assert len(board.timeline.read(head)[0]) == 0
+
+
+def test_overwritten_records_are_counted() -> None:
+    board = new_board()
+    write(board, ring.RECORDS + 100)
+    rows, head, lost = board.timeline.read(50)
+    assert (len(rows), head, lost) == (ring.RECORDS, ring.RECORDS + 100, 50)
+    assert starts(rows)[:2] == [100, 101]
+
+
+def test_a_record_that_is_being_overwritten_is_left_out() -> None:
+    board = new_board()
+    write(board, 4)
+    board.timeline.records[1, ring.SEQUENCE] = 0
+    rows, head, lost = board.timeline.read()
+    assert (starts(rows), head, lost) == ([0, 2, 3], 4, 1)
+
+
+def test_two_readers_do_not_disturb_each_other() -> None:
+    board = new_board()
+    write(board, 10)
+    first, second = board.timeline.read(0)[0], board.timeline.read(0)[0]
+    assert np.array_equal(first, second)
+
+
+def test_calls_that_may_have_been_overwritten_are_left_out() -> None:
+    calls = np.arange(ring.CALLS * ring.CALL_WORDS, dtype=np.int64).reshape(ring.CALLS, ring.CALL_WORDS)
+    assert len(ring.read_calls(calls, 10, 4, 10)) == 6
+    assert len(ring.read_calls(calls, ring.CALLS + 10, 0, ring.CALLS + 20)) == ring.CALLS - 11
+    assert len(ring.read_calls(calls, 10, 10, 10)) == 0
