@@ -21,7 +21,7 @@ from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import EngineRequest, LiveSource
 
 SNAPSHOTS = Path(__file__).parents[1] / "screen" / "snapshots"
-QUICK = Settings(quiet_seconds=0.5)
+QUICK = Settings(quiet_seconds=0.5, frames_per_second=5)
 
 
 def monitor(pilot: Pilot[None]) -> Monitor:
@@ -58,7 +58,7 @@ async def live_monitor(settings: Settings = QUICK, wait: bool = True) -> AsyncIt
     source = LiveSource(EngineRequest(sim="h200"))
     app = StallscopeApp(lambda: source, settings)
     try:
-        async with app.run_test(size=(160, 48)) as pilot:
+        async with app.run_test(size=(120, 36)) as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
             if wait:
                 await until(pilot, lambda: quiet_is_known(monitor(pilot)))

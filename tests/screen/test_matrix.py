@@ -532,27 +532,18 @@ async def test_escape_at_the_prompt_does_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["o", "c"])
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (None, "cannot be read"),
-        ("", "is empty"),
-        ("{}", "is not a check"),
-        ('{"schema": "stallscope.check/1', "cut off"),
-    ],
-)
-async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes(
-    tmp_path: Path, key: str, content: str | None, words: str
-) -> None:
+async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes(tmp_path: Path, key: str) -> None:
     file = tmp_path / "a.json"
-    if content is not None:
-        file.write_text(content)
+    told = {"": "is empty", "{}": "is not a check", '{"schema": "stallscope.check/1': "cut off"}
     async with looking(ON_THE_TABLE, (200, 40)) as pilot:
-        await answered(pilot, key, str(file))
-        assert words in state(pilot).note
-        assert state(pilot).failed
-        await until_shown(pilot, words)
-        assert state(pilot).matrix_view is ON_THE_TABLE.matrix_view
+        for content, words in {None: "cannot be read", **told}.items():
+            if content is not None:
+                file.write_text(content)
+            await answered(pilot, key, str(file))
+            assert words in state(pilot).note
+            assert state(pilot).failed
+            await until_shown(pilot, words)
+            assert state(pilot).matrix_view is ON_THE_TABLE.matrix_view
 
 
 async def test_a_folder_that_is_not_there_is_told_when_saving(tmp_path: Path) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 
 import jsonschema
 import pytest
 
+from factories import blame_mixtures
 from factories.blame_mixtures import Mixture, blamed, runs_of, scores, truths
+from factories.virtual_session import VirtualSession, virtual_sessions
+from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed
 from stallprobes.files import schemas
 from stallprobes.latency.ratio import Quantile
@@ -25,6 +29,14 @@ from stallscope.report import run_text
 from stallscope.report.text import TextWriter
 
 
+@pytest.fixture(scope="module", autouse=True)
+def without_engines() -> Iterator[None]:
+    """Runs and mixtures start no engine process."""
+    with virtual_sessions(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blame_mixtures, "Session", VirtualSession)
+        yield
+
+
 @pytest.fixture(scope="module")
 def progress() -> list[RunProgress]:
     """The progress of ``result``."""
@@ -32,7 +44,7 @@ def progress() -> list[RunProgress]:
 
 
 @pytest.fixture(scope="module")
-def result(progress: list[RunProgress]) -> RunResult:
+def result(without_engines: None, progress: list[RunProgress]) -> RunResult:
     """A launch and a copy beside a spin, which delays the copy, and host-register, which delays the launch."""
     names = ["launch", "d2d@secondary", "spin", "host-register"]
     return measure.run(measure.selection(names), backend="sim", seconds=0.5, blame=True, progress=progress.append)
@@ -115,7 +127,11 @@ def test_more_rounds_follow_while_something_is_undecided(monkeypatch: pytest.Mon
     assert result.seconds <= BUDGET_S + 0.5
 
 
-def test_aggressors_are_as_before_when_it_is_stopped_or_the_engine_ends() -> None:
+def test_aggressors_are_as_before_when_it_is_stopped_or_the_engine_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # With an engine process, which ends.
+    monkeypatch.setattr(blame_mixtures, "Session", Session)
     mixture = Mixture.of("launch", "host-register", "spin")
     session = mixture.session(1)
     try:

@@ -81,8 +81,20 @@ def test_cells_whose_repeats_disagree_have_more_of_them(matrix: Matrix) -> None:
     assert sum(counts.values()) == len(counts) * schedule.VIRTUAL_REPEATS + 2
 
 
-def test_the_same_seeds_give_the_same_matrix_and_others_another(matrix: Matrix) -> None:
-    again, other = measured(), measured(seed=2)
+@pytest.fixture(scope="module")
+def steps() -> list[CheckProgress]:
+    """The progress of ``again``."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def again(steps: list[CheckProgress]) -> Matrix:
+    """The same check without engine processes."""
+    return measured(progress=steps.append, cells=True)
+
+
+def test_the_same_seeds_give_the_same_matrix_and_others_another(matrix: Matrix, again: Matrix) -> None:
+    other = measured(seed=2)
 
     def figures(one: Matrix) -> list[object]:
         return [(key, channel, hist) for key, cell in one.cells.items() for channel, hist in cell.channels.items()]
@@ -118,13 +130,12 @@ def test_peer_copies_with_and_without_peer_access_are_measured_apart() -> None:
     assert direct.kind == "quiet"
 
 
-def test_progress_counts_up_to_the_end_and_gives_cells() -> None:
-    seen: list[CheckProgress] = []
-    measured(progress=seen.append, cells=True)
-    assert [one.done for one in seen] == sorted(one.done for one in seen)
-    assert seen[-1].done == seen[-1].total
-    assert {(one.cell.row, one.cell.column) for one in seen if one.cell} >= {("launch", "spin")}
-    assert any(one.left_s is not None for one in seen)
+def test_progress_counts_up_to_the_end_and_gives_cells(again: Matrix, steps: list[CheckProgress]) -> None:
+    assert [one.done for one in steps] == sorted(one.done for one in steps)
+    assert steps[-1].done == steps[-1].total
+    cells = {(one.cell.row, one.cell.column) for one in steps if one.cell}
+    assert ("launch", "spin") in cells <= set(again.cells)
+    assert any(one.left_s is not None for one in steps)
 
 
 def _stopping_after(windows: int) -> Callable[[], bool]:
@@ -209,7 +220,10 @@ def test_a_window_in_which_the_check_was_suspended_is_rejected(monkeypatch: pyte
     lengths = cell_runner.Lengths(
         window_s=0.005, baseline_s=0.005, longest_s=0.005, extended_s=0.005, calls=5, starve=False
     )
-    with cell_runner.CellRunner(small.victims, small.aggressor_sets, "sim", Options(), lambda: False) as cells:
+    with (
+        virtual_sessions(),
+        cell_runner.CellRunner(small.victims, small.aggressor_sets, "sim", Options(), lambda: False) as cells,
+    ):
         # As on a GPU: the board's time runs on while the check is stopped.
         monkeypatch.setattr(cells, "_virtual", False)
         usual = cells.session.run_for

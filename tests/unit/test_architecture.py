@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-
-import pytest
 
 import stallprobes
 import stallscope
@@ -16,26 +16,34 @@ import stallscope
 HEAVY = {"textual", "rich", "numba", "llvmlite", "cuda", "simpy", "pynvml"}
 
 
-def loaded_by(statement: str) -> set[str]:
-    """The top-level modules that ``statement`` loads in a fresh interpreter."""
+def loaded_by(*modules: str) -> dict[str, set[str]]:
+    """The top-level modules that are loaded after each of ``modules``, which a fresh interpreter imports in turn."""
     path = os.pathsep.join(str(Path(package.__path__[0]).parent) for package in (stallscope, stallprobes))
+    source = "import importlib, json, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
+    source += "    print(json.dumps([name, sorted({found.split('.')[0] for found in sys.modules})]))"
     done = subprocess.run(
-        [sys.executable, "-c", f"{statement}\nimport sys; print(*{{name.split('.')[0] for name in sys.modules}})"],
+        [sys.executable, "-c", source, *modules],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=True,
     )
-    return set(done.stdout.split())
+    return {name: set(found) for name, found in map(json.loads, done.stdout.splitlines())}
+
+
+def loading(modules: Sequence[str], unwanted: set[str]) -> dict[str, set[str]]:
+    """What of ``unwanted`` is loaded after each of ``modules``, for those after which anything is."""
+    loaded = loaded_by(*modules)
+    assert list(loaded) == list(modules)
+    return {name: found & unwanted for name, found in loaded.items() if found & unwanted}
 
 
 def names(package: str, where: list[str]) -> list[str]:
     return [module.name for module in pkgutil.walk_packages(where, f"{package}.") if "__main__" not in module.name]
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
+def test_what_only_tells_loads_nothing_that_measures() -> None:
+    modules = [
         "stallscope.cli.main",
         "stallscope.cli.stdout",
         "stallscope.cli.diagnostics",
@@ -50,28 +58,22 @@ def names(package: str, where: list[str]) -> list[str]:
         "stallscope.cli.screen",
         "stallscope.cli.options",
         "stallscope.tui.prewarm",
-    ],
-)
-def test_what_only_tells_loads_nothing_that_measures(module: str) -> None:
-    assert not loaded_by(f"import {module}") & (HEAVY | {"numpy"})
+    ]
+    assert loading(modules, HEAVY | {"numpy"}) == {}
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
+def test_who_only_reads_figures_needs_neither_a_compiler_nor_cuda() -> None:
+    modules = [
         "stallprobes.engine.session",
         "stallprobes.measurement.measure",
         "stallprobes.measurement.document",
         "stallprobes.live.recording",
         "stallprobes.live.analyzer",
-    ],
-)
-def test_who_only_reads_figures_needs_neither_a_compiler_nor_cuda(module: str) -> None:
-    assert not loaded_by(f"import {module}") & HEAVY
+    ]
+    assert loading(modules, HEAVY) == {}
 
 
 def test_no_probe_module_loads_a_screen_or_a_command_line() -> None:
     modules = names("stallprobes", list(stallprobes.__path__))
     assert "stallprobes.model" in modules
-    loaded = loaded_by("\n".join(f"import {module}" for module in modules))
-    assert not loaded & {"stallscope", "textual", "rich", "click"}
+    assert loading(modules, {"stallscope", "textual", "rich", "click"}) == {}

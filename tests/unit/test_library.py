@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import stallprobes
+from factories.virtual_session import virtual_sessions
 from stallprobes.matrix import document as check_document
 
 ROOT = Path(__file__).parents[2]
@@ -54,9 +55,10 @@ def test_the_library_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     document = ROOT / "probes" / "README.md"
     runnable = [example for example in examples(document) if "backend=" in example]
     assert runnable
-    for example in runnable:
-        exec(compile(example, str(document), "exec"), {})
-        assert capsys.readouterr().out
+    with virtual_sessions():
+        for example in runnable:
+            exec(compile(example, str(document), "exec"), {})
+            assert capsys.readouterr().out
 
 
 def test_a_run_on_the_simulated_gpu_has_the_reported_stall() -> None:

@@ -288,6 +288,7 @@ def test_a_thousand_hosts_are_merged_with_one_check_in_memory(in_memory: int, mo
     rows, columns = matrices.ROWS[:2], matrices.COLUMNS[:2]
     drawn = [host(seed, rows=rows, columns=columns, calls=30, repeats=1).cells for seed in range(7)]
     slow = host(8, times={("d2d", "spin"): 9.0}, rows=rows, columns=columns, calls=30, repeats=1).cells
+    alike = host(1, rows=rows, columns=columns, calls=30, repeats=1)
     alive: list[weakref.ref[Matrix]] = []
 
     def checks() -> Iterator[tuple[str, Matrix]]:
@@ -295,7 +296,7 @@ def test_a_thousand_hosts_are_merged_with_one_check_in_memory(in_memory: int, mo
             # Only the last one may still be in use.
             assert sum(one() is not None for one in alive) <= 1
             cells = dict(slow if number == 500 else drawn[number % len(drawn)])
-            check = replace(host(1, rows=rows, columns=columns, calls=30, repeats=1), cells=cells)
+            check = replace(alike, cells=cells)
             alive[:] = [*alive[-1:], weakref.ref(check)]
             yield f"node-{number}", check
             del check

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
+from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_NO_GPU, EngineFailed, UnknownName
@@ -14,6 +15,13 @@ from stallprobes.measurement.measure import RunProgress, selection
 from stallprobes.model import SECONDARY, Role
 from stallprobes.patterns import patterns
 from stallprobes.verdicts.kinds import VerdictKind
+
+
+@pytest.fixture
+def without_engines() -> Iterator[None]:
+    """Runs of the simulated GPU start no engine process in this test."""
+    with virtual_sessions():
+        yield
 
 
 def test_a_pattern_stands_for_its_variants_and_all_for_every_pattern() -> None:
@@ -75,6 +83,7 @@ def test_a_run_on_the_host_alone_measures_quiet_and_window() -> None:
     assert variant.verdicts
 
 
+@pytest.mark.usefixtures("without_engines")
 @pytest.mark.parametrize("together", [False, True])
 def test_each_victim_of_several_contexts_is_measured_for_the_whole_time(together: bool) -> None:
     steps: list[RunProgress] = []
@@ -97,17 +106,18 @@ def test_each_victim_of_several_contexts_is_measured_for_the_whole_time(together
     assert steps[-1].done_s == pytest.approx(steps[-1].total_s)
 
 
+@pytest.mark.usefixtures("without_engines")
 def test_a_gpu_that_is_lost_on_the_way_costs_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     starts = iter([True, False, True])
-    start = Session.start
+    start = VirtualSession.start
 
-    def losing(session: Session) -> Mapping[str, object]:
+    def losing(session: VirtualSession) -> Mapping[str, object]:
         if next(starts):
             return start(session)
         raise EngineFailed(EXIT_NO_GPU, "no usable GPU: cuInit returned 999")
 
-    monkeypatch.setattr(Session, "start", losing)
-    result = measure.run(selection(["host"]) * 3, backend="host", seconds=0.5)
+    monkeypatch.setattr(VirtualSession, "start", losing)
+    result = measure.run(selection(["host"]) * 3, backend="sim", seconds=0.5)
     assert [variant.status for variant in result.variants] == ["ok", "invalid", "ok"]
     assert result.variants[1].reason == "no usable GPU: cuInit returned 999"
 
@@ -121,27 +131,29 @@ def test_without_a_gpu_from_the_start_there_is_no_result(monkeypatch: pytest.Mon
         measure.run(selection(["host"]), backend="host", seconds=0.5)
 
 
+@pytest.mark.usefixtures("without_engines")
 def test_a_run_that_is_stopped_keeps_what_it_has() -> None:
     asked = iter([False] * 40 + [True] * 1000)
     chosen = selection(["host"]) * 3
-    result = measure.run(chosen, backend="host", seconds=0.5, stop=lambda: next(asked))
+    result = measure.run(chosen, backend="sim", seconds=0.5, stop=lambda: next(asked))
     assert result.interrupted
     assert len(result.variants) < 3
 
 
+@pytest.mark.usefixtures("without_engines")
 def test_a_variant_during_which_the_process_was_suspended_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, sessions = Session.run_for, []
+    usual, sessions = VirtualSession.run_for, []
 
-    def run_for(session: Session, seconds: float) -> None:
+    def run_for(session: VirtualSession, seconds: float) -> None:
         usual(session, seconds)
         if session not in sessions:
             sessions.append(session)
             # As after ctrl+z and fg in the first variant.
             session.gap_s = 60.0 if len(sessions) == 1 else 0.0
 
-    monkeypatch.setattr(Session, "run_for", run_for)
+    monkeypatch.setattr(VirtualSession, "run_for", run_for)
     steps: list[RunProgress] = []
-    (variant,) = measure.run(selection(["host"]), backend="host", seconds=0.5, progress=steps.append).variants
+    (variant,) = measure.run(selection(["host"]), backend="sim", seconds=0.5, progress=steps.append).variants
     assert variant.status == "ok"
     assert len(sessions) == 2
     assert any("measured again" in step.text for step in steps)
