@@ -78,8 +78,8 @@ def test_the_hostname_option_sets_the_host_name(stallscope_command: Command, tmp
     assert check_document.load(path).fingerprint["hostname"] == "rack 3"
 
 
-@pytest.mark.parametrize("name", ["", " ", "a\x1bb"])
-def test_an_unprintable_hostname_is_a_usage_error(stallscope_command: Command, name: str) -> None:
+@pytest.mark.parametrize("name", ["", " ", "a\x1bb", "a" * 256])
+def test_a_hostname_that_no_host_has_is_a_usage_error(stallscope_command: Command, name: str) -> None:
     done = stallscope_command("check", "--hostname", name, mode="never")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert "--hostname" in done.stderr

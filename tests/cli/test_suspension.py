@@ -32,3 +32,18 @@ def test_a_suspended_check_stops_its_engines_and_continues(terminal: OpenTermina
     since = shell.press("fg\n")
     shell.wait_for("Latency relative to baseline", since=since)
     shell.wait_until(lambda: not processes.children(shell.pid), "the check has ended")
+
+
+def test_a_recording_cannot_be_suspended_and_says_so(terminal: OpenTerminal, tmp_path: Path) -> None:
+    shell = terminal(shell=True)
+    shell.wait_for("$ ")
+    file = tmp_path / "stall.rec"
+    since = shell.press(
+        f"{sys.executable} -m stallscope record {file} scalar-readback --variant pageable --sim h200 --seconds 30; "
+        "echo code=$?\n"
+    )
+    shell.wait_until(file.exists, "the recording has an observation")
+    shell.press("\x1a")
+    shell.wait_for("cannot be suspended", since=since)
+    shell.press("\x03")
+    shell.wait_for("code=130", since=since)

@@ -31,11 +31,15 @@ if TYPE_CHECKING:
 DEFAULT_SEED = 1
 # Interval of the progress lines where stderr is not a terminal.
 _PROGRESS_LINE_S = 15.0
+# As in DNS (RFC 1035, 2.3.4).
+_LONGEST_HOSTNAME = 255
 
 
 def _checked_hostname(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     if value is not None and not (value.strip() and value.isprintable()):
         raise click.BadParameter("a host name needs at least one letter and only printable characters")
+    if value is not None and len(value) > _LONGEST_HOSTNAME:
+        raise click.BadParameter(f"a host name has at most {_LONGEST_HOSTNAME} characters")
     return value if value is None else value.strip()
 
 

@@ -14,6 +14,7 @@ from stallscope.cli import completers, diagnostics, gpu_choice, options, output_
 from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.signals import InterruptHandler
+from stallscope.cli.suspension import RefusedSuspension
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
@@ -48,7 +49,9 @@ def command(
     Example:
       stallscope record stall.rec secondary-context-d2d --variant kernel-other-context
     """
-    with InterruptHandler() as interrupt:
+    # The calls in flight while the engine is stopped would be stalls in the recording.
+    refused = RefusedSuspension("a recording cannot be suspended: end it with Ctrl+C, what is recorded stays readable")
+    with InterruptHandler() as interrupt, refused:
         output_files.require_new_file("FILE", file)
         setup = _recording_setup(pattern, variant, gpu, sim)
         setup = replace(setup, options=replace(setup.options, together=together))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stallprobes.foreign_text import printable_lines
 from stallscope.cli import diagnostics, output_files
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.report.text import speaks_utf8
@@ -119,7 +120,7 @@ def _save_crash(traceback: str) -> Path | None:
     file = Path(home) / "stallscope" / "crash.txt"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(traceback, encoding="utf-8", errors="backslashreplace")
+        file.write_text(printable_lines(traceback), encoding="utf-8", errors="backslashreplace")
     except OSError:
         return None
     return file

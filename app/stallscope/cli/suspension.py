@@ -7,8 +7,26 @@ import signal
 import time
 from types import FrameType
 
+from stallscope.cli import diagnostics
+
 # The kernel may deliver a signal to another thread, a moment after the call that sent it.
 _STOP_S = 0.05
+
+
+class RefusedSuspension:
+    """Context manager in which SIGTSTP prints ``sentence`` and stops nothing, for what cannot continue after a gap."""
+
+    def __init__(self, sentence: str) -> None:
+        self._sentence = sentence
+
+    def __enter__(self) -> RefusedSuspension:
+        self._earlier = signal.getsignal(signal.SIGTSTP)
+        if self._earlier is not signal.SIG_IGN:
+            signal.signal(signal.SIGTSTP, lambda _number, _frame: diagnostics.print_message(self._sentence))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTSTP, self._earlier)
 
 
 class Suspension:

@@ -17,6 +17,7 @@ from statistics import median
 
 from stallprobes.errors import StallprobesError
 from stallprobes.files import atomic
+from stallprobes.foreign_text import printable_lines
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import reference_document
@@ -147,7 +148,7 @@ def main(arguments: Sequence[str]) -> str | None:
         made = make(out.stem, [check_document.load(path) for path in checks])
         atomic.write(out, (reference_document.text(made).encode(),), force=True, mode=0o644)
     except StallprobesError as error:
-        return f"error: {error}"
+        return printable_lines(f"error: {error}")
     return None
 
 
