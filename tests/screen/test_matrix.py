@@ -534,9 +534,14 @@ async def test_escape_at_the_prompt_does_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["o", "c"])
 async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes(tmp_path: Path, key: str) -> None:
     file = tmp_path / "a.json"
-    told: dict[str | None, str] = {"": "is empty", "{}": "is not a check", '{"schema": "stallscope.check/1': "cut off"}
+    told: dict[str | None, str] = {
+        None: "cannot be read",
+        "": "is empty",
+        "{}": "is not a check",
+        '{"schema": "stallscope.check/1': "cut off",
+    }
     async with looking(ON_THE_TABLE, (200, 40)) as pilot:
-        for content, words in ({None: "cannot be read"} | told).items():
+        for content, words in told.items():
             if content is not None:
                 file.write_text(content)
             await answered(pilot, key, str(file))
