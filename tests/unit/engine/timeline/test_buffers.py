@@ -78,6 +78,10 @@ def test_threads_that_request_and_complete_never_share_a_buffer(pool: BufferPool
     def work(mark: int) -> None:
         for _ in range(rounds):
             address, size = request(native)
+            # None is free while those that are completed wait for their release.
+            while not address:
+                time.sleep(0)
+                address, size = request(native)
             word = ctypes.c_int64.from_address(address)
             word.value = mark
             time.sleep(0)
