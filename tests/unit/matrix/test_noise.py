@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -44,7 +45,8 @@ def test_no_masked_arrays_are_loaded_for_the_spread() -> None:
         "made = matrices.made_up(1); noise.baseline_spread(made); compare.compare(made, matrices.made_up(2));"
         "assert 'numpy.ma' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    path = os.pathsep.join(sys.path)
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, check=True)
 
 
 def test_the_worst_victim_is_named_and_the_median_is_over_victims() -> None:
