@@ -21,12 +21,14 @@ class RefusedSuspension:
 
     def __enter__(self) -> RefusedSuspension:
         self._earlier = signal.getsignal(signal.SIGTSTP)
-        if self._earlier is not signal.SIG_IGN:
+        if self._earlier not in (signal.SIG_IGN, None):
             signal.signal(signal.SIGTSTP, lambda _number, _frame: diagnostics.print_message(self._sentence))
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTSTP, self._earlier)
+        # None stands for a handler that was not set from Python and cannot be set again.
+        if self._earlier is not None:
+            signal.signal(signal.SIGTSTP, self._earlier)
 
 
 class Suspension:
