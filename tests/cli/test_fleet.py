@@ -272,13 +272,13 @@ def test_the_containerfile_follows_the_rules() -> None:
     ("old", "new"),
     [
         ("FROM python:3.12-slim", "FROM python"),
-        ("FROM python:3.12-slim", "FROM registry.example.com/python:3.12"),
+        ("FROM python:3.12-slim", "FROM images.example.org/python:3.12"),
         ("USER 10001:10001", "USER root"),
         ("USER 10001:10001", "USER stallscope"),
         ('ENTRYPOINT ["stallscope"]', "ENTRYPOINT stallscope"),
         ("COPY stallscope", "ADD stallscope"),
         ("--no-cache-dir", ""),
-        ("pip install", "pip install --index-url https://mirror"),
+        ("pip install", "curl https://example.org/setup && pip install"),
         ("WORKDIR /results", "WORKDIR results"),
     ],
 )
