@@ -101,18 +101,18 @@ async def test_help_has_every_action(shared: SharedMonitor) -> None:
 async def test_the_view_stands_still_and_the_probes_go_on(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         await pilot.press("p")
+        # The view stands still from the frame that follows the key.
+        await until(pilot, lambda: not monitor(pilot).has_changed)
         monitor_view = monitor(pilot).monitor_view
         assert monitor_view is not None
         assert monitor(pilot).last is not None
         before = monitor(pilot).last.snapshot  # type: ignore[union-attr]
-        await pilot.pause(0.5)
+        assert before is not None
+        at_first = before.probes["launch"].iterations
+        await until(pilot, lambda: monitor(pilot).last.snapshot.probes["launch"].iterations > at_first)  # type: ignore[union-attr]
         now = monitor(pilot).monitor_view
         assert now is not None
         assert now.rows == monitor_view.rows
-        after = monitor(pilot).last.snapshot  # type: ignore[union-attr]
-        assert after is not None
-        assert before is not None
-        assert after.probes["launch"].iterations > before.probes["launch"].iterations
         assert "PAUSED" in monitor(pilot).frozen_why
         await pilot.press("p")
         assert monitor(pilot).frozen is None
