@@ -4,7 +4,7 @@ It keeps the window of the last second, the baseline of each victim, the coarse 
 no session and no thread; its output depends only on the observations, so that a replay gives the same output.
 
 A baseline is extended by every second in which no aggressor ran and nothing was stalled, so that it knows how much the
-machine itself varies.
+machine itself varies. Calls with the timeline on are longer, so each probe has one baseline with it and one without.
 """
 
 from __future__ import annotations
@@ -69,6 +69,11 @@ class Analyzer:
         oldest first."""
         self.probe_set = probe_set
         self._collector = BaselineCollector(probe_set, round(baseline_s * 1e9), baselines or {})
+        # That of the other state of the timeline, and whether it is on.
+        self._other_collector = BaselineCollector(probe_set, round(baseline_s * 1e9), {})
+        self._timeline = False
+        # The timeline was switched while aggressors ran, which continue although no baseline of this state is known.
+        self._unjudged = False
         self._tracker = VerdictTracker(log, log_limit)
         # Probes with a baseline in the recording that is replayed.
         self._recorded = frozenset(baselines or ())
@@ -95,7 +100,7 @@ class Analyzer:
         other = copy(self)
         other._history = self._history.copy()
         other._marks = deque(self._marks, _MARKS)
-        other._collector = self._collector.copy()
+        other._collector, other._other_collector = self._collector.copy(), self._other_collector.copy()
         other._tracker = self._tracker.copy()
         other._strips = {}
         return other
@@ -123,6 +128,8 @@ class Analyzer:
                 # As after the program was suspended: no window spans that time, and no verdict held in it.
                 self._recent.clear()
                 self._tracker.end_all(self._last_wall_s)
+        if observation.timeline != self._timeline:
+            self._change_timeline(observation.timeline, now.at_ns)
         self._add_history(now)
         if observation.experiment:
             # Its states last a fraction of a second: no window, baseline or switch of them means anything here.
@@ -138,6 +145,16 @@ class Analyzer:
             disturbed = self._judge(now, observation.wall_s, others)
         self._collector.feed(now, disturbed, bool(others))
         self._last, self._last_wall_s = now, observation.wall_s
+
+    def _change_timeline(self, on: bool, at_ns: int) -> None:
+        """Use the baselines of the other state of the timeline; no window contains calls of both."""
+        self._marks.append((at_ns, f"timeline {'on' if on else 'off'}"))
+        self._timeline = self._unjudged = on
+        self._collector, self._other_collector = self._other_collector, self._collector
+        self._collector.restart()
+        self._recent.clear()
+        self._windows, self._verdicts = None, ()
+        self._tracker.end_all(self._last_wall_s)
 
     def add_blame(self, found: Blame, wall_s: float) -> None:
         """Add the result of a blame experiment to the log. Its causes hold while the same aggressors run."""
@@ -164,8 +181,19 @@ class Analyzer:
         """The complete baselines by probe."""
         return self._collector.baselines
 
+    @property
+    def known_baselines(self) -> Mapping[str, Baseline]:
+        """The complete baselines by probe, of the other state of the timeline where there is none of the present."""
+        return {**self._other_collector.baselines, **self._collector.baselines}
+
+    @property
+    def timeline(self) -> bool:
+        """Whether the timeline was on in the last observation."""
+        return self._timeline
+
     def discard_baselines(self, names: Iterable[str] | None = None) -> None:
         """Discard the baselines of ``names``, or all; they are measured again as soon as no aggressor runs."""
+        self._unjudged = False
         self._collector.discard([one.name for one in self.probe_set.probes] if names is None else names)
 
     def follow_recorded(self, baselines: Mapping[str, Baseline]) -> None:
@@ -189,6 +217,16 @@ class Analyzer:
     def without_baseline(self) -> tuple[str, ...]:
         """Names of the probes that run and have no baseline yet."""
         return self._collector.needed(self._last)
+
+    @property
+    def holds_aggressors(self) -> bool:
+        """Whether aggressors must stay off until the baselines are complete.
+
+        Those that ran when the timeline was switched on continue, so that the timeline records what they do.
+        """
+        if self._unjudged and self._last is not None and self._collector.busy(self._last):
+            return False
+        return bool(self.without_baseline)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:

@@ -36,6 +36,7 @@ from stallprobes.units import duration_ns
 
 # The GPU changes from one context to another within about 80 µs on an H200; more is somebody else's time-slice.
 LONGEST_CHANGE_NS = 300_000
+_ENGINE_KINDS = np.array([RecordKind.KERNEL, RecordKind.MEMSET], dtype=np.int64)
 
 
 class DelayCause(StrEnum):
@@ -214,40 +215,40 @@ def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
     """The times in which work waited for the graphics engine and none of the recorded contexts had it."""
     if not trace.context_switches:
         return ()
-    waits = sorted(
-        (max(int(row[WORK_RETURNED]), trace.begin_ns), min(int(row[WORK_START]), trace.end_ns))
-        for row in trace.work
-        if 0 < row[WORK_RETURNED] < row[WORK_START] and needs_graphics_engine(row)
+    work = trace.work
+    kinds, copies = work[:, WORK_KIND], work[:, WORK_COPY]
+    on_engine = np.isin(kinds, _ENGINE_KINDS) | (
+        (kinds == RecordKind.COPY) & (copies == CopyKind.DEVICE_TO_DEVICE)
     )
-    held = sorted((row[TENURE_START], row[TENURE_END]) for row in trace.tenures.tolist())
+    returned, start = work[:, WORK_RETURNED], work[:, WORK_START]
+    waited = on_engine & (returned > 0) & (start - returned > LONGEST_CHANGE_NS)
+    waits = _united(
+        np.maximum(returned[waited], trace.begin_ns),
+        np.minimum(start[waited], trace.end_ns),
+    )
+    held = _united(trace.tenures[:, TENURE_START], trace.tenures[:, TENURE_END])
     found = []
-    for begin, end in _united(waits):
-        at = begin
-        for start, stop in held:
-            if stop <= at or start >= end:
-                continue
-            if start - at > LONGEST_CHANGE_NS:
-                found.append(ForeignGap(at, start))
-            at = max(at, stop)
-        if end - at > LONGEST_CHANGE_NS:
-            found.append(ForeignGap(at, end))
+    for begin, end in waits.tolist():
+        # Tenures that overlap the wait; their ends are in order, since united ones do not overlap.
+        first, last = np.searchsorted(held[:, 1], begin, "right"), np.searchsorted(held[:, 0], end, "left")
+        borders = [begin, *held[first:last].ravel().tolist(), end]
+        for at, until in zip(borders[::2], borders[1::2], strict=True):
+            if until - at > LONGEST_CHANGE_NS:
+                found.append(ForeignGap(at, until))
     return tuple(found)
 
 
-def _united(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Overlapping spans as one; ``spans`` are in the order of their begins."""
-    held: tuple[int, int] | None = None
-    for begin, end in spans:
-        if end <= begin:
-            continue
-        if held is not None and begin <= held[1]:
-            held = (held[0], max(held[1], end))
-            continue
-        if held is not None:
-            yield held
-        held = (begin, end)
-    if held is not None:
-        yield held
+def _united(begins: Int64s, ends: Int64s) -> Int64s:
+    """Spans as int64[n][2], overlapping ones as one, in the order of their begins."""
+    whole = ends > begins
+    begins, ends = begins[whole], ends[whole]
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    if not len(begins):
+        return np.zeros((0, 2), dtype=np.int64)
+    first = np.flatnonzero(np.concatenate(([True], begins[1:] > ends[:-1])))
+    last = np.concatenate((first[1:], [len(begins)])) - 1
+    return np.column_stack((begins[first], ends[last]))
 
 
 def work_label(trace: Trace, number: int) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.trace import GpuInterval, HostCall, Overhead, TimelineLosses
-from stallprobes.model import Probe, op_name
+from stallprobes.model import Phase, Probe, Role, op_name
 
 Int64s = NDArray[np.int64]
 
@@ -34,19 +34,27 @@ OVERHEAD_COLUMNS = 4
 
 @dataclass(frozen=True)
 class TracedProbe:
-    """A probe as a trace names it: ``ops`` are the names of its program's operations."""
+    """A probe as a trace names it: ``ops`` are the names of its program's operations, ``phases`` what each measures."""
 
     name: str
     title: str
     ops: tuple[str, ...]
     context: str = ""
     stream: str = ""
+    role: Role = Role.VICTIM
+    phases: tuple[Phase | None, ...] = ()
 
     @classmethod
     def of(cls, probe: Probe) -> TracedProbe:
         """The names of ``probe``."""
         ops = tuple(op_name(op) for op in probe.program.ops)
-        return cls(probe.name, probe.short_title or probe.title, ops, probe.context, probe.stream)
+        phases = tuple(op.phase for op in probe.program.ops)
+        title = probe.short_title or probe.title
+        return cls(probe.name, title, ops, probe.context, probe.stream, probe.role, phases)
+
+    def waits(self, op: int) -> bool:
+        """Whether a call of ``op`` waits for the GPU, as a synchronization does."""
+        return 0 <= op < len(self.phases) and self.phases[op] is Phase.WAIT
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ class Monitor(ActionScreen):
                 self._feed(observation)
                 self._observed, self._plotted_last_observation = True, False
         if live is not None and self.analyzer is not None:
-            live.update_engine(bool(self.analyzer.without_baseline))
+            live.update_engine(self.analyzer.holds_aggressors)
         self.blame.finish(self.analyzer, self.last)
         self._freeze_on_stall()
         if self.can_draw and (self.app.screen is self or self.app.screen.is_modal):
