@@ -104,9 +104,7 @@ def _below_2_63(raw: bytes) -> bytes:
     return bytes(changed)
 
 
-def _compiled(
-    buffer: np.ndarray[tuple[int], np.dtype[np.uint8]], at: int, kind: RecordKind, offsets: object
-) -> list[int]:
+def _compiled(buffer: NDArray[np.uint8], at: int, kind: RecordKind, offsets: NDArray[np.int64]) -> list[int]:
     row = np.zeros(ring.RECORD_WORDS, dtype=np.int64)
     decode_record(buffer.ctypes.data + at, int(kind), offsets, row)
     words = row.tolist()
