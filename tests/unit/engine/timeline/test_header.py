@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stallprobes.engine.timeline import records, ring
 from stallprobes.engine.timeline.collecting import decode_record
