@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.units import duration, duration_ns, times
-from stallprobes.verdicts.blame import channel_name, sentence, share_text
+from stallprobes.verdicts.blame import sentence, share_text
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report.catalog_text import VARIANT_KINDS
 from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count
@@ -232,7 +232,7 @@ def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
             out.paragraph(f"{titles[victim]}: {text}", indent="    ", first="  ")
         for figure in shown:
             change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
-            head = f"{titles[victim]}: {channel_name(figure.channel)} {figure.quantile} {change}."
+            head = f"{titles[victim]}: {figure.channel.in_sentence} {figure.quantile} {change}."
             out.paragraph(f"{head} {sentence(figure, titles)}", indent="    ", first="  ")
             rows = [
                 (

@@ -19,6 +19,7 @@ from functools import reduce
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile, phase_channels
+from stallprobes.latency.start_delay import judged_histogram
 from stallprobes.latency.statistics import fisher_exact, student_t_limit
 from stallprobes.latency.window import Window
 from stallprobes.model import JUDGED_PHASES, Channel, Probe
@@ -173,7 +174,7 @@ def _victim_figures(
 
 def _calls(victim: Probe, channel: Channel, window: Window) -> Histogram:
     """The calls of a channel, with the one in flight by the time it waited within the window."""
-    calls = window.channels.get(channel, Histogram.empty())
+    calls = judged_histogram(window.channels, channel) or Histogram.empty()
     flight = window.in_flight
     if flight is None:
         return calls
