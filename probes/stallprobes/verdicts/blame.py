@@ -168,11 +168,8 @@ class Blame:
 
         found = []
         for victim in victims:
-            stalls = [one for one in self.main_figures(victim.name) if one.outcome is BlameOutcome.STALL and one.causes]
-            # The wait contains the start.
-            waits = any(one.channel.phase is Phase.WAIT for one in stalls)
-            for figure in stalls:
-                if waits and figure.channel.phase is Phase.START:
+            for figure in self.main_figures(victim.name):
+                if figure.outcome is not BlameOutcome.STALL or not figure.causes:
                     continue
                 change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)} ({times(figure.ratio)})"
                 verdict = Verdict(

@@ -19,7 +19,6 @@ from functools import reduce
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile, phase_channels
-from stallprobes.latency.start_delay import judged_histogram
 from stallprobes.latency.statistics import fisher_exact, student_t_limit
 from stallprobes.latency.window import Window
 from stallprobes.model import JUDGED_PHASES, Channel, Probe
@@ -36,6 +35,8 @@ from stallprobes.verdicts.rules import (
 
 BUDGET_S = 10.0
 FEWEST_ROUNDS = 3
+# Records of the GPU arrive some 10 ms later, in the window of another state; the wait contains the start.
+EXPERIMENT_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
 # The error probability of each comparison; the tail needs two at once.
 _ALPHA = 0.05
 _USUAL_ROUNDS, _FEW_STATES, _FEW_STATES_ROUNDS = 4, 4, 6
@@ -158,7 +159,7 @@ def _victim_figures(
     # A state without one of its aggressors is another state.
     valid = [{state for state, one in found.items() if not one.idle} for found in rounds]
     known = list(dict.fromkeys(channel for found in windows for one in found.values() for channel in one.channels))
-    for phase in JUDGED_PHASES:
+    for phase in EXPERIMENT_PHASES:
         for channel in phase_channels(known, phase):
             calls = [
                 {state: _calls(victim, channel, one) for state, one in found.items() if state in usable}
@@ -174,7 +175,7 @@ def _victim_figures(
 
 def _calls(victim: Probe, channel: Channel, window: Window) -> Histogram:
     """The calls of a channel, with the one in flight by the time it waited within the window."""
-    calls = judged_histogram(window.channels, channel) or Histogram.empty()
+    calls = window.channels.get(channel, Histogram.empty())
     flight = window.in_flight
     if flight is None:
         return calls
