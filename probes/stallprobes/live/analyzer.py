@@ -189,6 +189,10 @@ class Analyzer:
         """The complete baselines by probe, of the other state of the timeline where there is none of the present."""
         return {**self._other_collector.baselines, **self._collector.baselines}
 
+    def baselines_with(self, timeline: bool) -> Mapping[str, Baseline]:
+        """The complete baselines by probe, of the state of the timeline."""
+        return (self._collector if timeline == self.timeline else self._other_collector).baselines
+
     @property
     def timeline(self) -> bool:
         """Whether the timeline was on in the last observation."""
@@ -366,7 +370,9 @@ class Analyzer:
                 counts = np.zeros(BUCKETS, dtype=np.uint64)
                 for channel in channels:
                     counts += part.channels[channel].counts
-                    counts -= before.channels[channel].counts
+                    # The timeline may have been switched on in between.
+                    if channel in before.channels:
+                        counts -= before.channels[channel].counts
                 closed = 0
                 if part.in_slots and part.on:
                     closed = max(now.at_ns - self._last.at_ns - (part.allowed_ns - before.allowed_ns), 0)
