@@ -152,6 +152,7 @@ class Monitor(ActionScreen):
         if states[0] is None or (states[0] != EngineCondition.READY and states[1] == EngineCondition.READY):
             self._ready_at = observation.wall_s
         self.last = observation
+        self.context.observation, self.context.analyzer = observation, self.analyzer
         if self.recorder is not None:
             self.recorder.put(observation, self.analyzer.baselines)
         if observation.telemetry is not None:
@@ -304,6 +305,11 @@ class Monitor(ActionScreen):
         heat_map.styles.height = sizes.heat_map
         heat_map.display = sizes.heat_map > 0
         log.styles.height = sizes.log
+
+    def action_open(self, name: str) -> None:
+        """Open the screen called ``name``, which may show the focused probe."""
+        self.context.focus_name = self.focus_name
+        super().action_open(name)
 
     # Focus and switches.
 

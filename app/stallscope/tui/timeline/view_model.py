@@ -1,0 +1,121 @@
+"""View model of the trace: what the plot draws, with the selected interval and the delay of its work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stallprobes.traces.delay import Delay, delay_of
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_ITERATION,
+    CALL_PROBE,
+    WORK_ITERATION,
+    WORK_NUMBER,
+    WORK_PROBE,
+    WORK_START,
+    Int64s,
+    Trace,
+)
+from stallprobes.traces.trigger import TriggerLimits
+from stallscope.tui.timeline.raster import Intervals, Raster, raster
+from stallscope.tui.timeline.rows import RowKey, RowKind, TraceRow, find, intervals
+from stallscope.tui.timeline.time_axis import Viewport
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The selected row, and the start of the selected interval in it; None for the row alone."""
+
+    row: RowKey
+    start_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class TraceView:
+    """What the plot shows. ``trace`` has at least the visible time; it is compared by identity.
+
+    ``zero_ns`` is the time that the axis calls 0. ``limits`` mark slow calls. ``sentences`` are shown in place of a
+    trace.
+    """
+
+    trace: Trace | None = None
+    rows: tuple[TraceRow, ...] = ()
+    viewport: Viewport = field(default_factory=lambda: Viewport(0, 10_000_000))
+    zero_ns: int = 0
+    selection: Selection | None = None
+    limits: TriggerLimits | None = None
+    sentences: tuple[str, ...] = ()
+
+
+class RowIntervals:
+    """The intervals of each row of a trace, computed when they are asked for first."""
+
+    def __init__(self, trace: Trace, limits: TriggerLimits | None) -> None:
+        self.trace = trace
+        self.limits = limits
+        self._found: dict[RowKey, Intervals] = {}
+
+    def __getitem__(self, key: RowKey) -> Intervals:
+        """The intervals of a row."""
+        if key not in self._found:
+            self._found[key] = intervals(self.trace, key, self.limits)
+        return self._found[key]
+
+
+def rasters(found: RowIntervals, rows: Sequence[TraceRow], view: Viewport, width: int) -> Mapping[RowKey, Raster]:
+    """The cells of each row on ``width`` columns."""
+    return {row.key: raster(found[row.key], view, width) for row in rows}
+
+
+def selected_index(found: RowIntervals, selection: Selection) -> int | None:
+    """The index of the selected interval in its row; None where the trace does not have it."""
+    return None if selection.start_ns is None else find(found[selection.row], selection.start_ns)
+
+
+def selected_work(trace: Trace, found: RowIntervals, selection: Selection) -> Int64s | None:
+    """The row of ``trace.work`` that belongs to the selection; None without one.
+
+    Of a call it is the work that the call submitted; of a wait the work that its iteration submitted, the one that
+    started last; of GPU work itself.
+    """
+    index = selected_index(found, selection)
+    if index is None:
+        return None
+    number = int(found[selection.row].numbers[index])
+    if selection.row.kind is RowKind.WORK:
+        row: Int64s = trace.work[number]
+        return row
+    if selection.row.kind is not RowKind.CALLS or number < 0:
+        return None
+    work = trace.work_of(number)
+    if not len(work):
+        call = trace.calls[number]
+        same = (trace.work[:, WORK_PROBE] == call[CALL_PROBE]) & (trace.work[:, WORK_ITERATION] == call[CALL_ITERATION])
+        work = trace.work[same]
+    return work[int(np.argmax(work[:, WORK_START]))] if len(work) else None
+
+
+def selected_delay(trace: Trace, found: RowIntervals, selection: Selection | None) -> Delay | None:
+    """The delay of the work that belongs to the selection; None without one."""
+    work = None if selection is None else selected_work(trace, found, selection)
+    return None if work is None else delay_of(trace, work)
+
+
+def selection_of_work(trace: Trace, rows: Sequence[TraceRow], number: int) -> Selection | None:
+    """The selection of the work with ``number``; None if it is not in the trace."""
+    for row in trace.work[trace.work[:, WORK_NUMBER] == number]:
+        _, _, start, _, _, context, stream = row[:7].tolist()
+        key = RowKey(RowKind.WORK, context, stream)
+        if any(each.key == key for each in rows):
+            return Selection(key, start)
+    return None
+
+
+def selection_of_call(trace: Trace, probe: int, began_ns: int) -> Selection:
+    """The selection of the call of ``probe`` that began at ``began_ns``, or of the probe's row without that call."""
+    known = ((trace.calls[:, CALL_PROBE] == probe) & (trace.calls[:, CALL_BEGAN] == began_ns)).any()
+    flying = any(call.probe == probe and call.since_ns == began_ns for call in trace.open_calls)
+    return Selection(RowKey(RowKind.CALLS, probe), began_ns if known or flying else None)
