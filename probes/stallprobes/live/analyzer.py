@@ -69,9 +69,9 @@ class Analyzer:
         oldest first."""
         self.probe_set = probe_set
         self._collector = BaselineCollector(probe_set, round(baseline_s * 1e9), baselines or {})
-        # That of the other state of the timeline, and whether it is on.
+        # That of the other state of the timeline, and whether it is on, None before the first observation.
         self._other_collector = BaselineCollector(probe_set, round(baseline_s * 1e9), {})
-        self._timeline = False
+        self._timeline: bool | None = None
         # The timeline was switched while aggressors ran, which continue although no baseline of this state is known.
         self._unjudged = False
         self._tracker = VerdictTracker(log, log_limit)
@@ -148,6 +148,9 @@ class Analyzer:
 
     def _change_timeline(self, on: bool, at_ns: int) -> None:
         """Use the baselines of the other state of the timeline; no window contains calls of both."""
+        if self._timeline is None:
+            self._timeline = on
+            return
         self._marks.append((at_ns, f"timeline {'on' if on else 'off'}"))
         self._timeline = self._unjudged = on
         self._collector, self._other_collector = self._other_collector, self._collector
@@ -189,7 +192,7 @@ class Analyzer:
     @property
     def timeline(self) -> bool:
         """Whether the timeline was on in the last observation."""
-        return self._timeline
+        return bool(self._timeline)
 
     def discard_baselines(self, names: Iterable[str] | None = None) -> None:
         """Discard the baselines of ``names``, or all; they are measured again as soon as no aggressor runs."""

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
-from stallprobes.errors import RecordingError
+from stallprobes.errors import EXIT_ENGINE, EngineFailed, RecordingError
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.live.recorder import Recorder
+from stallprobes.live.trace_keeper import TraceKeeper
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
 from stallprobes.machine.telemetry import Telemetry
 from stallprobes.model import Role
@@ -37,7 +38,8 @@ def capture(
 
     ``uuid`` names the GPU whose NVML values are recorded too. ``wall_s`` replaces the start time, in seconds
     since 1970. ``stop`` is called every 0.1 s; once it returns True, the recording ends there. Returns the
-    number of observations.
+    number of observations. With ``options.timeline``, it also keeps the trace around each slow call and each new stall
+    verdict (``TraceKeeper``).
 
     Raises RecordingError, EngineFailed or Unsupported. Whatever ends it, the file has what was measured until then;
     there is none without an observation.
@@ -54,7 +56,11 @@ def capture(
         if uuid is not None:
             telemetry = Telemetry(uuid)
             telemetry.start()
-        loop = _CaptureLoop(session, probe_set, recorder, telemetry, wall_s, stop)
+        keeper = None
+        if options.timeline:
+            _require_timeline(session)
+            keeper = TraceKeeper(probe_set.probes, recorder.put_trace_blocking, simulated=probe_set.backend == SIM)
+        loop = _CaptureLoop(session, probe_set, recorder, telemetry, keeper, wall_s, stop)
         aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
         session.set_running([probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR])
         loop.run_for(_LONGEST_BASELINE_S, until=lambda: not loop.analyzer.without_baseline)
@@ -63,6 +69,7 @@ def capture(
                 break
             session.set_running(dict.fromkeys(aggressors, on))
             loop.run_for(phase_s)
+        loop.finish()
     finally:
         try:
             if telemetry is not None:
@@ -84,6 +91,7 @@ class _CaptureLoop:
         probe_set: ProbeSet,
         recorder: Recorder,
         telemetry: Telemetry | None,
+        keeper: TraceKeeper | None,
         wall_s: float | None,
         stop: Callable[[], bool],
     ) -> None:
@@ -91,6 +99,8 @@ class _CaptureLoop:
         self._session = session
         self._probe_set = probe_set
         self._recorder = recorder
+        self._keeper = keeper
+        self._last: Observation | None = None
         self._at_ns = 0
         self._telemetry: Telemetry | SimulatedTelemetry | None = telemetry
         if probe_set.backend == SIM:
@@ -103,6 +113,11 @@ class _CaptureLoop:
     def stopped(self) -> bool:
         """Whether the recording ends here: a stop was requested, or writing has failed."""
         return self._recorder.problem is not None or self._stop()
+
+    def finish(self) -> None:
+        """Record the traces that are not complete yet."""
+        if self._keeper is not None and self._last is not None and self._recorder.problem is None:
+            self._keeper.finish(self._last)
 
     def run_for(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
         """Record for ``seconds``, or until ``until`` returns True."""
@@ -121,8 +136,21 @@ class _CaptureLoop:
                 snapshot=snapshot,
                 telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
                 probe_failures=self._session.probe_failures(),
+                timeline=self._keeper is not None,
             )
             self.analyzer.feed(observation)
             self._recorder.put_blocking(observation, self.analyzer.baselines)
+            self._last = observation
+            if self._keeper is not None:
+                rows = self._session.timeline_rows(self._keeper.position)
+                self._keeper.feed(rows, observation, self.analyzer)
             if until():
                 return
+
+
+def _require_timeline(session: Session) -> None:
+    """Raise EngineFailed unless the timeline is on."""
+    status = session.timeline_status()
+    if status is None or not status.on:
+        why = "" if status is None else status.sentence
+        raise EngineFailed(EXIT_ENGINE, why or "the timeline could not be switched on in time")

@@ -1,4 +1,4 @@
-"""Reader of a recording's lines: a probe set, baselines or an observation; MalformedJson names the place of an error.
+"""Reader of a recording's lines: probe sets, baselines, observations, traces; MalformedJson says where an error is.
 
 A line with a right checksum may still have any content. What this module returns is consistent: the rest of the program
 indexes channels, operations and probes without checks.
@@ -17,6 +17,7 @@ import numpy as np
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import EngineState, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.engine.timeline.work import TIMELINE_PHASES
 from stallprobes.errors import MalformedJson
 from stallprobes.files.json_reader import Node, clean, parse
 from stallprobes.latency.baseline import Baseline
@@ -34,10 +35,12 @@ from stallprobes.live.observation import (
     Observation,
     ProbeSet,
 )
-from stallprobes.live.recording_format import BASELINES, LONGEST_TEXT, MOST_ITEMS, OBSERVATION, PROBE_SET
+from stallprobes.live.recording_format import BASELINES, LONGEST_TEXT, MOST_ITEMS, OBSERVATION, PROBE_SET, TRACE
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, STATES, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import PHASE_NAMES_1, Channel, Context, Op, Phase, Probe, Program, Role, SlotGroup, Word
+from stallprobes.traces import codec
+from stallprobes.traces.trace import Trace
 
 # Largest values: 2286 in seconds since 1970, thirty years in seconds, 146 years in nanoseconds.
 LATEST_S = 1e10
@@ -112,8 +115,9 @@ def read_probe_set(node: Node) -> ProbeSet:
 
 def read_baselines(node: Node, probe_set: ProbeSet) -> dict[str, Baseline]:
     """The baselines of a line by probe; one of an earlier version is a single window. Raises MalformedJson."""
-    line, found = node.some(BASELINES, optional=("windows",)), {}
+    line, found = node.some(BASELINES, optional=("windows", "traced")), {}
     windows = line["windows"].members() if "windows" in line else {}
+    traced = line["traced"].members() if "traced" in line else {}
     for name, node_of in line[BASELINES].members().items():
         if probe_set.probe(name) is None:
             raise node_of.wrong("is not of a probe of the set")
@@ -123,9 +127,14 @@ def read_baselines(node: Node, probe_set: ProbeSet) -> dict[str, Baseline]:
             found[name] = Baseline.of([whole], at_ns=at_ns)
             continue
         held = windows[name].some("ns", "shared", *map(str, PERCENTILES))
-        percentiles: dict[Quantile, Mapping[Channel, Histogram]] = {
+        percentiles: dict[Quantile, dict[Channel, Histogram]] = {
             quantile: _histograms(held[str(quantile)]) for quantile in PERCENTILES
         }
+        if name in traced:
+            more = traced[name].some("all", *map(str, PERCENTILES))
+            _extend(whole, more["all"])
+            for quantile in PERCENTILES:
+                _extend(percentiles[quantile], more[str(quantile)])
         found[name] = Baseline(whole, percentiles, held["ns"].whole(0, _LONGEST_NS), at_ns, held["shared"].flag())
     return found
 
@@ -135,7 +144,8 @@ def read_observation(node: Node, probe_set: ProbeSet, before: Snapshot | None) -
 
     Raises MalformedJson.
     """
-    known = _member(node, OBSERVATION).some("w", "e", optional=("s", "nvml", "troubles", "held", "others", "blame"))
+    optional = ("s", "nvml", "troubles", "held", "others", "blame", "timeline")
+    known = _member(node, OBSERVATION).some("w", "e", optional=optional)
     engine = _record(known["e"], ("state", "age_s", "sentence"))
     return Observation(
         wall_s=known["w"].number(LATEST_S),
@@ -149,12 +159,18 @@ def read_observation(node: Node, probe_set: ProbeSet, before: Snapshot | None) -
         waiting=frozenset(_text(one) for one in _optional_items(known, "held")),
         other_processes=tuple(_foreign(one) for one in _optional_items(known, "others")),
         experiment="blame" in known and known["blame"].flag(),
+        timeline="timeline" in known and known["timeline"].flag(),
     )
 
 
-def wall_s(value: object) -> float:
-    """``value`` as the time of an observation, 1970 to 2286. Raises MalformedJson."""
-    return Node(value, f"{OBSERVATION}.w").number(LATEST_S)
+def read_trace(node: Node) -> Trace:
+    """The trace of a line. Raises MalformedJson."""
+    return codec.read_trace(_member(node, TRACE))
+
+
+def wall_s(value: object, kind: str = OBSERVATION) -> float:
+    """``value`` as the time of an observation or trace, 1970 to 2286. Raises MalformedJson."""
+    return Node(value, f"{kind}.w").number(LATEST_S)
 
 
 # Probe sets.
@@ -226,6 +242,16 @@ def _histograms(node: Node) -> dict[Channel, Histogram]:
     return found
 
 
+def _extend(histograms: dict[Channel, Histogram], node: Node) -> None:
+    """Add the histograms of the timeline's channels."""
+    for channel, histogram in _histograms(node).items():
+        if channel in histograms or channel.phase not in TIMELINE_PHASES:
+            raise node.wrong(
+                f"has {channel.phase} {channel.label}".rstrip() + ", which the timeline does not fill here"
+            )
+        histograms[channel] = histogram
+
+
 def _histogram(node: Node, max_ns: Any, pairs: Any, before: Histogram) -> Histogram:
     """``before`` with the counts of ``pairs``: number of the bucket, count, and so on, ascending."""
     if type(max_ns) is not int or not before.max_ns <= max_ns <= _LONGEST_NS:
@@ -251,13 +277,14 @@ def _histogram(node: Node, max_ns: Any, pairs: Any, before: Histogram) -> Histog
 
 
 def _snapshot(node: Node, probe_set: ProbeSet, before: Snapshot | None) -> Snapshot:
-    known = node.some("at", "state", "beat", "p", optional=("slots", "polls"))
+    known = node.some("at", "state", "beat", "p", optional=("slots", "polls", "traced"))
     at_ns = known["at"].whole(0, _LONGEST_NS)
     if before is not None and at_ns < before.at_ns:
         raise known["at"].wrong("is before that of the observation before")
     parts = known["p"].members()
     slots = known["slots"].members() if "slots" in known else {}
     polls = known["polls"].members() if "polls" in known else {}
+    traced = known["traced"].members() if "traced" in known else {}
     if set(parts) != {probe.name for probe in probe_set.probes}:
         raise known["p"].wrong("has other probes than the set")
     probes = {
@@ -268,6 +295,7 @@ def _snapshot(node: Node, probe_set: ProbeSet, before: Snapshot | None) -> Snaps
             None if before is None else before.probes[probe.name],
             slots.get(probe.name),
             polls.get(probe.name),
+            traced.get(probe.name),
         )
         for probe in probe_set.probes
     }
@@ -276,13 +304,26 @@ def _snapshot(node: Node, probe_set: ProbeSet, before: Snapshot | None) -> Snaps
 
 
 def _part(
-    node: Node, probe: Probe, at_ns: int, before: ProbeSnapshot | None, slot: Node | None, poll: Node | None
+    node: Node,
+    probe: Probe,
+    at_ns: int,
+    before: ProbeSnapshot | None,
+    slot: Node | None,
+    poll: Node | None,
+    traced: Node | None,
 ) -> ProbeSnapshot:
     one = _record(node, ("words", "period_ns", "in_flight", "error", "channels", "first_ns"))
     state, on, iterations, on_since_ns, heartbeat_ns, missed, proof = _integers(one["words"], _WORDS)
     if before is not None and (iterations < before.iterations or missed < before.missed):
         raise one["words"].wrong("has fewer iterations than the observation before")
-    channels = _channels(one["channels"], probe, before)
+    own = probe.program.channels()
+    channels = _channels(one["channels"], probe, own, before)
+    first_ns = _first_ns(one["first_ns"], own)
+    more = _traced_channels(traced, probe, own, before)
+    if more:
+        assert traced is not None
+        channels |= more
+        first_ns |= _first_ns(_record(traced, ("channels", "first_ns"))["first_ns"], more)
     allowed_ns, not_alone_ns, in_flight_ns = at_ns, 0, None
     if slot is not None:
         # A time counter that started since the clock was read shows a little less than nothing.
@@ -302,7 +343,7 @@ def _part(
         proof=proof,
         period_ns=one["period_ns"].whole(0, _LONGEST_NS),
         channels=channels,
-        first_ns=_first_ns(one["first_ns"], channels),
+        first_ns=first_ns,
         ring=NO_CALLS,
         ring_head=0,
         allowed_ns=allowed_ns,
@@ -313,19 +354,45 @@ def _part(
     )
 
 
-def _channels(node: Node, probe: Probe, before: ProbeSnapshot | None) -> dict[Channel, Histogram]:
-    """The histograms of the channels that the probe's program has."""
+def _channels(
+    node: Node, probe: Probe, own: Sequence[Channel], before: ProbeSnapshot | None
+) -> dict[Channel, Histogram]:
+    """The histograms of ``own``, the channels of the probe's program."""
     found: dict[Channel, Histogram] = {}
-    wanted = probe.program.channels() if before is None else tuple(before.channels)
     items = node.items()
-    if len(items) != len(wanted):
-        raise node.wrong(f"has {len(items)} channels, and the program of {probe.name} {len(wanted)}")
-    for one, channel in zip(items, wanted, strict=True):
+    if len(items) != len(own):
+        raise node.wrong(f"has {len(items)} channels, and the program of {probe.name} {len(own)}")
+    for one, channel in zip(items, own, strict=True):
         record = one.value
         if type(record) is not list or len(record) != 4 or record[:2] != [channel.phase.name_1, channel.label]:
             raise one.wrong(f"is not the channel {channel.phase} {channel.label}".rstrip())
         earlier = Histogram.empty() if before is None else before.channels[channel]
         found[channel] = _histogram(one, record[2], record[3], earlier)
+    return found
+
+
+def _traced_channels(
+    node: Node | None, probe: Probe, own: Collection[Channel], before: ProbeSnapshot | None
+) -> dict[Channel, Histogram]:
+    """The histograms of the channels that the timeline fills, among them all of the observation before."""
+    found: dict[Channel, Histogram] = {}
+    earlier = {} if before is None else {key: one for key, one in before.channels.items() if key not in own}
+    if node is not None:
+        labels = {op.label for op in probe.program.ops} | {""}
+        known = _record(node, ("channels", "first_ns"))
+        for one in _items(known["channels"], len(TIMELINE_PHASES) * len(labels)):
+            record = _record(one, ("phase", "label", "max_ns", "counts"))
+            channel = Channel(_phase(record["phase"]), _text(record["label"]))
+            if channel.phase not in TIMELINE_PHASES or channel.label not in labels or channel in own:
+                raise one.wrong(f"is no channel of {probe.name} that the timeline fills")
+            if channel in found:
+                raise one.wrong("is a second histogram of its channel")
+            start = earlier.get(channel, Histogram.empty())
+            found[channel] = _histogram(one, record["max_ns"].value, record["counts"].value, start)
+    if not set(earlier) <= set(found):
+        raise (Node(None, "traced") if node is None else node).wrong(
+            f"lacks channels of {probe.name} that the observation before has"
+        )
     return found
 
 

@@ -12,8 +12,9 @@ from stallprobes.latency.baseline import Baseline
 from stallprobes.live import recording_reader
 from stallprobes.live.observation import Observation, ProbeSet
 from stallprobes.live.recording import damaged
-from stallprobes.live.recording_format import BASELINES, OBSERVATION, PROBE_SET
+from stallprobes.live.recording_format import BASELINES, OBSERVATION, PROBE_SET, TRACE
 from stallprobes.live.recording_lines import RecordingLines
+from stallprobes.traces.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,13 +26,16 @@ class RecordedMoment:
 
 
 class RecordingStream:
-    """The moments of the recording ``path``, in order. ``cut_off`` is True once a missing or damaged end was met."""
+    """The moments and traces of the recording ``path``, in order of writing: a trace comes after the time it shows.
+
+    ``cut_off`` is True once a missing or damaged end was met.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.cut_off = False
 
-    def __iter__(self) -> Iterator[RecordedMoment]:
+    def __iter__(self) -> Iterator[RecordedMoment | Trace]:
         """Read the recording.
 
         Raises RecordingError for an unreadable or damaged file, another format, and a newer version.
@@ -43,11 +47,11 @@ class RecordingStream:
         finally:
             lines.close()
 
-    def _moments(self, lines: RecordingLines) -> Iterator[RecordedMoment]:
+    def _moments(self, lines: RecordingLines) -> Iterator[RecordedMoment | Trace]:
         probe_set: ProbeSet | None = None
         baselines: dict[str, Baseline] = {}
         before: Snapshot | None = None
-        number = 1
+        number = trace = 1
         for line in lines.read():
             where = f"observation {number}"
             try:
@@ -64,5 +68,8 @@ class RecordingStream:
                     observation = recording_reader.read_observation(known, probe_set, before)
                     before, number = observation.snapshot or before, number + 1
                     yield RecordedMoment(observation, baselines)
+                elif TRACE in known.value:
+                    where, trace = f"trace {trace}", trace + 1
+                    yield recording_reader.read_trace(known)
             except MalformedJson as error:
                 raise damaged(self.path, where, error) from error

@@ -217,9 +217,7 @@ def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
         return ()
     work = trace.work
     kinds, copies = work[:, WORK_KIND], work[:, WORK_COPY]
-    on_engine = np.isin(kinds, _ENGINE_KINDS) | (
-        (kinds == RecordKind.COPY) & (copies == CopyKind.DEVICE_TO_DEVICE)
-    )
+    on_engine = np.isin(kinds, _ENGINE_KINDS) | ((kinds == RecordKind.COPY) & (copies == CopyKind.DEVICE_TO_DEVICE))
     returned, start = work[:, WORK_RETURNED], work[:, WORK_START]
     waited = on_engine & (returned > 0) & (start - returned > LONGEST_CHANGE_NS)
     waits = _united(
