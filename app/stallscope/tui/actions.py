@@ -48,6 +48,7 @@ _EVERYWHERE = (
     Action("quit", "q", "quit", "Quit. The engine ends and releases everything on the GPU.", 1),
 )
 _SCREENSHOT = Action("screenshot", "s", "SVG", "Save the screen as an SVG file in the working directory.", 17)
+_RESTART = Action("restart", "r", "restart", "Restart the engine.", 14, True)
 MONITOR_ACTIONS = (
     Action("pick", "o,enter", "patterns", "Select a pattern and variant, or add a probe from the catalog.", 2, True),
     Action("pause", "p", "pause", "Pause or resume the view. The probes keep running.", 3),
@@ -99,7 +100,7 @@ MONITOR_ACTIONS = (
     Action("bigger", "right_square_bracket", "bigger", "Multiply the focused probe's copy size by four.", 0, True),
     Action("smaller", "left_square_bracket", "smaller", "Divide the focused probe's copy size by four.", 0, True),
     Action("gpu", "u", "GPU", "Select the GPU.", 15, True),
-    Action("restart", "r", "restart", "Restart the engine.", 14, True),
+    _RESTART,
     Action("copy", "y", "copy report", "Copy a text report of the view to the clipboard.", 16),
     _SCREENSHOT,
     *_EVERYWHERE,
@@ -128,9 +129,17 @@ MATRIX_ACTIONS = (
 )
 
 
-def _of_timeline(name: str, keys: str, title: str, description: str, rank: int = 0, live_only: bool = False) -> Action:
+def _of_timeline(
+    name: str,
+    keys: str,
+    title: str,
+    description: str,
+    rank: int = 0,
+    live_only: bool = False,
+    replay_only: bool = False,
+) -> Action:
     # The screen came after users had chosen keys.
-    return Action(name, keys, title, description, rank, live_only, yields=True)
+    return Action(name, keys, title, description, rank, live_only, replay_only, yields=True)
 
 
 TIMELINE_ACTIONS = (
@@ -143,7 +152,7 @@ TIMELINE_ACTIONS = (
         True,
     ),
     _of_timeline("trace_pause", "p", "freeze", "Freeze the trace now, or return to live.", 3, True),
-    _of_timeline("trace_home", "home", "live", "Return to live; of a recorded trace: go to its trigger.", 4),
+    _of_timeline("trace_home", "home", "home", "Return to live; of a recorded trace: go to its trigger.", 4),
     _of_timeline("trace_worst", "w", "worst", "Select the call of the visible span that exceeds its limit most.", 5),
     _of_timeline("trace_in", "plus,equals_sign", "zoom in", "Shorten the span to the next of 1, 2, 5.", 6),
     _of_timeline("trace_out", "minus", "zoom out", "Lengthen the span to the next of 1, 2, 5.", 7),
@@ -155,7 +164,9 @@ TIMELINE_ACTIONS = (
     _of_timeline("trace_down", "down", "down", "Select the row below."),
     _of_timeline("trace_previous", "comma,shift+left", "previous call", "Select the previous call of the row.", 10),
     _of_timeline("trace_next", "full_stop,shift+right", "next call", "Select the next call of the row.", 11),
-    _of_timeline("trace_center", "enter", "center", "Center the selected call, in a span that fits it and its work.", 12),
+    _of_timeline(
+        "trace_center", "enter", "center", "Center the selected call, in a span that fits it and its work.", 12
+    ),
     _of_timeline("trace_lower", "left_square_bracket", "lower limit", "Lower the trigger's limit.", 0, True),
     _of_timeline("trace_higher", "right_square_bracket", "higher limit", "Raise the trigger's limit.", 0, True),
     _of_timeline("trace_auto", "a", "limit by baseline", "Have the trigger's limits follow the baselines.", 0, True),
@@ -168,7 +179,12 @@ TIMELINE_ACTIONS = (
     _of_timeline(
         "trace_keep", "k", "keep on", "Leave the timeline on, or off again, after this screen is closed.", 13, True
     ),
+    _of_timeline(
+        "trace_prior", "b", "previous trace", "Show the previous trace of the recording.", 2, replay_only=True
+    ),
+    _of_timeline("trace_following", "n", "next trace", "Show the next trace of the recording.", 3, replay_only=True),
     _of_timeline("trace_back", "g,escape", "monitor", "Return to the monitor. The timeline is switched off.", 14),
+    _RESTART,
     _SCREENSHOT,
     *_EVERYWHERE,
 )

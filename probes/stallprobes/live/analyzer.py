@@ -366,7 +366,9 @@ class Analyzer:
                 counts = np.zeros(BUCKETS, dtype=np.uint64)
                 for channel in channels:
                     counts += part.channels[channel].counts
-                    counts -= before.channels[channel].counts
+                    # The timeline may have been switched on in between.
+                    if channel in before.channels:
+                        counts -= before.channels[channel].counts
                 closed = 0
                 if part.in_slots and part.on:
                     closed = max(now.at_ns - self._last.at_ns - (part.allowed_ns - before.allowed_ns), 0)

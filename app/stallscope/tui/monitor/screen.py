@@ -125,6 +125,9 @@ class Monitor(ActionScreen):
                 self._observed, self._plotted_last_observation = True, False
         if live is not None and self.analyzer is not None:
             live.update_engine(self.analyzer.holds_aggressors)
+            if self.app.screen is self and self._observed and live.timeline.wanted:
+                # Kept on: what is recorded is there when its screen is opened.
+                live.timeline.read()
         self.blame.finish(self.analyzer, self.last)
         self._freeze_on_stall()
         if self.can_draw and (self.app.screen is self or self.app.screen.is_modal):

@@ -81,11 +81,14 @@ class RowBook:
             self.__init__()  # type: ignore[misc]
             self._probes = trace.probes
         if len(trace.work):
-            found = np.unique(trace.work[:, [WORK_CONTEXT, WORK_STREAM, WORK_PROBE]], axis=0)
-            for context, stream, probe in found.tolist():
+            # One number for each combination, since unique rows cost a sort of structures.
+            work = trace.work
+            both = (work[:, WORK_CONTEXT] << 40) + (work[:, WORK_STREAM] << 16) + work[:, WORK_PROBE] + 1
+            for first in np.unique(both, return_index=True)[1].tolist():
+                context, stream, probe = work[first, [WORK_CONTEXT, WORK_STREAM, WORK_PROBE]].tolist()
                 self._streams.setdefault((context, stream), set()).add(probe)
         self._contexts.update(np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist())
-        if trace.others or foreign_gaps(trace):
+        if RowKind.FOREIGN not in self._single and (trace.others or foreign_gaps(trace)):
             self._single.add(RowKind.FOREIGN)
         if len(trace.overheads):
             self._single.add(RowKind.OVERHEADS)
@@ -114,8 +117,7 @@ def intervals(trace: Trace, key: RowKey, limits: TriggerLimits | None) -> Interv
             return _calls(trace, key.number, limits)
         case RowKind.WORK:
             numbers = np.flatnonzero(
-                (trace.work[:, WORK_CONTEXT] == key.number)
-                & (trace.work[:, WORK_STREAM] == key.stream)
+                (trace.work[:, WORK_CONTEXT] == key.number) & (trace.work[:, WORK_STREAM] == key.stream)
             )
             return Intervals.solid(trace.work[numbers, WORK_START], trace.work[numbers, WORK_END], numbers)
         case RowKind.TENURES:

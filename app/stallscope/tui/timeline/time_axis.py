@@ -80,9 +80,7 @@ def span_text(ns: int) -> str:
 def ticks(view: Viewport, zero_ns: int, width: int) -> list[tuple[int, str]]:
     """The ticks as (column, label): times from ``zero_ns`` on, such as ``-2 ms``, ``0``, ``+2 ms``."""
     least = view.span_ns * _TICK_COLUMNS / max(width, 1)
-    step = next(
-        digit * 10**power for power in range(12) for digit in (1, 2, 5) if digit * 10**power >= least
-    )
+    step = next(digit * 10**power for power in range(12) for digit in (1, 2, 5) if digit * 10**power >= least)
     name, unit = next((name, unit) for name, unit in _UNITS if step >= unit)
     first = -((zero_ns - view.begin_ns) // step)
     found = []

@@ -124,9 +124,7 @@ class TraceCapture:
         self.before = SHARES[min(max(nearest + steps, 0), len(SHARES) - 1)]
 
 
-def present_limits(
-    probes: Sequence[Probe], baselines: Mapping[str, Baseline], above_ns: int | None
-) -> TriggerLimits:
+def present_limits(probes: Sequence[Probe], baselines: Mapping[str, Baseline], above_ns: int | None) -> TriggerLimits:
     """The limits above which calls are marked."""
     return CallTrigger(probes, above_ns=above_ns).limits(baselines)
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from stallprobes.model import Role
 from stallprobes.traces.delay import Delay, delay_of
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_ITERATION,
     CALL_PROBE,
+    CALL_RETURNED,
+    WORK_BEGAN,
+    WORK_END,
     WORK_ITERATION,
-    WORK_NUMBER,
     WORK_PROBE,
     WORK_START,
     Int64s,
     Trace,
 )
 from stallprobes.traces.trigger import TriggerLimits
-from stallscope.tui.timeline.raster import Intervals, Raster, raster
+from stallscope.tui.timeline.raster import Intervals
 from stallscope.tui.timeline.rows import RowKey, RowKind, TraceRow, find, intervals
 from stallscope.tui.timeline.time_axis import Viewport
 
@@ -38,7 +41,7 @@ class TraceView:
     """What the plot shows. ``trace`` has at least the visible time; it is compared by identity.
 
     ``zero_ns`` is the time that the axis calls 0. ``limits`` mark slow calls. ``sentences`` are shown in place of a
-    trace.
+    trace. ``live``: the trace moves.
     """
 
     trace: Trace | None = None
@@ -48,6 +51,7 @@ class TraceView:
     selection: Selection | None = None
     limits: TriggerLimits | None = None
     sentences: tuple[str, ...] = ()
+    live: bool = False
 
 
 class RowIntervals:
@@ -63,11 +67,6 @@ class RowIntervals:
         if key not in self._found:
             self._found[key] = intervals(self.trace, key, self.limits)
         return self._found[key]
-
-
-def rasters(found: RowIntervals, rows: Sequence[TraceRow], view: Viewport, width: int) -> Mapping[RowKey, Raster]:
-    """The cells of each row on ``width`` columns."""
-    return {row.key: raster(found[row.key], view, width) for row in rows}
 
 
 def selected_index(found: RowIntervals, selection: Selection) -> int | None:
@@ -104,18 +103,29 @@ def selected_delay(trace: Trace, found: RowIntervals, selection: Selection | Non
     return None if work is None else delay_of(trace, work)
 
 
-def selection_of_work(trace: Trace, rows: Sequence[TraceRow], number: int) -> Selection | None:
-    """The selection of the work with ``number``; None if it is not in the trace."""
-    for row in trace.work[trace.work[:, WORK_NUMBER] == number]:
-        _, _, start, _, _, context, stream = row[:7].tolist()
-        key = RowKey(RowKind.WORK, context, stream)
-        if any(each.key == key for each in rows):
-            return Selection(key, start)
-    return None
-
-
 def selection_of_call(trace: Trace, probe: int, began_ns: int) -> Selection:
     """The selection of the call of ``probe`` that began at ``began_ns``, or of the probe's row without that call."""
     known = ((trace.calls[:, CALL_PROBE] == probe) & (trace.calls[:, CALL_BEGAN] == began_ns)).any()
     flying = any(call.probe == probe and call.since_ns == began_ns for call in trace.open_calls)
     return Selection(RowKey(RowKind.CALLS, probe), began_ns if known or flying else None)
+
+
+def work_span(work: Int64s, begin_ns: int, end_ns: int) -> tuple[int, int]:
+    """A span extended by the call and the time of ``work``."""
+    began = int(work[WORK_BEGAN]) or begin_ns
+    return min(begin_ns, began, int(work[WORK_START])), max(end_ns, int(work[WORK_END]))
+
+
+def longest_call(trace: Trace) -> Selection | None:
+    """The selection of the longest call of a victim; None without one."""
+    victims = np.array([probe.role is Role.VICTIM for probe in trace.probes], dtype=np.bool_)
+    if not len(trace.calls):
+        return None
+    lengths = np.where(
+        victims[trace.calls[:, CALL_PROBE]], trace.calls[:, CALL_RETURNED] - trace.calls[:, CALL_BEGAN], -1
+    )
+    longest = int(np.argmax(lengths))
+    if lengths[longest] < 0:
+        return None
+    row = trace.calls[longest]
+    return Selection(RowKey(RowKind.CALLS, int(row[CALL_PROBE])), int(row[CALL_BEGAN]))
