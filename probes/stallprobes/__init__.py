@@ -78,6 +78,7 @@ def run(
     progress: Callable[[RunProgress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     blame: bool = False,
+    timeline: bool = False,
 ) -> RunResult:
     """Measure patterns and probes: each variant's baseline, then the same calls with its aggressors running.
 
@@ -85,10 +86,12 @@ def run(
     variants of the patterns. ``seconds`` is the length of each measured window. ``backend`` is "cuda", "sim" or
     "host". ``gpu`` is an index as in nvidia-smi, a UUID or a PCI address; two are separated with a comma. ``stop`` is
     called every 0.1 s: once it returns True, the result has what was measured until then. ``blame`` adds an experiment
-    that switches each aggressor on and off, to find which of them is the cause.
+    that switches each aggressor on and off, to find which of them is the cause. ``timeline`` measures the start on the
+    GPU and the time there too (phases start, early and gpu); each call then takes 1 to 2 µs longer.
 
-    Raises UnknownName for a name that does not exist, NoGpu where no usable GPU is chosen, EngineFailed where nothing
-    could be measured, and ValueError for ``blame`` without an aggressor or a victim.
+    Raises UnknownName for a name that does not exist, NoGpu where no usable GPU is chosen, NoTimeline where the
+    timeline cannot be switched on, EngineFailed where nothing could be measured, and ValueError for ``blame`` without
+    an aggressor or a victim.
     """
     from stallprobes.measurement import measure
 
@@ -103,6 +106,7 @@ def run(
         progress=progress,
         stop=stop,
         blame=blame,
+        timeline=timeline,
     )
 
 
@@ -112,6 +116,7 @@ def check(
     aggressors: Iterable[str] = (),
     patterns: Iterable[str] = (),
     quick: bool = False,
+    timeline: bool = False,
     seed: int = 1,
     backend: str = "cuda",
     gpu: str | None = None,
@@ -124,15 +129,19 @@ def check(
     Without names the default check is measured, about 60 s on a GPU; ``quick`` takes about 12 s. ``seed`` sets the
     order of the cells. The other arguments are those of ``run``. Raises what ``run`` raises.
     """
+    from dataclasses import replace
+
+    from stallprobes.engine.backend import Options
     from stallprobes.matrix import runner
     from stallprobes.matrix.plan import plan
 
     chosen = plan(list(victims), list(aggressors), list(patterns), quick=quick)
+    settings = options or Options()
     return runner.run(
         chosen,
         backend=backend,
         gpu=_uuids(backend, gpu, chosen.gpus),
-        options=options,
+        options=replace(settings, timeline=timeline or settings.timeline),
         seed=seed,
         progress=progress,
         stop=stop,
@@ -142,7 +151,8 @@ def check(
 def compare(old: Matrix | Path | str, new: Matrix | Path | str, *, force: bool = False) -> Comparison:
     """Compare two checks, cell by cell; either may be the path of a saved one.
 
-    Raises NotComparable for checks of different kinds of GPU or settings, unless ``force``, and what ``load`` raises.
+    Raises NotComparable for checks of different kinds of GPU or settings, unless ``force``; TimelinesDiffer, a
+    NotComparable, even so if only one was made with the timeline; and what ``load`` raises.
     """
     from stallprobes.matrix.compare import compare as compare_matrices
     from stallprobes.matrix.matrix import Matrix

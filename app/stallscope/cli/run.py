@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     help="Find which aggressor is the cause: switch each on and off, up to 10 s more per variant (longer with more "
     "than 4 aggressors).",
 )
+@options.timeline
 @options.gpu()
 @options.json("stallscope.run/2")
 @options.allow_shared
@@ -49,6 +50,7 @@ def command(
     variants: tuple[str, ...],
     seconds: float,
     blame: bool,
+    timeline: bool,
     gpu: str | None,
     as_json: bool,
     allow_shared: bool,
@@ -61,7 +63,8 @@ def command(
     measured for S seconds. NAME@CONTEXT selects a probe's context: primary, secondary, third or green.
 
     The result has a row for each probe and variant, and a sentence for each stall with its cause. "call" is the time
-    inside a driver call; "wait" is the time from its return until the host sees the work complete.
+    inside a driver call; "wait" is the time from its return until the host sees the work complete. With --timeline
+    "start" is the time from the return until the GPU starts the work, and "gpu" the time on the GPU.
 
     \b
     Examples:
@@ -69,9 +72,10 @@ def command(
       stallscope run scalar-readback --seconds 5 --json
       stallscope run launch spin@secondary --sim
       stallscope run launch spin host-register --blame
+      stallscope run secondary-context-d2d --timeline
     """
     with InterruptHandler() as interrupt, Suspension():
-        result = _measure(names, variants, seconds, blame, gpu, allow_shared, together, simulation, interrupt)
+        result = _measure(names, variants, seconds, blame, timeline, gpu, allow_shared, together, simulation, interrupt)
         out = Output()
         if as_json:
             from stallprobes.measurement import document as run_document
@@ -93,6 +97,7 @@ def _measure(
     variants: Sequence[str],
     seconds: float,
     blame: bool,
+    timeline: bool,
     gpu: str | None,
     allow_shared: bool,
     together: bool,
@@ -102,7 +107,7 @@ def _measure(
     from stallprobes.measurement import measure
 
     simulation, names = _split_profile(simulation, names)
-    session = replace(simulation.session_options(), together=together)
+    session = replace(simulation.session_options(), together=together, timeline=timeline)
     if not names:
         raise click.UsageError("NAME... is missing", click.get_current_context())
     try:

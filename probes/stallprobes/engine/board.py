@@ -303,14 +303,27 @@ class Board:
             # With views left, the mapping lives as long as they do; it has a descriptor of its own.
             self.mm = None
 
-    def probe_snapshot(self, name: str, with_channels: bool = True) -> ProbeSnapshot:
-        """The statistics of one probe now, without recent calls, and without histograms unless ``with_channels``.
+    def probe_snapshot(self, name: str, with_channels: bool = True, with_timeline: bool = True) -> ProbeSnapshot:
+        """The statistics of one probe now, without recent calls.
 
-        Raises KeyError for an unknown name.
+        It has no histograms unless ``with_channels``, and none of the timeline unless ``with_timeline``. Raises
+        KeyError for an unknown name.
         """
-        part, traced = self._by_name[name], self.timeline.was_on
+        part, traced = self._by_name[name], with_timeline and self.timeline.was_on
         probe = _read(part, self.now(), traced, with_ring=False, with_channels=with_channels)
         return probe._at(self.now())
+
+    def timeline_channels(self, name: str) -> dict[Channel, Histogram]:
+        """The histograms of one probe that the timeline fills. Raises KeyError for an unknown name."""
+        part = self._by_name[name]
+        first = len(part.channels)
+        counts = part.hist[first:].copy()
+        counts.flags.writeable = False
+        maxima = part.stats[first:, MAX_NS].tolist()
+        return {
+            channel: Histogram(row, most)
+            for channel, row, most in zip(part.timeline_channels, counts, maxima, strict=True)
+        }
 
     def snapshot(self, now_ns: int | None = None) -> Snapshot:
         """The statistics of all probes. ``now_ns`` is the time of the snapshot, by default ``now()``."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import datetime
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.engine.timeline.summary import TimelineSummary
+from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.errors import MalformedJson
 from stallprobes.files.json_reader import LONGEST_TEXT, Node
 from stallprobes.files.json_stream import JsonStream, RawPairs
@@ -33,7 +37,10 @@ _CLAUSE = re.compile(rf"({'|'.join(status for status in Status)}) on ([^:;]+)(?:
 
 @dataclass(frozen=True)
 class _Version:
-    """Keys and values that differ between the versions of the document; those in a tuple are only in one of them."""
+    """Keys and values that differ between the versions of the document; those in a tuple are only in one of them.
+
+    A document of the version may have those in ``optional``.
+    """
 
     phases: Mapping[str, Phase]
     kinds: Mapping[str, VerdictKind]
@@ -41,6 +48,7 @@ class _Version:
     baseline_us: str
     remedy: str
     of_check: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     of_cell: tuple[str, ...] = ()
     of_verdict: tuple[str, ...] = ()
 
@@ -63,11 +71,13 @@ _VERSIONS = {
         baseline_us="baseline_us",
         remedy="remedy",
         of_check=("timeline", "detectable", "spread", "reference"),
+        optional=("timeline_status",),
         of_cell=("hosts",),
         of_verdict=("range_us", "detectable", "proof", "host", "head"),
     ),
 }
 VERSIONS = tuple(_VERSIONS)
+_RECORD_KINDS = {kind.word: kind for kind in RecordKind}
 
 
 class CheckSize:
@@ -302,6 +312,7 @@ class _Reader:
             quick=fields["quick"].flag(),
             interrupted=fields["interrupted"].flag(),
             timeline="timeline" in fields and fields["timeline"].flag(),
+            timeline_summary=_timeline(fields["timeline_status"]) if "timeline_status" in fields else None,
             profile=fields["profile"].text_or_none(),
             sim_seed=None if fields["sim_seed"].value is None else fields["sim_seed"].whole(-MOST, MOST),
             program=fields["program"].text(),
@@ -313,6 +324,7 @@ class _Reader:
             "schema", "program", "backend", "profile", "sim_seed", "seed", "quick", "interrupted", "started_at",
             "seconds", "repeats", "pace_us", "fingerprint", "hosts", "rows", "columns", "cells",
             *self._version.of_check,
+            *(key for key in self._version.optional if key in node.value),
         )  # fmt: skip
 
     def add_cell(self, node: Node) -> None:
@@ -464,6 +476,19 @@ def _histogram(node: Node) -> SparseHistogram:
         return SparseHistogram.read(pairs, max_ns)
     except ValueError as error:
         raise node.wrong(str(error)) from error
+
+
+def _timeline(node: Node) -> TimelineSummary:
+    fields = node.fields("library", "kinds", "context_switches", "note", "losses")
+    kinds = [one.one_of(tuple(_RECORD_KINDS)) for one in fields["kinds"].items()]
+    fields["context_switches"].flag()
+    losses = fields["losses"].fields(*(one.name for one in dataclasses.fields(TimelineLosses)))
+    return TimelineSummary(
+        library=fields["library"].text(),
+        kinds=tuple(_RECORD_KINDS[kind] for kind in kinds),
+        note=fields["note"].text_or_none() or "",
+        losses=TimelineLosses(**{name: one.whole(0, MOST) for name, one in losses.items()}),
+    )
 
 
 def _row(node: Node) -> MatrixRow:

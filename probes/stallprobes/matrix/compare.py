@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
 
-from stallprobes.errors import NotComparable
+from stallprobes.errors import NotComparable, TimelinesDiffer
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
@@ -211,8 +211,11 @@ def _failure(cell: CellChange) -> str:
 def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
     """Comparison of the cells that both ``old`` and ``new`` measured.
 
-    Raises NotComparable if GPU model, profile or measurement differ, unless ``force``.
+    Raises NotComparable if GPU model, profile or measurement differ, unless ``force``, and with it too if only one was
+    made with the timeline, which adds to each call.
     """
+    if (problem := timeline_mismatch(old.timeline, new.timeline)) is not None:
+        raise TimelinesDiffer(problem)
     if not force and (problem := _incomparable(old, new)) is not None:
         raise NotComparable(problem)
     measured = [
@@ -229,6 +232,17 @@ def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
     )
 
 
+def timeline_mismatch(old: bool, new: bool) -> str | None:
+    """Why checks cannot be compared of which only one was made with the timeline, as a sentence; None if they can."""
+    if old == new:
+        return None
+    kinds = ["with" if timeline else "without" for timeline in (old, new)]
+    return (
+        f"The old check was made {kinds[0]} the timeline, the new one {kinds[1]} it, and it adds to each call: make "
+        "both with --timeline, or both without."
+    )
+
+
 def _incomparable(old: Matrix, new: Matrix) -> str | None:
     gpus = [matrix.fingerprint.get("gpu") for matrix in (old, new)]
     if old.simulated != new.simulated:
@@ -241,9 +255,6 @@ def _incomparable(old: Matrix, new: Matrix) -> str | None:
     if bool(old.hosts) != bool(new.hosts):
         sizes = ["several machines" if matrix.hosts else "one machine" for matrix in (old, new)]
         return f"The old check is of {sizes[0]}, the new one of {sizes[1]}."
-    if old.timeline != new.timeline:
-        kinds = ["on" if matrix.timeline else "off" for matrix in (old, new)]
-        return f"The old check was made with the timeline {kinds[0]}, the new one with the timeline {kinds[1]}."
     if not math.isclose(old.pace_us, new.pace_us, rel_tol=1e-6):
         return f"The old check calls every {duration(old.pace_us)}, the new one every {duration(new.pace_us)}."
     return None

@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from stallprobes.errors import (
@@ -36,7 +35,7 @@ from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix import check_reader
 from stallprobes.matrix.compare_document import shares
 from stallprobes.matrix.matrix import Cell, Matrix, Repeat
-from stallprobes.model import Channel
+from stallprobes.model import Channel, Phase, Source
 from stallprobes.verdicts.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -68,7 +67,8 @@ def lazy_document(matrix: Matrix, reference: ReferenceComparison | None = None) 
         from stallprobes.matrix import reference_document
 
         head["reference"] = reference_document.comparison_out(reference)
-    return {**head, "cells": (_cell_out(cell, own) for cell in matrix.cells.values())}
+    sources = _Sources(matrix)
+    return {**head, "cells": (_cell_out(cell, own, sources) for cell in matrix.cells.values())}
 
 
 def save(
@@ -200,10 +200,11 @@ def _chunks(matrix: Matrix, path: Path | str, progress: Callable[[float], None])
         return chunk
 
     own = _Detectable.of(matrix)
+    sources = _Sources(matrix)
     yield counted(f'{_json(_head(matrix, own))[:-1]},"cells":[')
     for number, cell in enumerate(matrix.cells.values()):
         progress(number / len(matrix.cells))
-        yield counted(f'{"," if number else ""}\n{_json(_cell_head(cell, own))[:-1]},"repeats":[')
+        yield counted(f'{"," if number else ""}\n{_json(_cell_head(cell, own, sources))[:-1]},"repeats":[')
         for place, repeat in enumerate(cell.repeats):
             yield counted(f"{',' if place else ''}{_json(_repeat_out(repeat))}")
         yield counted("]}")
@@ -229,6 +230,7 @@ def _head(matrix: Matrix, own: _Detectable) -> dict[str, Any]:
         "repeats": matrix.repeats,
         "pace_us": float(matrix.pace_us),
         "timeline": matrix.timeline,
+        **({} if matrix.timeline_summary is None else {"timeline_status": plain(matrix.timeline_summary.document())}),
         "detectable": own.summary,
         "spread": None,
         "reference": None,
@@ -239,11 +241,11 @@ def _head(matrix: Matrix, own: _Detectable) -> dict[str, Any]:
     }
 
 
-def _cell_out(cell: Cell, own: _Detectable) -> dict[str, Any]:
-    return {**_cell_head(cell, own), "repeats": [_repeat_out(repeat) for repeat in cell.repeats]}
+def _cell_out(cell: Cell, own: _Detectable, sources: _Sources) -> dict[str, Any]:
+    return {**_cell_head(cell, own, sources), "repeats": [_repeat_out(repeat) for repeat in cell.repeats]}
 
 
-def _cell_head(cell: Cell, own: _Detectable) -> dict[str, Any]:
+def _cell_head(cell: Cell, own: _Detectable, sources: _Sources) -> dict[str, Any]:
     """``cell`` as JSON types, without its repeats, of which there is one for each host."""
     return {
         "row": clean(cell.row),
@@ -253,7 +255,7 @@ def _cell_head(cell: Cell, own: _Detectable) -> dict[str, Any]:
         "hosts": [plain(asdict(host)) for host in cell.hosts],
         "in_flight_us": _us(cell.in_flight_ns),
         "in_flight_op": plain(cell.in_flight_op),
-        "figures": figures(cell, own.ratios.get((cell.row, cell.column), {})),
+        "figures": figures(cell, own.ratios.get((cell.row, cell.column), {}), sources),
         "verdicts": [_verdict_out(verdict) for verdict in cell.verdicts],
     }
 
@@ -292,20 +294,45 @@ class _Detectable:
         return cls(ratios, {str(quantile): shares(one) for quantile, one in comparison.sensitivity().items()})
 
 
+class _Sources:
+    """What measured the phases of a matrix. Without the timeline, a time on the GPU is that of pairs of events."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self._timeline = matrix.timeline
+        self._entries = {row.name: row.entry for row in matrix.rows}
+        self._known: dict[tuple[str, Phase], Source] = {}
+
+    def of(self, row: str, phase: Phase) -> Source:
+        """The source of ``phase`` in the cells of a row."""
+        if phase.traits.host or not self._timeline:
+            return Source.HOST if phase.traits.host else Source.EVENTS
+        key = (self._entries[row], phase)
+        if key not in self._known:
+            from stallprobes.catalog import entries
+
+            # A victim that this version does not know had no pairs of events in any version.
+            entry = entries().get(key[0])
+            self._known[key] = Source.TIMELINE if entry is None else entry.probe().program.source(phase)
+        return self._known[key]
+
+
 def figures(
-    cell: Cell, detectable: Mapping[tuple[Channel, Quantile], float | None] = MappingProxyType({})
+    cell: Cell, detectable: Mapping[tuple[Channel, Quantile], float | None], sources: _Sources
 ) -> dict[str, dict[str, Any]]:
     """The figures of each channel of ``cell``: percentiles in microseconds and those of the baseline, their ratios, and
     the number of calls. A percentile or ratio is None without calls.
     """
-    return {_channel_out(channel): _figures(cell, channel, detectable) for channel in cell.channel_sums}
+    return {_channel_out(channel): _figures(cell, channel, detectable, sources) for channel in cell.channel_sums}
 
 
 def _figures(
-    cell: Cell, channel: Channel, detectable: Mapping[tuple[Channel, Quantile], float | None]
+    cell: Cell,
+    channel: Channel,
+    detectable: Mapping[tuple[Channel, Quantile], float | None],
+    sources: _Sources,
 ) -> dict[str, Any]:
     now, baseline = cell.channel_sums[channel], cell.baseline_sums.get(channel)
-    found: dict[str, Any] = {"source": str(channel.phase.traits.source)}
+    found: dict[str, Any] = {"source": str(sources.of(cell.row, channel.phase))}
     for quantile in PERCENTILES:
         ratio = BaselineRatio.of(cell.channel_sums, cell.baseline_sums, channel, quantile)
         found[f"{quantile}_us"] = _us(now.percentile(quantile.percent))

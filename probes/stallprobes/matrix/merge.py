@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
+from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.errors import CannotMerge
 from stallprobes.latency.sparse import MOST, merged_sparse, sparse, value_count
 from stallprobes.latency.window import Window
@@ -185,6 +186,7 @@ class _Merger:
         self._profiles: set[str | None] = set()
         self._sim_seeds: set[int | None] = set()
         self._programs: set[str] = set()
+        self._timelines: list[TimelineSummary] = []
         # Most hosts have the same reasons.
         self._reasons: dict[str, str] = {}
 
@@ -212,6 +214,7 @@ class _Merger:
         self._profiles.add(matrix.profile)
         self._sim_seeds.add(matrix.sim_seed)
         self._programs.update(matrix.program.split(", "))
+        self._timelines += [] if matrix.timeline_summary is None else [matrix.timeline_summary]
 
     def result(self, progress: Callable[[float], None]) -> Merged:
         """The merged matrix. Raises CannotMerge without a check, and OSError."""
@@ -233,6 +236,7 @@ class _Merger:
             quick=any(self._quick),
             interrupted=self._interrupted,
             timeline=first.timeline,
+            timeline_summary=TimelineSummary.joined(self._timelines),
             profile=first.profile if len(self._profiles) == 1 else None,
             sim_seed=first.sim_seed if len(self._sim_seeds) == 1 else None,
             program=", ".join(sorted(self._programs)),
@@ -249,7 +253,7 @@ class _Merger:
         first_name, first = self._first
         if one.timeline != first.timeline:
             with_timeline, without = (name, first_name) if one.timeline else (first_name, name)
-            raise CannotMerge(f"{with_timeline} was made with the timeline on and {without} without: merge them apart")
+            raise CannotMerge(f"{with_timeline} was made with the timeline and {without} without it: merge them apart")
         if one.backend != first.backend:
             raise CannotMerge(f"{first_name} is of a {_gpu(first)} and {name} of a {_gpu(one)}: merge them apart")
         if one.pace_us != first.pace_us:

@@ -15,7 +15,8 @@ from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.engine.slots import longest_cycle
-from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, UnknownName, Unsupported
+from stallprobes.engine.timeline.summary import TimelineSummary
+from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, UnknownName, Unsupported
 from stallprobes.latency.baseline import Baseline, widest
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window, has_run
@@ -95,7 +96,7 @@ class VariantResult:
     ``status`` is ok, unsupported or invalid, the latter two with a ``reason``. ``baseline_s`` and ``window_s`` are the
     measured seconds without and with the aggressors. ``slots``: victims of different contexts ran in slots;
     ``together``: slots were switched off. ``blame`` is the result of the experiment that switched
-    each aggressor on and off, None without one.
+    each aggressor on and off, None without one. ``timeline`` says how the timeline was recorded, None without it.
     """
 
     pattern: str
@@ -110,6 +111,7 @@ class VariantResult:
     slots: bool = False
     together: bool = False
     blame: Blame | None = None
+    timeline: TimelineSummary | None = None
 
     def widest(self, quantile: Quantile) -> RunSpread | None:
         """The largest spread of a percentile among the judged phases of the probes.
@@ -133,7 +135,10 @@ class RunSpread:
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """The result of a run. ``backend`` is "cuda", "simulated" or "host"; profile and seed are the simulated GPU's."""
+    """The result of a run. ``backend`` is "cuda", "simulated" or "host"; profile and seed are the simulated GPU's.
+
+    ``timeline``: it was on, which adds to each call.
+    """
 
     backend: str
     profile: str | None
@@ -143,6 +148,12 @@ class RunResult:
     seconds: float
     variants: tuple[VariantResult, ...]
     interrupted: bool = False
+    timeline: bool = False
+
+    @property
+    def timeline_summary(self) -> TimelineSummary | None:
+        """How the timeline of all variants was recorded; None without it."""
+        return TimelineSummary.joined(one.timeline for one in self.variants if one.timeline is not None)
 
     @property
     def spread(self) -> RunSpread | None:
@@ -206,6 +217,7 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     survey: gpus.Survey | None = None,
     blame: bool = False,
+    timeline: bool = False,
 ) -> RunResult:
     """Measure each variant for ``seconds`` with its aggressors, and half as long before and after.
 
@@ -215,11 +227,15 @@ def run(
     With ``blame`` an experiment of at most 10 s for up to four aggressors follows, which switches each aggressor on and
     off and finds which of them are the cause.
 
+    With ``timeline``, as with ``options.timeline``, the phases start, early and gpu are measured too; each call then
+    takes 1 to 2 µs longer.
+
     ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is called every 0.1 s; once it returns True, or at
     a KeyboardInterrupt, the variants measured so far are returned. ``survey`` avoids a second survey of the driver.
 
-    Raises EngineFailed when there is no usable GPU or the options are wrong before anything was measured; any later
-    failure makes its variant invalid and the run continues. Raises ValueError if blame is asked for and impossible.
+    Raises EngineFailed when there is no usable GPU or the options are wrong before anything was measured, NoTimeline
+    when the timeline cannot be switched on; any later failure makes its variant invalid and the run continues. Raises
+    ValueError if blame is asked for and impossible.
     """
     problem = blame_problem(chosen) if blame else None
     if problem is not None:
@@ -228,6 +244,7 @@ def run(
     settings = options or Options()
     if gpu is not None:
         settings = replace(settings, gpu=gpu)
+    settings = replace(settings, timeline=timeline or settings.timeline)
     cycles = [longest_cycle(variant.probes, settings.together) for _, variant in chosen]
     plans = [_blame_plan(variant, settings.together) if blame else None for _, variant in chosen]
     clock = _RunClock(cycles, plans, seconds, progress, stop)
@@ -241,7 +258,7 @@ def run(
         try:
             while True:
                 try:
-                    result, new_info = _variant(pattern, variant, backend, settings, clock, first=not results)
+                    result, new_info = _variant(pattern, variant, backend, settings, clock, results)
                     break
                 except _StoodStill:
                     # Calls that were in flight seem to have taken as long as the suspension.
@@ -264,6 +281,7 @@ def run(
         seconds=seconds,
         variants=tuple(results),
         interrupted=clock.stopped,
+        timeline=settings.timeline,
     )
 
 
@@ -349,7 +367,12 @@ class _RunClock:
 
 
 def _variant(
-    pattern: str, variant: Variant, backend: str, options: Options, clock: _RunClock, first: bool
+    pattern: str,
+    variant: Variant,
+    backend: str,
+    options: Options,
+    clock: _RunClock,
+    before: Sequence[VariantResult],
 ) -> tuple[VariantResult | None, Mapping[str, object]]:
     def without(status: str, reason: str) -> VariantResult:
         empty = VariantResult(pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
@@ -360,6 +383,8 @@ def _variant(
     session = Session(variant.probes, backend=backend, options=options)
     try:
         info = session.start()
+        if options.timeline:
+            session.require_timeline()
         clock.started()
         return replace(_measured(pattern, variant, session, clock, slots), together=options.together), info
     except Unsupported as error:
@@ -367,7 +392,9 @@ def _variant(
     except _Stopped:
         return None, session.info
     except EngineFailed as error:
-        if first and error.exit_code in (EXIT_NO_GPU, EXIT_USAGE):
+        if not before and error.exit_code in (EXIT_NO_GPU, EXIT_USAGE):
+            raise
+        if isinstance(error, NoTimeline) and not any(result.probes for result in before):
             raise
         return without("invalid", error.sentence), session.info
     finally:
@@ -411,7 +438,15 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
         window_s=_length_s(windows),
         slots=slots > 1,
         blame=blame,
+        timeline=_timeline_summary(session),
     )
+
+
+def _timeline_summary(session: Session) -> TimelineSummary | None:
+    status = session.timeline_status()
+    if not session.options.timeline or status is None:
+        return None
+    return TimelineSummary.of(status, session.timeline_losses())
 
 
 def _blame(variant: Variant, session: Session, clock: _RunClock) -> tuple[Blame | None, str | None]:

@@ -166,8 +166,8 @@ class Collector:
         except Exception as error:
             self._close()
             self._wanted = False
-            found = f"the timeline could not be switched on: {type(error).__name__}: {error}"
-            self._status = TimelineStatus(False, TimelineProblem.FAILED, found)
+            found = f"switching it on failed ({type(error).__name__}: {error})"
+            self._status = TimelineStatus(False, TimelineProblem.FAILED, found, "please report this")
             return
         words = self._board.timeline.words
         words[STARTED_NS] = words[STARTED_NS] or self._board.now()

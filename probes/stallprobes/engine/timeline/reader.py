@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -90,17 +90,22 @@ def read_rows(board: Board, since: TimelinePosition, status: TimelineStatus) -> 
         collected_ns=words[COLLECTED_NS],
         records=records,
         calls=calls,
-        losses=TimelineLosses(
-            dropped=words[DROPPED],
-            exhausted=words[EXHAUSTED],
-            unmatched=words[UNMATCHED],
-            unanswered=words[UNANSWERED],
-            overwritten=overwritten,
-            unknown=words[UNKNOWN],
-        ),
+        losses=replace(read_losses(board), overwritten=overwritten),
         cost=TimelineCost(words[COLLECTED], words[ROUNDS], words[FLUSH_NS], words[DECODE_NS]),
         position=TimelinePosition(head, positions),
         status=status,
+    )
+
+
+def read_losses(board: Board) -> TimelineLosses:
+    """What the timeline of ``board`` lost so far, without records that no reader asked for."""
+    words = board.timeline.words
+    return TimelineLosses(
+        dropped=int(words[DROPPED]),
+        exhausted=int(words[EXHAUSTED]),
+        unmatched=int(words[UNMATCHED]),
+        unanswered=int(words[UNANSWERED]),
+        unknown=int(words[UNKNOWN]),
     )
 
 

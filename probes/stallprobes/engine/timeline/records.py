@@ -27,6 +27,11 @@ class RecordKind(IntEnum):
     CONTEXT_SWITCH = 57
 
     @property
+    def word(self) -> str:
+        """The kind in words: ``peer copy``."""
+        return self.name.lower().replace("_", " ")
+
+    @property
     def is_gpu_work(self) -> bool:
         """Whether the record is a piece of work on the GPU, with a start, an end and a stream."""
         return self in GPU_WORK

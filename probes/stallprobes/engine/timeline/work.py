@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stallprobes.model import Channel, Graph, Op, Phase, Program, Stream, StreamKind
+from stallprobes.model import TIMELINE_PHASES, Channel, Graph, Op, Program, Source, Stream, StreamKind
 
 # The driver functions that put work with a record of its own on a stream.
 _KERNELS = frozenset({"cuLaunchKernel", "cuGraphLaunch"})
@@ -14,8 +14,6 @@ _COPIES = frozenset(
 _MEMSETS = frozenset({"cuMemsetD8Async", "cuMemsetD32Async"})
 SUBMITTING = _KERNELS | _COPIES | _MEMSETS
 SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
-
-TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
 
 # No program has more submissions in flight: the driver's queue of a stream holds about 1000.
 UNBOUNDED = 2048
@@ -64,13 +62,9 @@ def timeline_channels(program: Program) -> tuple[Channel, ...]:
     found = submissions(program)
     if not found:
         return ()
-    own = program.channels()
-    measures_gpu = any(channel.phase is Phase.GPU for channel in own)
-    phases = tuple(phase for phase in TIMELINE_PHASES if not (measures_gpu and phase is Phase.GPU))
+    phases = tuple(phase for phase in TIMELINE_PHASES if program.source(phase) is Source.TIMELINE)
     labels = dict.fromkeys(part.label for part in found if part.label)
-    channels = [Channel(phase) for phase in phases]
-    channels += [Channel(phase, label) for label in labels for phase in phases]
-    return tuple(channel for channel in channels if channel not in own)
+    return (*map(Channel, phases), *(Channel(phase, label) for label in labels for phase in phases))
 
 
 def is_shared(stream: Stream) -> bool:

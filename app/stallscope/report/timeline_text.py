@@ -1,0 +1,47 @@
+"""Wording of the timeline in reports: how it was recorded, what it lost, and what its phases mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stallprobes.model import TIMELINE_PHASES
+from stallscope.report.text import format_count
+
+if TYPE_CHECKING:
+    from stallprobes.engine.timeline.summary import TimelineSummary
+    from stallprobes.engine.timeline.trace import TimelineLosses
+
+SIMULATED = "simulated"
+# How a report calls each kind of loss, in its order.
+_LOSSES = {
+    "dropped": "dropped by CUPTI",
+    "exhausted": "times that CUPTI found no buffer",
+    "overwritten": "overwritten before a trace read them",
+    "unknown": "of unknown kinds",
+    "unmatched": "of no known call",
+    "unanswered": "calls without a record",
+}
+
+
+def timeline_text(summary: TimelineSummary) -> str:
+    """The line on the timeline that ends a report."""
+    return f"Timeline: {summary_text(summary)}"
+
+
+def summary_text(summary: TimelineSummary) -> str:
+    """How it was recorded and what it lost: ``libcupti 13.1, with context switches. No record was lost. …``."""
+    note = "with context switches" if summary.context_switches else summary.note or "no context switches"
+    if summary.library == SIMULATED:
+        return f"{SIMULATED}, {note}. {losses_text(summary.losses)}"
+    return f"libcupti {summary.library}, {note}. {losses_text(summary.losses)} It makes each call 1 to 2 µs longer."
+
+
+def losses_text(losses: TimelineLosses) -> str:
+    """``No record was lost.``, or the number of records of each kind of loss as a sentence."""
+    found = [f"{format_count(number)} {words}" for name, words in _LOSSES.items() if (number := getattr(losses, name))]
+    return f"Lost or not assigned: {', '.join(found)}." if found else "No record was lost."
+
+
+def phases_text() -> str:
+    """What the phases of the timeline mean, as one line: ``start: time from …; before return: …``."""
+    return ". ".join(f"{phase.traits.word}: {phase.traits.meaning}" for phase in TIMELINE_PHASES) + "."
