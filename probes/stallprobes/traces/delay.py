@@ -151,7 +151,9 @@ def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPa
         copies = others[same & (others[:, WORK_DEVICE] == work[WORK_DEVICE])]
     times = [tenures[:, TENURE_START], tenures[:, TENURE_END]]
     times += [rows[:, column] for rows in (ahead, copies) for column in (WORK_START, WORK_END)]
-    inner = np.unique(np.concatenate(times)) if times else np.zeros(0, dtype=np.int64)
+    # Nobody recorded who had the engine before the trace began.
+    times.append(np.array([trace.begin_ns], dtype=np.int64))
+    inner = np.unique(np.concatenate(times))
     borders = [begin, *inner[(inner > begin) & (inner < end)].tolist(), end]
     for first, last in pairwise(borders):
         running = ahead[(ahead[:, WORK_START] <= first) & (ahead[:, WORK_END] >= last)]
@@ -167,7 +169,9 @@ def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPa
             continue
         held = tenures[(tenures[:, TENURE_START] <= first) & (tenures[:, TENURE_END] >= last)]
         holders = held[:, TENURE_CONTEXT].tolist()
-        if not holders:
+        if not holders and last <= trace.begin_ns:
+            yield DelayPart(DelayCause.UNKNOWN, first, last)
+        elif not holders:
             long = last - first > LONGEST_CHANGE_NS
             yield DelayPart(DelayCause.PROCESS if long else DelayCause.CHANGE, first, last)
         elif int(work[WORK_CONTEXT]) in holders:
