@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @options.profile("Record a simulated GPU, by default h200.")
 @options.allow_shared
 @options.together
+@options.timeline
 def command(
     file: Path,
     pattern: str,
@@ -42,19 +43,23 @@ def command(
     sim: str | None,
     allow_shared: bool,
     together: bool,
+    timeline: bool,
 ) -> None:
     """Record a variant of PATTERN to FILE for "stallscope replay": baseline, S seconds of aggressors, baseline again.
 
+    With --timeline it also keeps traces, at most ten a minute: of the first slow call, and of each new stall.
+
     \b
-    Example:
+    Examples:
       stallscope record stall.rec secondary-context-d2d --variant kernel-other-context
+      stallscope record stall.rec secondary-context-d2d --variant kernel-other-context --timeline
     """
     # The calls in flight while the engine is stopped would be stalls in the recording.
     refused = RefusedSuspension("a recording cannot be suspended: end it with Ctrl+C, what is recorded stays readable")
     with InterruptHandler() as interrupt, refused:
         output_files.require_new_file("FILE", file)
         setup = _recording_setup(pattern, variant, gpu, sim)
-        setup = replace(setup, options=replace(setup.options, together=together))
+        setup = replace(setup, options=replace(setup.options, together=together, timeline=timeline))
         if not allow_shared:
             gpu_choice.confirm_shared(setup.gpus)
         observations = _record(setup, file, seconds, interrupt.stop_requested)

@@ -189,6 +189,10 @@ class Analyzer:
         """The complete baselines by probe, of the other state of the timeline where there is none of the present."""
         return {**self._other_collector.baselines, **self._collector.baselines}
 
+    def baselines_with(self, timeline: bool) -> Mapping[str, Baseline]:
+        """The complete baselines by probe, of the state of the timeline."""
+        return (self._collector if timeline == self.timeline else self._other_collector).baselines
+
     @property
     def timeline(self) -> bool:
         """Whether the timeline was on in the last observation."""

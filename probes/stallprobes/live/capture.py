@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
-from stallprobes.errors import EXIT_ENGINE, EngineFailed, RecordingError
+from stallprobes.errors import RecordingError
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.live.recorder import Recorder
@@ -41,8 +41,8 @@ def capture(
     number of observations. With ``options.timeline``, it also keeps the trace around each slow call and each new stall
     verdict (``TraceKeeper``).
 
-    Raises RecordingError, EngineFailed or Unsupported. Whatever ends it, the file has what was measured until then;
-    there is none without an observation.
+    Raises RecordingError, Unsupported or EngineFailed (NoTimeline is one). Whatever ends it, the file has what was
+    measured until then; there is none without an observation.
     """
     recorder = Recorder(path)
     telemetry = None
@@ -58,7 +58,7 @@ def capture(
             telemetry.start()
         keeper = None
         if options.timeline:
-            _require_timeline(session)
+            session.require_timeline()
             keeper = TraceKeeper(probe_set.probes, recorder.put_trace_blocking, simulated=probe_set.backend == SIM)
         loop = _CaptureLoop(session, probe_set, recorder, telemetry, keeper, wall_s, stop)
         aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
@@ -146,11 +146,3 @@ class _CaptureLoop:
                 self._keeper.feed(rows, observation, self.analyzer)
             if until():
                 return
-
-
-def _require_timeline(session: Session) -> None:
-    """Raise EngineFailed unless the timeline is on."""
-    status = session.timeline_status()
-    if status is None or not status.on:
-        why = "" if status is None else status.sentence
-        raise EngineFailed(EXIT_ENGINE, why or "the timeline could not be switched on in time")

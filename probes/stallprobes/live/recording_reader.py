@@ -17,7 +17,6 @@ import numpy as np
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import EngineState, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
-from stallprobes.engine.timeline.work import TIMELINE_PHASES
 from stallprobes.errors import MalformedJson
 from stallprobes.files.json_reader import Node, clean, parse
 from stallprobes.latency.baseline import Baseline
@@ -38,7 +37,19 @@ from stallprobes.live.observation import (
 from stallprobes.live.recording_format import BASELINES, LONGEST_TEXT, MOST_ITEMS, OBSERVATION, PROBE_SET, TRACE
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, STATES, TelemetryReading, TelemetrySnapshot
-from stallprobes.model import PHASE_NAMES_1, Channel, Context, Op, Phase, Probe, Program, Role, SlotGroup, Word
+from stallprobes.model import (
+    PHASE_NAMES_1,
+    TIMELINE_PHASES,
+    Channel,
+    Context,
+    Op,
+    Phase,
+    Probe,
+    Program,
+    Role,
+    SlotGroup,
+    Word,
+)
 from stallprobes.traces import codec
 from stallprobes.traces.trace import Trace
 

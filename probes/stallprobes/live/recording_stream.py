@@ -26,28 +26,32 @@ class RecordedMoment:
 
 
 class RecordingStream:
-    """The moments and traces of the recording ``path``, in order of writing: a trace comes after the time it shows.
-
-    ``cut_off`` is True once a missing or damaged end was met.
-    """
+    """The moments of the recording ``path``, in order. ``cut_off`` is True once a missing or damaged end was met."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.cut_off = False
 
-    def __iter__(self) -> Iterator[RecordedMoment | Trace]:
-        """Read the recording.
+    def __iter__(self) -> Iterator[RecordedMoment]:
+        """The moments alone; traces are not decoded. Raises what ``items`` raises."""
+        return (item for item in self._read(with_traces=False) if isinstance(item, RecordedMoment))
+
+    def items(self) -> Iterator[RecordedMoment | Trace]:
+        """The moments and traces in the order in which they were written: a trace comes after the time that it shows.
 
         Raises RecordingError for an unreadable or damaged file, another format, and a newer version.
         """
+        return self._read(with_traces=True)
+
+    def _read(self, with_traces: bool) -> Iterator[RecordedMoment | Trace]:
         lines = RecordingLines(self.path)
         try:
-            yield from self._moments(lines)
+            yield from self._items(lines, with_traces)
             self.cut_off = lines.cut_off
         finally:
             lines.close()
 
-    def _moments(self, lines: RecordingLines) -> Iterator[RecordedMoment | Trace]:
+    def _items(self, lines: RecordingLines, with_traces: bool) -> Iterator[RecordedMoment | Trace]:
         probe_set: ProbeSet | None = None
         baselines: dict[str, Baseline] = {}
         before: Snapshot | None = None
@@ -68,7 +72,7 @@ class RecordingStream:
                     observation = recording_reader.read_observation(known, probe_set, before)
                     before, number = observation.snapshot or before, number + 1
                     yield RecordedMoment(observation, baselines)
-                elif TRACE in known.value:
+                elif TRACE in known.value and with_traces:
                     where, trace = f"trace {trace}", trace + 1
                     yield recording_reader.read_trace(known)
             except MalformedJson as error:
