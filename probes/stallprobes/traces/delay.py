@@ -151,8 +151,8 @@ def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPa
         copies = others[same & (others[:, WORK_DEVICE] == work[WORK_DEVICE])]
     times = [tenures[:, TENURE_START], tenures[:, TENURE_END]]
     times += [rows[:, column] for rows in (ahead, copies) for column in (WORK_START, WORK_END)]
-    # Nobody recorded who had the engine before the trace began.
-    times.append(np.array([trace.begin_ns], dtype=np.int64))
+    # Nobody recorded who had the engine before.
+    times.append(np.array([trace.engine_known_ns], dtype=np.int64))
     inner = np.unique(np.concatenate(times))
     borders = [begin, *inner[(inner > begin) & (inner < end)].tolist(), end]
     for first, last in pairwise(borders):
@@ -169,7 +169,7 @@ def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPa
             continue
         held = tenures[(tenures[:, TENURE_START] <= first) & (tenures[:, TENURE_END] >= last)]
         holders = held[:, TENURE_CONTEXT].tolist()
-        if not holders and last <= trace.begin_ns:
+        if not holders and last <= trace.engine_known_ns:
             yield DelayPart(DelayCause.UNKNOWN, first, last)
         elif not holders:
             long = last - first > LONGEST_CHANGE_NS
@@ -225,7 +225,7 @@ def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
     returned, start = work[:, WORK_RETURNED], work[:, WORK_START]
     waited = on_engine & (returned > 0) & (start - returned > LONGEST_CHANGE_NS)
     waits = _united(
-        np.maximum(returned[waited], trace.begin_ns),
+        np.maximum(returned[waited], trace.engine_known_ns),
         np.minimum(start[waited], trace.end_ns),
     )
     held = _united(trace.tenures[:, TENURE_START], trace.tenures[:, TENURE_END])

@@ -108,7 +108,8 @@ class LiveTimeline:
             if self._read is not session or self.history is None:
                 # What was recorded before is left out: who had the engine in between is not known.
                 self.history = TraceHistory(session.probes, simulated=session.backend == SIM)
-                self.history.position = session.timeline_rows().position
+                rows = session.timeline_rows()
+                self.history.position, self.history.started_ns = rows.position, rows.at_ns
                 self._read = session
             self.history.feed(session.timeline_rows(self.history.position), time.time())
         return self.history

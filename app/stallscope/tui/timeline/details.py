@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind
+from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
+from stallprobes.traces.labels import copy_label, memory_labels, overhead_label, work_kind_label
 from stallprobes.traces.trace import (
     OVERHEAD_REASON,
     WORK_BYTES,
     WORK_CONTEXT,
-    WORK_COPY,
     WORK_END,
     WORK_ITERATION,
     WORK_KIND,
-    WORK_MEMORY,
     WORK_OP,
     WORK_PROBE,
     WORK_START,
@@ -24,22 +23,13 @@ from stallprobes.traces.trace import (
     Trace,
     op_label,
 )
-from stallprobes.units import duration_ns, three
+from stallprobes.units import duration_ns
 from stallscope.report.columns import wrapped
+from stallscope.report.trace_wording import size_text
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
-from stallscope.tui.timeline.rows import RowKind, TraceRow
+from stallscope.tui.timeline.rows import PlotRow, RowKind
 from stallscope.tui.timeline.view_model import RowIntervals, Selection, TraceView, selected_index, selected_work
 
-_COPIES: Mapping[int, str] = {
-    CopyKind.HOST_TO_DEVICE: "host to device",
-    CopyKind.DEVICE_TO_HOST: "device to host",
-    CopyKind.DEVICE_TO_DEVICE: "device to device",
-    CopyKind.HOST_TO_HOST: "host to host",
-    CopyKind.PEER: "peer to peer",
-}
-# As CUPTI numbers the kinds of memory.
-_MEMORY: Mapping[int, str] = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed"}
-_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 # Parts of a delay that are named one by one.
 _MOST_PARTS = 3
 
@@ -55,23 +45,15 @@ def offset_text(ns: int) -> str:
     return f"{ns / 1000:+.3f} µs"
 
 
-def size_text(nbytes: int) -> str:
-    """A number of bytes: ``4 B``, ``1.00 MiB``."""
-    name, unit = next(((name, unit) for name, unit in _UNITS if nbytes >= unit), ("B", 1))
-    return f"{nbytes} B" if unit == 1 else f"{three(nbytes / unit)} {name}"
-
-
 def work_text(trace: Trace, work: Int64s) -> str:
-    """What a piece of GPU work is: ``copy device to device, 1.00 MiB, device memory to device memory``."""
-    kind, nbytes = RecordKind(int(work[WORK_KIND])), int(work[WORK_BYTES])
-    words = [kind.word]
-    if kind in (RecordKind.COPY, RecordKind.PEER_COPY):
-        words = [f"{kind.word} {_COPIES.get(int(work[WORK_COPY]), '')}".rstrip()]
-    if kind is not RecordKind.KERNEL and nbytes > 0:
+    """What a piece of GPU work is: ``D2D copy, 1.00 MiB, device to device memory``."""
+    words, nbytes = [work_kind_label(work)], int(work[WORK_BYTES])
+    if work[WORK_KIND] != RecordKind.KERNEL and nbytes > 0:
         words.append(size_text(nbytes))
-    source, target = int(work[WORK_MEMORY]) & 255, int(work[WORK_MEMORY]) >> 8
-    if source in _MEMORY and target in _MEMORY:
-        words.append(f"{_MEMORY[source]} to {_MEMORY[target]} memory")
+    if copy_label(work):
+        source, target = memory_labels(work)
+        if source and target:
+            words.append(f"{source} to {target} memory")
     return ", ".join(words)
 
 
@@ -99,7 +81,7 @@ def detail_texts(view: TraceView) -> tuple[tuple[str, str], ...]:
     return tuple(out)
 
 
-def _row_text(trace: Trace, row: TraceRow, found: RowIntervals | None) -> str:
+def _row_text(trace: Trace, row: PlotRow, found: RowIntervals | None) -> str:
     """What the row shows; ``found`` is None for a trace that moves."""
     count = 0 if found is None else len(found[row.key].starts)
     words = f"{count} in the trace; , and . select one" if count else "none in the trace"
@@ -130,9 +112,7 @@ def _what(trace: Trace, selection: Selection, number: int, start: int, end: int)
             by = f"; NVML names {', '.join(trace.others)}" if trace.others else ""
             return f"work waited, and no context of this program had the engine, for {took}{by}"
         case RowKind.OVERHEADS:
-            reason = int(trace.overheads[number, OVERHEAD_REASON])
-            known = reason in OverheadKind.__members__.values()
-            return f"{OverheadKind(reason).name.lower().replace('_', ' ') if known else 'overhead'} · {took}"
+            return f"{overhead_label(int(trace.overheads[number, OVERHEAD_REASON]))} · {took}"
 
 
 def _work_texts(trace: Trace, work: Int64s, selection: Selection, zero_ns: int) -> Iterator[tuple[str, str]]:

@@ -88,19 +88,21 @@ def raster(rows: Sequence[Intervals], view: Viewport, width: int) -> Raster:
     begin, end, cells = np.zeros(width), np.zeros(width), np.arange(width)
     begin[known] = np.clip(begins[at] - cells[known], 0, 1)
     end[known] = np.clip(ends[at] - cells[known], 0, 1)
-    slow_short = slow & below_cell
-    found = (
-        _cover(begins[~waits], ends[~waits], width),
-        _cover(begins[waits], ends[waits], width),
-        _touching(first[~waits], last[~waits], width),
-        _touching(first[waits], last[waits], width),
-        begin,
-        end,
-        _touching(first[slow & ~waits], last[slow & ~waits], width) > 0,
-        _touching(first[slow & waits], last[slow & waits], width) > 0,
-        _touching(first[slow_short], last[slow_short], width) > 0,
+
+    def touched(which: Bools) -> Int64s:
+        return _touching(first[which], last[which], width).reshape(shape)
+
+    return Raster(
+        solid=_cover(begins[~waits], ends[~waits], width).reshape(shape),
+        hollow=_cover(begins[waits], ends[waits], width).reshape(shape),
+        calls=touched(~waits),
+        waits=touched(waits),
+        begin=begin.reshape(shape),
+        end=end.reshape(shape),
+        slow_call=touched(slow & ~waits) > 0,
+        slow_wait=touched(slow & waits) > 0,
+        short=touched(slow & below_cell) > 0,
     )
-    return Raster(*(cells.reshape(shape) for cells in found))
 
 
 def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -111,12 +113,12 @@ def _cover(begins: Floats, ends: Floats, width: int) -> Floats:
     """The share of each cell that is covered, at most 1."""
     if not len(begins):
         return np.zeros(width)
-    borders = np.arange(width + 1)
+    borders = np.arange(width + 1, dtype=np.float64)
     # The time covered before each border is a sum over begins less one over ends.
     return np.clip(np.diff(_before(np.sort(begins), borders) - _before(np.sort(ends), borders)), 0, 1)
 
 
-def _before(times: Floats, borders: Int64s) -> Floats:
+def _before(times: Floats, borders: Floats) -> Floats:
     """For each border, the sum of its distances to the ``times`` before it."""
     count = np.searchsorted(times, borders)
     total = np.concatenate(([0.0], np.cumsum(times)))[count]

@@ -57,7 +57,7 @@ class RowKey:
 
 
 @dataclass(frozen=True)
-class TraceRow:
+class PlotRow:
     """A row and its name: the probe's, ``context · stream · probes``, or the context's."""
 
     key: RowKey
@@ -73,7 +73,7 @@ class RowBook:
         self._streams: dict[tuple[int, int], set[int]] = {}
         self._contexts: set[int] = set()
         self._single: set[RowKind] = set()
-        self.rows: tuple[TraceRow, ...] = ()
+        self.rows: tuple[PlotRow, ...] = ()
 
     def add(self, trace: Trace) -> None:
         """Add the rows of ``trace``; the traces of other probes begin anew."""
@@ -94,20 +94,20 @@ class RowBook:
             self._single.add(RowKind.OVERHEADS)
         self.rows = tuple(self._ordered(trace))
 
-    def _ordered(self, trace: Trace) -> Iterator[TraceRow]:
+    def _ordered(self, trace: Trace) -> Iterator[PlotRow]:
         names = trace.names
         for number, probe in enumerate(trace.probes):
-            yield TraceRow(RowKey(RowKind.CALLS, number), probe.name)
+            yield PlotRow(RowKey(RowKind.CALLS, number), probe.name)
         if RowKind.OVERHEADS in self._single:
-            yield TraceRow(RowKey(RowKind.OVERHEADS), RowKind.OVERHEADS)
+            yield PlotRow(RowKey(RowKind.OVERHEADS), RowKind.OVERHEADS)
         for (context, stream), probes in sorted(self._streams.items(), key=lambda one: (min(one[1]), one[0])):
             known = [trace.probes[probe].name for probe in sorted(probes) if probe >= 0]
             parts = (names.context(context), names.stream(context, stream), ", ".join(known))
-            yield TraceRow(RowKey(RowKind.WORK, context, stream), " · ".join(part for part in parts if part))
+            yield PlotRow(RowKey(RowKind.WORK, context, stream), " · ".join(part for part in parts if part))
         for context in sorted(self._contexts, key=names.context):
-            yield TraceRow(RowKey(RowKind.TENURES, context), names.context(context))
+            yield PlotRow(RowKey(RowKind.TENURES, context), names.context(context))
         if RowKind.FOREIGN in self._single:
-            yield TraceRow(RowKey(RowKind.FOREIGN), RowKind.FOREIGN)
+            yield PlotRow(RowKey(RowKind.FOREIGN), RowKind.FOREIGN)
 
 
 def intervals(trace: Trace, key: RowKey, limits: TriggerLimits | None) -> Intervals:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from textual.app import ComposeResult
 
 from stallprobes.engine.timeline.status import TimelineStatus
-from stallprobes.errors import RecordingError
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import SIM, EngineCondition
 from stallprobes.model import MS, Probe, Role
@@ -213,16 +212,15 @@ class TimelineScreen(ActionScreen):
 
     def _open_recorded(self, source: ReplaySource) -> None:
         """Show the recorded trace nearest to the position of the replay."""
-        traces = source.recording.traces()
-        if traces:
-            self._show_recorded(source, min(traces, key=lambda one: abs(one.at_s - source.at_s)).number)
+        nearest = source.nearest_trace(source.at_s)
+        if nearest is not None:
+            self._show_recorded(source, nearest.number)
 
     def _show_recorded(self, source: ReplaySource, number: int) -> None:
         self.recorded, self.recorded_problem = number, ""
-        try:
-            trace = source.recording.trace(number)
-        except RecordingError as error:
-            self.recorded_problem, self._trace, self._intervals = str(error), None, None
+        trace = source.trace(source.traces[number])
+        if trace is None:
+            self.recorded_problem, self._trace, self._intervals = source.problem or "", None, None
             self.mark_changed()
             return
         self._show(trace, None)
@@ -244,7 +242,7 @@ class TimelineScreen(ActionScreen):
         source = self.source
         if isinstance(source, ReplaySource) and self.recorded is not None:
             number = self.recorded + by
-            if 0 <= number < len(source.recording.traces()):
+            if 0 <= number < len(source.traces):
                 self._show_recorded(source, number)
 
     # Drawing.
@@ -341,7 +339,7 @@ class TimelineScreen(ActionScreen):
     def _state(self) -> tuple[str, str]:
         """State of the trace, and its style."""
         if isinstance(self.source, ReplaySource):
-            count = len(self.source.recording.traces())
+            count = len(self.source.traces)
             return ("NO TRACE", "notice") if self.recorded is None else (f"TRACE {self.recorded + 1}/{count}", "notice")
         capture, observation = self.capture, self.context.observation
         lost = observation is not None and observation.engine.state is EngineCondition.LOST
@@ -474,11 +472,10 @@ class TimelineScreen(ActionScreen):
 
     def _anchor_ns(self) -> int:
         """The time that stays at its place: that of the selected interval if it is visible, else the middle."""
-        selection = self.selection
-        if selection is not None and selection.start_ns is not None:
-            if self.viewport.begin_ns <= selection.start_ns < self.viewport.end_ns:
-                return selection.start_ns
-        return self.viewport.center_ns
+        at_ns = None if self.selection is None else self.selection.start_ns
+        if at_ns is None or not self.viewport.begin_ns <= at_ns < self.viewport.end_ns:
+            return self.viewport.center_ns
+        return at_ns
 
     def _zoom(self, steps: int, at_ns: int) -> None:
         if self._is_moving:

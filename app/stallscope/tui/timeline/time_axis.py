@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # 50 µs to 10 s in steps of 1, 2, 5.
-SPANS_NS = tuple(
+SPANS_NS: tuple[int, ...] = tuple(
     digit * 10**power for power in range(4, 11) for digit in (1, 2, 5) if 50_000 <= digit * 10**power <= 10_000_000_000
 )
 # Columns between two ticks, at least: a label and a blank.

@@ -15,11 +15,13 @@ from stallprobes.traces.trigger import CallTrigger, SlowCall, TriggerLimits, slo
 from stallprobes.units import duration_ns
 
 # The trigger's limits between which the keys step: 10 µs to 1 s.
-LIMITS_NS = tuple(digit * 10**power for power in range(4, 9) for digit in (1, 2, 5)) + (1_000_000_000,)
+LIMITS_NS = (*(digit * 10**power for power in range(4, 9) for digit in (1, 2, 5)), 10**9)
 # Of a stall that the monitor showed, the worst call within this time after the first one is the trigger.
 WORST_WITHIN_NS = 300 * MS
 # So much after the trigger is recorded at least.
 _LEAST_AFTER_NS = 20 * MS
+# A stall of the monitor counts once so much was recorded before it.
+_LEAST_BEFORE_NS = 50 * MS
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
@@ -85,8 +87,8 @@ class TraceCapture:
             return False
         if self._trigger is None:
             self._trigger = CallTrigger(probes, above_ns=None if self.stalled else self.above_ns, cool_down_s=0)
-            # What is already recorded counts only for a stall that the monitor has shown.
-            self._trigger.skip(history.begin_ns if self.stalled else history.collected_ns)
+            # What is already recorded counts only for a stall that the monitor has shown, if something came before it.
+            self._trigger.skip(history.begin_ns + _LEAST_BEFORE_NS if self.stalled else history.collected_ns)
         if self.stalled is not None:
             baselines = {name: one for name, one in baselines.items() if name == self.stalled}
         self.limits = self._trigger.limits(baselines)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-import numpy as np
 from textual import events
 from textual.message import Message
 
@@ -17,7 +16,7 @@ from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule, runs_of_rows, shortened
 from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS, STYLES, CellStyle, Glyphs, letters, styles
 from stallscope.tui.timeline.raster import raster
-from stallscope.tui.timeline.rows import RowKey, RowKind, TraceRow
+from stallscope.tui.timeline.rows import PlotRow, RowKey, RowKind
 from stallscope.tui.timeline.time_axis import ticks
 from stallscope.tui.timeline.view_model import RowIntervals, TraceView, selected_delay, selected_index
 
@@ -46,7 +45,7 @@ class PlotLayout:
     titles: tuple[str | None, ...]
 
 
-def plot_layout(rows: Sequence[TraceRow], selected: RowKey | None, width: int, height: int) -> PlotLayout:
+def plot_layout(rows: Sequence[PlotRow], selected: RowKey | None, width: int, height: int) -> PlotLayout:
     """The layout in ``width`` columns and ``height`` lines; the selected row is always visible."""
     longest = max((display_width(row.name) for row in rows), default=0) + 2
     names = max(_NAMES[0], min(longest, _NAMES[1], width // 4))

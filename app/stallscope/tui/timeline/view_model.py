@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +23,7 @@ from stallprobes.traces.trace import (
 )
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.timeline.raster import Intervals
-from stallscope.tui.timeline.rows import RowKey, RowKind, TraceRow, find, intervals
+from stallscope.tui.timeline.rows import PlotRow, RowKey, RowKind, find, intervals
 from stallscope.tui.timeline.time_axis import Viewport
 
 
@@ -45,7 +44,7 @@ class TraceView:
     """
 
     trace: Trace | None = None
-    rows: tuple[TraceRow, ...] = ()
+    rows: tuple[PlotRow, ...] = ()
     viewport: Viewport = field(default_factory=lambda: Viewport(0, 10_000_000))
     zero_ns: int = 0
     selection: Selection | None = None
