@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import codecs
 import json
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -25,7 +24,7 @@ from stallprobes.errors import (
     OversizedData,
     TruncatedJson,
 )
-from stallprobes.files import atomic
+from stallprobes.files import atomic, compression
 from stallprobes.files.decompression import Compression, DecompressedStream
 from stallprobes.files.json_reader import clean, plain
 from stallprobes.files.json_stream import JsonStream
@@ -43,13 +42,10 @@ if TYPE_CHECKING:
     from stallprobes.matrix.reference import ReferenceComparison
 
 CHECK_SCHEMA = "stallscope.check/2"
-COMPRESSED = ".gz"
 
 # The schema's name is in so many characters at the start of a check.
 _HEAD = 200
 _GZIP = b"\x1f\x8b"
-# 16 plus the window size makes zlib write gzip's header and checksum.
-_AS_GZIP = 16 + zlib.MAX_WBITS
 _NAME = "stallscope.check"
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 
@@ -86,7 +82,7 @@ def save(
     """
     chunks = _chunks(matrix, path, progress)
     try:
-        atomic.write(Path(path), _compressed(chunks) if _is_gzip_name(path) else chunks, force=force)
+        atomic.write(Path(path), compression.for_name(path, chunks), force=force)
     except FileNotWritten as error:
         raise CheckFileError(str(error)) from error
 
@@ -169,18 +165,6 @@ def _text(path: Path | str, content: DecompressedStream) -> Iterator[str]:
 def _largest(hosts: int) -> int:
     """Size of the largest document of ``hosts`` machines in MiB."""
     return check_reader.CheckSize(hosts).bytes >> 20
-
-
-def _is_gzip_name(path: Path | str) -> bool:
-    return Path(path).suffix.lower() == COMPRESSED
-
-
-def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """``chunks`` compressed with gzip, without time and name in the header, so that equal input gives equal bytes."""
-    packer = zlib.compressobj(wbits=_AS_GZIP)
-    for chunk in chunks:
-        yield packer.compress(chunk)
-    yield packer.flush()
 
 
 def _version(path: Path | str, name: object) -> int:

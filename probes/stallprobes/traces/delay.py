@@ -151,7 +151,9 @@ def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPa
         copies = others[same & (others[:, WORK_DEVICE] == work[WORK_DEVICE])]
     times = [tenures[:, TENURE_START], tenures[:, TENURE_END]]
     times += [rows[:, column] for rows in (ahead, copies) for column in (WORK_START, WORK_END)]
-    inner = np.unique(np.concatenate(times)) if times else np.zeros(0, dtype=np.int64)
+    # Nobody recorded who had the engine before.
+    times.append(np.array([trace.engine_known_ns], dtype=np.int64))
+    inner = np.unique(np.concatenate(times))
     borders = [begin, *inner[(inner > begin) & (inner < end)].tolist(), end]
     for first, last in pairwise(borders):
         running = ahead[(ahead[:, WORK_START] <= first) & (ahead[:, WORK_END] >= last)]
@@ -167,7 +169,9 @@ def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPa
             continue
         held = tenures[(tenures[:, TENURE_START] <= first) & (tenures[:, TENURE_END] >= last)]
         holders = held[:, TENURE_CONTEXT].tolist()
-        if not holders:
+        if not holders and last <= trace.engine_known_ns:
+            yield DelayPart(DelayCause.UNKNOWN, first, last)
+        elif not holders:
             long = last - first > LONGEST_CHANGE_NS
             yield DelayPart(DelayCause.PROCESS if long else DelayCause.CHANGE, first, last)
         elif int(work[WORK_CONTEXT]) in holders:
@@ -221,7 +225,7 @@ def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
     returned, start = work[:, WORK_RETURNED], work[:, WORK_START]
     waited = on_engine & (returned > 0) & (start - returned > LONGEST_CHANGE_NS)
     waits = _united(
-        np.maximum(returned[waited], trace.begin_ns),
+        np.maximum(returned[waited], trace.engine_known_ns),
         np.minimum(start[waited], trace.end_ns),
     )
     held = _united(trace.tenures[:, TENURE_START], trace.tenures[:, TENURE_END])

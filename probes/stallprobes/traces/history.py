@@ -109,14 +109,15 @@ class _Rows:
 class TraceHistory:
     """The last ``keep_s`` seconds of a timeline, fed with its rows.
 
-    ``position`` is where the next ``Session.timeline_rows`` continues. ``probes`` are those of the session, in its
-    order.
+    ``position`` is where the next ``Session.timeline_rows`` continues; ``started_ns`` is the time of the first one, 0
+    for the begin of the session. ``probes`` are those of the session, in its order.
     """
 
     def __init__(self, probes: Sequence[Probe], keep_s: float = KEEP_S, simulated: bool = False) -> None:
         self.probes = tuple(TracedProbe.of(probe) for probe in probes)
         self.position = TimelinePosition()
         self.status: TimelineStatus = OFF
+        self.started_ns = 0
         self.at_ns = 0
         self.collected_ns = 0
         self.simulated = simulated
@@ -126,8 +127,9 @@ class TraceHistory:
         self._work = _Rows(WORK_COLUMNS, WORK_START, WORK_END)
         self._tenures = _Rows(TENURE_COLUMNS, TENURE_START, TENURE_END)
         self._overheads = _Rows(OVERHEAD_COLUMNS, OVERHEAD_START, OVERHEAD_END)
-        # The contexts that have the engine, and since when.
+        # The contexts that have the engine, and since when; and the time of the first switch.
         self._held: dict[int, int] = {}
+        self._engine_since_ns = OPEN
         self._overwritten = 0
         self._losses = TimelineLosses()
         self._wall_offset_s = 0.0
@@ -153,6 +155,7 @@ class TraceHistory:
     def _feed_switches(self, records: Int64s) -> None:
         ended = []
         order = np.argsort(records[:, START_NS], kind="stable")
+        self._engine_since_ns = min(self._engine_since_ns, int(records[:, START_NS].min(initial=OPEN)))
         for at_ns, context, operation in records[order][:, [START_NS, CONTEXT, SUBKIND]].tolist():
             if operation == SwitchOperation.START:
                 self._held.setdefault(context, at_ns)
@@ -163,7 +166,7 @@ class TraceHistory:
     @property
     def begin_ns(self) -> int:
         """The earliest time that the history still holds."""
-        return max(self.at_ns - self._keep_ns, 0)
+        return max(self.at_ns - self._keep_ns, self.started_ns)
 
     @property
     def losses(self) -> TimelineLosses:
@@ -202,6 +205,7 @@ class TraceHistory:
             others=tuple(others),
             trigger=trigger,
             simulated=self.simulated,
+            engine_since_ns=self._engine_since_ns,
         )
 
 

@@ -98,7 +98,8 @@ class Trace:
     GPU work is complete up to ``collected_ns``. ``wall_offset_s`` is the time since 1970 at 0 ns. ``calls``
     (int64[n][CALL_COLUMNS]) and ``work`` (int64[n][WORK_COLUMNS]) are in the order of their starts and overlap the span
     at least in part, as do ``tenures`` (int64[n][TENURE_COLUMNS]) and ``overheads`` (int64[n][OVERHEAD_COLUMNS]).
-    Without ``context_switches`` nobody recorded who had the graphics engine. ``others`` are the processes that NVML
+    Without ``context_switches`` nobody recorded who had the graphics engine; with them it is known from
+    ``engine_since_ns`` on. ``others`` are the processes that NVML
     reported on the GPU, ``NAME (pid N)`` each. ``simulated``: the GPU was simulated.
     """
 
@@ -118,6 +119,12 @@ class Trace:
     others: tuple[str, ...] = ()
     trigger: TraceTrigger | None = None
     simulated: bool = False
+    engine_since_ns: int = 0
+
+    @property
+    def engine_known_ns(self) -> int:
+        """The time from which on it is known who had the graphics engine."""
+        return max(self.begin_ns, self.engine_since_ns)
 
     @property
     def span_ns(self) -> int:

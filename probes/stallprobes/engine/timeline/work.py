@@ -13,7 +13,7 @@ _COPIES = frozenset(
 )
 _MEMSETS = frozenset({"cuMemsetD8Async", "cuMemsetD32Async"})
 SUBMITTING = _KERNELS | _COPIES | _MEMSETS
-_SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
+SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
 
 # No program has more submissions in flight: the driver's queue of a stream holds about 1000.
 UNBOUNDED = 2048
@@ -47,7 +47,7 @@ def depth(program: Program, stream: Stream) -> int:
     guard lets it be ahead.
     """
     each = sum(part.repeat for part in submissions(program) if part.stream == stream)
-    if any(op.fn in _SYNCHRONIZING for op in program.ops):
+    if any(op.fn in SYNCHRONIZING for op in program.ops):
         return min(each, UNBOUNDED)
     if program.guard is not None:
         return min(each * program.guard.ahead, UNBOUNDED)

@@ -1,0 +1,226 @@
+"""Wording that pictures of a trace share: title, time axis, and what is said of the selected call."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.foreign_text import printable
+from stallprobes.model import KIB, MIB
+from stallprobes.traces import labels, ranking
+from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_ITERATION,
+    CALL_OP,
+    CALL_PROBE,
+    CALL_RETURNED,
+    WORK_BYTES,
+    WORK_END,
+    WORK_KIND,
+    WORK_START,
+    Int64s,
+    Trace,
+    op_label,
+)
+from stallprobes.units import duration_ns, three
+from stallscope.report.columns import wrapped
+from stallscope.report.text import plural
+
+# A call of another probe beside the selected one is named from this share of the call's time on.
+_BESIDE_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class TimeScale:
+    """The time axis of a picture from ``begin_ns`` to ``end_ns``; its labels count from ``zero_ns``."""
+
+    begin_ns: int
+    end_ns: int
+    zero_ns: int
+
+    @property
+    def span_ns(self) -> int:
+        """The length of the axis, at least 1 ns."""
+        return max(self.end_ns - self.begin_ns, 1)
+
+    def place(self, at_ns: float) -> float:
+        """The place of a time as a share of the axis, from 0 to 1."""
+        return min(max((at_ns - self.begin_ns) / self.span_ns, 0.0), 1.0)
+
+    def ticks(self, most: int) -> list[tuple[int, str]]:
+        """At most ``most`` ticks (at least two) at round times, with their labels."""
+        step = _round_step(self.span_ns / max(most - 1, 1))
+        first = -(-(self.begin_ns - self.zero_ns) // step)
+        last = (self.end_ns - self.zero_ns) // step
+        return [(self.zero_ns + number * step, tick_label(number * step)) for number in range(first, last + 1)]
+
+    def exact(self, at_ns: int) -> str:
+        """A time in µs with three decimals: ``+2354.712 µs``."""
+        ns = at_ns - self.zero_ns
+        digits = f"{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
+        return f"{'-' if ns < 0 else '+' if ns else ' '}{digits} µs"
+
+
+def tick_label(ns: int) -> str:
+    """A round time of an axis: ``-1 ms``, ``0``, ``250 µs``."""
+    if ns == 0:
+        return "0"
+    unit, length = next(
+        (each for each in (("s", 10**9), ("ms", 10**6), ("µs", 10**3)) if abs(ns) >= each[1]), ("ns", 1)
+    )
+    return f"{ns / length:g} {unit}"
+
+
+def folded(text: str, columns: int) -> list[str]:
+    """``text`` in lines of at most ``columns`` letters."""
+    return wrapped(printable(text), max(columns, 1))
+
+
+def _round_step(least_ns: float) -> int:
+    """The smallest of 1, 2 and 5 times a power of ten that is at least ``least_ns``."""
+    power = 1
+    while True:
+        for step in (power, 2 * power, 5 * power):
+            if step >= least_ns:
+                return step
+        power *= 10
+
+
+def selected_call(trace: Trace) -> int | None:
+    """The row of the call that a picture explains: the trigger's, else the most unusual one; None without calls."""
+    if trace.trigger is not None:
+        return trace.call_of(trace.trigger.probe, trace.trigger.began_ns)
+    return ranking.most_unusual_call(trace)
+
+
+def span_text(trace: Trace) -> str:
+    """``4.00 ms from 2026-11-22 04:14:49.123456 UTC``."""
+    begin = datetime.datetime.fromtimestamp(trace.wall_s(trace.begin_ns), datetime.UTC)
+    return f"{duration_ns(trace.span_ns)} from {begin:%Y-%m-%d %H:%M:%S.%f} UTC"
+
+
+def notes(trace: Trace) -> Iterator[str]:
+    """What the trace does not show, a sentence each."""
+    if trace.simulated:
+        yield "SIMULATED: no GPU was measured."
+    if not trace.context_switches:
+        yield "Context switches were not recorded, so who had the graphics engine is not known."
+    if trace.losses.lost:
+        yield f"{plural(trace.losses.lost, 'record')} of GPU work or context switches were lost since recording began."
+    if trace.collected_ns < trace.end_ns:
+        yield f"GPU work of the last {duration_ns(trace.end_ns - trace.collected_ns)} may be missing."
+
+
+@dataclass(frozen=True)
+class CallMoment:
+    """A moment of the selected call's iteration: when, what happened, and how long it took."""
+
+    at_ns: int
+    what: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class CallStory:
+    """The selected call: its title, the moments of its iteration in the order of time, and what its work waited for.
+
+    ``delay`` is that of the piece of work which waited longest, None without known work; ``text`` says it in a
+    sentence. ``causes`` are its parts with their lengths, ``beside`` calls of the same context during the call.
+    """
+
+    title: str
+    moments: tuple[CallMoment, ...]
+    delay: Delay | None
+    text: str
+    causes: tuple[tuple[str, int], ...]
+    beside: tuple[tuple[str, int], ...]
+
+
+def story(trace: Trace, call: int) -> CallStory:
+    """What happened to the call in row ``call``."""
+    row = trace.calls[call]
+    probe = trace.probes[row[CALL_PROBE]]
+    name = op_label(trace.probes, int(row[CALL_PROBE]), int(row[CALL_OP]))
+    work = ranking.work_of_iteration(trace, call)
+    moments = [*_call_moments(trace, call), *_work_moments(trace, work)]
+    found = [delay for delay in (delay_of(trace, each) for each in work) if delay is not None]
+    delay = max(found, key=lambda each: each.ns, default=None)
+    causes: dict[str, int] = {}
+    for part in delay.parts if delay is not None else ():
+        text = cause_text(trace, part)
+        causes[text] = causes.get(text, 0) + part.ns
+    return CallStory(
+        title=f"{labels.probe_label(probe)} {name}, iteration {row[CALL_ITERATION]}",
+        moments=tuple(sorted(moments, key=lambda moment: moment.at_ns)),
+        delay=delay,
+        text="" if delay is None else delay_text(trace, delay),
+        causes=tuple(sorted(causes.items(), key=lambda each: -each[1])),
+        beside=tuple(_beside(trace, call)),
+    )
+
+
+def _call_moments(trace: Trace, call: int) -> Iterator[CallMoment]:
+    rows = ranking.calls_of_iteration(trace, call)
+    waits = labels.waits(trace.probes[trace.calls[call, CALL_PROBE]])
+    for probe, op, _, began, returned, _ in rows.tolist():
+        name = op_label(trace.probes, probe, op)
+        wait = op < len(waits) and waits[op]
+        yield CallMoment(began, f"{name} called")
+        yield CallMoment(
+            returned, f"{name} returned", f"{duration_ns(returned - began)} {'waiting' if wait else 'in the call'}"
+        )
+
+
+def _work_moments(trace: Trace, work: Int64s) -> Iterator[CallMoment]:
+    for row in work:
+        delay = delay_of(trace, row)
+        label = labels.work_kind_label(row)
+        yield CallMoment(int(row[WORK_START]), f"GPU started the {label}", "" if delay is None else _delay(delay))
+        took = f"{duration_ns(int(row[WORK_END] - row[WORK_START]))} on the GPU"
+        size = "" if row[WORK_KIND] == RecordKind.KERNEL else f", {size_text(int(row[WORK_BYTES]))}"
+        source, target = labels.memory_labels(row) if labels.copy_label(row) else ("", "")
+        memory = f", {source} to {target} memory" if source and target else ""
+        yield CallMoment(int(row[WORK_END]), f"GPU ended the {label}", took + size + memory)
+
+
+def _delay(delay: Delay) -> str:
+    return f"{duration_ns(abs(delay.ns))} {'after' if delay.ns >= 0 else 'before'} the return"
+
+
+def _beside(trace: Trace, call: int) -> Iterator[tuple[str, int]]:
+    """The calls of the same context that took a large part of the call's time, and how much of it."""
+    row = trace.calls[call]
+    took = int(row[CALL_RETURNED] - row[CALL_BEGAN])
+    for beside in calls_beside(trace, call):
+        if beside.overlap_ns >= _BESIDE_SHARE * took:
+            yield f"{trace.probes[beside.probe].name} ({op_label(trace.probes, beside.probe, beside.op)})", beside.overlap_ns
+
+
+def size_text(nbytes: int) -> str:
+    """``1 MiB``, ``4 KiB``, ``12 bytes``."""
+    for unit, length in (("MiB", MIB), ("KiB", KIB)):
+        if nbytes >= length:
+            return f"{nbytes // length if nbytes % length == 0 else three(nbytes / length)} {unit}"
+    return plural(nbytes, "byte")
+
+
+def shares(spans: Int64s, scale: TimeScale, cells: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """The share of each of ``cells`` equal parts of the axis that ``spans`` (int64[n][2]) cover."""
+    per = scale.span_ns / cells
+    inside = spans[(spans[:, 1] >= scale.begin_ns) & (spans[:, 0] <= scale.end_ns)]
+    # The shortest span is visible.
+    begins = np.clip((inside[:, 0] - scale.begin_ns) / per, 0, cells - 1e-6)
+    ends = np.clip((inside[:, 1] - scale.begin_ns) / per, begins + 1e-6, cells)
+    first, last = begins.astype(np.int64), np.minimum(ends.astype(np.int64), cells - 1)
+    covered = np.zeros(cells + 1)
+    np.add.at(covered, first, -(begins - first))
+    np.add.at(covered, last, ends - last)
+    whole = np.zeros(cells + 1)
+    np.add.at(whole, first, 1)
+    np.add.at(whole, last, -1)
+    return np.clip((covered + np.cumsum(whole))[:cells], 0, 1)

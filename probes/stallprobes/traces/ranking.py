@@ -1,0 +1,135 @@
+"""Ranking of a trace's calls by the time until the host had returned and the GPU had started."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallprobes.traces import labels
+from stallprobes.traces.delay import Delay
+from stallprobes.traces.delay_index import DelayIndex
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_ITERATION,
+    CALL_OP,
+    CALL_PROBE,
+    CALL_RETURNED,
+    WORK_BEGAN,
+    WORK_CONTEXT,
+    WORK_END,
+    WORK_ITERATION,
+    WORK_PROBE,
+    WORK_RETURNED,
+    WORK_START,
+    WORK_STREAM,
+    Int64s,
+    Trace,
+)
+
+
+@dataclass(frozen=True)
+class RankedCall:
+    """A call: its row in ``Trace.calls``, and the delay of that piece of its work which started last.
+
+    ``delay`` is None without known work; ``cause`` is its main cause as a clause, "" for none.
+    """
+
+    row: int
+    probe: int
+    op: int
+    began_ns: int
+    returned_ns: int
+    delay: Delay | None
+    cause: str
+
+    @property
+    def call_ns(self) -> int:
+        """The time inside the call."""
+        return self.returned_ns - self.began_ns
+
+
+def ranked_calls(trace: Trace, count: int, probes: Collection[int] | None = None) -> tuple[RankedCall, ...]:
+    """At most ``count`` calls of ``trace``, the slowest first; ``probes`` are the numbers of those that take part.
+
+    A call ranks by the time inside it, and the time that its work waited for others after that: behind earlier work of
+    the same probe on the same stream it does not wait. Calls that wait for work are left out: they last as long as it.
+    """
+    rows = _taking_part(trace, probes)
+    slow = _times(trace)[rows]
+    order = rows[np.argsort(-slow, kind="stable")[:count]]
+    return tuple(_ranked(trace, int(row)) for row in order)
+
+
+def most_unusual_call(trace: Trace, probes: Collection[int] | None = None) -> int | None:
+    """The row of the call that exceeds the median of its operation by most, by the times that rank; None without calls."""
+    rows = _taking_part(trace, probes)
+    if not len(rows):
+        return None
+    times = _times(trace)
+    excess = np.zeros(len(rows), dtype=np.float64)
+    ops = trace.calls[rows][:, [CALL_PROBE, CALL_OP]]
+    for probe, op in np.unique(ops, axis=0).tolist():
+        own = (ops == (probe, op)).all(axis=1)
+        excess[own] = times[rows[own]] - np.median(times[rows[own]])
+    return int(rows[np.argmax(excess)])
+
+
+def work_of_iteration(trace: Trace, call: int) -> Int64s:
+    """The work that the probe of the call in row ``call`` submitted in the call's iteration, in the order of starts."""
+    row = trace.calls[call]
+    same = (trace.work[:, WORK_PROBE] == row[CALL_PROBE]) & (trace.work[:, WORK_ITERATION] == row[CALL_ITERATION])
+    found: Int64s = trace.work[same]
+    return found
+
+
+def calls_of_iteration(trace: Trace, call: int) -> Int64s:
+    """The calls of the iteration of the call in row ``call``, in the order of their begins."""
+    row = trace.calls[call]
+    same = (trace.calls[:, CALL_PROBE] == row[CALL_PROBE]) & (trace.calls[:, CALL_ITERATION] == row[CALL_ITERATION])
+    found: Int64s = trace.calls[same]
+    return found
+
+
+def _taking_part(trace: Trace, probes: Collection[int] | None) -> Int64s:
+    """The rows of calls that rank."""
+    takes = np.zeros(len(trace.calls), dtype=bool)
+    for number, probe in enumerate(trace.probes):
+        if probes is not None and number not in probes:
+            continue
+        waits = np.array([*labels.waits(probe), False], dtype=bool)
+        own = trace.calls[:, CALL_PROBE] == number
+        takes |= own & ~waits[np.clip(trace.calls[:, CALL_OP], 0, len(waits) - 1)]
+    return np.flatnonzero(takes)
+
+
+def _times(trace: Trace) -> Int64s:
+    """The time by which each call ranks."""
+    calls, work = trace.calls, trace.work
+    times = calls[:, CALL_RETURNED] - calls[:, CALL_BEGAN]
+    known = np.flatnonzero((work[:, WORK_PROBE] >= 0) & (work[:, WORK_RETURNED] > 0))
+    free = np.zeros(len(work), dtype=np.int64)
+    streams = work[known][:, [WORK_PROBE, WORK_CONTEXT, WORK_STREAM]]
+    for stream in np.unique(streams, axis=0):
+        own = known[(streams == stream).all(axis=1)]
+        free[own[1:]] = np.maximum.accumulate(work[own, WORK_END])[:-1]
+    waited = work[:, WORK_START] - np.maximum(work[:, WORK_RETURNED], free)
+    longest = np.zeros(len(calls), dtype=np.int64)
+    for number in range(len(trace.probes)):
+        own = np.flatnonzero(calls[:, CALL_PROBE] == number)
+        rows = known[work[known, WORK_PROBE] == number]
+        if len(own) and len(rows):
+            places = np.minimum(np.searchsorted(calls[own, CALL_BEGAN], work[rows, WORK_BEGAN]), len(own) - 1)
+            found = calls[own[places], CALL_BEGAN] == work[rows, WORK_BEGAN]
+            np.maximum.at(longest, own[places[found]], waited[rows[found]])
+    return times + longest
+
+
+def _ranked(trace: Trace, row: int) -> RankedCall:
+    probe, op, _, began, returned, _ = trace.calls[row].tolist()
+    index = DelayIndex(trace)
+    work = trace.work_of(row)
+    delay = index.delay_of(work[-1]) if len(work) else None
+    cause = index.cause_text(work[-1]) if delay is not None and delay.ns > 0 else ""
+    return RankedCall(row, probe, op, began, returned, delay, cause)
