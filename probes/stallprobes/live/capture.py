@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stallprobes.engine.backend import Options
@@ -24,6 +24,15 @@ _AFTER_S = 2.0
 _CLOSE_S = 10.0
 
 
+@dataclass(frozen=True)
+class CaptureResult:
+    """Numbers of observations and traces in a recording; ``traces_left_out`` are those beyond the limits."""
+
+    observations: int
+    traces: int = 0
+    traces_left_out: int = 0
+
+
 def capture(
     probe_set: ProbeSet,
     path: Path,
@@ -33,19 +42,18 @@ def capture(
     uuid: str | None = None,
     wall_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> int:
+) -> CaptureResult:
     """Record ``probe_set`` to ``path``: the baseline, ``seconds`` with all aggressors running, 2 s without.
 
     ``uuid`` names the GPU whose NVML values are recorded too. ``wall_s`` replaces the start time, in seconds
-    since 1970. ``stop`` is called every 0.1 s; once it returns True, the recording ends there. Returns the
-    number of observations. With ``options.timeline``, it also keeps the trace around each slow call and each new stall
-    verdict (``TraceKeeper``).
+    since 1970. ``stop`` is called every 0.1 s; once it returns True, the recording ends there. With
+    ``options.timeline``, it also keeps the trace around each slow call and each new stall verdict (``TraceKeeper``).
 
     Raises RecordingError, Unsupported or EngineFailed (NoTimeline is one). Whatever ends it, the file has what was
     measured until then; there is none without an observation.
     """
     recorder = Recorder(path)
-    telemetry = None
+    telemetry = keeper = None
     session = Session(probe_set.probes, backend=probe_set.backend, options=options)
     try:
         info = session.start()
@@ -56,7 +64,6 @@ def capture(
         if uuid is not None:
             telemetry = Telemetry(uuid)
             telemetry.start()
-        keeper = None
         if options.timeline:
             session.require_timeline()
             keeper = TraceKeeper(probe_set.probes, recorder.put_trace_blocking, simulated=probe_set.backend == SIM)
@@ -79,7 +86,8 @@ def capture(
             recorder.close(_CLOSE_S)
     if recorder.problem is not None:
         raise RecordingError(recorder.problem)
-    return recorder.written
+    left_out = recorder.traces_dropped + (0 if keeper is None else keeper.passed_over)
+    return CaptureResult(recorder.written, recorder.traces, left_out)
 
 
 class _CaptureLoop:
