@@ -41,6 +41,7 @@ from stallprobes.model import Probe
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_COLUMNS,
+    CALL_PROBE,
     CALL_RETURNED,
     OPEN,
     OVERHEAD_COLUMNS,
@@ -188,25 +189,35 @@ class TraceHistory:
         if held:
             tenures = np.concatenate((tenures, np.array(held, dtype=np.int64)))
             tenures = tenures[np.argsort(tenures[:, TENURE_START], kind="stable")]
+        calls = self._calls.between(begin_ns, end_ns)
         return Trace(
             begin_ns=begin_ns,
             end_ns=end_ns,
             collected_ns=self.collected_ns,
             probes=self.probes,
             names=TraceNames(dict(self.status.contexts), dict(self.status.streams)),
-            calls=self._calls.between(begin_ns, end_ns),
+            calls=calls,
             work=self._work.between(begin_ns, end_ns),
             tenures=tenures,
             overheads=self._overheads.between(begin_ns, end_ns),
             context_switches=self.status.context_switches,
             losses=self.losses,
             wall_offset_s=self._wall_offset_s,
-            open_calls=() if snapshot is None else open_calls(self._index, snapshot),
+            open_calls=() if snapshot is None else self._still_open(snapshot, calls),
             others=tuple(others),
             trigger=trigger,
             simulated=self.simulated,
             engine_since_ns=self._engine_since_ns,
         )
+
+    def _still_open(self, snapshot: Snapshot, calls: Int64s) -> tuple[OpenCall, ...]:
+        """The calls in flight of ``snapshot`` that have not returned since it was made."""
+        found = []
+        for flight in open_calls(self._index, snapshot):
+            later = (calls[:, CALL_PROBE] == flight.probe) & (calls[:, CALL_BEGAN] >= flight.since_ns)
+            if not later.any():
+                found.append(flight)
+        return tuple(found)
 
 
 def open_calls(index: Mapping[str, int], snapshot: Snapshot) -> tuple[OpenCall, ...]:
