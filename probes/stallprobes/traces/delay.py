@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -36,6 +36,11 @@ from stallprobes.units import duration_ns
 
 # The GPU changes from one context to another within about 80 µs on an H200; more is somebody else's time-slice.
 LONGEST_CHANGE_NS = 300_000
+
+
+# As plain numbers: members of an enum are found slowly, and this is asked of every piece of work.
+_COMPUTING = frozenset({int(RecordKind.KERNEL), int(RecordKind.MEMSET)})
+_COPY, _WITHIN_DEVICE = int(RecordKind.COPY), int(CopyKind.DEVICE_TO_DEVICE)
 
 
 class DelayCause(StrEnum):
@@ -121,10 +126,8 @@ def needs_graphics_engine(work: Int64s) -> bool:
 
     Kernels, memsets and copies within a device do; copies to and from the host and to a peer have engines of their own.
     """
-    kind = work[WORK_KIND]
-    return kind in (RecordKind.KERNEL, RecordKind.MEMSET) or (
-        kind == RecordKind.COPY and work[WORK_COPY] == CopyKind.DEVICE_TO_DEVICE
-    )
+    kind = int(work[WORK_KIND])
+    return kind in _COMPUTING or (kind == _COPY and work[WORK_COPY] == _WITHIN_DEVICE)
 
 
 def delay_of(trace: Trace, work: Int64s) -> Delay | None:
@@ -218,21 +221,28 @@ def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
     """The times in which work waited for the graphics engine and none of the recorded contexts had it."""
     if not trace.context_switches:
         return ()
-    waits = sorted(
-        (max(int(row[WORK_RETURNED]), trace.begin_ns), min(int(row[WORK_START]), trace.end_ns))
-        for row in trace.work
-        if 0 < row[WORK_RETURNED] < row[WORK_START] and needs_graphics_engine(row)
-    )
+    work = trace.work
+    kinds, copies = work[:, WORK_KIND], work[:, WORK_COPY]
+    on_engine = np.isin(kinds, list(_COMPUTING)) | ((kinds == _COPY) & (copies == _WITHIN_DEVICE))
+    returned, start = work[:, WORK_RETURNED], work[:, WORK_START]
+    waiting = work[on_engine & (returned > 0) & (returned < start)]
+    begins = np.maximum(waiting[:, WORK_RETURNED], trace.begin_ns)
+    ends = np.minimum(waiting[:, WORK_START], trace.end_ns)
+    waits = sorted(zip(begins.tolist(), ends.tolist(), strict=True))
     held = sorted((row[TENURE_START], row[TENURE_END]) for row in trace.tenures.tolist())
-    found = []
+    found, first = [], 0
     for begin, end in _united(waits):
         at = begin
-        for start, stop in held:
-            if stop <= at or start >= end:
+        while first < len(held) and held[first][1] <= begin:
+            first += 1
+        for start_ns, stop_ns in islice(held, first, None):
+            if start_ns >= end:
+                break
+            if stop_ns <= at:
                 continue
-            if start - at > LONGEST_CHANGE_NS:
-                found.append(ForeignGap(at, start))
-            at = max(at, stop)
+            if start_ns - at > LONGEST_CHANGE_NS:
+                found.append(ForeignGap(at, start_ns))
+            at = max(at, stop_ns)
         if end - at > LONGEST_CHANGE_NS:
             found.append(ForeignGap(at, end))
     return tuple(found)
