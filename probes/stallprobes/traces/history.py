@@ -82,6 +82,8 @@ class _Rows:
         # Each with its first start and its last end.
         self._chunks: deque[tuple[int, int, Int64s]] = deque()
         self._count = 0
+        # Up to this time rows were dropped because there were too many.
+        self.dropped_ns = 0
 
     def add(self, rows: Int64s) -> None:
         """Add rows."""
@@ -92,7 +94,10 @@ class _Rows:
     def drop(self, before_ns: int) -> None:
         """Drop chunks that ended before a time, and the oldest beyond MOST_ROWS."""
         while self._chunks and (self._chunks[0][1] < before_ns or self._count > MOST_ROWS):
-            self._count -= len(self._chunks.popleft()[2])
+            _, last_ns, rows = self._chunks.popleft()
+            self._count -= len(rows)
+            if last_ns >= before_ns:
+                self.dropped_ns = max(self.dropped_ns, last_ns)
 
     def between(self, begin_ns: int, end_ns: int) -> Int64s:
         """The rows that overlap a span, in the order of their starts."""
@@ -167,7 +172,8 @@ class TraceHistory:
     @property
     def begin_ns(self) -> int:
         """The earliest time that the history still holds."""
-        return max(self.at_ns - self._keep_ns, self.started_ns)
+        dropped_ns = (kept.dropped_ns for kept in (self._calls, self._work, self._tenures, self._overheads))
+        return max(self.at_ns - self._keep_ns, self.started_ns, *dropped_ns)
 
     @property
     def losses(self) -> TimelineLosses:
