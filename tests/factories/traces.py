@@ -1,14 +1,25 @@
-"""Traces of the simulated GPU in this process, in virtual time, and histories fed from it."""
+"""Traces of the simulated GPU in this process, in virtual time, histories fed from it, and a trace made by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from factories.simulated_machine import SimulatedMachine, machine
 from stallprobes.engine.timeline.reader import read_rows
-from stallprobes.model import MS, Probe
+from stallprobes.engine.timeline.records import CopyKind, RecordKind
+from stallprobes.engine.timeline.trace import TimelineLosses
+from stallprobes.model import MS, US, Probe
 from stallprobes.traces.history import TraceHistory
-from stallprobes.traces.trace import Trace
+from stallprobes.traces.trace import (
+    OPEN,
+    OpenCall,
+    Trace,
+    TracedProbe,
+    TraceNames,
+    TraceTrigger,
+)
 
 READ_EVERY_NS = 50 * MS
 START_NS = 250 * MS
@@ -46,3 +57,40 @@ def simulated_trace(*probes: Probe, ns: int = 50 * MS, **options: object) -> Tra
 def history_of(probes: Sequence[Probe]) -> TraceHistory:
     """An empty history of a simulated GPU."""
     return TraceHistory(probes, simulated=True)
+
+
+def handmade_trace(victim: Probe, aggressor: Probe, begin_ns: int = 10**9, wall_s: float = WALL_S) -> Trace:
+    """A trace of 10 ms from ``wall_s`` on, with a row of every kind: a copy waits 2 ms for a kernel of another context.
+
+    It is small: it is a part of the base of thousands of mutants.
+    """
+    call, kernel = begin_ns + 5 * MS, begin_ns - MS
+    begun, returned, start = call, call + 3 * US, call + 2 * MS
+    return Trace(
+        begin_ns=begin_ns,
+        end_ns=begin_ns + 10 * MS,
+        collected_ns=begin_ns + 9 * MS,
+        probes=(TracedProbe.of(victim), TracedProbe.of(aggressor)),
+        names=TraceNames({1: "primary", 2: "secondary"}, {(1, 7): "own", (2, 9): "own"}),
+        calls=np.array([[1, 0, 4, kernel, kernel + 2 * MS, 1], [0, 0, 9, begun, returned, 1]], dtype=np.int64),
+        work=np.array(
+            [
+                [5, RecordKind.KERNEL, kernel + MS, start - 80 * US, 0, 1, 7, 1, 0, 4, kernel, 0, 0, 0, 0, 70],
+                [3, RecordKind.KERNEL, call, call + US, 0, 1, 8, -1, -1, -1, 0, 0, 0, 0, 0, 71],
+                [
+                    *(6, RecordKind.COPY, start, start + 60 * US, 0, 2, 9, 0, 0, 9, begun, returned),
+                    *(CopyKind.DEVICE_TO_DEVICE, 3 + 256 * 3, 4096, 72),
+                ],
+            ],
+            dtype=np.int64,
+        ),
+        tenures=np.array([[1, begin_ns, start - 80 * US], [2, start, OPEN]], dtype=np.int64),
+        overheads=np.array([[4, 1, begin_ns + MS, begin_ns + MS + 10 * US]], dtype=np.int64),
+        context_switches=True,
+        losses=TimelineLosses(dropped=1, overwritten=2),
+        wall_offset_s=wall_s - begin_ns / 1e9,
+        open_calls=(OpenCall(1, 0, begin_ns + 9 * MS),),
+        others=("train (pid 7)",),
+        trigger=TraceTrigger(0, begun, returned),
+        simulated=False,
+    )

@@ -197,10 +197,11 @@ def trace_out(trace: Trace) -> dict[str, Any]:
 
 def _probe_out(probe: TracedProbe) -> list[Any]:
     ops = [
-        [name, None if phase is None else str(phase)]
+        [_foreign(name), None if phase is None else str(phase)]
         for name, phase in zip(probe.ops, probe.phases or (None,) * len(probe.ops), strict=True)
     ]
-    return [probe.name, probe.title, str(probe.role), probe.context, probe.stream, ops]
+    names = [_foreign(text) for text in (probe.name, probe.title, probe.context, probe.stream)]
+    return [*names[:2], str(probe.role), *names[2:], ops]
 
 
 def _table_out(key: str, table: Int64s, begin_ns: int) -> list[Any]:
