@@ -170,6 +170,8 @@ class _Image:
         width = len(story.text) * _LETTER
         self._y += 4
         x = max(min(begin, self._width - _MARGIN - width), _MARGIN)
+        # Lines of the axis would cross the letters.
+        yield f'<rect class="paper" x="{x - 3:.1f}" y="{self._y - 11:.1f}" width="{width + 6:.1f}" height="14"/>'
         yield self._words(x, story.text, "delay")
 
     def _guides(self, top: float) -> Iterator[str]:
@@ -203,11 +205,12 @@ class _Image:
             return
         self._y += 6
         yield from self._paragraph(f"{'Trigger' if self._trigger else 'Selected call'}: {story.title}", "title")
+        widest = max(len(moment.what) for moment in story.moments)
         for moment in story.moments:
-            detail = f"   {moment.detail}" if moment.detail else ""
             self._y += _LINE
             yield self._words(_MARGIN + 16 * _LETTER, self._scale.exact(moment.at_ns), anchor="end")
-            yield self._words(_MARGIN + 18 * _LETTER, f"{moment.what}{detail}")
+            yield self._words(_MARGIN + 18 * _LETTER, moment.what)
+            yield self._words(_MARGIN + (21 + widest) * _LETTER, moment.detail, "soft")
         if len(story.causes) > 1:
             parts = "; ".join(f"{duration_ns(ns)} {text}" for text, ns in story.causes)
             yield from self._paragraph(f"All of the delay: {parts}.", "soft")

@@ -20,8 +20,10 @@ from stallprobes.traces.trace import (
     CALL_PROBE,
     CALL_RETURNED,
     WORK_BYTES,
+    WORK_COPY,
     WORK_END,
     WORK_KIND,
+    WORK_MEMORY,
     WORK_START,
     Int64s,
     Trace,
@@ -179,11 +181,12 @@ def _call_moments(trace: Trace, call: int) -> Iterator[CallMoment]:
 def _work_moments(trace: Trace, work: Int64s) -> Iterator[CallMoment]:
     for row in work:
         delay = delay_of(trace, row)
-        label = labels.work_kind_label(row)
+        kind, copy = int(row[WORK_KIND]), int(row[WORK_COPY])
+        label = labels.work_kind_label(kind, copy)
         yield CallMoment(int(row[WORK_START]), f"GPU started the {label}", "" if delay is None else _delay(delay))
         took = f"{duration_ns(int(row[WORK_END] - row[WORK_START]))} on the GPU"
-        size = "" if row[WORK_KIND] == RecordKind.KERNEL else f", {size_text(int(row[WORK_BYTES]))}"
-        source, target = labels.memory_labels(row) if labels.copy_label(row) else ("", "")
+        size = "" if kind == RecordKind.KERNEL else f", {size_text(int(row[WORK_BYTES]))}"
+        source, target = labels.memory_labels(int(row[WORK_MEMORY])) if labels.copy_label(kind, copy) else ("", "")
         memory = f", {source} to {target} memory" if source and target else ""
         yield CallMoment(int(row[WORK_END]), f"GPU ended the {label}", took + size + memory)
 

@@ -23,9 +23,11 @@ from stallprobes.latency.window import Window, has_run
 from stallprobes.machine import fingerprint, gpus
 from stallprobes.measurement import blame as blame_experiment
 from stallprobes.measurement.blame import BlameStopped
+from stallprobes.measurement.run_trace import RunTracer, other_processes
 from stallprobes.model import JUDGED_PHASES, Channel, Kind, Needs, Probe, Role, Variant
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
+from stallprobes.traces.trace import Trace
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.experiment import BlamePlan
 from stallprobes.verdicts.kinds import VerdictKind
@@ -97,6 +99,7 @@ class VariantResult:
     measured seconds without and with the aggressors. ``slots``: victims of different contexts ran in slots;
     ``together``: slots were switched off. ``blame`` is the result of the experiment that switched
     each aggressor on and off, None without one. ``timeline`` says how the timeline was recorded, None without it.
+    ``trace`` is what it recorded last until the aggressors were switched off, None unless it was asked for.
     """
 
     pattern: str
@@ -112,6 +115,7 @@ class VariantResult:
     together: bool = False
     blame: Blame | None = None
     timeline: TimelineSummary | None = None
+    trace: Trace | None = None
 
     def widest(self, quantile: Quantile) -> RunSpread | None:
         """The largest spread of a percentile among the judged phases of the probes.
@@ -218,6 +222,7 @@ def run(
     survey: gpus.Survey | None = None,
     blame: bool = False,
     timeline: bool = False,
+    trace_s: float | None = None,
 ) -> RunResult:
     """Measure each variant for ``seconds`` with its aggressors, and half as long before and after.
 
@@ -229,6 +234,9 @@ def run(
 
     With ``timeline``, as with ``options.timeline``, the phases start, early and gpu are measured too; each call then
     takes 1 to 2 µs longer.
+
+    With ``trace_s``, which includes ``timeline``, each variant's result has a trace: all that the timeline recorded in
+    the last ``trace_s`` seconds before the aggressors were switched off.
 
     ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is called every 0.1 s; once it returns True, or at
     a KeyboardInterrupt, the variants measured so far are returned. ``survey`` avoids a second survey of the driver.
@@ -244,10 +252,11 @@ def run(
     settings = options or Options()
     if gpu is not None:
         settings = replace(settings, gpu=gpu)
-    settings = replace(settings, timeline=timeline or settings.timeline)
+    settings = replace(settings, timeline=timeline or trace_s is not None or settings.timeline)
     cycles = [longest_cycle(variant.probes, settings.together) for _, variant in chosen]
     plans = [_blame_plan(variant, settings.together) if blame else None for _, variant in chosen]
-    clock = _RunClock(cycles, plans, seconds, progress, stop)
+    others = other_processes(settings.gpu, survey) if trace_s is not None and backend == "cuda" else ()
+    clock = _RunClock(cycles, plans, seconds, progress, stop, trace_s, others)
     results: list[VariantResult] = []
     info: Mapping[str, object] = {}
     for pattern, variant in chosen:
@@ -297,7 +306,8 @@ class _RunClock:
     """Progress of a run: lets time pass in steps, between which the run can be stopped.
 
     ``cycles`` is the number of slots of each variant, by which its measurement is longer; ``plans`` are its blame
-    experiments.
+    experiments. ``trace_s`` is the length of the traces, None for none, ``others`` the other processes on the GPU;
+    ``tracer`` reads the trace of the present variant.
     """
 
     def __init__(
@@ -307,7 +317,11 @@ class _RunClock:
         seconds: float,
         progress: Callable[[RunProgress], None] | None,
         stop: Callable[[], bool],
+        trace_s: float | None = None,
+        others: Sequence[str] = (),
     ) -> None:
+        self._trace_s, self._others = trace_s, others
+        self.tracer: RunTracer | None = None
         self.blame = any(plan is not None for plan in plans)
         self.window_s = seconds
         self.baseline_s = max(_SHORTEST_BASELINE_S, seconds / 2)
@@ -333,8 +347,10 @@ class _RunClock:
         self._done = self._base
         self._report(self._text)
 
-    def started(self) -> None:
+    def started(self, session: Session) -> None:
+        """The engine of a variant has started."""
         self._done += _START_S
+        self.tracer = None if self._trace_s is None else RunTracer(session, self._trace_s, self._others)
 
     def stop_requested(self) -> bool:
         """Whether the run is to stop; it then counts as stopped."""
@@ -356,6 +372,8 @@ class _RunClock:
                 raise _Stopped
             step = min(_STEP_S, left)
             session.run_for(step)
+            if self.tracer is not None:
+                self.tracer.read()
             left -= step
             self._done += step
             self._report(self._text)
@@ -385,7 +403,7 @@ def _variant(
         info = session.start()
         if options.timeline:
             session.require_timeline()
-        clock.started()
+        clock.started(session)
         return replace(_measured(pattern, variant, session, clock, slots), together=options.together), info
     except Unsupported as error:
         return without("unsupported", error.reason), {}
@@ -398,6 +416,7 @@ def _variant(
             raise
         return without("invalid", error.sentence), session.info
     finally:
+        clock.tracer = None
         session.stop()
 
 
@@ -413,7 +432,9 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
     windows = _windows(session, clock, clock.window_s * slots)
     session.set_running(dict.fromkeys(aggressors, False))
     baselines = [before]
-    if _drained(variant, session, clock):
+    drained = _drained(variant, session, clock)
+    trace, clock.tracer = None if clock.tracer is None else clock.tracer.trace(), None
+    if drained:
         baselines.append(_baseline(session, clock, slots))
     errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
@@ -439,6 +460,7 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
         slots=slots > 1,
         blame=blame,
         timeline=_timeline_summary(session),
+        trace=trace,
     )
 
 
@@ -503,8 +525,13 @@ def _baseline(session: Session, clock: _RunClock, slots: int) -> _BaselineWindow
 
 def _windows(session: Session, clock: _RunClock, seconds: float) -> dict[str, Window]:
     begin = session.snapshot()
+    if clock.tracer is not None:
+        clock.tracer.begin_window()
     clock.pass_time(session, seconds)
-    return session.snapshot().minus(begin)
+    windows = session.snapshot().minus(begin)
+    if clock.tracer is not None:
+        clock.tracer.end_window()
+    return windows
 
 
 def _length_s(windows: Mapping[str, Window]) -> float:

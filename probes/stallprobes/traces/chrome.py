@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -37,19 +38,21 @@ from stallprobes.traces.trace import (
     OVERHEAD_END,
     OVERHEAD_START,
     TENURE_CONTEXT,
-    WORK_BEGAN,
     WORK_BYTES,
     WORK_CONTEXT,
+    WORK_COPY,
     WORK_DEVICE,
     WORK_END,
     WORK_ITERATION,
     WORK_KIND,
+    WORK_MEMORY,
     WORK_PROBE,
     WORK_RETURNED,
     WORK_START,
     WORK_STREAM,
     Int64s,
     Trace,
+    callers_of,
     op_label,
 )
 from stallprobes.units import duration_ns
@@ -61,6 +64,9 @@ _ROWS = 2048
 _SHORT_NS = 10_000
 # Between the traces of a file that has several.
 _PAUSE_NS = 100_000_000
+
+
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +143,18 @@ class _Track:
         return f'"pid":{self.process},"tid":{self.thread}'
 
 
+class _Cache(dict[_Key, str]):
+    """Texts by what they are made of; ``made`` makes one that is missing."""
+
+    def __init__(self, made: Callable[[_Key], str]) -> None:
+        super().__init__()
+        self._made = made
+
+    def __missing__(self, key: _Key) -> str:
+        text = self[key] = self._made(key)
+        return text
+
+
 class _Part:
     """The events of one trace, from ``offset_ns`` of the file's time on."""
 
@@ -153,7 +171,8 @@ class _Part:
         self._metadata: list[str] = []
         self._processes = 0
         self._delays = DelayIndex(trace)
-        self._flow_of_work, self._flows_of_call = self._flows()
+        self._copies, self._causes = _Cache(_copy_args), _Cache(_json)
+        self._flow_of_work, self._leaving, self._callers = self._flows()
 
     @property
     def length_ns(self) -> int:
@@ -279,35 +298,28 @@ class _Part:
         head = threads[trigger.probe].head
         yield f'{{"ph":"i",{head},"ts":{at},"s":"g","name":"trigger","cat":"trigger","args":{_json(args)}}}'
 
-    def _flows(self) -> tuple[Int64s, Mapping[int, list[int]]]:
-        """The flow that leads to each row of work, 0 for none; and those that leave each row of calls."""
-        calls, work = self._trace.calls, self._trace.work
-        flows = np.zeros(len(work), dtype=np.int64)
-        leaving: dict[int, list[int]] = {}
-        for number in range(len(self._trace.probes)):
-            own = np.flatnonzero(calls[:, CALL_PROBE] == number)
-            rows = np.flatnonzero(work[:, WORK_PROBE] == number)
-            if not len(own) or not len(rows):
-                continue
-            places = np.searchsorted(calls[own, CALL_BEGAN], work[rows, WORK_BEGAN])
-            places = np.minimum(places, len(own) - 1)
-            known = calls[own[places], CALL_BEGAN] == work[rows, WORK_BEGAN]
-            rows, callers = rows[known], own[places[known]]
-            flows[rows] = self._numbers.flows(len(rows)) + np.arange(len(rows))
-            for row, caller in zip(rows.tolist(), callers.tolist(), strict=True):
-                leaving.setdefault(caller, []).append(int(flows[row]))
-        return flows, leaving
+    def _flows(self) -> tuple[Int64s, Int64s, Int64s]:
+        """The flow that leads to each row of work, 0 for none; the flows in the order of their calls, and these calls."""
+        callers = callers_of(self._trace)
+        called = np.flatnonzero(callers >= 0)
+        flows = np.zeros(len(callers), dtype=np.int64)
+        flows[called] = self._numbers.flows(len(called)) + np.arange(len(called))
+        order = called[np.argsort(callers[called], kind="stable")]
+        return flows, flows[order], callers[order]
 
     def _calls(self, number: int, track: _Track) -> Iterator[str]:
         trace = self._trace
         names = [_json(name) for name in trace.probes[number].ops]
         rows = np.flatnonzero(trace.calls[:, CALL_PROBE] == number)
+        callers, at = self._callers, 0
         for row, (_, op, iteration, began, returned, measured) in _numbered(trace.calls, rows):
             args = f'{{"iteration":{iteration},"measured":{"true" if measured else "false"}}}'
             name = names[op] if op < len(names) else '"call"'
             yield self._complete(track, began, returned, name, "call", args)
-            for flow in self._flows_of_call.get(row, ()):
-                yield self._flow(track, began, flow, "s")
+            while at < len(callers) and callers[at] <= row:
+                if callers[at] == row:
+                    yield self._flow(track, began, int(self._leaving[at]), "s")
+                at += 1
         for flight in trace.open_calls:
             if flight.probe == number and flight.since_ns < trace.end_ns:
                 since = max(flight.since_ns, self._begin_ns)
@@ -320,33 +332,33 @@ class _Part:
         return f'{{{head},"id":{flow},"name":"submits","cat":"flow"{bound}}}'
 
     def _work(self, rows: Int64s, track: _Track) -> Iterator[str]:
-        table = self._trace.work
+        table, names = self._trace.work, _Cache(self._work_name)
         for row, values in _numbered(table, rows):
-            work = table[row]
-            kind = labels.work_kind_label(work)
-            known = values[WORK_PROBE] >= 0
-            name = f"{self._trace.probes[values[WORK_PROBE]].name}: {kind}" if known else kind
-            args = _json(self._work_args(work, values))
             start = values[WORK_START]
-            yield self._complete(track, start, values[WORK_END], _json(name), "gpu", args)
+            name = names[values[WORK_PROBE], values[WORK_KIND], values[WORK_COPY]]
+            args = f"{{{','.join(self._work_args(row, values))}}}"
+            yield self._complete(track, start, values[WORK_END], name, "gpu", args)
             flow = int(self._flow_of_work[row])
             if flow:
                 yield self._flow(track, start, flow, "f")
 
-    def _work_args(self, work: Int64s, values: Sequence[int]) -> dict[str, object]:
-        args: dict[str, object] = {}
+    def _work_name(self, key: tuple[int, int, int]) -> str:
+        probe, kind, copy = key
+        label = labels.work_kind_label(kind, copy)
+        return _json(f"{self._trace.probes[probe].name}: {label}" if probe >= 0 else label)
+
+    def _work_args(self, row: int, values: Sequence[int]) -> Iterator[str]:
+        """The members of the arguments of a piece of work."""
         if values[WORK_KIND] != RecordKind.KERNEL:
-            args["bytes"] = values[WORK_BYTES]
-        if direction := labels.copy_label(work):
-            source, target = labels.memory_labels(work)
-            args |= {"direction": direction, "from": source or "unknown", "to": target or "unknown"}
+            yield f'"bytes":{values[WORK_BYTES]}'
+        if place := self._copies[values[WORK_KIND], values[WORK_COPY], values[WORK_MEMORY]]:
+            yield place
         if values[WORK_PROBE] < 0:
-            return args
+            return
         delay = values[WORK_START] - values[WORK_RETURNED]
-        args |= {"iteration": values[WORK_ITERATION], "delay_us": delay / 1000}
-        if delay >= _SHORT_NS and (cause := self._delays.cause_text(work)):
-            args["delay_cause"] = cause
-        return args
+        yield f'"iteration":{values[WORK_ITERATION]},"delay_us":{"-" if delay < 0 else ""}{_us(abs(delay))}'
+        if delay >= _SHORT_NS and (cause := self._delays.cause_text(row)):
+            yield f'"delay_cause":{self._causes[cause]}'
 
     def _tenures(self, context: int, track: _Track) -> Iterator[str]:
         name = _json(f"context {self._trace.names.context(context).removeprefix('context ')}")
@@ -388,6 +400,17 @@ def _lanes(rows: Int64s, start: int, end: int) -> list[Int64s]:
         lanes[lane].append(number)
         free_ns[lane] = stop
     return [np.array(lane, dtype=np.int64) for lane in lanes]
+
+
+def _copy_args(key: tuple[int, int, int]) -> str:
+    """The members that say which way a copy went; "" for other work. ``key``: kind, direction and memory of a row."""
+    kind, copy, memory = key
+    direction = labels.copy_label(kind, copy)
+    if not direction:
+        return ""
+    source, target = labels.memory_labels(memory)
+    args = {"direction": direction, "from": source or "unknown", "to": target or "unknown"}
+    return _json(args)[1:-1]
 
 
 def _us(ns: int) -> str:

@@ -36,7 +36,9 @@ from stallprobes.units import duration_ns
 
 # The GPU changes from one context to another within about 80 µs on an H200; more is somebody else's time-slice.
 LONGEST_CHANGE_NS = 300_000
-_ENGINE_KINDS = np.array([RecordKind.KERNEL, RecordKind.MEMSET], dtype=np.int64)
+# As plain numbers: members of an enum are found slowly, and this is asked of every piece of work.
+_COMPUTING = frozenset({int(RecordKind.KERNEL), int(RecordKind.MEMSET)})
+_COPY, _WITHIN_DEVICE = int(RecordKind.COPY), int(CopyKind.DEVICE_TO_DEVICE)
 
 
 class DelayCause(StrEnum):
@@ -122,10 +124,8 @@ def needs_graphics_engine(work: Int64s) -> bool:
 
     Kernels, memsets and copies within a device do; copies to and from the host and to a peer have engines of their own.
     """
-    kind = work[WORK_KIND]
-    return kind in (RecordKind.KERNEL, RecordKind.MEMSET) or (
-        kind == RecordKind.COPY and work[WORK_COPY] == CopyKind.DEVICE_TO_DEVICE
-    )
+    kind = int(work[WORK_KIND])
+    return kind in _COMPUTING or (kind == _COPY and work[WORK_COPY] == _WITHIN_DEVICE)
 
 
 def delay_of(trace: Trace, work: Int64s) -> Delay | None:
@@ -221,9 +221,9 @@ def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
         return ()
     work = trace.work
     kinds, copies = work[:, WORK_KIND], work[:, WORK_COPY]
-    on_engine = np.isin(kinds, _ENGINE_KINDS) | ((kinds == RecordKind.COPY) & (copies == CopyKind.DEVICE_TO_DEVICE))
+    on_engine = np.isin(kinds, list(_COMPUTING)) | ((kinds == _COPY) & (copies == _WITHIN_DEVICE))
     returned, start = work[:, WORK_RETURNED], work[:, WORK_START]
-    waited = on_engine & (returned > 0) & (start - returned > LONGEST_CHANGE_NS)
+    waited = on_engine & (returned > 0) & (start > returned)
     waits = _united(
         np.maximum(returned[waited], trace.engine_known_ns),
         np.minimum(start[waited], trace.end_ns),

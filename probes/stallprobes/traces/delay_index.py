@@ -1,8 +1,9 @@
-"""Delay index: the delays of all work of a trace, each from the rows of its own time only."""
+"""Delay index: the causes of the delays of all work of a trace, each from the rows of its own time only."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from stallprobes.traces.trace import (
     WORK_END,
     WORK_KIND,
     WORK_NUMBER,
+    WORK_OP,
+    WORK_PROBE,
     WORK_RETURNED,
     WORK_START,
     WORK_STREAM,
@@ -32,8 +35,11 @@ from stallprobes.traces.trace import (
     Trace,
 )
 
-# Among more rows the parts of a delay are not computed one by one: a queue of 1000 launches has 1000 of them.
+# Among more rows the parts of a delay are not computed one by one.
 _MOST_ROWS = 128
+# The columns from which the name of work is made, and those that say which copy engine it uses.
+_NAMED = [WORK_KIND, WORK_PROBE, WORK_OP]
+_ENGINE = [WORK_KIND, WORK_COPY, WORK_DEVICE]
 
 
 class DelayIndex:
@@ -45,24 +51,65 @@ class DelayIndex:
         self._ends = np.maximum.accumulate(trace.work[:, WORK_END])
         self._tenure_starts = trace.tenures[:, TENURE_START]
         self._tenure_ends = np.maximum.accumulate(trace.tenures[:, TENURE_END])
+        # What was found last, of a queue: its works wait for the same.
+        self._queued: dict[bytes, str] = {}
 
-    def delay_of(self, work: Int64s) -> Delay | None:
-        """As ``delay.delay_of``."""
+    def delay_of(self, row: int) -> Delay | None:
+        """As ``delay.delay_of``, of row ``row`` of the trace's work."""
+        work = self._trace.work[row]
         return delay_of(self._beside(work), work)
 
-    def cause_text(self, work: Int64s) -> str:
-        """The main cause of the delay of the work in row ``work`` as a clause; "" where nothing is known."""
+    def cause_text(self, row: int) -> str:
+        """The main cause of the delay of row ``row`` of the trace's work as a clause; "" where nothing is known."""
+        work = self._trace.work[row]
+        before = int(self._behind[row])
+        if before >= 0:
+            return self._queue_text(before)
         beside = self._beside(work)
         part = _longest(beside, work) if len(beside.work) + len(beside.tenures) > _MOST_ROWS else _main(beside, work)
         return "" if part is None or part.cause is DelayCause.UNKNOWN else cause_text(beside, part)
+
+    @cached_property
+    def _behind(self) -> Int64s:
+        """For each row of work whose stream was busy for most of its delay the row before it on the stream, else -1.
+
+        The delays of a queue are found in one pass: each of 1000 launches in a queue waits for as many.
+        """
+        work = self._trace.work
+        found = np.full(len(work), -1, dtype=np.int64)
+        streams = work[:, [WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]]
+        for stream in np.unique(streams, axis=0):
+            own = np.flatnonzero((streams == stream).all(axis=1))
+            starts, ends = work[own, WORK_START], np.maximum.accumulate(work[own, WORK_END])
+            # Where work overlaps, its time counts once.
+            begins = np.maximum(starts, np.concatenate((starts[:1], ends[:-1])))
+            busy = np.concatenate(([0], np.cumsum(np.maximum(ends - begins, 0))))
+            returned = work[own, WORK_RETURNED]
+            # The time that the stream was busy before each return; work that ran then counts in part.
+            places = np.searchsorted(begins, returned)
+            running = np.maximum(ends[np.maximum(places - 1, 0)] - returned, 0)
+            until_return = busy[places] - np.where(places > 0, running, 0)
+            waited = busy[:-1] - until_return
+            delay = starts - returned
+            queued = (returned > 0) & (delay > 0) & (2 * waited > delay)
+            queued[0] = False
+            found[own[queued]] = own[np.flatnonzero(queued) - 1]
+        return found
+
+    def _queue_text(self, row: int) -> str:
+        """The clause for work behind that of row ``row``."""
+        work = self._trace.work[row]
+        key = work[_NAMED].tobytes()
+        if key not in self._queued:
+            part = DelayPart(DelayCause.STREAM, 0, 0, work=int(work[WORK_NUMBER]))
+            self._queued[key] = cause_text(replace(self._trace, work=self._trace.work[row : row + 1]), part)
+        return self._queued[key]
 
     def _beside(self, work: Int64s) -> Trace:
         """The trace with those rows only that may overlap the delay of ``work``."""
         begin, end = work[WORK_RETURNED], work[WORK_START]
         rows = slice(np.searchsorted(self._ends, begin, "right"), np.searchsorted(self._starts, end))
-        tenures = slice(
-            np.searchsorted(self._tenure_ends, begin, "right"), np.searchsorted(self._tenure_starts, end)
-        )
+        tenures = slice(np.searchsorted(self._tenure_ends, begin, "right"), np.searchsorted(self._tenure_starts, end))
         return replace(self._trace, work=self._trace.work[rows], tenures=self._trace.tenures[tenures])
 
 
@@ -74,28 +121,23 @@ def _main(trace: Trace, work: Int64s) -> DelayPart | None:
 def _longest(trace: Trace, work: Int64s) -> DelayPart | None:
     """The main cause by the time that each took during the delay, without the order in which they took it."""
     begin, end = int(work[WORK_RETURNED]), int(work[WORK_START])
-    rows = trace.work[trace.work[:, WORK_NUMBER] != work[WORK_NUMBER]]
-    spent = _inside(rows[:, WORK_START], rows[:, WORK_END], begin, end)
-    stream = (rows[:, WORK_CONTEXT] == work[WORK_CONTEXT]) & (rows[:, WORK_STREAM] == work[WORK_STREAM])
     found: list[tuple[int, DelayPart]] = []
-
-    def add(cause: DelayCause, which: Int64s) -> None:
-        if len(which) and spent[which].any():
-            longest = int(rows[which[np.argmax(spent[which])], WORK_NUMBER])
-            found.append((int(spent[which].sum()), DelayPart(cause, begin, end, work=longest)))
-
-    add(DelayCause.STREAM, np.flatnonzero(stream))
     if not needs_graphics_engine(work):
-        same = (rows[:, [WORK_KIND, WORK_COPY, WORK_DEVICE]] == work[[WORK_KIND, WORK_COPY, WORK_DEVICE]]).all(axis=1)
-        add(DelayCause.COPY, np.flatnonzero(same & ~stream))
+        rows = trace.work[trace.work[:, WORK_NUMBER] != work[WORK_NUMBER]]
+        same = rows[(rows[:, _ENGINE] == work[_ENGINE]).all(axis=1)]
+        spent = _inside(same[:, WORK_START], same[:, WORK_END], begin, end)
+        if spent.any():
+            longest = int(same[np.argmax(spent), WORK_NUMBER])
+            found.append((int(spent.sum()), DelayPart(DelayCause.COPY, begin, end, work=longest)))
     elif trace.context_switches:
         tenures = trace.tenures
         held = _inside(tenures[:, TENURE_START], tenures[:, TENURE_END], begin, end)
         for context in np.unique(tenures[:, TENURE_CONTEXT]).tolist():
-            if context != work[WORK_CONTEXT]:
-                time = int(held[tenures[:, TENURE_CONTEXT] == context].sum())
-                found.append((time, DelayPart(DelayCause.CONTEXT, begin, end, context=context)))
-        since = np.concatenate(([max(begin, trace.begin_ns)], np.maximum.accumulate(tenures[:, TENURE_END])))
+            time = int(held[tenures[:, TENURE_CONTEXT] == context].sum())
+            own = context == work[WORK_CONTEXT]
+            part = DelayPart(DelayCause.UNKNOWN if own else DelayCause.CONTEXT, begin, end, context=context)
+            found.append((time, part))
+        since = np.concatenate(([max(begin, trace.engine_known_ns)], np.maximum.accumulate(tenures[:, TENURE_END])))
         until = np.concatenate((tenures[:, TENURE_START], [end]))
         gaps = _inside(since, until, begin, end)
         long = gaps > LONGEST_CHANGE_NS

@@ -41,6 +41,7 @@ from stallprobes.model import Probe
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_COLUMNS,
+    CALL_PROBE,
     CALL_RETURNED,
     OPEN,
     OVERHEAD_COLUMNS,
@@ -81,6 +82,8 @@ class _Rows:
         # Each with its first start and its last end.
         self._chunks: deque[tuple[int, int, Int64s]] = deque()
         self._count = 0
+        # Up to this time rows were dropped because there were too many.
+        self.dropped_ns = 0
 
     def add(self, rows: Int64s) -> None:
         """Add rows."""
@@ -91,7 +94,10 @@ class _Rows:
     def drop(self, before_ns: int) -> None:
         """Drop chunks that ended before a time, and the oldest beyond MOST_ROWS."""
         while self._chunks and (self._chunks[0][1] < before_ns or self._count > MOST_ROWS):
-            self._count -= len(self._chunks.popleft()[2])
+            _, last_ns, rows = self._chunks.popleft()
+            self._count -= len(rows)
+            if last_ns >= before_ns:
+                self.dropped_ns = max(self.dropped_ns, last_ns)
 
     def between(self, begin_ns: int, end_ns: int) -> Int64s:
         """The rows that overlap a span, in the order of their starts."""
@@ -166,7 +172,8 @@ class TraceHistory:
     @property
     def begin_ns(self) -> int:
         """The earliest time that the history still holds."""
-        return max(self.at_ns - self._keep_ns, self.started_ns)
+        dropped_ns = (kept.dropped_ns for kept in (self._calls, self._work, self._tenures, self._overheads))
+        return max(self.at_ns - self._keep_ns, self.started_ns, *dropped_ns)
 
     @property
     def losses(self) -> TimelineLosses:
@@ -188,25 +195,35 @@ class TraceHistory:
         if held:
             tenures = np.concatenate((tenures, np.array(held, dtype=np.int64)))
             tenures = tenures[np.argsort(tenures[:, TENURE_START], kind="stable")]
+        calls = self._calls.between(begin_ns, end_ns)
         return Trace(
             begin_ns=begin_ns,
             end_ns=end_ns,
             collected_ns=self.collected_ns,
             probes=self.probes,
             names=TraceNames(dict(self.status.contexts), dict(self.status.streams)),
-            calls=self._calls.between(begin_ns, end_ns),
+            calls=calls,
             work=self._work.between(begin_ns, end_ns),
             tenures=tenures,
             overheads=self._overheads.between(begin_ns, end_ns),
             context_switches=self.status.context_switches,
             losses=self.losses,
             wall_offset_s=self._wall_offset_s,
-            open_calls=() if snapshot is None else open_calls(self._index, snapshot),
+            open_calls=() if snapshot is None else self._still_open(snapshot, calls),
             others=tuple(others),
             trigger=trigger,
             simulated=self.simulated,
             engine_since_ns=self._engine_since_ns,
         )
+
+    def _still_open(self, snapshot: Snapshot, calls: Int64s) -> tuple[OpenCall, ...]:
+        """The calls in flight of ``snapshot`` that have not returned since it was made."""
+        found = []
+        for flight in open_calls(self._index, snapshot):
+            later = (calls[:, CALL_PROBE] == flight.probe) & (calls[:, CALL_BEGAN] >= flight.since_ns)
+            if not later.any():
+                found.append(flight)
+        return tuple(found)
 
 
 def open_calls(index: Mapping[str, int], snapshot: Snapshot) -> tuple[OpenCall, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind
 from stallprobes.engine.timeline.work import SUBMITTING, SYNCHRONIZING
-from stallprobes.traces.trace import WORK_COPY, WORK_KIND, WORK_MEMORY, WORK_PROBE, Int64s, Trace, TracedProbe
+from stallprobes.traces.trace import WORK_PROBE, Int64s, Trace, TracedProbe
 
 _KINDS: Mapping[int, str] = {
     RecordKind.KERNEL: "kernel",
@@ -23,6 +23,7 @@ _COPIES: Mapping[int, str] = {
     CopyKind.HOST_TO_HOST: "H2H",
     CopyKind.PEER: "P2P",
 }
+_COPY_KINDS = frozenset({int(RecordKind.COPY), int(RecordKind.PEER_COPY)})
 # As in CUpti_ActivityMemoryKind.
 _MEMORY: Mapping[int, str] = {
     1: "pageable",
@@ -35,24 +36,20 @@ _MEMORY: Mapping[int, str] = {
 }
 
 
-def work_kind_label(work: Int64s) -> str:
-    """The kind of the work in row ``work``: ``kernel``, ``D2D copy``."""
-    kind = int(work[WORK_KIND])
+def work_kind_label(kind: int, copy: int) -> str:
+    """The kind of work by its columns WORK_KIND and WORK_COPY: ``kernel``, ``D2D copy``."""
     if kind == RecordKind.COPY:
-        return f"{copy_label(work)} copy" if copy_label(work) else "copy"
+        return f"{copy_label(kind, copy)} copy".lstrip()
     return _KINDS.get(kind, "work")
 
 
-def copy_label(work: Int64s) -> str:
-    """The direction of the copy in row ``work``; "" for an unknown one and for other work."""
-    if work[WORK_KIND] not in (RecordKind.COPY, RecordKind.PEER_COPY):
-        return ""
-    return _COPIES.get(int(work[WORK_COPY]), "")
+def copy_label(kind: int, copy: int) -> str:
+    """The direction of a copy; "" for an unknown one and for other work."""
+    return _COPIES.get(copy, "") if kind in _COPY_KINDS else ""
 
 
-def memory_labels(work: Int64s) -> tuple[str, str]:
-    """The kinds of source and target memory of the copy in row ``work``; "" for unknown ones."""
-    memory = int(work[WORK_MEMORY])
+def memory_labels(memory: int) -> tuple[str, str]:
+    """The kinds of source and target memory by the column WORK_MEMORY; "" for unknown ones."""
     return _MEMORY.get(memory & 255, ""), _MEMORY.get(memory >> 8, "")
 
 

@@ -13,10 +13,10 @@ from stallprobes.traces.delay_index import DelayIndex
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_ITERATION,
+    CALL_MEASURED,
     CALL_OP,
     CALL_PROBE,
     CALL_RETURNED,
-    WORK_BEGAN,
     WORK_CONTEXT,
     WORK_END,
     WORK_ITERATION,
@@ -26,6 +26,7 @@ from stallprobes.traces.trace import (
     WORK_STREAM,
     Int64s,
     Trace,
+    callers_of,
 )
 
 
@@ -54,12 +55,14 @@ def ranked_calls(trace: Trace, count: int, probes: Collection[int] | None = None
     """At most ``count`` calls of ``trace``, the slowest first; ``probes`` are the numbers of those that take part.
 
     A call ranks by the time inside it, and the time that its work waited for others after that: behind earlier work of
-    the same probe on the same stream it does not wait. Calls that wait for work are left out: they last as long as it.
+    the same probe on the same stream it does not wait. Calls that wait for work are left out, since they last as long as
+    it does, and so are calls that no histogram counts.
     """
     rows = _taking_part(trace, probes)
     slow = _times(trace)[rows]
     order = rows[np.argsort(-slow, kind="stable")[:count]]
-    return tuple(_ranked(trace, int(row)) for row in order)
+    callers, index = callers_of(trace), DelayIndex(trace)
+    return tuple(_ranked(trace, int(row), callers, index) for row in order)
 
 
 def most_unusual_call(trace: Trace, probes: Collection[int] | None = None) -> int | None:
@@ -101,7 +104,7 @@ def _taking_part(trace: Trace, probes: Collection[int] | None) -> Int64s:
         waits = np.array([*labels.waits(probe), False], dtype=bool)
         own = trace.calls[:, CALL_PROBE] == number
         takes |= own & ~waits[np.clip(trace.calls[:, CALL_OP], 0, len(waits) - 1)]
-    return np.flatnonzero(takes)
+    return np.flatnonzero(takes & (trace.calls[:, CALL_MEASURED] != 0))
 
 
 def _times(trace: Trace) -> Int64s:
@@ -115,21 +118,17 @@ def _times(trace: Trace) -> Int64s:
         own = known[(streams == stream).all(axis=1)]
         free[own[1:]] = np.maximum.accumulate(work[own, WORK_END])[:-1]
     waited = work[:, WORK_START] - np.maximum(work[:, WORK_RETURNED], free)
+    callers = callers_of(trace)
+    called = known[callers[known] >= 0]
     longest = np.zeros(len(calls), dtype=np.int64)
-    for number in range(len(trace.probes)):
-        own = np.flatnonzero(calls[:, CALL_PROBE] == number)
-        rows = known[work[known, WORK_PROBE] == number]
-        if len(own) and len(rows):
-            places = np.minimum(np.searchsorted(calls[own, CALL_BEGAN], work[rows, WORK_BEGAN]), len(own) - 1)
-            found = calls[own[places], CALL_BEGAN] == work[rows, WORK_BEGAN]
-            np.maximum.at(longest, own[places[found]], waited[rows[found]])
+    np.maximum.at(longest, callers[called], waited[called])
     return times + longest
 
 
-def _ranked(trace: Trace, row: int) -> RankedCall:
+def _ranked(trace: Trace, row: int, callers: Int64s, index: DelayIndex) -> RankedCall:
     probe, op, _, began, returned, _ = trace.calls[row].tolist()
-    index = DelayIndex(trace)
-    work = trace.work_of(row)
-    delay = index.delay_of(work[-1]) if len(work) else None
-    cause = index.cause_text(work[-1]) if delay is not None and delay.ns > 0 else ""
+    submitted = np.flatnonzero(callers == row)
+    last = int(submitted[-1]) if len(submitted) else None
+    delay = None if last is None else index.delay_of(last)
+    cause = index.cause_text(last) if last is not None and delay is not None and delay.ns > 0 else ""
     return RankedCall(row, probe, op, began, returned, delay, cause)

@@ -147,6 +147,10 @@ class Trace:
             overheads=overlapping(self.overheads, OVERHEAD_START, OVERHEAD_END, begin_ns, end_ns),
         )
 
+    def triggered(self, trigger: TraceTrigger | None) -> Trace:
+        """The trace with another trigger."""
+        return replace(self, trigger=trigger)
+
     def call(self, number: int) -> HostCall:
         """Row ``number`` of ``calls`` as a value."""
         probe, op, iteration, began, returned, measured = self.calls[number].tolist()
@@ -195,6 +199,20 @@ class Trace:
             if self.calls[number, CALL_PROBE] == probe:
                 return number
         return None
+
+
+def callers_of(trace: Trace) -> Int64s:
+    """The row of ``trace.calls`` that submitted each row of ``trace.work``; -1 where it is not in the trace."""
+    calls, work = trace.calls, trace.work
+    found = np.full(len(work), -1, dtype=np.int64)
+    for number in range(len(trace.probes)):
+        own = np.flatnonzero(calls[:, CALL_PROBE] == number)
+        rows = np.flatnonzero(work[:, WORK_PROBE] == number)
+        if len(own) and len(rows):
+            places = np.minimum(np.searchsorted(calls[own, CALL_BEGAN], work[rows, WORK_BEGAN]), len(own) - 1)
+            same = calls[own[places], CALL_BEGAN] == work[rows, WORK_BEGAN]
+            found[rows[same]] = own[places[same]]
+    return found
 
 
 def overlapping(rows: Int64s, start: int, end: int, begin_ns: int, end_ns: int) -> Int64s:

@@ -103,7 +103,9 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
             cursor = min(max(first, 0), at.columns - 1)
             style[shown.index(selection.row), cursor : last + 1] = CellStyle.SELECTED
     drawn = dict(zip(shown, runs_of_rows(text, style, STYLES), strict=True))
-    names = {row.key: row.name for row in view.rows}
+    # Where the names do not fit, without blanks around their separators.
+    tight = any(display_width(row.name) > at.names - 2 for row in view.rows)
+    names = {row.key: row.name.replace(" · ", "/") if tight else row.name for row in view.rows}
     short = dict(zip(names, shortened(tuple(names.values()), at.names - 2), strict=True))
     lines = [_axis(view, at, cursor, glyphs)]
     for key, title in zip(at.lines, at.titles, strict=True):
