@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
+import numpy as np
 import pytest
 
 from factories.recordings import WALL_S
@@ -15,6 +16,7 @@ from factories.traces import traced_machine
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.board import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows, read_rows
+from stallprobes.engine.timeline.ring import MEASURED
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
@@ -156,22 +158,33 @@ def test_a_trace_that_is_not_complete_is_cut_at_the_end(session: list[Moment]) -
     assert len(kept) == 1
 
 
-def test_a_call_in_flight_has_a_trace(session: list[Moment]) -> None:
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_call_in_flight_has_a_trace(session: list[Moment], returns: bool) -> None:
     kept: list[Trace] = []
     keeper = TraceKeeper(PROBES, kept.append)
-    for moment in session[:6]:
+    for moment in session[:3]:
         keeper.feed(moment.rows, moment.observation, analyzer(baseline(5_000)))
-    last = session[6]
-    part = last.snapshot.probes[COPY.name]
-    flight = InFlight(0, last.snapshot.at_ns - 200 * MS, 200 * MS, last.snapshot.at_ns - 200 * MS)
-    parts: dict[str, Any] = {**last.snapshot.probes, COPY.name: replace(part, in_flight=flight)}
-    stuck = replace(last.observation, snapshot=replace(last.snapshot, probes=parts))
-    keeper.feed(replace(last.rows, collected_ns=session[5].rows.collected_ns), stuck, analyzer(baseline(5_000)))
+    # The copy that began then has not returned.
+    since_ns, last = session[2].snapshot.at_ns, session[6]
+    none = {name: calls[:0] for name, calls in last.rows.calls.items()}
+    age_ns = last.snapshot.at_ns - since_ns
+    part = replace(last.snapshot.probes[COPY.name], in_flight=InFlight(0, since_ns, age_ns, since_ns))
+    stuck = replace(last.observation, snapshot=replace(last.snapshot, probes={**last.snapshot.probes, COPY.name: part}))
+    keeper.feed(replace(last.rows, calls=none, records=last.rows.records[:0]), stuck, analyzer(baseline(5_000)))
+    later = session[7].rows
+    if returns:
+        row = [since_ns, last.snapshot.at_ns + MS, MEASURED, 7]
+        later = replace(later, calls=none | {COPY.name: np.array([row], dtype=np.int64)})
+        stuck = session[7].observation
+    else:
+        later = replace(later, calls=none)
+    keeper.feed(later, stuck, analyzer(baseline(5_000)))
     keeper.finish(stuck)
     (trace,) = kept
     found = summary(trace)
     assert found is not None
-    assert (found.in_flight, found.ns, found.call) == (True, 200 * MS, "cuMemcpyDtoDAsync")
+    assert found.ns == age_ns + (MS if returns else 0)
+    assert (found.in_flight, found.call) == (not returns, "cuMemcpyDtoDAsync")
 
 
 def test_at_most_some_a_minute_are_kept(session: list[Moment], monkeypatch: pytest.MonkeyPatch) -> None:
