@@ -180,6 +180,9 @@ TIMELINE_ACTIONS = (
         "trace_keep", "k", "keep on", "Leave the timeline on, or off again, after this screen is closed.", 13, True
     ),
     _of_timeline(
+        "trace_export", "x", "export", "Write the visible span to a file: text, SVG, or a trace for Perfetto.", 15
+    ),
+    _of_timeline(
         "trace_prior", "b", "previous trace", "Show the previous trace of the recording.", 2, replay_only=True
     ),
     _of_timeline("trace_following", "n", "next trace", "Show the next trace of the recording.", 3, replay_only=True),

@@ -189,7 +189,7 @@ def trace_out(trace: Trace) -> dict[str, Any]:
         "others": [_foreign(name) for name in trace.others],
         "open": [[call.probe, call.op, call.since_ns] for call in trace.open_calls],
         "trigger": None if trace.trigger is None else list(astuple(trace.trigger)),
-        "engine_since": min(trace.engine_since_ns, trace.end_ns),
+        "engine_since": min(trace.engine_since_ns, _LATEST_NS),
     }
     tables = {"calls": trace.calls, "work": trace.work, "tenures": trace.tenures, "overheads": trace.overheads}
     return out | {key: _table_out(key, table, trace.begin_ns) for key, table in tables.items()}
@@ -276,7 +276,7 @@ def read_trace(node: Node) -> Trace:
         others=tuple(one.text(_LONGEST_TEXT) for one in _items(known["others"], _MOST_NAMES)),
         trigger=_trigger(known["trigger"], probes),
         simulated=known["simulated"].flag(),
-        engine_since_ns=known["engine_since"].whole(0, end_ns) if "engine_since" in known else 0,
+        engine_since_ns=known["engine_since"].whole(0, _LATEST_NS) if "engine_since" in known else 0,
     )
 
 

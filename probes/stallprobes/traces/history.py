@@ -213,7 +213,7 @@ class TraceHistory:
             others=tuple(others),
             trigger=trigger,
             simulated=self.simulated,
-            engine_since_ns=self._engine_since_ns,
+            engine_since_ns=min(self._engine_since_ns, end_ns),
         )
 
     def _still_open(self, snapshot: Snapshot, calls: Int64s) -> tuple[OpenCall, ...]:

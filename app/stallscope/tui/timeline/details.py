@@ -12,9 +12,11 @@ from stallprobes.traces.trace import (
     OVERHEAD_REASON,
     WORK_BYTES,
     WORK_CONTEXT,
+    WORK_COPY,
     WORK_END,
     WORK_ITERATION,
     WORK_KIND,
+    WORK_MEMORY,
     WORK_OP,
     WORK_PROBE,
     WORK_START,
@@ -47,11 +49,12 @@ def offset_text(ns: int) -> str:
 
 def work_text(trace: Trace, work: Int64s) -> str:
     """What a piece of GPU work is: ``D2D copy, 1.00 MiB, device to device memory``."""
-    words, nbytes = [work_kind_label(work)], int(work[WORK_BYTES])
-    if work[WORK_KIND] != RecordKind.KERNEL and nbytes > 0:
+    kind, copy, nbytes = int(work[WORK_KIND]), int(work[WORK_COPY]), int(work[WORK_BYTES])
+    words = [work_kind_label(kind, copy)]
+    if kind != RecordKind.KERNEL and nbytes > 0:
         words.append(size_text(nbytes))
-    if copy_label(work):
-        source, target = memory_labels(work)
+    if copy_label(kind, copy):
+        source, target = memory_labels(int(work[WORK_MEMORY]))
         if source and target:
             words.append(f"{source} to {target} memory")
     return ", ".join(words)

@@ -27,9 +27,10 @@ class CellStyle(IntEnum):
     TENURE = 5
     FOREIGN = 6
     SELECTED = 7
+    UNKNOWN = 8
 
 
-STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong")
+STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint")
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Glyphs:
     ``left`` are eight parts of a cell from its left edge on, the last one whole; ``right`` are a narrow and a half part
     at its right edge. ``short`` is a call within a cell, in its left and in its right half. ``density`` are eight
     shares of several calls. ``wait`` and ``slow_wait`` are hollow, ``slow`` is a slow call shorter than a cell.
-    ``forward`` and ``backward`` are the heads of the delay's arrow.
+    ``forward`` and ``backward`` are the heads of the delay's arrow. ``unknown`` is a time of which nothing is known.
     """
 
     left: str
@@ -54,6 +55,7 @@ class Glyphs:
     line: str
     end: str
     cursor: str
+    unknown: str
     tick: str
 
 
@@ -70,6 +72,7 @@ BLOCK_GLYPHS = Glyphs(
     line="─",
     end="│",
     cursor="▼",
+    unknown="·",
     tick="╵",
 )
 ASCII_GLYPHS = Glyphs(
@@ -85,6 +88,7 @@ ASCII_GLYPHS = Glyphs(
     line="-",
     end="|",
     cursor="v",
+    unknown="?",
     tick="'",
 )
 

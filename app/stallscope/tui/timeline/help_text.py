@@ -7,7 +7,8 @@ SECTIONS = (
         "Rows",
         "Host calls: a row for each probe; █ is a call, ░ a wait for the GPU. GPU work: a row for each stream, with "
         "context, stream and probes. Graphics engine: a row for each context of this program, █ while it has the "
-        "engine. another process: work waited, and none of these contexts had the engine. All rows have one time axis.",
+        "engine, · where that is not known. another process: work waited, and none of these contexts had the engine. "
+        "All rows have one time axis.",
     ),
     (
         "Cells",

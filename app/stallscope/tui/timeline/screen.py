@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from textual.app import ComposeResult
 
 from stallprobes.engine.timeline.status import TimelineStatus
+from stallprobes.errors import FileNotWritten
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import SIM, EngineCondition
 from stallprobes.model import MS, Probe, Role
@@ -15,6 +16,7 @@ from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.trace import Trace
 from stallprobes.traces.trigger import CallTrigger, SlowCall, TriggerLimits, slowest_call
 from stallprobes.verdicts.kinds import VerdictKind
+from stallscope.tui.common.choose import Choose
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
@@ -28,6 +30,7 @@ from stallscope.tui.timeline.header import TraceHead, TraceHeadView, losses_text
 from stallscope.tui.timeline.rows import RowBook, RowKey, RowKind, nearest
 from stallscope.tui.timeline.time_axis import Viewport, around, fitting, span_text, stepped
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture, limit_text
+from stallscope.tui.timeline.trace_files import TraceFormat, export
 from stallscope.tui.timeline.trace_plot import TracePlot
 from stallscope.tui.timeline.view_model import (
     RowIntervals,
@@ -71,8 +74,8 @@ class TimelineScreen(ActionScreen):
         self._marker: tuple[tuple[Probe, ...], int | None, CallTrigger] | None = None
         self._intervals: RowIntervals | None = None
         self._read_pace = Pace(READS_PER_S, context.settings.frames_per_second)
-        self._fed_ns = 0
         self._report: TimelineReport | None = None
+        self._engine: EngineCondition | None = None
         self._next_draw_s = 0.0
 
     def compose(self) -> ComposeResult:
@@ -158,14 +161,17 @@ class TimelineScreen(ActionScreen):
 
     def _follow(self, live: LiveSource) -> None:
         history, report = live.timeline.read(), live.timeline.report
-        if self._report is None or report.condition is not self._report.condition:
+        observation = self.context.observation
+        engine = None if observation is None else observation.engine.state
+        if self._report is None or report.condition is not self._report.condition or engine is not self._engine:
+            self._engine = engine
             self.mark_changed()
             if report.condition is TimelineCondition.NO_ENGINE:
                 self._freeze_now("the engine ended")
         self._report = report
         if history is None:
             return
-        snapshot = None if self.context.observation is None else self.context.observation.snapshot
+        snapshot = None if observation is None else observation.snapshot
         if self.capture.feed(history, self._probes, self._baselines, snapshot, self._others, self.viewport.span_ns):
             self._record_frozen()
             self._show_frozen()
@@ -457,6 +463,34 @@ class TimelineScreen(ActionScreen):
         on = "stays on" if self.capture.keep_on else "is switched off"
         self.notify(f"The timeline {on} when this screen is closed.")
         self.mark_changed()
+
+    def action_trace_export(self) -> None:
+        """Ask for a format, and write the visible span to a file in the working directory."""
+        if not self._stand() or self._trace is None:
+            self.notify("There is no trace to write.")
+            return
+        trace, view = self._trace.between(self.viewport.begin_ns, self.viewport.end_ns), self.viewport
+        call = None
+        if self.selection is not None and self.selection.row.kind is RowKind.CALLS:
+            start_ns = self.selection.start_ns
+            call = None if start_ns is None else trace.call_of(self.selection.row.number, start_ns)
+
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self._export(trace, TraceFormat(name), call)
+
+        question = f"Write {span_text(view.span_ns)} of the trace as:"
+        self.app.push_screen(Choose(question, [(str(one), one.words) for one in TraceFormat]), chosen)
+
+    def _export(self, trace: Trace, kind: TraceFormat, call: int | None) -> None:
+        observation = self.context.observation
+        about = "" if observation is None else f"{gpu_label(observation.probe_set)} · {observation.probe_set.title}"
+        try:
+            name = export(trace, kind, about, call, ascii_only=self.settings.ascii)
+        except FileNotWritten as error:
+            self.notify(str(error), severity="error")
+        else:
+            self.notify(f"Saved {name}")
 
     def action_restart(self) -> None:
         """Restart the engine."""

@@ -95,6 +95,9 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
     cursor = None
     cells = raster([found[key] for key in shown], view.viewport, at.columns)
     text, style = letters(cells, glyphs), styles(cells, [_USUAL[key.kind] for key in shown])
+    engine = [number for number, key in enumerate(shown) if key.kind is RowKind.TENURES]
+    unknown = min(max(view.viewport.column(trace.engine_known_ns, at.columns), 0), at.columns)
+    text[engine, :unknown], style[engine, :unknown] = glyphs.unknown, CellStyle.UNKNOWN
     if selection is not None and selection.row in shown and index is not None:
         part = found[selection.row]
         first = view.viewport.column(int(part.starts[index]), at.columns)
