@@ -122,10 +122,20 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
 def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> CaptureResult:
     """Write the recording. Raises CommandError."""
     from stallprobes.live.capture import capture
+    from stallprobes.machine import gpus
 
     uuid = setup.gpus[0].uuid if setup.gpus else None
+    found = dict.fromkeys(f"{one.name} (pid {one.pid})" for gpu in setup.gpus for one in gpus.others(gpu))
     try:
-        return capture(setup.probe_set, file, options=setup.options, seconds=seconds, uuid=uuid, stop=stop)
+        return capture(
+            setup.probe_set,
+            file,
+            options=setup.options,
+            seconds=seconds,
+            uuid=uuid,
+            others=tuple(found),
+            stop=stop,
+        )
     except RecordingError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     except Unsupported as error:

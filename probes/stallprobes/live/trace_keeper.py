@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from stallprobes.engine.board import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows
 from stallprobes.engine.timeline.trace import TimelinePosition
 from stallprobes.live.analyzer import Analyzer
@@ -29,13 +30,23 @@ class TraceKeeper:
 
     The limits follow the baseline (``CallTrigger``). After a trace, slow calls of the next 10 s have none, nor have new
     verdicts on the same probe. At most 10 traces a minute are kept; ``passed_over`` counts those beyond that.
+    ``others`` are the other processes on the GPU, until an observation names some.
     """
 
-    def __init__(self, probes: Sequence[Probe], keep: Callable[[Trace], None], *, simulated: bool = False) -> None:
+    def __init__(
+        self,
+        probes: Sequence[Probe],
+        keep: Callable[[Trace], None],
+        *,
+        others: Sequence[str] = (),
+        simulated: bool = False,
+    ) -> None:
         self.history = TraceHistory(probes, simulated=simulated)
         self.passed_over = 0
         self._probes = tuple(probes)
         self._keep = keep
+        self._others = tuple(others)
+        self._snapshot: Snapshot | None = None
         self._trigger = CallTrigger(probes)
         # Any call of a victim: the worst one of a verdict may be below the limit of a single call.
         self._any = CallTrigger(probes, above_ns=0).limits({})
@@ -53,6 +64,7 @@ class TraceKeeper:
     def feed(self, rows: TimelineRows, observation: Observation, analyzer: Analyzer) -> None:
         """Process the rows since ``position``, after ``analyzer`` has processed ``observation``."""
         self.history.feed(rows, observation.wall_s)
+        self._snapshot, self._others = observation.snapshot, observation.other_processes or self._others
         call = self._trigger.feed(self.history, analyzer.baselines, observation.snapshot)
         if call is not None:
             self._expect(call)
@@ -62,12 +74,12 @@ class TraceKeeper:
                 self._expect_verdict(entry)
         for due in [one for one in self._pending if self._is_complete(one)]:
             self._pending.remove(due)
-            self._cut(due, observation)
+            self._cut(due)
 
-    def finish(self, observation: Observation) -> None:
+    def finish(self) -> None:
         """Cut the traces that are not complete yet."""
         for call in self._pending:
-            self._cut(call, observation)
+            self._cut(call)
         self._pending.clear()
 
     def _is_complete(self, call: SlowCall) -> bool:
@@ -98,13 +110,13 @@ class TraceKeeper:
         self._last[call.probe] = call.end_ns
         self._pending.append(call)
 
-    def _cut(self, call: SlowCall, observation: Observation) -> None:
+    def _cut(self, call: SlowCall) -> None:
         begin_ns, end_ns = call.span
         trace = self.history.trace(
             begin_ns,
             max(min(end_ns, self.history.at_ns), call.end_ns),
-            snapshot=observation.snapshot,
-            others=observation.other_processes,
+            snapshot=self._snapshot,
+            others=self._others,
             trigger=call.trigger,
         )
         number = trace.call_of(call.probe, call.began_ns) if call.in_flight else None

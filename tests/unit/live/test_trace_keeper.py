@@ -98,7 +98,7 @@ def fed(
 ) -> tuple[TraceKeeper, list[Trace]]:
     """A keeper after all moments, and what it kept; ``log`` has the verdicts known from a moment on."""
     kept: list[Trace] = []
-    keeper = TraceKeeper(PROBES, kept.append, simulated=True)
+    keeper = TraceKeeper(PROBES, kept.append, others=("train (pid 7)",), simulated=True)
     entries_: tuple[LogEntry, ...] = ()
     for number, moment in enumerate(session):
         entries_ = (log or {}).get(number, entries_)
@@ -121,6 +121,7 @@ def test_the_first_slow_call_has_a_trace_with_what_led_to_it(session: list[Momen
     # Its records have arrived.
     assert trace.collected_ns >= trace.end_ns - STEP_NS
     assert trace.simulated
+    assert trace.others == ("train (pid 7)",)
 
 
 def test_without_a_slow_call_there_is_none(session: list[Moment]) -> None:
@@ -152,9 +153,9 @@ def test_a_trace_that_is_not_complete_is_cut_at_the_end(session: list[Moment]) -
     assert first.trigger is not None
     until = next(n for n, one in enumerate(session) if one.rows.collected_ns >= first.trigger.returned_ns + 3 * MS)
     keeper, kept = fed(session[: until + 1], baseline(5_000))
-    keeper.finish(session[until].observation)
+    keeper.finish()
     assert [one.trigger for one in kept] == [first.trigger]
-    keeper.finish(session[until].observation)
+    keeper.finish()
     assert len(kept) == 1
 
 
@@ -179,7 +180,7 @@ def test_a_call_in_flight_has_a_trace(session: list[Moment], returns: bool) -> N
     else:
         later = replace(later, calls=none)
     keeper.feed(later, stuck, analyzer(baseline(5_000)))
-    keeper.finish(stuck)
+    keeper.finish()
     (trace,) = kept
     found = summary(trace)
     assert found is not None
