@@ -472,7 +472,7 @@ class TimelineScreen(ActionScreen):
                 self._export(trace, TraceFormat(name), call)
 
         question = f"Write {span_text(view.span_ns)} of the trace as:"
-        self.app.push_screen(Choose(question, [(str(one), one.words) for one in TraceFormat]), chosen)
+        self.app.push_screen(Choose(question, [(str(one), one.description) for one in TraceFormat]), chosen)
 
     def _export(self, trace: Trace, kind: TraceFormat, call: int | None) -> None:
         observation = self.context.observation

@@ -23,12 +23,12 @@ class TraceFormat(StrEnum):
     CHROME = "json"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The format in words."""
-        return _WORDS[self]
+        return _DESCRIPTIONS[self]
 
 
-_WORDS = {
+_DESCRIPTIONS = {
     TraceFormat.TEXT: "text: the rows, the selected call, and the slowest calls",
     TraceFormat.SVG: "SVG: an image that a browser shows",
     TraceFormat.CHROME: "JSON: a Chrome trace, which Perfetto opens",
