@@ -21,15 +21,8 @@ from stallprobes.traces.trigger import CallTrigger, TriggerLimits, slowest_call
 
 US = 1_000
 PRIMARY, SECONDARY = 1, 2
-PROBE = TracedProbe(
-    "d2d",
-    "D2D",
-    ("cuMemcpyDtoDAsync", "cuStreamSynchronize"),
-    "secondary",
-    "own",
-    Role.VICTIM,
-    (Phase.CALL, Phase.WAIT),
-)
+OPS, PHASES = ("cuMemcpyDtoDAsync", "cuStreamSynchronize"), (Phase.CALL, Phase.WAIT)
+PROBE = TracedProbe("d2d", "D2D", OPS, "secondary", "own", Role.VICTIM, PHASES)
 LAUNCH = TracedProbe("launch", "launch", ("cuLaunchKernel",), "primary", "own", Role.VICTIM, (Phase.CALL,))
 NAMES = TraceNames({PRIMARY: "primary", SECONDARY: "secondary"}, {(SECONDARY, 7): "own", (PRIMARY, 8): "own"})
 # Times in µs: (probe, op, begin, end) of calls; (probe, op, call began, returned, start, end) of copies; (context,
@@ -82,7 +75,7 @@ def limits_of(*above_us: float) -> TriggerLimits:
     """Limits of the ops of ``d2d``, in µs; none for ``launch``."""
     calls = np.full((2, 2), OPEN, dtype=np.int64)
     calls[0, : len(above_us)] = [ns(us) for us in above_us]
-    return TriggerLimits(calls, np.full((2, 2), OPEN, dtype=np.int64), (PROBE.phases, (Phase.CALL, Phase.GPU)), ())  # type: ignore[arg-type]
+    return TriggerLimits(calls, np.full((2, 2), OPEN, dtype=np.int64), (PHASES, (Phase.CALL, Phase.GPU)), ())
 
 
 @cache

@@ -223,7 +223,7 @@ def test_report_1_reads_as_nsight_systems_shows_it() -> None:
     assert 1.5 * MS < (last - first) * 10 * MS / 90 < 2.6 * MS
     assert "context primary had the engine" in arrow
     # During the delay the call waits, no copy runs, and the primary context has the engine.
-    assert set(calls[first + 1 : last]) == {"░"}
+    assert set(calls[first + 1 : last]) == {"▒"}
     assert copies[first + 2 : last - 1].strip() == ""
     assert copies[last - 1 : last + 2].strip() != ""
     assert engine[first + 4 : last - 4].count("█") == len(engine[first + 4 : last - 4])
