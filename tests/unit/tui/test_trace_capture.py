@@ -27,6 +27,14 @@ PROBES = patterns()["secondary-context-d2d"].variant("kernel-other-context").pro
 SPAN_NS = 10 * MS
 
 
+def state_of(capture: TraceCapture) -> CaptureState:
+    return capture.state
+
+
+def condition_of(timeline: LiveTimeline) -> TimelineCondition:
+    return timeline.report.condition
+
+
 class Stall:
     """A simulated machine in which the copy stalls once its aggressor is switched on."""
 
@@ -62,12 +70,12 @@ def test_armed_it_freezes_at_the_first_call_above_its_baseline(stall: Stall) -> 
     capture.arm()
     stall.advance(200)
     assert not stall.feed(capture)
-    assert capture.state is CaptureState.ARMED
+    assert state_of(capture) is CaptureState.ARMED
     assert limit_text(capture, capture.limits).startswith("baseline (10")
     stall.machine.switch(True, [stall.aggressor])
     while not stall.feed(capture):
         stall.advance(50)
-    assert capture.state is CaptureState.FROZEN
+    assert state_of(capture) is CaptureState.FROZEN
     trace, found = capture.trace, capture.found
     assert trace is not None
     assert found is not None
@@ -95,7 +103,7 @@ def test_a_limit_of_its_own_replaces_the_baselines(stall: Stall) -> None:
     # Calls before the trigger was armed do not count.
     assert not stall.feed(capture)
     stall.advance(50)
-    assert stall.feed(capture) or capture.state is CaptureState.TRIGGERED
+    assert stall.feed(capture) or state_of(capture) is CaptureState.TRIGGERED
     assert capture.found is not None
     assert capture.found.ns < 0.1 * MS
 
@@ -162,23 +170,23 @@ class FakeSession:
 
 def test_an_engine_is_asked_once_for_each_switch_and_each_new_engine_again() -> None:
     timeline, session = LiveTimeline(), FakeSession()
-    assert timeline.report.condition is TimelineCondition.NO_ENGINE
+    assert condition_of(timeline) is TimelineCondition.NO_ENGINE
     timeline.attach(session)  # type: ignore[arg-type]
     assert session.asked == []
-    assert timeline.report.condition is TimelineCondition.OFF
+    assert condition_of(timeline) is TimelineCondition.OFF
     assert not timeline.may_be_on
     timeline.want(True)
-    assert timeline.report.condition is TimelineCondition.SWITCHING_ON
+    assert condition_of(timeline) is TimelineCondition.SWITCHING_ON
     assert timeline.may_be_on
     for _ in range(5):
         timeline.apply()
     assert session.asked == [True]
-    assert timeline.report.condition is TimelineCondition.SWITCHING_ON
+    assert condition_of(timeline) is TimelineCondition.SWITCHING_ON
     assert timeline.read() is None
     session.status = TimelineStatus(on=True)
-    assert timeline.report.condition is TimelineCondition.ON
+    assert condition_of(timeline) is TimelineCondition.ON
     session.alive = False
-    assert timeline.report.condition is TimelineCondition.NO_ENGINE
+    assert condition_of(timeline) is TimelineCondition.NO_ENGINE
     assert not timeline.may_be_on
     other = FakeSession()
     timeline.attach(None)
@@ -186,7 +194,7 @@ def test_an_engine_is_asked_once_for_each_switch_and_each_new_engine_again() -> 
     assert other.asked == [True]
     other.status = TimelineStatus(on=True)
     timeline.want(False)
-    assert timeline.report.condition is TimelineCondition.SWITCHING_OFF
+    assert condition_of(timeline) is TimelineCondition.SWITCHING_OFF
     timeline.apply()
     assert other.asked == [True, False]
 
@@ -205,7 +213,7 @@ def test_a_problem_is_reported_and_calls_are_not_longer_then() -> None:
     session.answer = EngineFailed(4, "the engine ended")
     timeline.want(False)
     timeline.apply()
-    assert timeline.report.condition is TimelineCondition.OFF
+    assert condition_of(timeline) is TimelineCondition.OFF
 
 
 class BoardSession(FakeSession):
