@@ -76,7 +76,7 @@ def test_every_help_has_examples_of_that_command_that_parse(name: str) -> None:
 def test_the_examples_name_patterns_variants_and_probes_that_exist() -> None:
     for arguments in (*examples("run"), *examples("explain")):
         assert {*patterns(), *entries()} & {argument.partition("@")[0] for argument in arguments}
-    for _, _, name, option, variant in examples("record"):
+    for _, _, name, option, variant, *_ in examples("record"):
         assert option == "--variant"
         assert variant in {one.name for one in patterns()[name].variants}
 

@@ -18,6 +18,7 @@ from stallscope.cli.suspension import RefusedSuspension
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
+    from stallprobes.live.capture import CaptureResult
     from stallprobes.live.observation import ProbeSet
     from stallprobes.machine.gpus import Gpu
 
@@ -62,16 +63,26 @@ def command(
         setup = replace(setup, options=replace(setup.options, together=together, timeline=timeline))
         if not allow_shared:
             gpu_choice.confirm_shared(setup.gpus)
-        observations = _record(setup, file, seconds, interrupt.stop_requested)
+        found = _record(setup, file, seconds, interrupt.stop_requested)
         interrupted = interrupt.stop_requested()
     if interrupted:
         kept = (
             f"what was measured until then is in {file}"
-            if observations
+            if found.observations
             else f"nothing was recorded, so {file} was not created"
         )
         raise CommandError(ExitCode.INTERRUPTED, f"interrupted; {kept}")
-    diagnostics.print_message(f"recorded to {file}")
+    diagnostics.print_message(f"recorded to {file}{_traces_text(found) if timeline else ''}")
+
+
+def _traces_text(found: CaptureResult) -> str:
+    if not found.traces:
+        return " without a trace: no call was slow"
+    count = "1 trace" if found.traces == 1 else f"{found.traces} traces"
+    left_out = (
+        f"; {found.traces_left_out} more were left out, since they were too many" if found.traces_left_out else ""
+    )
+    return f" with {count}{left_out}"
 
 
 @dataclass(frozen=True)
@@ -108,13 +119,23 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
     return RecordingSetup(placed, found, Options(gpu=gpu_choice.uuids(found)))
 
 
-def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> int:
-    """Write the recording. Returns the number of its observations. Raises CommandError."""
+def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> CaptureResult:
+    """Write the recording. Raises CommandError."""
     from stallprobes.live.capture import capture
+    from stallprobes.machine import gpus
 
     uuid = setup.gpus[0].uuid if setup.gpus else None
+    found = dict.fromkeys(f"{one.name} (pid {one.pid})" for gpu in setup.gpus for one in gpus.others(gpu))
     try:
-        return capture(setup.probe_set, file, options=setup.options, seconds=seconds, uuid=uuid, stop=stop)
+        return capture(
+            setup.probe_set,
+            file,
+            options=setup.options,
+            seconds=seconds,
+            uuid=uuid,
+            others=tuple(found),
+            stop=stop,
+        )
     except RecordingError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     except Unsupported as error:

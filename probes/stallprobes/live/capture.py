@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stallprobes.engine.backend import Options
@@ -24,6 +24,15 @@ _AFTER_S = 2.0
 _CLOSE_S = 10.0
 
 
+@dataclass(frozen=True)
+class CaptureResult:
+    """Numbers of observations and traces in a recording; ``traces_left_out`` are those beyond the limits."""
+
+    observations: int
+    traces: int = 0
+    traces_left_out: int = 0
+
+
 def capture(
     probe_set: ProbeSet,
     path: Path,
@@ -31,21 +40,22 @@ def capture(
     options: Options,
     seconds: float,
     uuid: str | None = None,
+    others: tuple[str, ...] = (),
     wall_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> int:
+) -> CaptureResult:
     """Record ``probe_set`` to ``path``: the baseline, ``seconds`` with all aggressors running, 2 s without.
 
-    ``uuid`` names the GPU whose NVML values are recorded too. ``wall_s`` replaces the start time, in seconds
-    since 1970. ``stop`` is called every 0.1 s; once it returns True, the recording ends there. Returns the
-    number of observations. With ``options.timeline``, it also keeps the trace around each slow call and each new stall
+    ``uuid`` names the GPU whose NVML values are recorded too, ``others`` the processes on it as a trace names them.
+    ``wall_s`` replaces the start time, in seconds since 1970. ``stop`` is called every 0.1 s; once it returns True, the
+    recording ends there. With ``options.timeline``, it also keeps the trace around each slow call and each new stall
     verdict (``TraceKeeper``).
 
     Raises RecordingError, Unsupported or EngineFailed (NoTimeline is one). Whatever ends it, the file has what was
     measured until then; there is none without an observation.
     """
     recorder = Recorder(path)
-    telemetry = None
+    telemetry = keeper = None
     session = Session(probe_set.probes, backend=probe_set.backend, options=options)
     try:
         info = session.start()
@@ -56,10 +66,10 @@ def capture(
         if uuid is not None:
             telemetry = Telemetry(uuid)
             telemetry.start()
-        keeper = None
         if options.timeline:
             session.require_timeline()
-            keeper = TraceKeeper(probe_set.probes, recorder.put_trace_blocking, simulated=probe_set.backend == SIM)
+            simulated = probe_set.backend == SIM
+            keeper = TraceKeeper(probe_set.probes, recorder.put_trace_blocking, others=others, simulated=simulated)
         loop = _CaptureLoop(session, probe_set, recorder, telemetry, keeper, wall_s, stop)
         aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
         session.set_running([probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR])
@@ -69,9 +79,11 @@ def capture(
                 break
             session.set_running(dict.fromkeys(aggressors, on))
             loop.run_for(phase_s)
-        loop.finish()
     finally:
         try:
+            if keeper is not None:
+                # What led to the end of an engine counts most.
+                keeper.finish()
             if telemetry is not None:
                 telemetry.stop()
             session.stop()
@@ -79,7 +91,8 @@ def capture(
             recorder.close(_CLOSE_S)
     if recorder.problem is not None:
         raise RecordingError(recorder.problem)
-    return recorder.written
+    left_out = recorder.traces_dropped + (0 if keeper is None else keeper.passed_over)
+    return CaptureResult(recorder.written, recorder.traces, left_out)
 
 
 class _CaptureLoop:
@@ -100,7 +113,6 @@ class _CaptureLoop:
         self._probe_set = probe_set
         self._recorder = recorder
         self._keeper = keeper
-        self._last: Observation | None = None
         self._at_ns = 0
         self._telemetry: Telemetry | SimulatedTelemetry | None = telemetry
         if probe_set.backend == SIM:
@@ -113,11 +125,6 @@ class _CaptureLoop:
     def stopped(self) -> bool:
         """Whether the recording ends here: a stop was requested, or writing has failed."""
         return self._recorder.problem is not None or self._stop()
-
-    def finish(self) -> None:
-        """Record the traces that are not complete yet."""
-        if self._keeper is not None and self._last is not None and self._recorder.problem is None:
-            self._keeper.finish(self._last)
 
     def run_for(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
         """Record for ``seconds``, or until ``until`` returns True."""
@@ -140,7 +147,6 @@ class _CaptureLoop:
             )
             self.analyzer.feed(observation)
             self._recorder.put_blocking(observation, self.analyzer.baselines)
-            self._last = observation
             if self._keeper is not None:
                 rows = self._session.timeline_rows(self._keeper.position)
                 self._keeper.feed(rows, observation, self.analyzer)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
+from stallprobes.engine.board import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows
 from stallprobes.engine.timeline.trace import TimelinePosition
 from stallprobes.live.analyzer import Analyzer
@@ -13,26 +14,15 @@ from stallprobes.live.observation import Observation
 from stallprobes.live.view_model import LogEntry
 from stallprobes.model import MS, Probe
 from stallprobes.traces.history import TraceHistory
-from stallprobes.traces.trace import Trace
+from stallprobes.traces.trace import CALL_RETURNED, Trace, TraceTrigger
 from stallprobes.traces.trigger import COOL_DOWN_S, CallTrigger, SlowCall, slowest_call
 from stallprobes.verdicts.kinds import VerdictKind
 
 MOST_A_MINUTE = 10
-# A trace shows at least this much before and after the latency, or as much as the latency itself, within limits.
-_BEFORE_NS, _LONGEST_BEFORE_NS = 50 * MS, 1_000 * MS
-_AFTER_NS, _LONGEST_AFTER_NS = 20 * MS, 200 * MS
 # A verdict is logged within this time of the calls that it is about.
 _VERDICT_NS = 1_500 * MS
 # If no records arrive for so long, the trace is cut without them.
 _PATIENCE_NS = 1_000 * MS
-
-
-@dataclass(frozen=True)
-class _Pending:
-    """A slow call whose trace is complete at ``due_ns``."""
-
-    call: SlowCall
-    due_ns: int
 
 
 class TraceKeeper:
@@ -40,17 +30,27 @@ class TraceKeeper:
 
     The limits follow the baseline (``CallTrigger``). After a trace, slow calls of the next 10 s have none, nor have new
     verdicts on the same probe. At most 10 traces a minute are kept; ``passed_over`` counts those beyond that.
+    ``others`` are the other processes on the GPU, until an observation names some.
     """
 
-    def __init__(self, probes: Sequence[Probe], keep: Callable[[Trace], None], *, simulated: bool = False) -> None:
+    def __init__(
+        self,
+        probes: Sequence[Probe],
+        keep: Callable[[Trace], None],
+        *,
+        others: Sequence[str] = (),
+        simulated: bool = False,
+    ) -> None:
         self.history = TraceHistory(probes, simulated=simulated)
         self.passed_over = 0
         self._probes = tuple(probes)
         self._keep = keep
+        self._others = tuple(others)
+        self._snapshot: Snapshot | None = None
         self._trigger = CallTrigger(probes)
         # Any call of a victim: the worst one of a verdict may be below the limit of a single call.
         self._any = CallTrigger(probes, above_ns=0).limits({})
-        self._pending: list[_Pending] = []
+        self._pending: list[SlowCall] = []
         # The times of the traces of the last minute, and the last one of each probe.
         self._times: deque[int] = deque()
         self._last: dict[int, int] = {}
@@ -64,6 +64,7 @@ class TraceKeeper:
     def feed(self, rows: TimelineRows, observation: Observation, analyzer: Analyzer) -> None:
         """Process the rows since ``position``, after ``analyzer`` has processed ``observation``."""
         self.history.feed(rows, observation.wall_s)
+        self._snapshot, self._others = observation.snapshot, observation.other_processes or self._others
         call = self._trigger.feed(self.history, analyzer.baselines, observation.snapshot)
         if call is not None:
             self._expect(call)
@@ -71,19 +72,19 @@ class TraceKeeper:
             if entry.number > self._logged:
                 self._logged = entry.number
                 self._expect_verdict(entry)
-        for pending in [one for one in self._pending if self._is_due(one)]:
-            self._pending.remove(pending)
-            self._cut(pending.call, observation)
+        for due in [one for one in self._pending if self._is_complete(one)]:
+            self._pending.remove(due)
+            self._cut(due)
 
-    def finish(self, observation: Observation) -> None:
+    def finish(self) -> None:
         """Cut the traces that are not complete yet."""
-        for pending in self._pending:
-            self._cut(pending.call, observation)
+        for call in self._pending:
+            self._cut(call)
         self._pending.clear()
 
-    def _is_due(self, pending: _Pending) -> bool:
-        history = self.history
-        return history.collected_ns >= pending.due_ns or history.at_ns >= pending.due_ns + _PATIENCE_NS
+    def _is_complete(self, call: SlowCall) -> bool:
+        _, end_ns = call.span
+        return self.history.collected_ns >= end_ns or self.history.at_ns >= end_ns + _PATIENCE_NS
 
     def _expect_verdict(self, entry: LogEntry) -> None:
         verdict = entry.verdict
@@ -107,18 +108,20 @@ class TraceKeeper:
             return
         self._times.append(call.end_ns)
         self._last[call.probe] = call.end_ns
-        self._pending.append(_Pending(call, call.end_ns + min(max(call.ns, _AFTER_NS), _LONGEST_AFTER_NS)))
+        self._pending.append(call)
 
-    def _cut(self, call: SlowCall, observation: Observation) -> None:
-        before_ns = min(max(call.ns, _BEFORE_NS), _LONGEST_BEFORE_NS)
-        after_ns = min(max(call.ns, _AFTER_NS), _LONGEST_AFTER_NS)
-        begin_ns = max(call.began_ns - before_ns, 0)
-        self._keep(
-            self.history.trace(
-                begin_ns,
-                max(min(call.end_ns + after_ns, self.history.at_ns), call.end_ns),
-                snapshot=observation.snapshot,
-                others=observation.other_processes,
-                trigger=call.trigger,
-            )
+    def _cut(self, call: SlowCall) -> None:
+        begin_ns, end_ns = call.span
+        trace = self.history.trace(
+            begin_ns,
+            max(min(end_ns, self.history.at_ns), call.end_ns),
+            snapshot=self._snapshot,
+            others=self._others,
+            trigger=call.trigger,
         )
+        number = trace.call_of(call.probe, call.began_ns) if call.in_flight else None
+        if number is not None:
+            # It has returned in the meantime.
+            returned_ns = int(trace.calls[number, CALL_RETURNED])
+            trace = replace(trace, trigger=TraceTrigger(call.probe, call.began_ns, returned_ns))
+        self._keep(trace)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stallprobes.model import Phase
-from stallprobes.traces.delay import calls_beside, cause_text, delays_of_call
-from stallprobes.traces.trace import CALL_OP, Trace, op_label
+from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delays_of_call
+from stallprobes.traces.ranking import work_of_iteration
+from stallprobes.traces.trace import CALL_OP, WORK_END, WORK_START, Trace, op_label
 from stallprobes.units import duration_ns
 
 
@@ -45,20 +46,41 @@ def summary(trace: Trace) -> TraceSummary | None:
         phase = _phase(trace, trigger.probe, op) if in_flight else Phase.CALL
         return TraceSummary(wall_s, probe.name, probe.title, label, phase, took_ns, "", in_flight)
     op = int(trace.calls[number, CALL_OP])
-    label = op_label(trace.probes, trigger.probe, op)
+    label, phase = op_label(trace.probes, trigger.probe, op), _phase(trace, trigger.probe, op)
     late = max(delays_of_call(trace, number), key=lambda delay: delay.ns, default=None)
     if late is not None and late.ns > took_ns:
-        part = late.main()
-        cause = "" if part is None else cause_text(trace, part)
-        return TraceSummary(wall_s, probe.name, probe.title, label, Phase.START, late.ns, cause)
-    beside = next(iter(calls_beside(trace, number)), None)
-    cause = ""
-    if beside is not None:
-        other = f"{trace.probes[beside.probe].title} ({op_label(trace.probes, beside.probe, beside.op)})"
-        cause = f"{other} was in a call of the same context for {duration_ns(beside.overlap_ns)} of it"
-    return TraceSummary(wall_s, probe.name, probe.title, label, _phase(trace, trigger.probe, op), took_ns, cause)
+        phase, took_ns, cause = Phase.START, late.ns, _cause_of_delay(trace, late)
+    elif phase is Phase.WAIT:
+        cause = _cause_of_wait(trace, number, took_ns)
+    else:
+        cause = _beside(trace, number)
+    return TraceSummary(wall_s, probe.name, probe.title, label, phase, took_ns, cause)
 
 
 def _phase(trace: Trace, probe: int, op: int) -> Phase:
     phases = trace.probes[probe].phases
     return (phases[op] if 0 <= op < len(phases) else None) or Phase.CALL
+
+
+def _cause_of_delay(trace: Trace, delay: Delay) -> str:
+    part = delay.main()
+    return "" if part is None else cause_text(trace, part)
+
+
+def _cause_of_wait(trace: Trace, number: int, took_ns: int) -> str:
+    """Why the host waited: the work of the iteration started late, or ran for long, if that is half of the wait."""
+    work = work_of_iteration(trace, number)
+    found = (delay_of(trace, row) for row in work)
+    late = max((one for one in found if one is not None), key=lambda delay: delay.ns, default=None)
+    ran_ns = int((work[:, WORK_END] - work[:, WORK_START]).max(initial=0))
+    if late is not None and late.ns >= max(took_ns // 2, ran_ns):
+        return _cause_of_delay(trace, late)
+    return f"its work took {duration_ns(ran_ns)} on the GPU" if ran_ns >= took_ns // 2 else ""
+
+
+def _beside(trace: Trace, number: int) -> str:
+    beside = next(iter(calls_beside(trace, number)), None)
+    if beside is None:
+        return ""
+    other = f"{trace.probes[beside.probe].title} ({op_label(trace.probes, beside.probe, beside.op)})"
+    return f"{other} was in a call of the same context for {duration_ns(beside.overlap_ns)} of it"

@@ -10,7 +10,7 @@ import numpy as np
 from stallprobes.engine.board import Snapshot
 from stallprobes.latency.baseline import ENOUGH_CALLS, Baseline
 from stallprobes.latency.ratio import Quantile
-from stallprobes.model import Channel, Phase, Probe, Role
+from stallprobes.model import MS, Channel, Phase, Probe, Role
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.trace import (
     CALL_BEGAN,
@@ -33,6 +33,9 @@ from stallprobes.traces.trace import (
 from stallprobes.verdicts.rules import ALONE_TAIL_NS, HOST_SHARE, IN_FLIGHT_NS, STALLED
 
 COOL_DOWN_S = 10.0
+# A trace shows at least so much before and after a slow call, or as much as the call takes, within limits.
+_BEFORE_NS, _LONGEST_BEFORE_NS = 50 * MS, 1_000 * MS
+_AFTER_NS, _LONGEST_AFTER_NS = 20 * MS, 200 * MS
 # One call in 100 000 is longer: a baseline of hours contains hiccups that would hide every stall below them.
 _LONGEST_PERCENTILE = 99.999
 _TIMED = (Phase.CALL, Phase.WAIT)
@@ -66,6 +69,13 @@ class SlowCall:
     def ns(self) -> int:
         """The latency."""
         return self.end_ns - self.since_ns
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The span of a trace that shows the call, what led to it and what followed, in ns."""
+        before_ns = min(max(self.ns, _BEFORE_NS), _LONGEST_BEFORE_NS)
+        after_ns = min(max(self.ns, _AFTER_NS), _LONGEST_AFTER_NS)
+        return max(self.began_ns - before_ns, 0), self.end_ns + after_ns
 
     @property
     def trigger(self) -> TraceTrigger:

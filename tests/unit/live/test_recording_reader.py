@@ -110,7 +110,7 @@ CASES: list[tuple[str, object, str]] = [
     (
         f"{TRACED_BASELINES}.traced.launch.all.0.0",
         "call",
-        "all has call, which the timeline does not fill",
+        "all[0] is no channel of launch that the timeline fills",
     ),
     (f"{TRACED_BASELINES}.traced.launch.p50", 3, "traced[“launch”].p50 is not a list"),
     # Traces.

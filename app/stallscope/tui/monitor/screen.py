@@ -51,6 +51,7 @@ class Monitor(ActionScreen):
     def __init__(self, context: ScreenContext, recorder: Recorder | None = None) -> None:
         super().__init__(context)
         self.recorder = recorder
+        context.record_trace = None if recorder is None else recorder.put_trace
         self.analyzer: Analyzer | None = None
         self.frozen: Analyzer | None = None
         self.frozen_why = ""

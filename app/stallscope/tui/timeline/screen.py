@@ -174,7 +174,15 @@ class TimelineScreen(ActionScreen):
             return
         snapshot = None if observation is None else observation.snapshot
         if self.capture.feed(history, self._probes, self._baselines, snapshot, self._others, self.viewport.span_ns):
+            self._record_frozen()
             self._show_frozen()
+
+    def _record_frozen(self) -> None:
+        """Put the part of the frozen trace around the slow call into the recording, if there is one."""
+        trace, found, record = self.capture.trace, self.capture.found, self.context.record_trace
+        if record is not None and trace is not None and found is not None:
+            begin_ns, end_ns = found.span
+            record(trace.between(max(begin_ns, trace.begin_ns), min(end_ns, trace.end_ns)))
 
     def _freeze_now(self, why: str) -> bool:
         """Freeze what was recorded so far; False where there is nothing."""
