@@ -93,7 +93,7 @@ ASCII_GLYPHS = Glyphs(
 )
 
 
-def letters(cells: Raster, glyphs: Glyphs) -> NDArray[np.str_]:
+def cell_glyphs(cells: Raster, glyphs: Glyphs) -> NDArray[np.str_]:
     """The letter of each cell, one of a call before that of a wait; " " for an empty one."""
     found = np.full(cells.solid.shape, " ", dtype="<U1")
     found[cells.waits > 0] = glyphs.wait
@@ -104,7 +104,8 @@ def letters(cells: Raster, glyphs: Glyphs) -> NDArray[np.str_]:
     middle = np.where(cells.begin + cells.end < 1, glyphs.short[0], glyphs.short[1])
     single = np.where(cells.begin <= _EDGE, left, np.where(cells.end >= 1 - _EDGE, right, middle))
     # A short call at the left edge is as visible as one elsewhere in the cell.
-    single = np.where((cells.begin > 0) & (share < _HALF), middle, single)
+    inside = (cells.begin > 0) & (cells.end < 1 - _EDGE)
+    single = np.where(inside & (share < _HALF), middle, single)
     found[one] = np.where(share >= _WHOLE, glyphs.left[-1], single)[one]
     covered = np.clip(np.ceil((cells.solid + cells.hollow) * 8).astype(np.int64), 1, 8) - 1
     found[several] = np.array(list(glyphs.density))[covered][several]
@@ -114,7 +115,7 @@ def letters(cells: Raster, glyphs: Glyphs) -> NDArray[np.str_]:
     return found
 
 
-def styles(cells: Raster, usual: Sequence[CellStyle]) -> NDArray[np.intp]:
+def cell_styles(cells: Raster, usual: Sequence[CellStyle]) -> NDArray[np.intp]:
     """The CellStyle of each cell; ``usual`` are those of solid intervals by row."""
     found = np.full(cells.solid.shape, CellStyle.NONE, dtype=np.intp)
     found[cells.waits > 0] = CellStyle.WAIT

@@ -14,6 +14,7 @@ from stallscope.tui.timeline.time_axis import Viewport
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+_EPSILON = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +76,9 @@ def raster(rows: Sequence[Intervals], view: Viewport, width: int) -> Raster:
     ends = (_joined([part.ends for part in shown]) - view.begin_ns) * scale
     below_cell = ends - begins < 1
     begins, ends = np.clip(begins, 0, width), np.clip(ends, 0, width)
-    first = np.minimum(begins.astype(np.int64), width - 1) + offsets
-    last = np.maximum(np.ceil(ends).astype(np.int64) - 1 + offsets, first)
+    # A time at a border may be a rounding error beyond it.
+    first = np.minimum((begins + _EPSILON).astype(np.int64), width - 1) + offsets
+    last = np.maximum(np.ceil(ends - _EPSILON).astype(np.int64) - 1 + offsets, first)
     begins, ends = begins + offsets, ends + offsets
     waits = _joined([part.hollow for part in shown]).astype(np.bool_)
     slow = _joined([part.slow for part in shown]).astype(np.bool_)

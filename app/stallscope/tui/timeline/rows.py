@@ -145,6 +145,8 @@ def _calls(trace: Trace, probe: int, limits: TriggerLimits | None) -> Intervals:
     slow = np.zeros(len(ops), dtype=np.bool_)
     if limits is not None and limits.calls.shape[1]:
         slow = ends - starts > limits.calls[probe][np.minimum(ops, limits.calls.shape[1] - 1)]
+    if trace.trigger is not None and trace.trigger.probe == probe:
+        slow |= starts == trace.trigger.began_ns
     waits = np.array([trace.probes[probe].waits(op) for op in range(int(ops.max(initial=0)) + 1)])
     return Intervals(starts, ends, waits[ops], slow, np.concatenate((numbers, np.full(len(flights), -1))))
 

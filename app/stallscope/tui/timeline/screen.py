@@ -163,11 +163,12 @@ class TimelineScreen(ActionScreen):
         history, report = live.timeline.read(), live.timeline.report
         observation = self.context.observation
         engine = None if observation is None else observation.engine.state
-        if self._report is None or report.condition is not self._report.condition or engine is not self._engine:
-            self._engine = engine
+        before = None if self._report is None else self._report.condition
+        if report.condition is not before or engine is not self._engine:
             self.mark_changed()
-            if report.condition is TimelineCondition.NO_ENGINE:
-                self._freeze_now("the engine ended")
+        if report.condition is TimelineCondition.NO_ENGINE and before is not report.condition:
+            self._freeze_now("the engine ended")
+        self._engine = engine
         self._report = report
         if history is None:
             return
@@ -480,7 +481,7 @@ class TimelineScreen(ActionScreen):
                 self._export(trace, TraceFormat(name), call)
 
         question = f"Write {span_text(view.span_ns)} of the trace as:"
-        self.app.push_screen(Choose(question, [(str(one), one.words) for one in TraceFormat]), chosen)
+        self.app.push_screen(Choose(question, [(str(one), one.description) for one in TraceFormat]), chosen)
 
     def _export(self, trace: Trace, kind: TraceFormat, call: int | None) -> None:
         observation = self.context.observation

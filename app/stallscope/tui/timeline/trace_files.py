@@ -12,6 +12,7 @@ from stallprobes.traces.trace import Trace
 from stallscope.report.trace_svg import trace_svg
 from stallscope.report.trace_text import trace_text
 
+FILE_NAME = "stallscope-trace-%Y%m%d-%H%M%S."
 _COLUMNS = 120
 
 
@@ -23,12 +24,12 @@ class TraceFormat(StrEnum):
     CHROME = "json"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The format in words."""
-        return _WORDS[self]
+        return _DESCRIPTIONS[self]
 
 
-_WORDS = {
+_DESCRIPTIONS = {
     TraceFormat.TEXT: "text: the rows, the selected call, and the slowest calls",
     TraceFormat.SVG: "SVG: an image that a browser shows",
     TraceFormat.CHROME: "JSON: a Chrome trace, which Perfetto opens",
@@ -40,7 +41,7 @@ def export(trace: Trace, kind: TraceFormat, about: str, call: int | None, *, asc
 
     ``about`` says what was traced; ``call`` is the row of the call that is explained, None for the trigger's.
     """
-    name = time.strftime(f"stallscope-trace-%Y%m%d-%H%M%S.{kind}")
+    name = time.strftime(f"{FILE_NAME}{kind}")
     match kind:
         case TraceFormat.TEXT:
             text = trace_text(trace, width=_COLUMNS, ascii=ascii_only, title=about, call=call)

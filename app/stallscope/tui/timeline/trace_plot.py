@@ -14,7 +14,15 @@ from stallprobes.traces.delay import Delay, delay_text
 from stallprobes.traces.trace import Trace
 from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule, runs_of_rows, shortened
-from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS, STYLES, CellStyle, Glyphs, letters, styles
+from stallscope.tui.timeline.glyphs import (
+    ASCII_GLYPHS,
+    BLOCK_GLYPHS,
+    STYLES,
+    CellStyle,
+    Glyphs,
+    cell_glyphs,
+    cell_styles,
+)
 from stallscope.tui.timeline.raster import raster
 from stallscope.tui.timeline.rows import PlotRow, RowKey, RowKind
 from stallscope.tui.timeline.time_axis import ticks
@@ -94,7 +102,7 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
     index = None if selection is None else selected_index(found, selection)
     cursor = None
     cells = raster([found[key] for key in shown], view.viewport, at.columns)
-    text, style = letters(cells, glyphs), styles(cells, [_USUAL[key.kind] for key in shown])
+    text, style = cell_glyphs(cells, glyphs), cell_styles(cells, [_USUAL[key.kind] for key in shown])
     engine = [number for number, key in enumerate(shown) if key.kind is RowKind.TENURES]
     unknown = min(max(view.viewport.column(trace.engine_known_ns, at.columns), 0), at.columns)
     text[engine, :unknown], style[engine, :unknown] = glyphs.unknown, CellStyle.UNKNOWN
@@ -155,7 +163,7 @@ def _delay_line(view: TraceView, trace: Trace, delay: Delay | None, at: PlotLayo
     if delay is None:
         return head
     label = delay_text(trace, delay)
-    brief = label.removeprefix("returned → GPU start ")
+    brief = label.removeprefix("returned → GPU start ").removeprefix("the GPU started ")
     begin, end = sorted((delay.returned_ns, delay.start_ns))
     width = at.columns
     first, last = view.viewport.column(begin, width), view.viewport.column(end, width)
