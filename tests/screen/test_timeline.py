@@ -426,3 +426,22 @@ async def test_the_engine_is_killed_with_the_timeline_on_and_restarted() -> None
             await until(pilot, lambda: "● live" in shown(pilot) and "host calls" in shown(pilot))
     finally:
         source.close()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_frozen_trace_of_other_probes_is_shown_as_it_was(shared: SharedMonitor) -> None:
+    """The limits are those of the present probes, and the selected row is one of the trace."""
+    async with opened(shared) as pilot:
+        screen = timeline(pilot)
+        await until(pilot, lambda: "host calls" in shown(pilot))
+        screen.selection = Selection(RowKey(RowKind.CALLS, 6))
+        screen.capture.freeze(report_1(), None, "earlier")
+        screen._show_frozen()
+        text = shown(pilot)
+        assert "FROZEN earlier" in text
+        assert "spin-primary" in text
+        assert screen.selection == Selection(RowKey(RowKind.CALLS, 0))
+        await pilot.press("left_square_bracket", "w", "comma", "down", "minus")
+        assert "spin-primary" in shown(pilot)
+        await pilot.press("home")
+        await until(pilot, lambda: "launch" in shown(pilot))

@@ -14,6 +14,8 @@ from stallscope.tui.timeline.raster import Bools, Raster
 # A share of a cell that is drawn as if it were the whole, or its edge.
 _WHOLE, _EDGE = 0.94, 0.03
 _HALF = 0.5
+# Of a cell that a call leaves soon after its begin, so that a thin line is not all that is visible of it.
+_LEAST_EIGHTHS = 2
 
 
 class CellStyle(IntEnum):
@@ -99,7 +101,7 @@ def cell_glyphs(cells: Raster, glyphs: Glyphs) -> NDArray[np.str_]:
     found[cells.waits > 0] = glyphs.wait
     one, several = cells.calls == 1, cells.calls > 1
     share = cells.end - cells.begin
-    left = np.array(list(glyphs.left))[np.clip(np.round(share * 8).astype(np.int64), 1, 8) - 1]
+    left = np.array(list(glyphs.left))[np.clip(np.round(share * 8).astype(np.int64), _LEAST_EIGHTHS, 8) - 1]
     right = np.where(share >= 5 / 16, glyphs.right[1], glyphs.right[0])
     middle = np.where(cells.begin + cells.end < 1, glyphs.short[0], glyphs.short[1])
     single = np.where(cells.begin <= _EDGE, left, np.where(cells.end >= 1 - _EDGE, right, middle))

@@ -13,7 +13,7 @@ from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import SIM, EngineCondition
 from stallprobes.model import MS, Probe, Role
 from stallprobes.traces.history import TraceHistory
-from stallprobes.traces.trace import Trace
+from stallprobes.traces.trace import Trace, TracedProbe
 from stallprobes.traces.trigger import CallTrigger, SlowCall, TriggerLimits, slowest_call
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui.common.choose import Choose
@@ -136,12 +136,20 @@ class TimelineScreen(ActionScreen):
             return False
         return any(one.probe == name and one.kind in _STALLS for one in analyzer.verdicts)
 
-    def _limits(self) -> TriggerLimits:
-        """The limits above which calls are marked, now."""
+    def _limits(self, traced: Sequence[TracedProbe]) -> TriggerLimits | None:
+        """The limits above which the calls of ``traced`` are marked, now; None if the engine has other probes."""
+        if not self._has(traced):
+            return None
         probes, above_ns = self._probes, self.capture.above_ns
         if self._marker is None or self._marker[0] is not probes or self._marker[1] != above_ns:
             self._marker = (probes, above_ns, CallTrigger(probes, above_ns=above_ns))
         return self._marker[2].limits(self._baselines)
+
+    def _has(self, traced: Sequence[TracedProbe]) -> bool:
+        """Whether the monitor's probes are those of a trace: it may be of an earlier probe set, or of the next one."""
+        return [(one.name, len(one.ops)) for one in traced] == [
+            (probe.name, len(probe.program.ops)) for probe in self._probes
+        ]
 
     def tick(self) -> None:
         """Read the timeline, look for the trigger, and draw what changed."""
@@ -170,7 +178,7 @@ class TimelineScreen(ActionScreen):
             self._freeze_now("the engine ended")
         self._engine = engine
         self._report = report
-        if history is None:
+        if history is None or not self._has(history.probes):
             return
         snapshot = None if observation is None else observation.snapshot
         if self.capture.feed(history, self._probes, self._baselines, snapshot, self._others, self.viewport.span_ns):
@@ -194,7 +202,7 @@ class TimelineScreen(ActionScreen):
         snapshot = None if self.context.observation is None else self.context.observation.snapshot
         end_ns = max(self._trace.end_ns, history.collected_ns)
         trace = history.trace(history.begin_ns, end_ns, snapshot=snapshot, others=self._others)
-        capture.freeze(trace, self._limits(), f"{why} at {clock_text(trace.wall_s(end_ns))[:8]}")
+        capture.freeze(trace, self._limits(trace.probes), f"{why} at {clock_text(trace.wall_s(end_ns))[:8]}")
         self._show(trace, capture.limits)
         return True
 
@@ -220,8 +228,15 @@ class TimelineScreen(ActionScreen):
 
     def _show(self, trace: Trace, limits: TriggerLimits | None) -> None:
         self._trace, self._intervals = trace, RowIntervals(trace, limits)
-        self._book.add(trace)
+        self._add_rows(trace)
         self.mark_changed()
+
+    def _add_rows(self, trace: Trace) -> None:
+        """Have rows for ``trace``; a selected row that it does not have is selected no longer."""
+        self._book.add(trace)
+        keys = [row.key for row in self._book.rows]
+        if keys and (self.selection is None or self.selection.row not in keys):
+            self.selection = Selection(keys[0])
 
     # Recorded traces.
 
@@ -279,8 +294,8 @@ class TimelineScreen(ActionScreen):
             if sentences or history is None:
                 return TraceView(sentences=sentences)
             self._trace = self._live_trace(history)
-            self._book.add(self._trace)
-            limits = self._limits()
+            self._add_rows(self._trace)
+            limits = self._limits(self._trace.probes)
             return TraceView(
                 self._trace, self._book.rows, self.viewport, self.viewport.end_ns, self.selection, limits, live=True
             )
@@ -337,7 +352,7 @@ class TimelineScreen(ActionScreen):
         state, style = self._state()
         parts = [(f"span {span_text(self.viewport.span_ns)}", "strong")]
         if self.live is not None:
-            limits = self._limits() if self._is_moving or self._intervals is None else self._intervals.limits
+            limits = None if trace is None else self._limits(trace.probes)
             parts.append((f"trigger above {limit_text(self.capture, limits)}", ""))
             parts.append((f"{self.capture.before:.0%} before", "dim"))
             if self.capture.keep_on:
@@ -439,7 +454,8 @@ class TimelineScreen(ActionScreen):
 
     def _mark_again(self) -> None:
         if self._intervals is not None:
-            self._intervals = RowIntervals(self._intervals.trace, self._limits())
+            trace = self._intervals.trace
+            self._intervals = RowIntervals(trace, self._limits(trace.probes))
         self.mark_changed()
 
     def action_trace_before(self) -> None:
