@@ -196,7 +196,8 @@ class _Image:
             if x + wide > self._width - _MARGIN and x > _MARGIN:
                 x = float(_MARGIN)
                 self._y += _LINE
-            yield f'<path class="{style}" d="M{x:.1f} {self._y - 10:.1f}h14v12h-14z"/>{self._words(x + 20, text, "soft")}'
+            yield f'<path class="{style}" d="M{x:.1f} {self._y - 10:.1f}h14v12h-14z"/>'
+            yield self._words(x + 20, text, "soft")
             x += wide
 
     def _foot(self) -> Iterator[str]:

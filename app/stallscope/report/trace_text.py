@@ -56,8 +56,9 @@ def trace_text(
 ) -> str:
     """``trace`` as lines of at most ``width`` columns, at least 40; with ``ascii`` of ASCII characters only.
 
-    ``title`` says what was traced, such as the GPU and the pattern. ``call`` is the row of the call that is explained, by default the trigger's, or the most unusual one; times count
-    from its begin. ``slowest`` is the length of the table of the slowest calls.
+    ``title`` says what was traced, such as the GPU and the pattern. ``call`` is the row of the call that is explained,
+    by default the trigger's, or the most unusual one; times count from its begin. ``slowest`` is the length of the
+    table of the slowest calls.
     """
     stream = io.StringIO()
     out = TextWriter(stream, width=max(width, NARROWEST), ascii=ascii)

@@ -201,7 +201,10 @@ def _beside(trace: Trace, call: int) -> Iterator[tuple[str, int]]:
     took = int(row[CALL_RETURNED] - row[CALL_BEGAN])
     for beside in calls_beside(trace, call):
         if beside.overlap_ns >= _BESIDE_SHARE * took:
-            yield f"{trace.probes[beside.probe].name} ({op_label(trace.probes, beside.probe, beside.op)})", beside.overlap_ns
+            yield (
+                f"{trace.probes[beside.probe].name} ({op_label(trace.probes, beside.probe, beside.op)})",
+                beside.overlap_ns,
+            )
 
 
 def size_text(nbytes: int) -> str:

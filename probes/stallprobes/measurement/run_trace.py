@@ -65,7 +65,9 @@ class RunTracer:
         history = self._history
         begin_ns = max(self._end_ns - self._keep_ns, self._first_ns, history.begin_ns)
         trace = history.trace(begin_ns, self._end_ns, snapshot=self._snapshot, others=self._others)
-        return trace.triggered(_slowest(trace.between(max(self._window_ns, begin_ns), self._end_ns), self._session.probes))
+        return trace.triggered(
+            _slowest(trace.between(max(self._window_ns, begin_ns), self._end_ns), self._session.probes)
+        )
 
 
 def _slowest(window: Trace, probes: Sequence[Probe]) -> TraceTrigger | None:
@@ -82,7 +84,9 @@ def other_processes(gpu: str | None, survey: gpus.Survey | None) -> tuple[str, .
     """The processes that use the GPUs ``gpu`` (UUIDs, separated by commas) before the run, ``NAME (pid N)`` each."""
     wanted = (gpu or "").split(",")
     found = (survey if survey is not None else gpus.survey()).gpus
-    chosen = [one for one in found if any(gpus.same_uuid(uuid, known) for uuid in wanted for known in _uuids(one) if uuid)]
+    chosen = [
+        one for one in found if any(gpus.same_uuid(uuid, known) for uuid in wanted for known in _uuids(one) if uuid)
+    ]
     processes = (process for one in chosen for process in gpus.others(one))
     return tuple(dict.fromkeys(f"{process.name} (pid {process.pid})" for process in processes))
 

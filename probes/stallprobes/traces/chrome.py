@@ -6,10 +6,11 @@ be made to fit:
 - Complete events ("X") of one thread must nest. A call, a piece of work or a tenure is an event; work of one stream
   that overlaps is put on further threads, its lanes.
 - Perfetto finds a thread by its number alone, so the numbers of processes and threads are all different.
-- A flow's start ("s") and end ("f" with "bp": "e") belong to the events that enclose them, and follow them in the file.
-- Times are microseconds. They are written as decimals of exactly three digits and count from the earliest event, so that
-  no reader loses nanoseconds to floating point; "displayTimeUnit" comes last, since old versions of Perfetto took the
-  times for nanoseconds where it came first.
+- A flow's start ("s") and end ("f" with "bp": "e") belong to the events that enclose them, and follow them in the
+  file.
+- Times are microseconds. They are written as decimals of exactly three digits and count from the earliest event, so
+  that no reader loses nanoseconds to floating point; "displayTimeUnit" comes last, since old versions of Perfetto took
+  the times for nanoseconds where it came first.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from stallprobes.traces.delay import foreign_gaps
 from stallprobes.traces.delay_index import DelayIndex
 from stallprobes.traces.trace import (
     CALL_BEGAN,
+    CALL_OP,
     CALL_PROBE,
     CALL_RETURNED,
     OPEN,
@@ -285,21 +287,20 @@ class _Part:
         )
 
     def _trigger(self, threads: Sequence[_Track]) -> Iterator[str]:
-        trigger = self._trace.trigger
+        trace, trigger = self._trace, self._trace.trigger
         if trigger is None:
             return
-        number = self._trace.call_of(trigger.probe, trigger.began_ns)
-        args = {
-            "probe": self._trace.probes[trigger.probe].name,
-            **({} if number is None else {"call": op_label(self._trace.probes, *self._trace.calls[number, :2].tolist())}),
-            "duration": duration_ns(trigger.returned_ns - trigger.began_ns),
-        }
+        number = trace.call_of(trigger.probe, trigger.began_ns)
+        args = {"probe": trace.probes[trigger.probe].name}
+        if number is not None:
+            args["call"] = op_label(trace.probes, *trace.calls[number, [CALL_PROBE, CALL_OP]].tolist())
+        args["duration"] = duration_ns(trigger.returned_ns - trigger.began_ns)
         at = _us(max(trigger.began_ns - self._zero_ns, 0))
         head = threads[trigger.probe].head
         yield f'{{"ph":"i",{head},"ts":{at},"s":"g","name":"trigger","cat":"trigger","args":{_json(args)}}}'
 
     def _flows(self) -> tuple[Int64s, Int64s, Int64s]:
-        """The flow that leads to each row of work, 0 for none; the flows in the order of their calls, and these calls."""
+        """The flow that leads to each row of work, 0 for none; the flows in the order of their calls; and these."""
         callers = callers_of(self._trace)
         called = np.flatnonzero(callers >= 0)
         flows = np.zeros(len(callers), dtype=np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import numpy as np
 
@@ -235,7 +235,8 @@ def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
         at = begin
         while first < len(held) and held[first][1] <= begin:
             first += 1
-        for start_ns, stop_ns in islice(held, first, None):
+        for number in range(first, len(held)):
+            start_ns, stop_ns = held[number]
             if start_ns >= end:
                 break
             if stop_ns <= at:

@@ -55,8 +55,8 @@ def ranked_calls(trace: Trace, count: int, probes: Collection[int] | None = None
     """At most ``count`` calls of ``trace``, the slowest first; ``probes`` are the numbers of those that take part.
 
     A call ranks by the time inside it, and the time that its work waited for others after that: behind earlier work of
-    the same probe on the same stream it does not wait. Calls that wait for work are left out, since they last as long as
-    it does, and so are calls that no histogram counts.
+    the same probe on the same stream it does not wait. Calls that wait for work are left out, since they last as long
+    as it does, and so are calls that no histogram counts.
     """
     rows = _taking_part(trace, probes)
     slow = _times(trace)[rows]
@@ -66,7 +66,7 @@ def ranked_calls(trace: Trace, count: int, probes: Collection[int] | None = None
 
 
 def most_unusual_call(trace: Trace, probes: Collection[int] | None = None) -> int | None:
-    """The row of the call that exceeds the median of its operation by most, by the times that rank; None without calls."""
+    """The row of the call that exceeds the median of its operation by most, by the ranking times; None without calls."""
     rows = _taking_part(trace, probes)
     if not len(rows):
         return None

@@ -58,7 +58,7 @@ class TraceRow:
 
 
 def rows_of(trace: Trace) -> tuple[TraceRow, ...]:
-    """The rows of ``trace``, in the order in which they are drawn. Spans may begin before the trace and end after it."""
+    """The rows of ``trace`` from top to bottom. Spans may begin before the trace and end after it."""
     return (*_call_rows(trace), *_distinct(list(_work_rows(trace))), *_engine_rows(trace))
 
 

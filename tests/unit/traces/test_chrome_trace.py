@@ -47,7 +47,11 @@ NO_ROWS = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
 @pytest.fixture(scope="module")
 def report_1() -> Trace:
     """A copy in a secondary context beside the spin kernel in the primary one, for two slots."""
-    probes = entries()["spin"].probe(), entries()["d2d"].probe(Placement(context=SECONDARY)), entries()["launch"].probe()
+    probes = (
+        entries()["spin"].probe(),
+        entries()["d2d"].probe(Placement(context=SECONDARY)),
+        entries()["launch"].probe(),
+    )
     trace = simulated_trace(*probes, ns=200 * MS)
     row = most_unusual_call(trace)
     assert row is not None
