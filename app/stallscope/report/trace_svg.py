@@ -9,12 +9,12 @@ import numpy as np
 
 from stallprobes.foreign_text import printable
 from stallprobes.traces.rows import RowGroup, TraceRow, rows_of
-from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, Int64s, Trace
+from stallprobes.traces.trace import CALL_PROBE, Int64s, Trace
 from stallprobes.units import duration_ns
 from stallscope.report import trace_wording
 from stallscope.report.trace_wording import CallStory, TimeScale
 
-NARROWEST = 480
+NARROWEST = 800
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
 # The font's letters are so wide.
 _LETTER = 7.23
@@ -36,7 +36,7 @@ _CLASSES = {RowGroup.CALLS: "call", RowGroup.WORK: "work", RowGroup.ENGINE: "eng
 def trace_svg(
     trace: Trace, *, width: int = 1100, dark: bool | None = None, title: str = "", call: int | None = None
 ) -> str:
-    """``trace`` as an SVG image of ``width`` pixels, at least 480, that loads nothing.
+    """``trace`` as an SVG image of ``width`` pixels, at least 800, that loads nothing.
 
     It is dark or light as the reader's system is, unless ``dark`` says it. ``title`` and ``call`` are those of
     ``trace_text``.
@@ -53,8 +53,7 @@ class _Image:
         self._trigger = trace.trigger is not None and call is None
         self._story = None if chosen is None else trace_wording.story(trace, chosen)
         self._probe = None if chosen is None else int(trace.calls[chosen, CALL_PROBE])
-        zero_ns = trace.begin_ns if chosen is None else int(trace.calls[chosen, CALL_BEGAN])
-        self._scale = TimeScale(trace.begin_ns, trace.end_ns, zero_ns)
+        self._scale = TimeScale(trace.begin_ns, trace.end_ns, trace_wording.zero_of(trace, chosen))
         self._rows = rows_of(trace)
         most = max((len(row.label) for row in self._rows), default=0)
         self._left = _MARGIN + min(int((most + 3) * _LETTER), width // 3)

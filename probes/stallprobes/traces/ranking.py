@@ -66,7 +66,7 @@ def ranked_calls(trace: Trace, count: int, probes: Collection[int] | None = None
 
 
 def most_unusual_call(trace: Trace, probes: Collection[int] | None = None) -> int | None:
-    """The row of the call that exceeds the median of its operation by most, by the ranking times; None without calls."""
+    """The row of the call that exceeds the median of its operation by most, by the ranking times; None without any."""
     rows = _taking_part(trace, probes)
     if not len(rows):
         return None
