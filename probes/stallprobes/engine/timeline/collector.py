@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.board import TRACE_HEAD, Board
 from stallprobes.engine.timeline import tables
-from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal
-from stallprobes.engine.timeline.records import CONTEXT_SWITCH_VERSION, RecordKind, kinds_of, offset_table
+from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal, without_context_switches
+from stallprobes.engine.timeline.records import RecordKind, kinds_of, offset_table
 from stallprobes.engine.timeline.ring import CALL_WORDS, EXHAUSTED, ON, RECORD_WORDS, STARTED_NS, STOPPED_NS
 from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
 from stallprobes.engine.timeline.work import depth, submissions
@@ -311,6 +311,7 @@ def _check(cupti: CuptiCalls, function: str, code: int) -> None:
 def _note(cupti: CuptiCalls, enabled: Sequence[int]) -> str:
     if RecordKind.CONTEXT_SWITCH in enabled:
         return ""
-    if cupti.version < CONTEXT_SWITCH_VERSION:
-        return "no context switches: this libcupti is older than 13.1 (pip install -U nvidia-cuda-cupti)"
-    return "no context switches: CUPTI refuses to record them on this GPU or driver"
+    why, do = without_context_switches(cupti.version)
+    if not why:
+        return "no context switches: CUPTI refuses to record them on this GPU or driver"
+    return f"{why} ({do})" if do else why

@@ -382,7 +382,7 @@ def test_a_library_that_is_missing_is_a_state(rig: Callable[..., Rig]) -> None:
     collector = Collector(load, one.board, one.probes, [], dict)
     collector.switch(True)
     assert collector.wait(60)
-    assert collector.status.sentence == "libcupti was not found: pip install it"
+    assert collector.status.sentence == "the timeline is not available: libcupti was not found; pip install it"
     assert collector.stop(10)
 
 
@@ -390,7 +390,7 @@ def test_a_library_that_is_missing_is_a_state(rig: Callable[..., Rig]) -> None:
     ("cupti", "note"),
     [
         (FakeCupti(version=130_001), "older than 13.1"),
-        (FakeCupti(version=28), "older than 13.1"),
+        (FakeCupti(version=28), "need a driver for CUDA 13"),
         (FakeCupti(refused={57: 14}), "refuses"),
     ],
 )
