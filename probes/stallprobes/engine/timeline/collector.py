@@ -26,8 +26,11 @@ from stallprobes.model import Channel, Phase, Probe, Stream
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
 
-# CUpti_driver_api_trace_cbid of the calls that submit work: launches, copies, memsets, graphs, batches of copies.
-SUBMITTING_CALLS = (307, 442, 277, 279, 281, 421, 422, 423, 319, 426, 514, 515, 776, 777, 796, 797)
+# CUpti_driver_api_trace_cbid of the calls that submit work: launches, copies, graphs, batches of copies, and the
+# copies and memsets without a stream.
+SUBMITTING_CALLS = (
+    307, 442, 277, 279, 281, 421, 422, 423, 319, 426, 514, 515, 776, 777, 796, 797, 276, 278, 280, 318, 249, 251,
+)  # fmt: skip
 
 
 class CuptiCalls(Protocol):
