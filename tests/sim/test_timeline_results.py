@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import stallprobes
 from factories import documents
@@ -15,7 +16,7 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.engine.timeline.trace import TimelineLosses
-from stallprobes.errors import CannotMerge, NotComparable
+from stallprobes.errors import EXIT_USAGE, CannotMerge, NotComparable
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge as merging
 from stallprobes.matrix import prometheus, reference, reference_maker, reference_names, runner
@@ -27,8 +28,13 @@ from stallprobes.measurement import measure
 from stallprobes.measurement.measure import ProbeResult, RunResult
 from stallprobes.model import Channel, Phase, Source
 from stallprobes.verdicts.kinds import VerdictKind
+from stallscope.cli.diagnostics import CommandError
+from stallscope.cli.main import cli
 from stallscope.report import html_page, matrix_text, run_text
 from stallscope.report.text import TextWriter
+from stallscope.tui.matrix import cell_text
+from stallscope.tui.matrix.services import MatrixServices, RequestRejected
+from stallscope.tui.matrix.view_model import MatrixView
 
 START, GPU, EARLY = map(Channel, (Phase.START, Phase.GPU, Phase.EARLY))
 HOST_PHASES = (Phase.CALL, Phase.WAIT, Phase.DUE)
@@ -257,3 +263,74 @@ def test_a_session_that_ends_has_no_more_losses() -> None:
     session.stop()
     with pytest.raises(RuntimeError):
         session.timeline_losses()
+
+
+@pytest.fixture(scope="module", name="files")
+def _files(traced_check: Matrix, plain_check: Matrix, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The saved checks with and without the timeline."""
+    folder = tmp_path_factory.mktemp("checks")
+    paths = (folder / "with.json", folder / "without.json")
+    for matrix, path in zip((traced_check, plain_check), paths, strict=True):
+        check_document.save(matrix, path)
+    return str(paths[0]), str(paths[1])
+
+
+def refused(*arguments: str) -> str:
+    """The sentence with which a command ends, exit code 2, without output."""
+    done = CliRunner().invoke(cli, arguments)
+    assert isinstance(done.exception, CommandError)
+    assert done.exception.exit_code == EXIT_USAGE
+    assert done.stdout == ""
+    return done.exception.sentence
+
+
+def test_commands_that_compare_end_with_one_sentence_before_they_measure(
+    files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*_: object, **__: object) -> Matrix:
+        raise AssertionError("something was measured")
+
+    monkeypatch.setattr(runner, "run", measured)
+    traced, plain = files
+    both = "make both with --timeline, or both without"
+    assert refused("compare", traced, plain).endswith(both)
+    assert refused("compare", plain, traced, "--force").endswith(both)
+    assert refused("check", "--sim", "--compare", traced).endswith(both)
+    assert refused("check", "--sim", "--timeline", "--force", "--compare", plain).endswith(both)
+    name = reference_names.names()[0]
+    assert "made without --timeline" in refused("check", "--sim", "--timeline", "--reference", name)
+    assert "made without --timeline" in refused("show", traced, "--reference", name)
+    assert "merge them apart" in refused("merge", traced, plain, "--force")
+
+
+def test_the_screen_does_not_offer_to_compare_them_anyway(traced_check: Matrix, plain_check: Matrix) -> None:
+    with pytest.raises(RequestRejected) as caught:
+        MatrixServices().compare(traced_check, plain_check, False)
+    assert caught.value.confirm_label == ""
+    assert "both without" in str(caught.value)
+
+
+def test_the_commands_measure_with_the_timeline(tmp_path: Path) -> None:
+    path = tmp_path / "saved.json"
+    with virtual_sessions():
+        done = CliRunner().invoke(cli, ["run", "d2d@secondary", "spin", "--sim", "--timeline", "--seconds", "0.5"])
+        assert done.exit_code == 0
+        assert PHRASE in done.stdout
+        assert done.stdout.rstrip().endswith("No record was lost.")
+        arguments = ["--quick", "--victims", "d2d@secondary", "--aggressors", "spin", "--timeline", "--save", str(path)]
+        done = CliRunner().invoke(cli, ["check", "--sim", *arguments])
+        assert done.exit_code == 0
+        assert PHRASE in done.stdout
+    assert check_document.load(path).timeline
+
+
+def test_the_cell_of_the_matrix_screen_has_the_histograms_of_the_timeline(
+    traced_check: Matrix, plain_check: Matrix
+) -> None:
+    for matrix, phases in (
+        (traced_check, [Phase.CALL, Phase.WAIT, Phase.START, Phase.GPU]),
+        (plain_check, [Phase.CALL, Phase.WAIT]),
+    ):
+        view = cell_text.histograms(MatrixView.of(matrix), ("d2d@secondary", "spin"))
+        assert view is not None
+        assert [channel.phase for channel in view.channels] == phases
