@@ -46,6 +46,9 @@ __all__ = [
 
 PROBES = "probes"
 
+# The phases whose variation is that of the machine; a start is near 0, and a part of the wait.
+_VARYING = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
+
 _WARM_S = 0.5
 _SETTLE_S = 0.3
 _DRAIN_S = 2.0
@@ -114,12 +117,12 @@ class VariantResult:
     timeline: TimelineSummary | None = None
 
     def widest(self, quantile: Quantile) -> RunSpread | None:
-        """The largest spread of a percentile among the judged phases of the probes.
+        """The largest spread of a percentile among the judged phases that the host measures.
 
         None where no baseline has two windows with enough calls.
         """
         known = {one.probe.name: one.variation for one in self.probes if one.variation is not None}
-        found = widest(known, map(Channel, JUDGED_PHASES), quantile)
+        found = widest(known, map(Channel, _VARYING), quantile)
         return None if found is None else RunSpread(found[0], str(found[1].phase), found[2])
 
 
