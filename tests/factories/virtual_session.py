@@ -15,6 +15,7 @@ from stallprobes.engine.board import QUIT, Board
 from stallprobes.engine.main import VIRTUAL_STEP_NS
 from stallprobes.engine.session import Session
 from stallprobes.engine.sim.backend import SimBackend
+from stallprobes.engine.timeline.status import OFF
 from stallprobes.errors import BackendError, EngineFailed
 from stallprobes.matrix import cell_runner
 from stallprobes.measurement import measure
@@ -35,6 +36,9 @@ class VirtualSession(Session):
         try:
             self.info = self._simulated.prepare(self.probes, self._board, self.options)
             self._simulated.start()
+            if self.options.timeline:
+                self._simulated.switch_timeline(True)
+                self._inbox.timeline = self._simulated.timeline() or OFF
         except BackendError as error:
             self.stop()
             raise EngineFailed(error.exit_code, error.sentence) from error

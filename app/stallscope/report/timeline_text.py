@@ -43,5 +43,10 @@ def losses_text(losses: TimelineLosses) -> str:
 
 
 def phases_text() -> str:
-    """What the phases of the timeline mean, as one line: ``start: time from …; before return: …``."""
-    return ". ".join(f"{phase.traits.word}: {phase.traits.meaning}" for phase in TIMELINE_PHASES) + "."
+    """What the phases of the timeline mean, a sentence for each."""
+    return " ".join(f"{phase.traits.word}: {phase.traits.meaning}." for phase in TIMELINE_PHASES)
+
+
+def how_to_see(names: str) -> str:
+    """How to see these phases of a pattern or of probes, as a sentence."""
+    return f"`stallscope run {names} --timeline` measures them, and on the screen the key g draws each call's work."

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stallprobes.latency.ratio import Quantile
+from stallprobes.latency.ratio import Quantile, phase_channels
+from stallprobes.latency.start_delay import judged_histogram
 from stallprobes.matrix.compare import CellOutcome, Change, Difference, QuantileChange
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, Status
 from stallprobes.matrix.noise import BaselineSpread, baseline_spread
@@ -254,10 +255,15 @@ def _figure(cell: Cell, verdict: Verdict) -> str:
 
 def _start(cell: Cell, verdict: Verdict) -> str:
     """The start in a wait, as a clause: ``, returned → GPU start 2.20 µs → 1.88 ms``; "" without the timeline."""
-    start = cell.ratio(Phase.START, verdict.quantile) if verdict.phase is Phase.WAIT else None
-    if start is None:
+    if verdict.phase is not Phase.WAIT:
         return ""
-    return f", {Phase.START.traits.in_sentence} {duration_ns(start.baseline_ns)} → {duration_ns(start.now_ns)}"
+    found = []
+    for channel in (one for one in phase_channels(cell.channel_sums, Phase.START) if one in cell.channel_sums):
+        sides = (judged_histogram(side, channel) for side in (cell.baseline, cell.channels))
+        before, now = (None if one is None else one.percentile(verdict.quantile.percent) for one in sides)
+        if before is not None and now is not None:
+            found.append((now - before, f", {channel.in_sentence} {duration_ns(before)} → {duration_ns(now)}"))
+    return max(found, default=(0.0, ""))[1]
 
 
 def _returned(cell: Cell) -> tuple[int, float]:

@@ -4,7 +4,7 @@ It keeps the window of the last second, the baseline of each victim, the coarse 
 no session and no thread; its output depends only on the observations, so that a replay gives the same output.
 
 A baseline is extended by every second in which no aggressor ran and nothing was stalled, so that it knows how much the
-machine itself varies.
+machine itself varies. The timeline adds to each call, so the time in which it is on has baselines of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import IN_FLIGHT_NS, STALLED, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
 
-_JUDGED_CHANNELS = tuple(map(Channel, JUDGED_PHASES))
+# The start is a part of the wait, and would count its calls twice.
+_HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 _LOG = 200
 _MARKS = 64
 # The kinds that a victim's row shows as a word; an unsteady one shows its range.
@@ -68,7 +69,11 @@ class Analyzer:
         are kept. ``baselines`` are those known at the start, ``log`` the entries of the probe set before this one,
         oldest first."""
         self.probe_set = probe_set
-        self._collector = BaselineCollector(probe_set, round(baseline_s * 1e9), baselines or {})
+        self._baseline_ns = round(baseline_s * 1e9)
+        self._collector = BaselineCollector(probe_set, self._baseline_ns, baselines or {})
+        # Whether the timeline is on, None before the first observation, and the baselines of the other state.
+        self._timeline: bool | None = None
+        self._other_collector: BaselineCollector | None = None
         self._tracker = VerdictTracker(log, log_limit)
         # Probes with a baseline in the recording that is replayed.
         self._recorded = frozenset(baselines or ())
@@ -96,6 +101,7 @@ class Analyzer:
         other._history = self._history.copy()
         other._marks = deque(self._marks, _MARKS)
         other._collector = self._collector.copy()
+        other._other_collector = None if self._other_collector is None else self._other_collector.copy()
         other._tracker = self._tracker.copy()
         other._strips = {}
         return other
@@ -130,6 +136,13 @@ class Analyzer:
             self._last, self._last_wall_s = now, observation.wall_s
             return
         self._experiment = False
+        if observation.timeline is None:
+            # Calls that meanwhile take long wait for CUPTI, not for an aggressor.
+            self._recent.clear()
+            self._collector.interrupt()
+            self._last, self._last_wall_s = now, observation.wall_s
+            return
+        self._follow_timeline(observation.timeline, now, observation.wall_s)
         self._add_switch_marks(now)
         self._update_window(now)
         others, disturbed = _other_processes(observation), None
@@ -138,6 +151,18 @@ class Analyzer:
             disturbed = self._judge(now, observation.wall_s, others)
         self._collector.feed(now, disturbed, bool(others))
         self._last, self._last_wall_s = now, observation.wall_s
+
+    def _follow_timeline(self, on: bool, now: Snapshot, wall_s: float) -> None:
+        """Use the baselines of a timeline that is ``on``; no window, verdict or baseline spans a change of it."""
+        known, self._timeline = self._timeline, on
+        if known is None or known == on:
+            return
+        self._recent.clear()
+        self._collector.interrupt()
+        other = self._other_collector or BaselineCollector(self.probe_set, self._baseline_ns, {})
+        self._collector, self._other_collector = other, self._collector
+        self._tracker.end_all(wall_s)
+        self._marks.append((now.at_ns, f"timeline {'on' if on else 'off'}"))
 
     def add_blame(self, found: Blame, wall_s: float) -> None:
         """Add the result of a blame experiment to the log. Its causes hold while the same aggressors run."""
@@ -320,7 +345,7 @@ class Analyzer:
                 continue
             flight = part.in_flight
             age = flight.age_ns if flight is not None and flight.age_ns >= 20 * MS else None
-            channels = [channel for channel in _JUDGED_CHANNELS if channel in part.channels]
+            channels = [channel for channel in _HEAT_CHANNELS if channel in part.channels]
             if channels:
                 counts = np.zeros(BUCKETS, dtype=np.uint64)
                 for channel in channels:

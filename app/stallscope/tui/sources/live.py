@@ -19,6 +19,7 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.board import ProbeSnapshot
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
+from stallprobes.engine.timeline.status import OFF
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoGpu, Unsupported
 from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine import gpus
@@ -137,6 +138,7 @@ class LiveSource:
             waiting=self._waiting,
             other_processes=self._other_processes(session),
             experiment=session is not None and session is self._experiment,
+            timeline=_timeline(session),
         )
 
     def _telemetry_snapshot(self, probe_set: ProbeSet, session: Session | None) -> TelemetrySnapshot | None:
@@ -438,6 +440,12 @@ class LiveSource:
             if nameless is not None:
                 others.remove(nameless)
         return tuple(f"{one.name} (pid {one.pid})" for one in others)
+
+
+def _timeline(session: Session | None) -> bool | None:
+    """Whether the timeline of ``session`` is on; None while it is being switched."""
+    status = OFF if session is None else session.timeline_status()
+    return None if status is None else status.on
 
 
 def _with_simulated_details(probe_set: ProbeSet, info: Mapping[str, object]) -> ProbeSet:
