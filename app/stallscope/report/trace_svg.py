@@ -87,7 +87,7 @@ class _Image:
     def _x(self, at_ns: float) -> float:
         return self._left + self._scale.place(at_ns) * self._plot
 
-    def _words(self, x: float, text: str, style: str = "", anchor: str = "") -> str:
+    def _label_at(self, x: float, text: str, style: str = "", anchor: str = "") -> str:
         """``text`` with its baseline at ``_y``."""
         at = f' text-anchor="{anchor}"' if anchor else ""
         kind = f' class="{style}"' if style else ""
@@ -97,7 +97,7 @@ class _Image:
         room = int((self._width - 2 * _MARGIN) / _LETTER)
         for line in trace_wording.folded(text, room):
             self._y += _LINE
-            yield self._words(_MARGIN, line, style)
+            yield self._label_at(_MARGIN, line, style)
 
     def _head(self) -> Iterator[str]:
         span = f"Trace of {trace_wording.span_text(self._trace)}"
@@ -122,7 +122,7 @@ class _Image:
             if row.group is not group:
                 group = row.group
                 self._y += _LINE + 4
-                yield self._words(_MARGIN, str(group), "soft")
+                yield self._label_at(_MARGIN, str(group), "soft")
             self._y += _ROW
             yield from self._drawn(row)
             if row.probe is not None and row.probe == self._probe and self._story is not None:
@@ -132,7 +132,7 @@ class _Image:
     def _drawn(self, row: TraceRow) -> Iterator[str]:
         room = int((self._left - _MARGIN) / _LETTER) - 2
         label = row.label if len(row.label) <= room else f"{row.label[: room - 1]}…"
-        yield self._words(_MARGIN + _LETTER, label)
+        yield self._label_at(_MARGIN + _LETTER, label)
         top = self._y - _BAR + 3
         yield f'<path class="rail" d="M{self._left} {top + _BAR:.1f}h{self._plot}"/>'
         for spans, style in ((row.waits, "wait"), (row.spans, "foreign" if row.foreign else _CLASSES[row.group])):
@@ -171,7 +171,7 @@ class _Image:
         x = max(min(begin, self._width - _MARGIN - width), _MARGIN)
         # Lines of the axis would cross the letters.
         yield f'<rect class="paper" x="{x - 3:.1f}" y="{self._y - 11:.1f}" width="{width + 6:.1f}" height="14"/>'
-        yield self._words(x, story.text, "delay")
+        yield self._label_at(x, story.text, "delay")
 
     def _guides(self, top: float) -> Iterator[str]:
         """Dashed lines through all rows where the call returned and where the GPU started."""
@@ -196,7 +196,7 @@ class _Image:
                 x = float(_MARGIN)
                 self._y += _LINE
             yield f'<path class="{style}" d="M{x:.1f} {self._y - 10:.1f}h14v12h-14z"/>'
-            yield self._words(x + 20, text, "soft")
+            yield self._label_at(x + 20, text, "soft")
             x += wide
 
     def _foot(self) -> Iterator[str]:
@@ -208,9 +208,9 @@ class _Image:
         widest = max(len(moment.what) for moment in story.moments)
         for moment in story.moments:
             self._y += _LINE
-            yield self._words(_MARGIN + 16 * _LETTER, self._scale.exact(moment.at_ns), anchor="end")
-            yield self._words(_MARGIN + 18 * _LETTER, moment.what)
-            yield self._words(_MARGIN + (21 + widest) * _LETTER, moment.detail, "soft")
+            yield self._label_at(_MARGIN + 16 * _LETTER, self._scale.exact(moment.at_ns), anchor="end")
+            yield self._label_at(_MARGIN + 18 * _LETTER, moment.what)
+            yield self._label_at(_MARGIN + (21 + widest) * _LETTER, moment.detail, "soft")
         if len(story.causes) > 1:
             parts = "; ".join(f"{duration_ns(ns)} {text}" for text, ns in story.causes)
             yield from self._paragraph(f"All of the delay: {parts}.", "soft")

@@ -75,7 +75,7 @@ def trace_text(
     for note in trace_wording.notes(trace):
         out.paragraph(note)
     out.line()
-    picture = _Picture(trace, scale, out)
+    picture = _Drawing(trace, scale, out)
     for line in picture.lines(chosen, story):
         out.line(line)
     for legend in picture.legend():
@@ -90,7 +90,7 @@ def trace_text(
     return stream.getvalue()
 
 
-class _Picture:
+class _Drawing:
     """The drawing: a row of text for each row of the trace."""
 
     def __init__(self, trace: Trace, scale: TimeScale, out: TextWriter) -> None:

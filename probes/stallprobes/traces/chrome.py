@@ -4,7 +4,7 @@ The format is JSON: {"traceEvents": [...], "displayTimeUnit": "ns", "otherData":
 be made to fit:
 
 - Complete events ("X") of one thread must nest. A call, a piece of work or a tenure is an event; work of one stream
-  that overlaps is put on further threads, its lanes.
+  that overlaps is put on further threads.
 - Perfetto finds a thread by its number alone, so the numbers of processes and threads are all different.
 - A flow's start ("s") and end ("f" with "bp": "e") belong to the events that enclose them, and follow them in the
   file.
@@ -219,13 +219,13 @@ class _Part:
             other = self._thread(self._process("another process"), "graphics engine")
         overheads = []
         if len(self._trace.overheads):
-            lanes = _lanes(self._trace.overheads, OVERHEAD_START, OVERHEAD_END)
-            overheads = [(self._thread(host, "driver overhead"), rows) for rows in lanes]
+            parts = _separated(self._trace.overheads, OVERHEAD_START, OVERHEAD_END)
+            overheads = [(self._thread(host, "driver overhead"), rows) for rows in parts]
         yield from self._metadata
         yield from self._trigger(threads)
         for number, track in enumerate(threads):
             yield from self._calls(number, track)
-        for track, rows in streams.lanes:
+        for track, rows in streams.tracks:
             yield from self._work(rows, track)
         for context, track in engines.items():
             yield from self._tenures(context, track)
@@ -255,7 +255,7 @@ class _Part:
         return track
 
     def _stream_tracks(self) -> _StreamTracks:
-        """A process for each context, with a thread for the graphics engine and one for each lane of a stream."""
+        """A process for each context, with a thread for the graphics engine and one or more for each stream."""
         trace = self._trace
         work = trace.work
         found = _StreamTracks([], {})
@@ -273,9 +273,9 @@ class _Part:
                 users = labels.stream_users(trace, rows)
                 name = f"stream {trace.names.stream(context, stream).removeprefix('stream ')}"
                 name += f" ({users})" if users else ""
-                for number, lane in enumerate(_lanes(work[rows], WORK_START, WORK_END)):
+                for number, part in enumerate(_separated(work[rows], WORK_START, WORK_END)):
                     track = self._thread(process, name if not number else f"{name}, overlap {number}")
-                    found.lanes.append((track, rows[lane]))
+                    found.tracks.append((track, rows[part]))
         return found
 
     # The events.
@@ -373,9 +373,9 @@ class _Part:
 
 @dataclass(frozen=True)
 class _StreamTracks:
-    """The lanes of all streams, each with its rows of work, and the tracks of the contexts' tenures."""
+    """The tracks of all streams, each with its rows of work, and those of the contexts' tenures."""
 
-    lanes: list[tuple[_Track, Int64s]]
+    tracks: list[tuple[_Track, Int64s]]
     engines: dict[int, _Track]
 
 
@@ -386,21 +386,21 @@ def _numbered(table: Int64s, rows: Int64s) -> Iterator[tuple[int, list[int]]]:
         yield from zip(part.tolist(), table[part].tolist(), strict=True)
 
 
-def _lanes(rows: Int64s, start: int, end: int) -> list[Int64s]:
+def _separated(rows: Int64s, start: int, end: int) -> list[Int64s]:
     """The numbers of ``rows`` in as few lists as keep apart what overlaps; they are in the order of their starts."""
     ends = np.maximum.accumulate(rows[:, end])
     if (rows[1:, start] >= ends[:-1]).all():
         return [np.arange(len(rows))]
-    lanes: list[list[int]] = []
+    parts: list[list[int]] = []
     free_ns: list[int] = []
     for number, (begin, stop) in enumerate(rows[:, [start, end]].tolist()):
-        lane = next((lane for lane, free in enumerate(free_ns) if free <= begin), len(lanes))
-        if lane == len(lanes):
-            lanes.append([])
+        chosen = next((part for part, free in enumerate(free_ns) if free <= begin), len(parts))
+        if chosen == len(parts):
+            parts.append([])
             free_ns.append(0)
-        lanes[lane].append(number)
-        free_ns[lane] = stop
-    return [np.array(lane, dtype=np.int64) for lane in lanes]
+        parts[chosen].append(number)
+        free_ns[chosen] = stop
+    return [np.array(part, dtype=np.int64) for part in parts]
 
 
 def _copy_args(key: tuple[int, int, int]) -> str:

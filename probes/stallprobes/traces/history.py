@@ -41,6 +41,7 @@ from stallprobes.model import Probe
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_COLUMNS,
+    CALL_PROBE,
     CALL_RETURNED,
     OPEN,
     OVERHEAD_COLUMNS,
@@ -186,6 +187,7 @@ class TraceHistory:
         trigger: TraceTrigger | None = None,
     ) -> Trace:
         """The trace of a span. ``snapshot`` has the calls in flight, ``others`` the other processes on the GPU."""
+        calls = self._calls.between(begin_ns, end_ns)
         tenures = self._tenures.between(begin_ns, end_ns)
         held = [(context, since, OPEN) for context, since in self._held.items() if since <= end_ns]
         if held:
@@ -197,14 +199,14 @@ class TraceHistory:
             collected_ns=self.collected_ns,
             probes=self.probes,
             names=TraceNames(dict(self.status.contexts), dict(self.status.streams)),
-            calls=self._calls.between(begin_ns, end_ns),
+            calls=calls,
             work=self._work.between(begin_ns, end_ns),
             tenures=tenures,
             overheads=self._overheads.between(begin_ns, end_ns),
             context_switches=self.status.context_switches,
             losses=self.losses,
             wall_offset_s=self._wall_offset_s,
-            open_calls=() if snapshot is None else open_calls(self._index, snapshot),
+            open_calls=() if snapshot is None else _in_flight(open_calls(self._index, snapshot), calls),
             others=tuple(others),
             trigger=trigger,
             simulated=self.simulated,
@@ -219,6 +221,15 @@ def open_calls(index: Mapping[str, int], snapshot: Snapshot) -> tuple[OpenCall, 
         if flight is not None and name in index:
             found.append(OpenCall(index[name], flight.op, flight.since_ns))
     return tuple(found)
+
+
+def _in_flight(flights: Sequence[OpenCall], calls: Int64s) -> tuple[OpenCall, ...]:
+    """Those of ``flights`` that have not returned since they were seen: ``calls`` may have been read later."""
+    return tuple(
+        flight
+        for flight in flights
+        if not (calls[calls[:, CALL_PROBE] == flight.probe][:, CALL_RETURNED] > flight.since_ns).any()
+    )
 
 
 def _calls(probe: int, rows: Int64s) -> Int64s:
