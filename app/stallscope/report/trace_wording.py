@@ -122,7 +122,7 @@ def notes(trace: Trace) -> Iterator[str]:
     if not trace.context_switches:
         yield "Context switches were not recorded, so who had the graphics engine is not known."
     if trace.losses.lost:
-        yield f"{plural(trace.losses.lost, 'record')} of GPU work or context switches were lost since recording began."
+        yield f"{plural(trace.losses.lost, 'record')} of calls or GPU work were lost since recording began."
     for flight in trace.open_calls:
         age_ns = trace.end_ns - flight.since_ns
         if age_ns >= IN_FLIGHT_NS:

@@ -375,9 +375,10 @@ class _RunClock:
                 self.stopped = True
                 raise _Stopped
             step = min(_STEP_S, left)
-            session.run_for(step)
-            if self.tracer is not None:
-                self.tracer.read()
+            if self.tracer is None:
+                session.run_for(step)
+            else:
+                self.tracer.run_for(step)
             left -= step
             self._done += step
             self._report(self._text)

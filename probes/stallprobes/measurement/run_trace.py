@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 # Until an aggressor's last work has ended and was collected.
 _AFTER_S = 5.0
+# A ring of the board holds 8192 calls, which launches back to back fill in 25 ms.
+_READ_S = 0.02
 
 
 class RunTracer:
     """Reader of the timeline of ``session``, which keeps ``seconds`` until the end of the measured window.
 
-    ``others`` are the other processes on the GPU, as ``Trace.others``. ``read`` is to be called every 0.1 s.
+    ``others`` are the other processes on the GPU, as ``Trace.others``.
     """
 
     def __init__(self, session: Session, seconds: float, others: Sequence[str] = ()) -> None:
@@ -39,10 +41,19 @@ class RunTracer:
         self._history = TraceHistory(session.probes, seconds + _AFTER_S, simulated=session.backend == "sim")
         self._window_ns = self._end_ns = 0
         self._snapshot: Snapshot | None = None
-        self.read()
+        self._read()
         self._first_ns = self._history.at_ns
 
-    def read(self) -> None:
+    def run_for(self, seconds: float) -> None:
+        """Let time pass as ``Session.run_for`` does, and read meanwhile. Raises what that raises."""
+        left = seconds
+        while left > 1e-9:
+            step = min(_READ_S, left)
+            self._session.run_for(step)
+            self._read()
+            left -= step
+
+    def _read(self) -> None:
         """Read what was recorded since the last time."""
         # A session that was stopped has nothing more.
         with contextlib.suppress(RuntimeError):
@@ -50,18 +61,18 @@ class RunTracer:
 
     def begin_window(self) -> None:
         """The window with the aggressors begins now."""
-        self.read()
+        self._read()
         self._window_ns = self._history.at_ns
 
     def end_window(self) -> None:
         """The window has ended, and with it the trace; what it has on the GPU may still run."""
-        self.read()
+        self._read()
         self._end_ns = self._history.at_ns
         self._snapshot = self._session.snapshot()
 
     def trace(self) -> Trace:
         """The trace. Its trigger is that call of a victim in the window which was delayed most."""
-        self.read()
+        self._read()
         history = self._history
         begin_ns = max(self._end_ns - self._keep_ns, self._first_ns, history.begin_ns)
         trace = history.trace(begin_ns, self._end_ns, snapshot=self._snapshot, others=self._others)

@@ -126,7 +126,7 @@ def test_what_a_trace_does_not_show_is_said(stall: Trace) -> None:
         assert "graphics engine\n" not in picture
         assert "had the engine" not in picture
     lost = trace_text(replace(stall, losses=TimelineLosses(dropped=3)))
-    assert "3 records of GPU work or context switches were lost since recording began" in lost
+    assert "3 records of calls or GPU work were lost since recording began" in lost
     late = trace_text(replace(stall, collected_ns=stall.end_ns - 2 * MS))
     assert "GPU work of the last 2.00 ms may be missing" in late
 
