@@ -185,10 +185,9 @@ def _call_moments(trace: Trace, call: int) -> Iterator[CallMoment]:
     # Events that a program records for its own use are left out.
     chosen = (rows[:, CALL_MEASURED] != 0) | (rows[:, CALL_BEGAN] == trace.calls[call, CALL_BEGAN])
     rows = rows[chosen] if rows[:, CALL_MEASURED].any() else rows
-    waits = labels.waits(trace.probes[trace.calls[call, CALL_PROBE]])
     for probe, op, _, began, returned, _ in rows.tolist():
         name = op_label(trace.probes, probe, op)
-        wait = op < len(waits) and waits[op]
+        wait = trace.probes[probe].waits(op)
         yield CallMoment(began, f"{name} called")
         yield CallMoment(
             returned, f"{name} returned", f"{duration_ns(returned - began)} {'waiting' if wait else 'in the call'}"

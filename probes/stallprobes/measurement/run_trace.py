@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from stallprobes.engine.session import Session
 from stallprobes.machine import gpus
 from stallprobes.machine.nvml import version_of
-from stallprobes.model import Probe, Role
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.ranking import most_unusual_call
-from stallprobes.traces.trace import CALL_BEGAN, CALL_RETURNED, Trace, TraceTrigger
+from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, Trace, TraceTrigger
 
 if TYPE_CHECKING:
     from stallprobes.engine.board import Snapshot
@@ -42,7 +41,7 @@ class RunTracer:
         self._window_ns = self._end_ns = 0
         self._snapshot: Snapshot | None = None
         self._read()
-        self._first_ns = self._history.at_ns
+        self._history.started_ns = self._history.at_ns
 
     def run_for(self, seconds: float) -> None:
         """Let time pass as ``Session.run_for`` does, and read meanwhile. Raises what that raises."""
@@ -74,21 +73,18 @@ class RunTracer:
         """The trace. Its trigger is that call of a victim in the window which was delayed most."""
         self._read()
         history = self._history
-        begin_ns = max(self._end_ns - self._keep_ns, self._first_ns, history.begin_ns)
+        begin_ns = max(self._end_ns - self._keep_ns, history.begin_ns)
         trace = history.trace(begin_ns, self._end_ns, snapshot=self._snapshot, others=self._others)
-        return trace.triggered(
-            _slowest(trace.between(max(self._window_ns, begin_ns), self._end_ns), self._session.probes)
-        )
+        window = trace.between(max(self._window_ns, begin_ns), self._end_ns)
+        return trace.triggered(_slowest(window))
 
 
-def _slowest(window: Trace, probes: Sequence[Probe]) -> TraceTrigger | None:
-    of_role = [{number for number, probe in enumerate(probes) if probe.role is role} for role in Role]
-    chosen = next((numbers for numbers in of_role if numbers), None)
-    row = most_unusual_call(window, chosen)
+def _slowest(window: Trace) -> TraceTrigger | None:
+    row = most_unusual_call(window)
     if row is None:
         return None
     call = window.calls[row]
-    return TraceTrigger(int(call[0]), int(call[CALL_BEGAN]), int(call[CALL_RETURNED]))
+    return TraceTrigger(int(call[CALL_PROBE]), int(call[CALL_BEGAN]), int(call[CALL_RETURNED]))
 
 
 def other_processes(gpu: str | None, survey: gpus.Survey | None) -> tuple[str, ...]:

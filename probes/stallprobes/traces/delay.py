@@ -36,8 +36,6 @@ from stallprobes.units import duration_ns
 
 # The GPU changes from one context to another within about 80 µs on an H200; more is somebody else's time-slice.
 LONGEST_CHANGE_NS = 300_000
-
-
 # As plain numbers: members of an enum are found slowly, and this is asked of every piece of work.
 _COMPUTING = frozenset({int(RecordKind.KERNEL), int(RecordKind.MEMSET)})
 _COPY, _WITHIN_DEVICE = int(RecordKind.COPY), int(CopyKind.DEVICE_TO_DEVICE)
@@ -153,8 +151,8 @@ def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPa
         copies = others[same & (others[:, WORK_DEVICE] == work[WORK_DEVICE])]
     times = [tenures[:, TENURE_START], tenures[:, TENURE_END]]
     times += [rows[:, column] for rows in (ahead, copies) for column in (WORK_START, WORK_END)]
-    # Nobody recorded who had the engine before the trace began.
-    times.append(np.array([trace.begin_ns], dtype=np.int64))
+    # Nobody recorded who had the engine before.
+    times.append(np.array([trace.engine_known_ns], dtype=np.int64))
     inner = np.unique(np.concatenate(times))
     borders = [begin, *inner[(inner > begin) & (inner < end)].tolist(), end]
     for first, last in pairwise(borders):
@@ -171,7 +169,7 @@ def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPa
             continue
         held = tenures[(tenures[:, TENURE_START] <= first) & (tenures[:, TENURE_END] >= last)]
         holders = held[:, TENURE_CONTEXT].tolist()
-        if not holders and last <= trace.begin_ns:
+        if not holders and last <= trace.engine_known_ns:
             yield DelayPart(DelayCause.UNKNOWN, first, last)
         elif not holders:
             long = last - first > LONGEST_CHANGE_NS
@@ -225,44 +223,34 @@ def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
     kinds, copies = work[:, WORK_KIND], work[:, WORK_COPY]
     on_engine = np.isin(kinds, list(_COMPUTING)) | ((kinds == _COPY) & (copies == _WITHIN_DEVICE))
     returned, start = work[:, WORK_RETURNED], work[:, WORK_START]
-    waiting = work[on_engine & (returned > 0) & (returned < start)]
-    begins = np.maximum(waiting[:, WORK_RETURNED], trace.begin_ns)
-    ends = np.minimum(waiting[:, WORK_START], trace.end_ns)
-    waits = sorted(zip(begins.tolist(), ends.tolist(), strict=True))
-    held = sorted((row[TENURE_START], row[TENURE_END]) for row in trace.tenures.tolist())
-    found, first = [], 0
-    for begin, end in _united(waits):
-        at = begin
-        while first < len(held) and held[first][1] <= begin:
-            first += 1
-        for number in range(first, len(held)):
-            start_ns, stop_ns = held[number]
-            if start_ns >= end:
-                break
-            if stop_ns <= at:
-                continue
-            if start_ns - at > LONGEST_CHANGE_NS:
-                found.append(ForeignGap(at, start_ns))
-            at = max(at, stop_ns)
-        if end - at > LONGEST_CHANGE_NS:
-            found.append(ForeignGap(at, end))
+    waited = on_engine & (returned > 0) & (start > returned)
+    waits = _united(
+        np.maximum(returned[waited], trace.engine_known_ns),
+        np.minimum(start[waited], trace.end_ns),
+    )
+    held = _united(trace.tenures[:, TENURE_START], trace.tenures[:, TENURE_END])
+    found = []
+    for begin, end in waits.tolist():
+        # Tenures that overlap the wait; their ends are in order, since united ones do not overlap.
+        first, last = np.searchsorted(held[:, 1], begin, "right"), np.searchsorted(held[:, 0], end, "left")
+        borders = [begin, *held[first:last].ravel().tolist(), end]
+        for at, until in zip(borders[::2], borders[1::2], strict=True):
+            if until - at > LONGEST_CHANGE_NS:
+                found.append(ForeignGap(at, until))
     return tuple(found)
 
 
-def _united(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Overlapping spans as one; ``spans`` are in the order of their begins."""
-    held: tuple[int, int] | None = None
-    for begin, end in spans:
-        if end <= begin:
-            continue
-        if held is not None and begin <= held[1]:
-            held = (held[0], max(held[1], end))
-            continue
-        if held is not None:
-            yield held
-        held = (begin, end)
-    if held is not None:
-        yield held
+def _united(begins: Int64s, ends: Int64s) -> Int64s:
+    """Spans as int64[n][2], overlapping ones as one, in the order of their begins."""
+    whole = ends > begins
+    begins, ends = begins[whole], ends[whole]
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    if not len(begins):
+        return np.zeros((0, 2), dtype=np.int64)
+    first = np.flatnonzero(np.concatenate(([True], begins[1:] > ends[:-1])))
+    last = np.concatenate((first[1:], [len(begins)])) - 1
+    return np.column_stack((begins[first], ends[last]))
 
 
 def work_label(trace: Trace, number: int) -> str:

@@ -162,7 +162,7 @@ def _longest(trace: Trace, work: Int64s) -> DelayPart | None:
             own = context == work[WORK_CONTEXT]
             part = DelayPart(DelayCause.UNKNOWN if own else DelayCause.CONTEXT, begin, end, context=context)
             found.append((time, part))
-        since = np.concatenate(([max(begin, trace.begin_ns)], np.maximum.accumulate(tenures[:, TENURE_END])))
+        since = np.concatenate(([max(begin, trace.engine_known_ns)], np.maximum.accumulate(tenures[:, TENURE_END])))
         until = np.concatenate((tenures[:, TENURE_START], [end]))
         gaps = _inside(since, until, begin, end)
         long = gaps > LONGEST_CHANGE_NS

@@ -115,14 +115,15 @@ class _Rows:
 class TraceHistory:
     """The last ``keep_s`` seconds of a timeline, fed with its rows.
 
-    ``position`` is where the next ``Session.timeline_rows`` continues. ``probes`` are those of the session, in its
-    order.
+    ``position`` is where the next ``Session.timeline_rows`` continues; ``started_ns`` is the time of the first one, 0
+    for the begin of the session. ``probes`` are those of the session, in its order.
     """
 
     def __init__(self, probes: Sequence[Probe], keep_s: float = KEEP_S, simulated: bool = False) -> None:
         self.probes = tuple(TracedProbe.of(probe) for probe in probes)
         self.position = TimelinePosition()
         self.status: TimelineStatus = OFF
+        self.started_ns = 0
         self.at_ns = 0
         self.collected_ns = 0
         self.simulated = simulated
@@ -132,8 +133,9 @@ class TraceHistory:
         self._work = _Rows(WORK_COLUMNS, WORK_START, WORK_END)
         self._tenures = _Rows(TENURE_COLUMNS, TENURE_START, TENURE_END)
         self._overheads = _Rows(OVERHEAD_COLUMNS, OVERHEAD_START, OVERHEAD_END)
-        # The contexts that have the engine, and since when.
+        # The contexts that have the engine, and since when; and the time of the first switch.
         self._held: dict[int, int] = {}
+        self._engine_since_ns = OPEN
         self._overwritten = 0
         self._losses = TimelineLosses()
         self._wall_offset_s = 0.0
@@ -168,6 +170,7 @@ class TraceHistory:
     def _feed_switches(self, records: Int64s) -> None:
         ended = []
         order = np.argsort(records[:, START_NS], kind="stable")
+        self._engine_since_ns = min(self._engine_since_ns, int(records[:, START_NS].min(initial=OPEN)))
         for at_ns, context, operation in records[order][:, [START_NS, CONTEXT, SUBKIND]].tolist():
             if operation == SwitchOperation.START:
                 self._held.setdefault(context, at_ns)
@@ -179,7 +182,7 @@ class TraceHistory:
     def begin_ns(self) -> int:
         """The earliest time that the history still holds."""
         dropped_ns = (kept.dropped_ns for kept in (self._calls, self._work, self._tenures, self._overheads))
-        return max(self.at_ns - self._keep_ns, 0, *dropped_ns)
+        return max(self.at_ns - self._keep_ns, self.started_ns, *dropped_ns)
 
     @property
     def losses(self) -> TimelineLosses:
@@ -196,12 +199,12 @@ class TraceHistory:
         trigger: TraceTrigger | None = None,
     ) -> Trace:
         """The trace of a span. ``snapshot`` has the calls in flight, ``others`` the other processes on the GPU."""
-        calls = self._calls.between(begin_ns, end_ns)
         tenures = self._tenures.between(begin_ns, end_ns)
         held = [(context, since, OPEN) for context, since in self._held.items() if since <= end_ns]
         if held:
             tenures = np.concatenate((tenures, np.array(held, dtype=np.int64)))
             tenures = tenures[np.argsort(tenures[:, TENURE_START], kind="stable")]
+        calls = self._calls.between(begin_ns, end_ns)
         return Trace(
             begin_ns=begin_ns,
             end_ns=end_ns,
@@ -215,11 +218,21 @@ class TraceHistory:
             context_switches=self.status.context_switches,
             losses=self.losses,
             wall_offset_s=self._wall_offset_s,
-            open_calls=() if snapshot is None else _in_flight(open_calls(self._index, snapshot), calls),
+            open_calls=() if snapshot is None else self._still_open(snapshot, calls),
             others=tuple(others),
             trigger=trigger,
             simulated=self.simulated,
+            engine_since_ns=min(self._engine_since_ns, end_ns),
         )
+
+    def _still_open(self, snapshot: Snapshot, calls: Int64s) -> tuple[OpenCall, ...]:
+        """The calls in flight of ``snapshot`` that have not returned since it was made."""
+        found = []
+        for flight in open_calls(self._index, snapshot):
+            later = (calls[:, CALL_PROBE] == flight.probe) & (calls[:, CALL_BEGAN] >= flight.since_ns)
+            if not later.any():
+                found.append(flight)
+        return tuple(found)
 
 
 def open_calls(index: Mapping[str, int], snapshot: Snapshot) -> tuple[OpenCall, ...]:
@@ -230,15 +243,6 @@ def open_calls(index: Mapping[str, int], snapshot: Snapshot) -> tuple[OpenCall, 
         if flight is not None and name in index:
             found.append(OpenCall(index[name], flight.op, flight.since_ns))
     return tuple(found)
-
-
-def _in_flight(flights: Sequence[OpenCall], calls: Int64s) -> tuple[OpenCall, ...]:
-    """Those of ``flights`` that have not returned since they were seen: ``calls`` may have been read later."""
-    return tuple(
-        flight
-        for flight in flights
-        if not (calls[calls[:, CALL_PROBE] == flight.probe][:, CALL_RETURNED] > flight.since_ns).any()
-    )
 
 
 def _calls(probe: int, rows: Int64s) -> Int64s:

@@ -64,7 +64,7 @@ def rows_of(trace: Trace) -> tuple[TraceRow, ...]:
 
 def _call_rows(trace: Trace) -> Iterator[TraceRow]:
     for number, probe in enumerate(trace.probes):
-        waiting = np.array(labels.waits(probe), dtype=bool)
+        waiting = np.array([probe.waits(op) for op in range(len(probe.ops))], dtype=bool)
         calls = trace.calls[trace.calls[:, CALL_PROBE] == number][:, [CALL_OP, CALL_BEGAN, CALL_RETURNED]]
         flights = [
             (flight.op, flight.since_ns, trace.end_ns)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.trace import GpuInterval, HostCall, Overhead, TimelineLosses
-from stallprobes.model import Probe, op_name
+from stallprobes.model import Phase, Probe, Role, op_name
 
 Int64s = NDArray[np.int64]
 
@@ -34,19 +34,27 @@ OVERHEAD_COLUMNS = 4
 
 @dataclass(frozen=True)
 class TracedProbe:
-    """A probe as a trace names it: ``ops`` are the names of its program's operations."""
+    """A probe as a trace names it: ``ops`` are the names of its program's operations, ``phases`` what each measures."""
 
     name: str
     title: str
     ops: tuple[str, ...]
     context: str = ""
     stream: str = ""
+    role: Role = Role.VICTIM
+    phases: tuple[Phase | None, ...] = ()
 
     @classmethod
     def of(cls, probe: Probe) -> TracedProbe:
         """The names of ``probe``."""
         ops = tuple(op_name(op) for op in probe.program.ops)
-        return cls(probe.name, probe.short_title or probe.title, ops, probe.context, probe.stream)
+        phases = tuple(op.phase for op in probe.program.ops)
+        title = probe.short_title or probe.title
+        return cls(probe.name, title, ops, probe.context, probe.stream, probe.role, phases)
+
+    def waits(self, op: int) -> bool:
+        """Whether a call of ``op`` waits for the GPU, as a synchronization does."""
+        return 0 <= op < len(self.phases) and self.phases[op] is Phase.WAIT
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,8 @@ class Trace:
     GPU work is complete up to ``collected_ns``. ``wall_offset_s`` is the time since 1970 at 0 ns. ``calls``
     (int64[n][CALL_COLUMNS]) and ``work`` (int64[n][WORK_COLUMNS]) are in the order of their starts and overlap the span
     at least in part, as do ``tenures`` (int64[n][TENURE_COLUMNS]) and ``overheads`` (int64[n][OVERHEAD_COLUMNS]).
-    Without ``context_switches`` nobody recorded who had the graphics engine. ``others`` are the processes that NVML
+    Without ``context_switches`` nobody recorded who had the graphics engine; with them it is known from
+    ``engine_since_ns`` on. ``others`` are the processes that NVML
     reported on the GPU, ``NAME (pid N)`` each. ``simulated``: the GPU was simulated.
     """
 
@@ -110,6 +119,12 @@ class Trace:
     others: tuple[str, ...] = ()
     trigger: TraceTrigger | None = None
     simulated: bool = False
+    engine_since_ns: int = 0
+
+    @property
+    def engine_known_ns(self) -> int:
+        """The time from which on it is known who had the graphics engine."""
+        return max(self.begin_ns, self.engine_since_ns)
 
     @property
     def span_ns(self) -> int:

@@ -17,7 +17,7 @@ _ON_DEFAULT_STREAM = frozenset(
     {"cuMemcpyDtoH", "cuMemcpyHtoD", "cuMemcpyDtoD", "cuMemcpyPeer", "cuMemsetD8", "cuMemsetD32"}
 )
 SUBMITTING = _KERNELS | _COPIES | _MEMSETS | _ON_DEFAULT_STREAM
-SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
+_SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
 # It returns when all work of the default stream is complete. The others without a stream can return before.
 _SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
@@ -53,7 +53,7 @@ def depth(program: Program, stream: Stream) -> int:
     guard lets it be ahead.
     """
     each = sum(part.repeat for part in submissions(program) if part.stream == stream)
-    waits = set(SYNCHRONIZING)
+    waits = set(_SYNCHRONIZING)
     if stream.kind is StreamKind.NULL:
         waits.add(_SYNCHRONIZES_DEFAULT_STREAM)
     if any(op.fn in waits for op in program.ops):
