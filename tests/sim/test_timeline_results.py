@@ -13,7 +13,10 @@ import stallprobes
 from factories import documents
 from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.engine.backend import Options
+from stallprobes.engine.board import Board
+from stallprobes.engine.session import Session
 from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.engine.timeline.ring import COLLECTED_NS
 from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.errors import EXIT_USAGE, CannotMerge, NotComparable
@@ -253,6 +256,19 @@ def test_a_reference_is_not_compared_with_a_check_with_the_timeline(traced_check
 def test_metrics_say_that_the_timeline_was_on(traced_check: Matrix, plain_check: Matrix) -> None:
     assert 'timeline="true"' in prometheus.text(traced_check)
     assert "timeline" not in prometheus.text(plain_check)
+
+
+def test_a_session_waits_until_the_records_of_ended_work_have_arrived() -> None:
+    # Its time is real, and nothing runs.
+    session = Session([SMALL.victims[0].probe], "host")
+    session._board = Board.create(session._layout)
+    words = session._board.timeline.words
+    assert not session.await_records(0.01)
+    words[COLLECTED_NS] = session._board.now() + 10**12
+    assert session.await_records(0.01)
+    words[COLLECTED_NS] = 0
+    session._kill()
+    assert session.await_records(0.01)
 
 
 def test_a_session_that_ends_has_no_more_losses() -> None:

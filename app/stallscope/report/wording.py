@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stallprobes.latency.ratio import Quantile, phase_channels
-from stallprobes.latency.start_delay import judged_histogram
+from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.compare import CellOutcome, Change, Difference, QuantileChange
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, Status
 from stallprobes.matrix.noise import BaselineSpread, baseline_spread
@@ -17,6 +16,7 @@ from stallprobes.units import duration, duration_ns, times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import findings
 from stallscope.report.text import plural
+from stallscope.report.timeline_text import start_clause
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
@@ -250,20 +250,7 @@ def _figure(cell: Cell, verdict: Verdict) -> str:
         return verdict.sentence
     before, now = (None if ns is None else ns / 1000 for ns in (verdict.baseline_ns, verdict.now_ns))
     change = f"{duration(before)} → {duration(now)} ({times(verdict.ratio)})"
-    return f"{phase_name(verdict.phase)} {verdict.quantile} {change}{_start(cell, verdict)}".strip()
-
-
-def _start(cell: Cell, verdict: Verdict) -> str:
-    """The start in a wait, as a clause: ``, returned → GPU start 2.20 µs → 1.88 ms``; "" without the timeline."""
-    if verdict.phase is not Phase.WAIT:
-        return ""
-    found = []
-    for channel in (one for one in phase_channels(cell.channel_sums, Phase.START) if one in cell.channel_sums):
-        sides = (judged_histogram(side, channel) for side in (cell.baseline, cell.channels))
-        before, now = (None if one is None else one.percentile(verdict.quantile.percent) for one in sides)
-        if before is not None and now is not None:
-            found.append((now - before, f", {channel.in_sentence} {duration_ns(before)} → {duration_ns(now)}"))
-    return max(found, default=(0.0, ""))[1]
+    return f"{phase_name(verdict.phase)} {verdict.quantile} {change}{start_clause(cell, verdict)}".strip()
 
 
 def _returned(cell: Cell) -> tuple[int, float]:
