@@ -34,7 +34,8 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import IN_FLIGHT_NS, STALLED, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
 
-_JUDGED_CHANNELS = tuple(map(Channel, JUDGED_PHASES))
+# The start is a part of the wait, and would count its calls twice.
+_HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 _LOG = 200
 _MARKS = 64
 # The kinds that a victim's row shows as a word; an unsteady one shows its range.
@@ -137,6 +138,12 @@ class Analyzer:
             self._last, self._last_wall_s = now, observation.wall_s
             return
         self._experiment = False
+        if observation.switching:
+            # Meanwhile a call may wait for CUPTI, and only some calls are recorded.
+            self._recent.clear()
+            self._collector.interrupt()
+            self._last, self._last_wall_s = now, observation.wall_s
+            return
         self._add_switch_marks(now)
         self._update_window(now)
         others, disturbed = _other_processes(observation), None
@@ -365,7 +372,7 @@ class Analyzer:
                 continue
             flight = part.in_flight
             age = flight.age_ns if flight is not None and flight.age_ns >= 20 * MS else None
-            channels = [channel for channel in _JUDGED_CHANNELS if channel in part.channels]
+            channels = [channel for channel in _HEAT_CHANNELS if channel in part.channels]
             if channels:
                 counts = np.zeros(BUCKETS, dtype=np.uint64)
                 for channel in channels:

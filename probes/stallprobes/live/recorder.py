@@ -318,6 +318,8 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
         out["blame"] = True
     if observation.timeline:
         out["timeline"] = True
+    if observation.switching:
+        out["switching"] = True
     if observation.other_processes:
         out["others"] = [_foreign(one) for one in observation.other_processes[:MOST_ITEMS]]
     if observation.probe_failures:

@@ -130,7 +130,7 @@ def read_observation(node: Node, probe_set: ProbeSet, before: Snapshot | None) -
 
     Raises MalformedJson.
     """
-    optional = ("s", "nvml", "troubles", "held", "others", "blame", "timeline")
+    optional = ("s", "nvml", "troubles", "held", "others", "blame", "timeline", "switching")
     known = values.member(node, OBSERVATION).some("w", "e", optional=optional)
     engine = values.record(known["e"], ("state", "age_s", "sentence"))
     state, sentence = engine["state"].choice(EngineCondition), values.foreign(engine["sentence"])
@@ -145,6 +145,7 @@ def read_observation(node: Node, probe_set: ProbeSet, before: Snapshot | None) -
         other_processes=tuple(values.foreign(one) for one in values.optional_items(known, "others")),
         experiment="blame" in known and known["blame"].flag(),
         timeline="timeline" in known and known["timeline"].flag(),
+        switching="switching" in known and known["switching"].flag(),
     )
 
 

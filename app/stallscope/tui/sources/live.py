@@ -140,6 +140,7 @@ class LiveSource:
             other_processes=self._other_processes(session),
             experiment=session is not None and session is self._experiment,
             timeline=self.timeline.may_be_on,
+            switching=self.timeline.is_switching,
         )
 
     def _telemetry_snapshot(self, probe_set: ProbeSet, session: Session | None) -> TelemetrySnapshot | None:

@@ -98,6 +98,11 @@ class LiveTimeline:
         found = self.report.condition
         return found in (TimelineCondition.SWITCHING_ON, TimelineCondition.ON, TimelineCondition.SWITCHING_OFF)
 
+    @property
+    def is_switching(self) -> bool:
+        """Whether it is being switched on or off."""
+        return self.report.condition in (TimelineCondition.SWITCHING_ON, TimelineCondition.SWITCHING_OFF)
+
     def read(self) -> TraceHistory | None:
         """Read what was recorded since the last time; None unless the timeline is on."""
         session = self._session
