@@ -29,6 +29,7 @@ from stallprobes.traces.trace import (
     Int64s,
     Trace,
     TraceTrigger,
+    callers_of,
 )
 from stallprobes.verdicts.rules import ALONE_TAIL_NS, HOST_SHARE, IN_FLIGHT_NS, STALLED
 
@@ -39,7 +40,8 @@ _AFTER_NS, _LONGEST_AFTER_NS = 20 * MS, 200 * MS
 # One call in 100 000 is longer: a baseline of hours contains hiccups that would hide every stall below them.
 _LONGEST_PERCENTILE = 99.999
 _TIMED = (Phase.CALL, Phase.WAIT)
-_MOST_CANDIDATES = 1_000
+# Columns of latencies above their limits; _LATE is 1 for a start on the GPU.
+_PROBE, _OP, _LATE, _BEGAN, _RETURNED, _END, _NS, _LIMIT = range(8)
 
 
 @dataclass(frozen=True)
@@ -206,30 +208,9 @@ def slow_calls(trace: Trace, limits: TriggerLimits, begin_ns: int, end_ns: int) 
 
     A call became slow when it returned, or when the GPU started its work.
     """
-    calls, work = trace.calls, trace.work
-    calls = calls[(calls[:, CALL_RETURNED] > begin_ns) & (calls[:, CALL_RETURNED] <= end_ns)]
-    calls = calls[calls[:, CALL_MEASURED] != 0]
-    slow = calls[:, CALL_RETURNED] - calls[:, CALL_BEGAN] > limits.calls[calls[:, CALL_PROBE], calls[:, CALL_OP]]
-    found = [
-        SlowCall(probe, op, limits.phases[probe][op], began, returned, returned, int(limits.calls[probe, op]))
-        for probe, op, began, returned in calls[slow][
-            :_MOST_CANDIDATES, [CALL_PROBE, CALL_OP, CALL_BEGAN, CALL_RETURNED]
-        ].tolist()
-    ]
-    work = work[(work[:, WORK_END] > begin_ns) & (work[:, WORK_END] <= end_ns)]
-    work = work[(work[:, WORK_PROBE] >= 0) & (work[:, WORK_RETURNED] > 0) & (work[:, WORK_ITERATION] > 0)]
-    late = work[:, WORK_START] - work[:, WORK_RETURNED] > limits.starts[work[:, WORK_PROBE], work[:, WORK_OP]]
-    found += [
-        SlowCall(probe, op, Phase.START, began, returned, start, int(limits.starts[probe, op]))
-        for probe, op, began, returned, start in work[late][
-            :_MOST_CANDIDATES, [WORK_PROBE, WORK_OP, WORK_BEGAN, WORK_RETURNED, WORK_START]
-        ].tolist()
-        if _is_measured(trace, probe, began)
-    ]
-    hosts = trace.calls[np.isin(trace.calls[:, CALL_PROBE], limits.hosts)]
-    for call in sorted(found, key=lambda each: (each.end_ns, each.ns)):
-        if not _host_was_slow(hosts, call):
-            yield call
+    found = _above(trace, limits, begin_ns, end_ns)
+    order = np.lexsort((found[:, _NS], found[:, _END]))
+    return _without_slow_host(trace, limits, found[order])
 
 
 def slowest_call(
@@ -239,18 +220,54 @@ def slowest_call(
 
     ``probe`` and ``phase`` restrict it to those of one probe and of one phase.
     """
-    found = [
-        call
-        for call in slow_calls(trace, limits, trace.begin_ns, trace.end_ns)
-        if probe in (None, call.probe) and phase in (None, call.phase)
-    ]
-    return max(found, key=lambda call: call.ns / max(call.limit_ns, 1), default=None)
+    found = _above(trace, limits, trace.begin_ns, trace.end_ns)
+    if probe is not None:
+        found = found[found[:, _PROBE] == probe]
+    if phase is Phase.START:
+        found = found[found[:, _LATE] != 0]
+    elif phase is not None:
+        of_phase = [[one is phase for one in phases] for phases in limits.phases]
+        wanted = [late == 0 and of_phase[number][op] for number, op, late in found[:, [_PROBE, _OP, _LATE]].tolist()]
+        found = found[np.array(wanted, dtype=bool)]
+    order = np.argsort(-found[:, _NS] / np.maximum(found[:, _LIMIT], 1), kind="stable")
+    return next(_without_slow_host(trace, limits, found[order]), None)
 
 
-def _is_measured(trace: Trace, probe: int, began_ns: int) -> bool:
-    """Whether a call counts; one that is not in the trace does."""
-    number = trace.call_of(probe, began_ns)
-    return number is None or bool(trace.calls[number, CALL_MEASURED])
+def _above(trace: Trace, limits: TriggerLimits, begin_ns: int, end_ns: int) -> Int64s:
+    """The latencies above ``limits`` that ended within a span, as int64[n][_COLUMNS]."""
+    calls, work = trace.calls, trace.work
+    ended = (calls[:, CALL_RETURNED] > begin_ns) & (calls[:, CALL_RETURNED] <= end_ns)
+    calls = calls[ended & (calls[:, CALL_MEASURED] != 0)]
+    limit = limits.calls[calls[:, CALL_PROBE], calls[:, CALL_OP]]
+    took = calls[:, CALL_RETURNED] - calls[:, CALL_BEGAN]
+    slow = took > limit
+    probe, op, began, returned = (calls[slow, column] for column in (CALL_PROBE, CALL_OP, CALL_BEGAN, CALL_RETURNED))
+    found = [np.column_stack((probe, op, 0 * probe, began, returned, returned, took[slow], limit[slow]))]
+    known = (work[:, WORK_PROBE] >= 0) & (work[:, WORK_RETURNED] > 0) & (work[:, WORK_ITERATION] > 0)
+    # Of a call that is not in the trace nobody knows whether it was measured.
+    callers = callers_of(trace)
+    if len(trace.calls):
+        known &= (callers < 0) | (trace.calls[callers, CALL_MEASURED] != 0)
+    work = work[known & (work[:, WORK_END] > begin_ns) & (work[:, WORK_END] <= end_ns)]
+    limit = limits.starts[work[:, WORK_PROBE], work[:, WORK_OP]]
+    delay = work[:, WORK_START] - work[:, WORK_RETURNED]
+    late = delay > limit
+    probe, op, began, returned, start = (
+        work[late, column] for column in (WORK_PROBE, WORK_OP, WORK_BEGAN, WORK_RETURNED, WORK_START)
+    )
+    found.append(np.column_stack((probe, op, 0 * probe + 1, began, returned, start, delay[late], limit[late])))
+    return np.concatenate(found)
+
+
+def _without_slow_host(trace: Trace, limits: TriggerLimits, found: Int64s) -> Iterator[SlowCall]:
+    """The latencies of ``found`` during which no host control was slow."""
+    hosts = trace.calls[np.isin(trace.calls[:, CALL_PROBE], limits.hosts)]
+    for row in found:
+        probe, op, late, began_ns, returned_ns, end_ns, _, limit = row.tolist()
+        phase = Phase.START if late else limits.phases[probe][op]
+        call = SlowCall(probe, op, phase, began_ns, returned_ns, end_ns, limit)
+        if not _host_was_slow(hosts, call):
+            yield call
 
 
 def _host_was_slow(hosts: Int64s, call: SlowCall) -> bool:
