@@ -58,7 +58,7 @@ def state_of(screen: TimelineScreen) -> CaptureState:
 
 
 def kind_of(screen: TimelineScreen) -> RowKind | None:
-    return None if screen.selection is None else screen.selection.row.kind
+    return None if screen.cursor.selection is None else screen.cursor.selection.row.kind
 
 
 def shown(pilot: Pilot[None]) -> str:
@@ -119,34 +119,34 @@ async def test_without_colour_no_colour_is_left(traced: Path, monkeypatch: pytes
 async def test_keys_move_zoom_and_select_in_a_recorded_trace(traced: Path) -> None:
     async with replayed(traced) as pilot:
         screen = timeline(pilot)
-        first = screen.viewport
+        first = screen.cursor.viewport
         await pilot.press("minus", "minus", "plus")
-        assert screen.viewport.span_ns == 2 * first.span_ns
+        assert screen.cursor.viewport.span_ns == 2 * first.span_ns
         await pilot.press("home")
-        assert screen.viewport == first
+        assert screen.cursor.viewport == first
         await pilot.press("right")
-        assert screen.viewport.begin_ns == first.begin_ns + first.span_ns // 10
+        assert screen.cursor.viewport.begin_ns == first.begin_ns + first.span_ns // 10
         await pilot.press("pageup", "left")
-        assert screen.viewport.begin_ns == first.begin_ns - first.span_ns
+        assert screen.cursor.viewport.begin_ns == first.begin_ns - first.span_ns
         await pilot.press(*["pageup"] * 40)
-        assert screen._trace is not None
-        assert screen.viewport.end_ns > screen._trace.begin_ns
+        assert screen.cursor.trace is not None
+        assert screen.cursor.viewport.end_ns > screen.cursor.trace.begin_ns
         await pilot.press("home")
-        before = screen.selection
+        before = screen.cursor.selection
         assert before is not None
         assert before.start_ns is not None
         await pilot.press("full_stop")
-        assert screen.selection is not None
-        assert screen.selection.start_ns is not None
-        assert screen.selection.start_ns > before.start_ns
+        assert screen.cursor.selection is not None
+        assert screen.cursor.selection.start_ns is not None
+        assert screen.cursor.selection.start_ns > before.start_ns
         await pilot.press("comma")
-        assert screen.selection == before
+        assert screen.cursor.selection == before
         await pilot.press("down")
-        assert screen.selection.row == RowKey(RowKind.CALLS, 1)
+        assert screen.cursor.selection.row == RowKey(RowKind.CALLS, 1)
         await pilot.press("up", "up")
         assert kind_of(screen) is RowKind.TENURES
         await pilot.press("home", "plus", "plus", "enter")
-        assert screen.viewport.begin_ns <= before.start_ns < screen.viewport.end_ns
+        assert screen.cursor.viewport.begin_ns <= before.start_ns < screen.cursor.viewport.end_ns
         await pilot.press("w")
         assert kind_of(screen) is RowKind.CALLS
         await pilot.press("question_mark")
@@ -161,20 +161,20 @@ async def test_the_mouse_selects_zooms_and_drags(traced: Path) -> None:
         at = plot.plot_layout
         first, engine = (at.lines.index(key) + 1 for key in (RowKey(RowKind.CALLS, 1), RowKey(RowKind.TENURES, 1)))
         await pilot.click(TracePlot, offset=(2, first))
-        assert screen.selection == Selection(RowKey(RowKind.CALLS, 1))
+        assert screen.cursor.selection == Selection(RowKey(RowKind.CALLS, 1))
         await pilot.click(TracePlot, offset=(at.names + 40, engine))
-        assert screen.selection.row == RowKey(RowKind.TENURES, 1)
-        assert screen.selection.start_ns is not None
-        before = screen.viewport
+        assert screen.cursor.selection.row == RowKey(RowKind.TENURES, 1)
+        assert screen.cursor.selection.start_ns is not None
+        before = screen.cursor.viewport
         await pilot._post_mouse_events([events.MouseScrollDown], TracePlot, offset=(at.names + 10, 3))
-        assert screen.viewport.span_ns == 2 * before.span_ns
+        assert screen.cursor.viewport.span_ns == 2 * before.span_ns
         await pilot._post_mouse_events([events.MouseScrollUp], TracePlot, offset=(at.names + 10, 3))
-        assert screen.viewport.span_ns == before.span_ns
-        before = screen.viewport
+        assert screen.cursor.viewport.span_ns == before.span_ns
+        before = screen.cursor.viewport
         await pilot.mouse_down(TracePlot, offset=(at.names + 40, 3))
         await pilot.hover(TracePlot, offset=(at.names + 30, 3))
         await pilot.mouse_up(TracePlot, offset=(at.names + 30, 3))
-        await until(pilot, lambda: screen.viewport.begin_ns > before.begin_ns)
+        await until(pilot, lambda: screen.cursor.viewport.begin_ns > before.begin_ns)
 
 
 async def test_a_recording_steps_through_its_traces_and_one_without_says_so(traced: Path) -> None:
@@ -314,8 +314,8 @@ async def test_the_trigger_freezes_on_the_next_slow_call_and_is_armed_again(shar
         await until(pilot, lambda: state_of(screen) is CaptureState.FROZEN)
         assert screen.capture.trace is not None
         assert screen.capture.trace.trigger is not None
-        assert screen.selection is not None
-        assert screen.selection.start_ns == screen.capture.trace.trigger.began_ns
+        assert screen.cursor.selection is not None
+        assert screen.cursor.selection.start_ns == screen.capture.trace.trigger.began_ns
         await pilot.press("right_square_bracket")
         assert screen.capture.above_ns == 20_000
         await pilot.press("a", "right_curly_bracket")
@@ -434,13 +434,13 @@ async def test_a_frozen_trace_of_other_probes_is_shown_as_it_was(shared: SharedM
     async with opened(shared) as pilot:
         screen = timeline(pilot)
         await until(pilot, lambda: "host calls" in shown(pilot))
-        screen.selection = Selection(RowKey(RowKind.CALLS, 6))
+        screen.cursor.selection = Selection(RowKey(RowKind.CALLS, 6))
         screen.capture.freeze(report_1(), None, "earlier")
         screen._show_frozen()
         text = shown(pilot)
         assert "FROZEN earlier" in text
         assert "spin-primary" in text
-        assert screen.selection == Selection(RowKey(RowKind.CALLS, 0))
+        assert screen.cursor.selection == Selection(RowKey(RowKind.CALLS, 0))
         await pilot.press("left_square_bracket", "w", "comma", "down", "minus")
         assert "spin-primary" in shown(pilot)
         await pilot.press("home")
