@@ -14,7 +14,7 @@ from stallprobes.catalog import entries
 from stallprobes.patterns import patterns
 from stallscope.cli.main import SECTIONS, cli
 
-GROUP = click.Context(cli, info_name="stallscope")
+GROUP = click.Context(cli, info_name="stallscope", **cli.context_settings)
 COMMANDS = cli.list_commands(GROUP)
 
 
@@ -68,7 +68,7 @@ def test_every_help_has_examples_of_that_command_that_parse(name: str) -> None:
         else:
             used = next((argument for argument in arguments if argument in COMMANDS), "")
         if used:
-            command(used).make_context(used, arguments[1:])
+            command(used).make_context(used, arguments[1:], parent=GROUP)
         else:
             cli.make_context("stallscope", arguments)
 

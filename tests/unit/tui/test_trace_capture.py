@@ -178,6 +178,7 @@ def test_an_engine_is_asked_once_for_each_switch_and_each_new_engine_again() -> 
     timeline.want(True)
     assert condition_of(timeline) is TimelineCondition.SWITCHING_ON
     assert timeline.may_be_on
+    assert timeline.is_switching
     for _ in range(5):
         timeline.apply()
     assert session.asked == [True]
@@ -185,6 +186,7 @@ def test_an_engine_is_asked_once_for_each_switch_and_each_new_engine_again() -> 
     assert timeline.read() is None
     session.status = TimelineStatus(on=True)
     assert condition_of(timeline) is TimelineCondition.ON
+    assert not timeline.is_switching
     session.alive = False
     assert condition_of(timeline) is TimelineCondition.NO_ENGINE
     assert not timeline.may_be_on
