@@ -7,9 +7,9 @@
         for verdict in variant.verdicts:
             print(variant.variant, verdict.sentence)
 
-``run`` measures patterns and probes, ``save_trace`` writes its trace, ``check`` fills an interference matrix, ``compare`` compares two, ``unusual``
-compares one with recorded checks of other machines, ``load`` reads a saved one, and ``Session`` controls probes step by
-step. Everything is loaded on first use. Measuring needs an NVIDIA
+``run`` measures patterns and probes, ``save_trace`` writes what its timeline recorded, ``check`` fills an interference
+matrix, ``compare`` compares two, ``unusual`` compares one with recorded checks of other machines, ``load`` reads a
+saved one, and ``Session`` controls probes step by step. Everything is loaded on first use. Measuring needs an NVIDIA
 GPU, or ``backend="sim"`` for the simulated one. No function asks before it disturbs other processes on the GPU.
 """
 
@@ -121,8 +121,8 @@ def run(
 def save_trace(traced: RunResult | Trace, path: Path | str, *, force: bool = False) -> None:
     """Write the traces of a run, or one trace, to a file that Perfetto and chrome://tracing open.
 
-    The file is compressed with gzip if its name ends in ``.gz``; an existing one is replaced only with ``force``. Raises
-    FileNotWritten, and ValueError for a run without ``trace_seconds``.
+    The file is compressed with gzip if its name ends in ``.gz``; an existing one is replaced only with ``force``.
+    Raises FileNotWritten, and ValueError for a run without ``trace_seconds``.
     """
     from stallprobes.measurement import run_trace
     from stallprobes.traces import chrome

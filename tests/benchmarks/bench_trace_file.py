@@ -53,7 +53,7 @@ QUEUED = 500
 
 
 def trace_of(events: int) -> Trace:
-    """A trace of about ``events`` events: two of three are calls, work and arrows of the launcher, the rest of a copy."""
+    """A trace of about ``events`` events: half are those of the launcher, the others those of a copy."""
     launches, copies = events // 5, events // 10
     span = copies * PERIOD_NS
     step = span // launches
@@ -63,7 +63,9 @@ def trace_of(events: int) -> Trace:
     rows = [(0, 0, began, began + 2_000, started, step - 300, 1, 1, RecordKind.KERNEL, 0)]
     began = np.arange(copies) * PERIOD_NS
     delay = np.where(np.arange(copies) % 10 == 0, SLICE_NS, 3_000)
-    rows.append((1, 0, began, began + 4_000, began + 4_000 + delay, 1_700, 2, 2, RecordKind.COPY, CopyKind.DEVICE_TO_DEVICE))
+    rows.append(
+        (1, 0, began, began + 4_000, began + 4_000 + delay, 1_700, 2, 2, RecordKind.COPY, CopyKind.DEVICE_TO_DEVICE)
+    )
     calls, work = [], []
     for probe, op, begins, returns, starts, took, context, stream, kind, copy in rows:
         numbers = np.arange(len(begins))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 KNOWN = frozenset("MXisf")
@@ -117,14 +118,12 @@ def _slices(
 
 def _check_nesting(track: Sequence[Slice]) -> None:
     """The slices of a thread are in the order of time, and none overlaps another."""
-    for before, after in zip(track, track[1:], strict=False):
+    for before, after in pairwise(track):
         assert before.begin_ns <= after.begin_ns
         assert before.end_ns <= after.begin_ns, (before, after)
 
 
-def _arrows(
-    events: Sequence[Mapping[str, Any]], tracks: Mapping[tuple[int, int], Sequence[Slice]]
-) -> list[Arrow]:
+def _arrows(events: Sequence[Mapping[str, Any]], tracks: Mapping[tuple[int, int], Sequence[Slice]]) -> list[Arrow]:
     """The flows: each has one start and one end, in slices that enclose them and stand before them in the file."""
     by_begin = {place: {each.begin_ns: each for each in track} for place, track in tracks.items()}
     starts: dict[int, tuple[str, Slice]] = {}

@@ -193,8 +193,8 @@ trace = click.option(
     type=OUTPUT_FILE,
     shell_complete=completers.files,
     metavar="FILE",
-    help="Write every call and all GPU work to FILE for Perfetto or chrome://tracing; compressed with gzip if FILE ends "
-    "in .gz. Includes --timeline.",
+    help="Write every call and all GPU work to FILE for Perfetto or chrome://tracing; compressed with gzip if FILE "
+    "ends in .gz. Includes --timeline.",
 )
 trace_seconds = click.option(
     "--trace-seconds",

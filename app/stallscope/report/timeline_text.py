@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stallprobes.model import TIMELINE_PHASES
+from stallprobes.latency.ratio import phase_channels
+from stallprobes.model import TIMELINE_PHASES, Phase
+from stallprobes.units import duration_ns
 from stallscope.report.text import format_count
 
 if TYPE_CHECKING:
     from stallprobes.engine.timeline.summary import TimelineSummary
     from stallprobes.engine.timeline.trace import TimelineLosses
+    from stallprobes.matrix.matrix import Cell
+    from stallprobes.verdicts.verdict import Verdict
 
 SIMULATED = "simulated"
 # How a report calls each kind of loss, in its order.
@@ -43,5 +47,26 @@ def losses_text(losses: TimelineLosses) -> str:
 
 
 def phases_text() -> str:
-    """What the phases of the timeline mean, as one line: ``start: time from …; before return: …``."""
-    return ". ".join(f"{phase.traits.word}: {phase.traits.meaning}" for phase in TIMELINE_PHASES) + "."
+    """What the phases of the timeline mean, a sentence for each."""
+    return " ".join(f"{phase.traits.word}: {phase.traits.meaning}." for phase in TIMELINE_PHASES)
+
+
+def how_to_see(names: str) -> str:
+    """How to see these phases of a pattern or of probes, as a sentence."""
+    return f"`stallscope run {names} --timeline` measures them, and on the screen the key g draws each call's work."
+
+
+def start_clause(cell: Cell, verdict: Verdict) -> str:
+    """The start in a wait, as a clause: ``, returned → GPU start 2.20 µs → 1.88 ms``; "" without the timeline."""
+    if verdict.phase is not Phase.WAIT:
+        return ""
+    # It loads numpy.
+    from stallprobes.latency.start_delay import judged_histogram
+
+    found = []
+    for channel in (one for one in phase_channels(cell.channel_sums, Phase.START) if one in cell.channel_sums):
+        sides = (judged_histogram(side, channel) for side in (cell.baseline, cell.channels))
+        before, now = (None if one is None else one.percentile(verdict.quantile.percent) for one in sides)
+        if before is not None and now is not None:
+            found.append((now - before, f", {channel.in_sentence} {duration_ns(before)} → {duration_ns(now)}"))
+    return max(found, default=(0.0, ""))[1]

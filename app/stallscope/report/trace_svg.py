@@ -9,12 +9,12 @@ import numpy as np
 
 from stallprobes.foreign_text import printable
 from stallprobes.traces.rows import RowGroup, TraceRow, rows_of
-from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, Int64s, Trace
+from stallprobes.traces.trace import CALL_PROBE, Int64s, Trace
 from stallprobes.units import duration_ns
 from stallscope.report import trace_wording
 from stallscope.report.trace_wording import CallStory, TimeScale
 
-NARROWEST = 480
+NARROWEST = 800
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
 # The font's letters are so wide.
 _LETTER = 7.23
@@ -36,7 +36,7 @@ _CLASSES = {RowGroup.CALLS: "call", RowGroup.WORK: "work", RowGroup.ENGINE: "eng
 def trace_svg(
     trace: Trace, *, width: int = 1100, dark: bool | None = None, title: str = "", call: int | None = None
 ) -> str:
-    """``trace`` as an SVG image of ``width`` pixels, at least 480, that loads nothing.
+    """``trace`` as an SVG image of ``width`` pixels, at least 800, that loads nothing.
 
     It is dark or light as the reader's system is, unless ``dark`` says it. ``title`` and ``call`` are those of
     ``trace_text``.
@@ -53,8 +53,7 @@ class _Image:
         self._trigger = trace.trigger is not None and call is None
         self._story = None if chosen is None else trace_wording.story(trace, chosen)
         self._probe = None if chosen is None else int(trace.calls[chosen, CALL_PROBE])
-        zero_ns = trace.begin_ns if chosen is None else int(trace.calls[chosen, CALL_BEGAN])
-        self._scale = TimeScale(trace.begin_ns, trace.end_ns, zero_ns)
+        self._scale = TimeScale(trace.begin_ns, trace.end_ns, trace_wording.zero_of(trace, chosen))
         self._rows = rows_of(trace)
         most = max((len(row.label) for row in self._rows), default=0)
         self._left = _MARGIN + min(int((most + 3) * _LETTER), width // 3)
@@ -88,7 +87,7 @@ class _Image:
     def _x(self, at_ns: float) -> float:
         return self._left + self._scale.place(at_ns) * self._plot
 
-    def _words(self, x: float, text: str, style: str = "", anchor: str = "") -> str:
+    def _label_at(self, x: float, text: str, style: str = "", anchor: str = "") -> str:
         """``text`` with its baseline at ``_y``."""
         at = f' text-anchor="{anchor}"' if anchor else ""
         kind = f' class="{style}"' if style else ""
@@ -98,7 +97,7 @@ class _Image:
         room = int((self._width - 2 * _MARGIN) / _LETTER)
         for line in trace_wording.folded(text, room):
             self._y += _LINE
-            yield self._words(_MARGIN, line, style)
+            yield self._label_at(_MARGIN, line, style)
 
     def _head(self) -> Iterator[str]:
         span = f"Trace of {trace_wording.span_text(self._trace)}"
@@ -123,7 +122,7 @@ class _Image:
             if row.group is not group:
                 group = row.group
                 self._y += _LINE + 4
-                yield self._words(_MARGIN, str(group), "soft")
+                yield self._label_at(_MARGIN, str(group), "soft")
             self._y += _ROW
             yield from self._drawn(row)
             if row.probe is not None and row.probe == self._probe and self._story is not None:
@@ -133,7 +132,7 @@ class _Image:
     def _drawn(self, row: TraceRow) -> Iterator[str]:
         room = int((self._left - _MARGIN) / _LETTER) - 2
         label = row.label if len(row.label) <= room else f"{row.label[: room - 1]}…"
-        yield self._words(_MARGIN + _LETTER, label)
+        yield self._label_at(_MARGIN + _LETTER, label)
         top = self._y - _BAR + 3
         yield f'<path class="rail" d="M{self._left} {top + _BAR:.1f}h{self._plot}"/>'
         for spans, style in ((row.waits, "wait"), (row.spans, "foreign" if row.foreign else _CLASSES[row.group])):
@@ -172,7 +171,7 @@ class _Image:
         x = max(min(begin, self._width - _MARGIN - width), _MARGIN)
         # Lines of the axis would cross the letters.
         yield f'<rect class="paper" x="{x - 3:.1f}" y="{self._y - 11:.1f}" width="{width + 6:.1f}" height="14"/>'
-        yield self._words(x, story.text, "delay")
+        yield self._label_at(x, story.text, "delay")
 
     def _guides(self, top: float) -> Iterator[str]:
         """Dashed lines through all rows where the call returned and where the GPU started."""
@@ -196,7 +195,8 @@ class _Image:
             if x + wide > self._width - _MARGIN and x > _MARGIN:
                 x = float(_MARGIN)
                 self._y += _LINE
-            yield f'<path class="{style}" d="M{x:.1f} {self._y - 10:.1f}h14v12h-14z"/>{self._words(x + 20, text, "soft")}'
+            yield f'<path class="{style}" d="M{x:.1f} {self._y - 10:.1f}h14v12h-14z"/>'
+            yield self._label_at(x + 20, text, "soft")
             x += wide
 
     def _foot(self) -> Iterator[str]:
@@ -208,9 +208,9 @@ class _Image:
         widest = max(len(moment.what) for moment in story.moments)
         for moment in story.moments:
             self._y += _LINE
-            yield self._words(_MARGIN + 16 * _LETTER, self._scale.exact(moment.at_ns), anchor="end")
-            yield self._words(_MARGIN + 18 * _LETTER, moment.what)
-            yield self._words(_MARGIN + (21 + widest) * _LETTER, moment.detail, "soft")
+            yield self._label_at(_MARGIN + 16 * _LETTER, self._scale.exact(moment.at_ns), anchor="end")
+            yield self._label_at(_MARGIN + 18 * _LETTER, moment.what)
+            yield self._label_at(_MARGIN + (21 + widest) * _LETTER, moment.detail, "soft")
         if len(story.causes) > 1:
             parts = "; ".join(f"{duration_ns(ns)} {text}" for text, ns in story.causes)
             yield from self._paragraph(f"All of the delay: {parts}.", "soft")

@@ -12,7 +12,7 @@ from stallprobes.foreign_text import printable
 from stallprobes.traces import labels
 from stallprobes.traces.ranking import RankedCall, ranked_calls
 from stallprobes.traces.rows import RowGroup, TraceRow, rows_of
-from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, Trace, op_label
+from stallprobes.traces.trace import CALL_PROBE, Trace, op_label
 from stallprobes.units import duration_ns
 from stallscope.report import trace_wording
 from stallscope.report.columns import cut_columns, display_width, padded
@@ -23,11 +23,14 @@ _SLOWEST = 5
 # The labels of rows take at most this share of the width.
 _LABELS = 0.34
 _TICK_EVERY = 10
+# The least width of the details of a moment.
+_DETAIL = 24
 
 
 @dataclass(frozen=True)
 class _Glyphs:
-    """Characters of a picture: a cell is little, half or fully covered; waits, tenures of others, and the delay."""
+    """Characters of a picture: cells that are covered little, half and fully, waits, tenures of others, the axis, the
+    delay's bracket, and the end of a label that was cut."""
 
     little: str
     half: str
@@ -39,10 +42,11 @@ class _Glyphs:
     left: str
     right: str
     line: str
+    cut: str
 
 
-_UNICODE = _Glyphs("▏", "▌", "█", "░", "▒", "─", "┴", "├", "┤", "─")
-_ASCII = _Glyphs("|", "+", "#", ".", "x", "-", "+", "<", ">", "-")
+_UNICODE = _Glyphs("▏", "▌", "█", "░", "▒", "─", "┴", "├", "┤", "─", "…")
+_ASCII = _Glyphs("|", "+", "#", ".", "x", "-", "+", "<", ">", "-", "~")
 
 
 def trace_text(
@@ -56,14 +60,14 @@ def trace_text(
 ) -> str:
     """``trace`` as lines of at most ``width`` columns, at least 40; with ``ascii`` of ASCII characters only.
 
-    ``title`` says what was traced, such as the GPU and the pattern. ``call`` is the row of the call that is explained, by default the trigger's, or the most unusual one; times count
-    from its begin. ``slowest`` is the length of the table of the slowest calls.
+    ``title`` says what was traced, such as the GPU and the pattern. ``call`` is the row of the call that is explained,
+    by default the trigger's, or the most unusual one; times count from its begin. ``slowest`` is the length of the
+    table of the slowest calls.
     """
     stream = io.StringIO()
     out = TextWriter(stream, width=max(width, NARROWEST), ascii=ascii)
     chosen = trace_wording.selected_call(trace) if call is None else call
-    zero_ns = trace.begin_ns if chosen is None else int(trace.calls[chosen, CALL_BEGAN])
-    scale = TimeScale(trace.begin_ns, trace.end_ns, zero_ns)
+    scale = TimeScale(trace.begin_ns, trace.end_ns, trace_wording.zero_of(trace, chosen))
     story = None if chosen is None else trace_wording.story(trace, chosen)
     if title:
         out.paragraph(title)
@@ -71,7 +75,7 @@ def trace_text(
     for note in trace_wording.notes(trace):
         out.paragraph(note)
     out.line()
-    picture = _Picture(trace, scale, out.width, ascii)
+    picture = _Drawing(trace, scale, out)
     for line in picture.lines(chosen, story):
         out.line(line)
     for legend in picture.legend():
@@ -86,18 +90,18 @@ def trace_text(
     return stream.getvalue()
 
 
-class _Picture:
+class _Drawing:
     """The drawing: a row of text for each row of the trace."""
 
-    def __init__(self, trace: Trace, scale: TimeScale, width: int, ascii: bool) -> None:
-        self._scale = scale
-        self._glyphs = _ASCII if ascii else _UNICODE
+    def __init__(self, trace: Trace, scale: TimeScale, out: TextWriter) -> None:
+        self._scale, self._out = scale, out
+        self._glyphs = _ASCII if out.ascii else _UNICODE
         self._rows = rows_of(trace)
         self._trace = trace
         longest = max((display_width(printable(row.label)) + 1 for row in self._rows), default=0)
         titles = max(len(group) for group in RowGroup)
-        self._left = min(max(longest, titles), int(width * _LABELS)) + 1
-        self._cells = width - self._left
+        self._left = min(max(longest, titles), int(out.width * _LABELS)) + 1
+        self._cells = out.width - self._left
 
     def lines(self, call: int | None, story: CallStory | None) -> Iterator[str]:
         yield from self._axis()
@@ -107,7 +111,7 @@ class _Picture:
             if row.group is not group:
                 group = row.group
                 yield str(group)
-            yield padded(self._label(row.label), self._left) + self._drawn(row).rstrip()
+            yield (padded(self._label(row.label), self._left) + self._drawn(row)).rstrip()
             if row.probe is not None and row.probe == chosen and story is not None:
                 yield from self._delay(story)
 
@@ -125,7 +129,7 @@ class _Picture:
         label = printable(text)
         room = self._left - 2
         if display_width(label) > room:
-            label = cut_columns(label, room - 1) + "…"
+            label = cut_columns(label, room - 1) + self._glyphs.cut
         return f" {label}"
 
     def _axis(self) -> Iterator[str]:
@@ -167,7 +171,9 @@ class _Picture:
             return
         yield " " * (self._left + first) + glyphs.left + glyphs.line * (last - first - 1) + glyphs.right
         room = self._left + self._cells
-        text = story.text if display_width(story.text) <= room else story.text.partition(":")[0]
+        text = self._out.printed(story.text)
+        if display_width(text) > room:
+            text = self._out.printed(trace_wording.delay_length(delay))
         begin = min(self._left + first, room - display_width(text))
         yield " " * begin + text
 
@@ -175,7 +181,12 @@ class _Picture:
 def _selected(out: TextWriter, trace: Trace, scale: TimeScale, story: CallStory, trigger: bool) -> None:
     out.paragraph(f"{'Trigger' if trigger else 'Selected call'}: {story.title}")
     rows = [(scale.exact(moment.at_ns), moment.what, moment.detail) for moment in story.moments]
-    out.table((TableColumn("", right=True), TableColumn(""), TableColumn("")), rows)
+    columns = (TableColumn("", right=True), TableColumn(""), TableColumn(""))
+    if out.natural_width(columns[:2], [row[:2] for row in rows]) + _DETAIL <= out.width:
+        out.table(columns, rows)
+    else:
+        for at, what, detail in rows:
+            out.paragraph(f"{at} {what}{', ' if detail else ''}{detail}", "    ", "  ")
     if story.text:
         out.paragraph(f"{story.text[0].upper()}{story.text[1:]}.")
     if len(story.causes) > 1:
@@ -210,7 +221,8 @@ def _slowest(out: TextWriter, trace: Trace, scale: TimeScale, ranked: tuple[Rank
     if out.natural_width(columns, rows) <= out.width:
         out.table(columns, rows)
         return
-    for began, probe, call, in_call, delay, cause in rows:
-        out.paragraph(f"{began.strip()} {probe} {call}: {in_call} in the call, {delay} to GPU start", "    ", "  ")
+    for (began, probe, call, in_call, to_start, cause), each in zip(rows, ranked, strict=True):
+        start = "" if each.delay is None else f", {to_start} to GPU start"
+        out.paragraph(f"{began.strip()} {probe} {call}: {in_call} in the call{start}", "    ", "  ")
         if cause:
             out.paragraph(cause, "    ")

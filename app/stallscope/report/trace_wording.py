@@ -16,6 +16,7 @@ from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, 
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_ITERATION,
+    CALL_MEASURED,
     CALL_OP,
     CALL_PROBE,
     CALL_RETURNED,
@@ -30,6 +31,7 @@ from stallprobes.traces.trace import (
     op_label,
 )
 from stallprobes.units import duration_ns, three
+from stallprobes.verdicts.rules import IN_FLIGHT_NS
 from stallscope.report.columns import wrapped
 from stallscope.report.text import plural
 
@@ -55,11 +57,14 @@ class TimeScale:
         return min(max((at_ns - self.begin_ns) / self.span_ns, 0.0), 1.0)
 
     def ticks(self, most: int) -> list[tuple[int, str]]:
-        """At most ``most`` ticks (at least two) at round times, with their labels."""
-        step = _round_step(self.span_ns / max(most - 1, 1))
-        first = -(-(self.begin_ns - self.zero_ns) // step)
-        last = (self.end_ns - self.zero_ns) // step
-        return [(self.zero_ns + number * step, tick_label(number * step)) for number in range(first, last + 1)]
+        """Ticks at round times with their labels: at most ``most``, but two where the axis is long enough for any."""
+        found: list[int] = []
+        for step in _round_steps(self.span_ns / max(most - 1, 1)):
+            first = -(-(self.begin_ns - self.zero_ns) // step)
+            found = [number * step for number in range(first, (self.end_ns - self.zero_ns) // step + 1)]
+            if len(found) > 1:
+                break
+        return [(self.zero_ns + ns, tick_label(ns)) for ns in found]
 
     def exact(self, at_ns: int) -> str:
         """A time in µs with three decimals: ``+2354.712 µs``."""
@@ -83,14 +88,11 @@ def folded(text: str, columns: int) -> list[str]:
     return wrapped(printable(text), max(columns, 1))
 
 
-def _round_step(least_ns: float) -> int:
-    """The smallest of 1, 2 and 5 times a power of ten that is at least ``least_ns``."""
-    power = 1
-    while True:
-        for step in (power, 2 * power, 5 * power):
-            if step >= least_ns:
-                return step
-        power *= 10
+def _round_steps(least_ns: float) -> Iterator[int]:
+    """1, 2 and 5 times powers of ten: the smallest that is at least ``least_ns``, and then the smaller ones."""
+    steps = [factor * 10**power for power in range(12) for factor in (1, 2, 5)]
+    fits = next((number for number, step in enumerate(steps) if step >= least_ns), len(steps) - 1)
+    yield from reversed(steps[: fits + 1])
 
 
 def selected_call(trace: Trace) -> int | None:
@@ -98,6 +100,13 @@ def selected_call(trace: Trace) -> int | None:
     if trace.trigger is not None:
         return trace.call_of(trace.trigger.probe, trace.trigger.began_ns)
     return ranking.most_unusual_call(trace)
+
+
+def zero_of(trace: Trace, call: int | None) -> int:
+    """The time from which a picture counts: the begin of the call in row ``call``, of the trigger, or of the trace."""
+    if call is not None:
+        return int(trace.calls[call, CALL_BEGAN])
+    return trace.begin_ns if trace.trigger is None else trace.trigger.began_ns
 
 
 def span_text(trace: Trace) -> str:
@@ -113,7 +122,12 @@ def notes(trace: Trace) -> Iterator[str]:
     if not trace.context_switches:
         yield "Context switches were not recorded, so who had the graphics engine is not known."
     if trace.losses.lost:
-        yield f"{plural(trace.losses.lost, 'record')} of GPU work or context switches were lost since recording began."
+        yield f"{plural(trace.losses.lost, 'record')} of calls or GPU work were lost since recording began."
+    for flight in trace.open_calls:
+        age_ns = trace.end_ns - flight.since_ns
+        if age_ns >= IN_FLIGHT_NS:
+            call = f"{labels.probe_label(trace.probes[flight.probe])} {op_label(trace.probes, flight.probe, flight.op)}"
+            yield f"{call} has not returned after {duration_ns(age_ns)}."
     if trace.collected_ns < trace.end_ns:
         yield f"GPU work of the last {duration_ns(trace.end_ns - trace.collected_ns)} may be missing."
 
@@ -168,10 +182,12 @@ def story(trace: Trace, call: int) -> CallStory:
 
 def _call_moments(trace: Trace, call: int) -> Iterator[CallMoment]:
     rows = ranking.calls_of_iteration(trace, call)
-    waits = labels.waits(trace.probes[trace.calls[call, CALL_PROBE]])
+    # Events that a program records for its own use are left out.
+    chosen = (rows[:, CALL_MEASURED] != 0) | (rows[:, CALL_BEGAN] == trace.calls[call, CALL_BEGAN])
+    rows = rows[chosen] if rows[:, CALL_MEASURED].any() else rows
     for probe, op, _, began, returned, _ in rows.tolist():
         name = op_label(trace.probes, probe, op)
-        wait = op < len(waits) and waits[op]
+        wait = trace.probes[probe].waits(op)
         yield CallMoment(began, f"{name} called")
         yield CallMoment(
             returned, f"{name} returned", f"{duration_ns(returned - began)} {'waiting' if wait else 'in the call'}"
@@ -195,13 +211,21 @@ def _delay(delay: Delay) -> str:
     return f"{duration_ns(abs(delay.ns))} {'after' if delay.ns >= 0 else 'before'} the return"
 
 
+def delay_length(delay: Delay) -> str:
+    """``returned → GPU start 2.26 ms``, without the cause."""
+    return f"returned → GPU start {duration_ns(delay.ns)}"
+
+
 def _beside(trace: Trace, call: int) -> Iterator[tuple[str, int]]:
     """The calls of the same context that took a large part of the call's time, and how much of it."""
     row = trace.calls[call]
     took = int(row[CALL_RETURNED] - row[CALL_BEGAN])
     for beside in calls_beside(trace, call):
         if beside.overlap_ns >= _BESIDE_SHARE * took:
-            yield f"{trace.probes[beside.probe].name} ({op_label(trace.probes, beside.probe, beside.op)})", beside.overlap_ns
+            yield (
+                f"{trace.probes[beside.probe].name} ({op_label(trace.probes, beside.probe, beside.op)})",
+                beside.overlap_ns,
+            )
 
 
 def size_text(nbytes: int) -> str:

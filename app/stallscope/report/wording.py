@@ -16,6 +16,7 @@ from stallprobes.units import duration, duration_ns, times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import findings
 from stallscope.report.text import plural
+from stallscope.report.timeline_text import start_clause
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
@@ -249,15 +250,7 @@ def _figure(cell: Cell, verdict: Verdict) -> str:
         return verdict.sentence
     before, now = (None if ns is None else ns / 1000 for ns in (verdict.baseline_ns, verdict.now_ns))
     change = f"{duration(before)} → {duration(now)} ({times(verdict.ratio)})"
-    return f"{phase_name(verdict.phase)} {verdict.quantile} {change}{_start(cell, verdict)}".strip()
-
-
-def _start(cell: Cell, verdict: Verdict) -> str:
-    """The start in a wait, as a clause: ``, returned → GPU start 2.20 µs → 1.88 ms``; "" without the timeline."""
-    start = cell.ratio(Phase.START, verdict.quantile) if verdict.phase is Phase.WAIT else None
-    if start is None:
-        return ""
-    return f", {Phase.START.traits.in_sentence} {duration_ns(start.baseline_ns)} → {duration_ns(start.now_ns)}"
+    return f"{phase_name(verdict.phase)} {verdict.quantile} {change}{start_clause(cell, verdict)}".strip()
 
 
 def _returned(cell: Cell) -> tuple[int, float]:

@@ -34,7 +34,8 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import IN_FLIGHT_NS, STALLED, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
 
-_JUDGED_CHANNELS = tuple(map(Channel, JUDGED_PHASES))
+# The start is a part of the wait, and would count its calls twice.
+_HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 _LOG = 200
 _MARKS = 64
 # The kinds that a victim's row shows as a word; an unsteady one shows its range.
@@ -128,8 +129,8 @@ class Analyzer:
                 # As after the program was suspended: no window spans that time, and no verdict held in it.
                 self._recent.clear()
                 self._tracker.end_all(self._last_wall_s)
-        if observation.timeline != self._timeline:
-            self._change_timeline(observation.timeline, now.at_ns)
+        if observation.timeline not in (None, self._timeline):
+            self._change_timeline(bool(observation.timeline), now.at_ns)
         self._add_history(now)
         if observation.experiment:
             # Its states last a fraction of a second: no window, baseline or switch of them means anything here.
@@ -137,6 +138,12 @@ class Analyzer:
             self._last, self._last_wall_s = now, observation.wall_s
             return
         self._experiment = False
+        if observation.timeline is None:
+            # Calls that meanwhile take long wait for CUPTI, not for an aggressor.
+            self._recent.clear()
+            self._collector.interrupt()
+            self._last, self._last_wall_s = now, observation.wall_s
+            return
         self._add_switch_marks(now)
         self._update_window(now)
         others, disturbed = _other_processes(observation), None
@@ -365,7 +372,7 @@ class Analyzer:
                 continue
             flight = part.in_flight
             age = flight.age_ns if flight is not None and flight.age_ns >= 20 * MS else None
-            channels = [channel for channel in _JUDGED_CHANNELS if channel in part.channels]
+            channels = [channel for channel in _HEAT_CHANNELS if channel in part.channels]
             if channels:
                 counts = np.zeros(BUCKETS, dtype=np.uint64)
                 for channel in channels:

@@ -144,13 +144,18 @@ def read_observation(node: Node, probe_set: ProbeSet, before: Snapshot | None) -
         waiting=frozenset(values.text(one) for one in values.optional_items(known, "held")),
         other_processes=tuple(values.foreign(one) for one in values.optional_items(known, "others")),
         experiment="blame" in known and known["blame"].flag(),
-        timeline="timeline" in known and known["timeline"].flag(),
+        timeline=_timeline(known["timeline"]) if "timeline" in known else False,
     )
 
 
 def read_trace(node: Node) -> Trace:
     """The trace of a line. Raises MalformedJson."""
     return codec.read_trace(values.member(node, TRACE))
+
+
+def _timeline(node: Node) -> bool | None:
+    """Whether the timeline was on, None while it was being switched."""
+    return None if node.value is None else node.flag()
 
 
 def wall_s(value: object, kind: str = OBSERVATION) -> float:

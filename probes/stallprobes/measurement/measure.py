@@ -48,6 +48,9 @@ __all__ = [
 
 PROBES = "probes"
 
+# The phases whose variation is that of the machine; a start is near 0, and a part of the wait.
+_VARYING = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
+
 _WARM_S = 0.5
 _SETTLE_S = 0.3
 _DRAIN_S = 2.0
@@ -118,12 +121,12 @@ class VariantResult:
     trace: Trace | None = None
 
     def widest(self, quantile: Quantile) -> RunSpread | None:
-        """The largest spread of a percentile among the judged phases of the probes.
+        """The largest spread of a percentile among the judged phases that the host measures.
 
         None where no baseline has two windows with enough calls.
         """
         known = {one.probe.name: one.variation for one in self.probes if one.variation is not None}
-        found = widest(known, map(Channel, JUDGED_PHASES), quantile)
+        found = widest(known, map(Channel, _VARYING), quantile)
         return None if found is None else RunSpread(found[0], str(found[1].phase), found[2])
 
 
@@ -252,7 +255,8 @@ def run(
     settings = options or Options()
     if gpu is not None:
         settings = replace(settings, gpu=gpu)
-    settings = replace(settings, timeline=timeline or trace_s is not None or settings.timeline)
+    traced = trace_s is not None
+    settings = replace(settings, timeline=timeline or traced or settings.timeline, rings=traced or settings.rings)
     cycles = [longest_cycle(variant.probes, settings.together) for _, variant in chosen]
     plans = [_blame_plan(variant, settings.together) if blame else None for _, variant in chosen]
     others = other_processes(settings.gpu, survey) if trace_s is not None and backend == "cuda" else ()
@@ -371,9 +375,10 @@ class _RunClock:
                 self.stopped = True
                 raise _Stopped
             step = min(_STEP_S, left)
-            session.run_for(step)
-            if self.tracer is not None:
-                self.tracer.read()
+            if self.tracer is None:
+                session.run_for(step)
+            else:
+                self.tracer.run_for(step)
             left -= step
             self._done += step
             self._report(self._text)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from stallprobes.engine.session import Session
 from stallprobes.machine import gpus
 from stallprobes.machine.nvml import version_of
-from stallprobes.model import Probe, Role
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.ranking import most_unusual_call
-from stallprobes.traces.trace import CALL_BEGAN, CALL_RETURNED, Trace, TraceTrigger
+from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, Trace, TraceTrigger
 
 if TYPE_CHECKING:
     from stallprobes.engine.board import Snapshot
@@ -24,12 +23,14 @@ if TYPE_CHECKING:
 
 # Until an aggressor's last work has ended and was collected.
 _AFTER_S = 5.0
+# A ring of the board holds 8192 calls, which launches back to back fill in 25 ms.
+_READ_S = 0.02
 
 
 class RunTracer:
     """Reader of the timeline of ``session``, which keeps ``seconds`` until the end of the measured window.
 
-    ``others`` are the other processes on the GPU, as ``Trace.others``. ``read`` is to be called every 0.1 s.
+    ``others`` are the other processes on the GPU, as ``Trace.others``.
     """
 
     def __init__(self, session: Session, seconds: float, others: Sequence[str] = ()) -> None:
@@ -39,10 +40,19 @@ class RunTracer:
         self._history = TraceHistory(session.probes, seconds + _AFTER_S, simulated=session.backend == "sim")
         self._window_ns = self._end_ns = 0
         self._snapshot: Snapshot | None = None
-        self.read()
-        self._first_ns = self._history.at_ns
+        self._read()
+        self._history.started_ns = self._history.at_ns
 
-    def read(self) -> None:
+    def run_for(self, seconds: float) -> None:
+        """Let time pass as ``Session.run_for`` does, and read meanwhile. Raises what that raises."""
+        left = seconds
+        while left > 1e-9:
+            step = min(_READ_S, left)
+            self._session.run_for(step)
+            self._read()
+            left -= step
+
+    def _read(self) -> None:
         """Read what was recorded since the last time."""
         # A session that was stopped has nothing more.
         with contextlib.suppress(RuntimeError):
@@ -50,39 +60,40 @@ class RunTracer:
 
     def begin_window(self) -> None:
         """The window with the aggressors begins now."""
-        self.read()
+        self._read()
         self._window_ns = self._history.at_ns
 
     def end_window(self) -> None:
         """The window has ended, and with it the trace; what it has on the GPU may still run."""
-        self.read()
+        self._read()
         self._end_ns = self._history.at_ns
         self._snapshot = self._session.snapshot()
 
     def trace(self) -> Trace:
         """The trace. Its trigger is that call of a victim in the window which was delayed most."""
-        self.read()
+        self._read()
         history = self._history
-        begin_ns = max(self._end_ns - self._keep_ns, self._first_ns, history.begin_ns)
+        begin_ns = max(self._end_ns - self._keep_ns, history.begin_ns)
         trace = history.trace(begin_ns, self._end_ns, snapshot=self._snapshot, others=self._others)
-        return trace.triggered(_slowest(trace.between(max(self._window_ns, begin_ns), self._end_ns), self._session.probes))
+        window = trace.between(max(self._window_ns, begin_ns), self._end_ns)
+        return trace.triggered(_slowest(window))
 
 
-def _slowest(window: Trace, probes: Sequence[Probe]) -> TraceTrigger | None:
-    of_role = [{number for number, probe in enumerate(probes) if probe.role is role} for role in Role]
-    chosen = next((numbers for numbers in of_role if numbers), None)
-    row = most_unusual_call(window, chosen)
+def _slowest(window: Trace) -> TraceTrigger | None:
+    row = most_unusual_call(window)
     if row is None:
         return None
     call = window.calls[row]
-    return TraceTrigger(int(call[0]), int(call[CALL_BEGAN]), int(call[CALL_RETURNED]))
+    return TraceTrigger(int(call[CALL_PROBE]), int(call[CALL_BEGAN]), int(call[CALL_RETURNED]))
 
 
 def other_processes(gpu: str | None, survey: gpus.Survey | None) -> tuple[str, ...]:
     """The processes that use the GPUs ``gpu`` (UUIDs, separated by commas) before the run, ``NAME (pid N)`` each."""
     wanted = (gpu or "").split(",")
     found = (survey if survey is not None else gpus.survey()).gpus
-    chosen = [one for one in found if any(gpus.same_uuid(uuid, known) for uuid in wanted for known in _uuids(one) if uuid)]
+    chosen = [
+        one for one in found if any(gpus.same_uuid(uuid, known) for uuid in wanted for known in _uuids(one) if uuid)
+    ]
     processes = (process for one in chosen for process in gpus.others(one))
     return tuple(dict.fromkeys(f"{process.name} (pid {process.pid})" for process in processes))
 

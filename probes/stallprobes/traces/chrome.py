@@ -4,12 +4,13 @@ The format is JSON: {"traceEvents": [...], "displayTimeUnit": "ns", "otherData":
 be made to fit:
 
 - Complete events ("X") of one thread must nest. A call, a piece of work or a tenure is an event; work of one stream
-  that overlaps is put on further threads, its lanes.
+  that overlaps is put on further threads.
 - Perfetto finds a thread by its number alone, so the numbers of processes and threads are all different.
-- A flow's start ("s") and end ("f" with "bp": "e") belong to the events that enclose them, and follow them in the file.
-- Times are microseconds. They are written as decimals of exactly three digits and count from the earliest event, so that
-  no reader loses nanoseconds to floating point; "displayTimeUnit" comes last, since old versions of Perfetto took the
-  times for nanoseconds where it came first.
+- A flow's start ("s") and end ("f" with "bp": "e") belong to the events that enclose them, and follow them in the
+  file.
+- Times are microseconds. They are written as decimals of exactly three digits and count from the earliest event, so
+  that no reader loses nanoseconds to floating point; "displayTimeUnit" comes last, since old versions of Perfetto took
+  the times for nanoseconds where it came first.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from stallprobes.traces.delay import foreign_gaps
 from stallprobes.traces.delay_index import DelayIndex
 from stallprobes.traces.trace import (
     CALL_BEGAN,
+    CALL_OP,
     CALL_PROBE,
     CALL_RETURNED,
     OPEN,
@@ -217,13 +219,13 @@ class _Part:
             other = self._thread(self._process("another process"), "graphics engine")
         overheads = []
         if len(self._trace.overheads):
-            lanes = _lanes(self._trace.overheads, OVERHEAD_START, OVERHEAD_END)
-            overheads = [(self._thread(host, "driver overhead"), rows) for rows in lanes]
+            parts = _separated(self._trace.overheads, OVERHEAD_START, OVERHEAD_END)
+            overheads = [(self._thread(host, "driver overhead"), rows) for rows in parts]
         yield from self._metadata
         yield from self._trigger(threads)
         for number, track in enumerate(threads):
             yield from self._calls(number, track)
-        for track, rows in streams.lanes:
+        for track, rows in streams.tracks:
             yield from self._work(rows, track)
         for context, track in engines.items():
             yield from self._tenures(context, track)
@@ -253,7 +255,7 @@ class _Part:
         return track
 
     def _stream_tracks(self) -> _StreamTracks:
-        """A process for each context, with a thread for the graphics engine and one for each lane of a stream."""
+        """A process for each context, with a thread for the graphics engine and one or more for each stream."""
         trace = self._trace
         work = trace.work
         found = _StreamTracks([], {})
@@ -271,9 +273,9 @@ class _Part:
                 users = labels.stream_users(trace, rows)
                 name = f"stream {trace.names.stream(context, stream).removeprefix('stream ')}"
                 name += f" ({users})" if users else ""
-                for number, lane in enumerate(_lanes(work[rows], WORK_START, WORK_END)):
+                for number, part in enumerate(_separated(work[rows], WORK_START, WORK_END)):
                     track = self._thread(process, name if not number else f"{name}, overlap {number}")
-                    found.lanes.append((track, rows[lane]))
+                    found.tracks.append((track, rows[part]))
         return found
 
     # The events.
@@ -285,21 +287,20 @@ class _Part:
         )
 
     def _trigger(self, threads: Sequence[_Track]) -> Iterator[str]:
-        trigger = self._trace.trigger
+        trace, trigger = self._trace, self._trace.trigger
         if trigger is None:
             return
-        number = self._trace.call_of(trigger.probe, trigger.began_ns)
-        args = {
-            "probe": self._trace.probes[trigger.probe].name,
-            **({} if number is None else {"call": op_label(self._trace.probes, *self._trace.calls[number, :2].tolist())}),
-            "duration": duration_ns(trigger.returned_ns - trigger.began_ns),
-        }
+        number = trace.call_of(trigger.probe, trigger.began_ns)
+        args = {"probe": trace.probes[trigger.probe].name}
+        if number is not None:
+            args["call"] = op_label(trace.probes, *trace.calls[number, [CALL_PROBE, CALL_OP]].tolist())
+        args["duration"] = duration_ns(trigger.returned_ns - trigger.began_ns)
         at = _us(max(trigger.began_ns - self._zero_ns, 0))
         head = threads[trigger.probe].head
         yield f'{{"ph":"i",{head},"ts":{at},"s":"g","name":"trigger","cat":"trigger","args":{_json(args)}}}'
 
     def _flows(self) -> tuple[Int64s, Int64s, Int64s]:
-        """The flow that leads to each row of work, 0 for none; the flows in the order of their calls, and these calls."""
+        """The flow that leads to each row of work, 0 for none; the flows in the order of their calls; and these."""
         callers = callers_of(self._trace)
         called = np.flatnonzero(callers >= 0)
         flows = np.zeros(len(callers), dtype=np.int64)
@@ -372,9 +373,9 @@ class _Part:
 
 @dataclass(frozen=True)
 class _StreamTracks:
-    """The lanes of all streams, each with its rows of work, and the tracks of the contexts' tenures."""
+    """The tracks of all streams, each with its rows of work, and those of the contexts' tenures."""
 
-    lanes: list[tuple[_Track, Int64s]]
+    tracks: list[tuple[_Track, Int64s]]
     engines: dict[int, _Track]
 
 
@@ -385,21 +386,21 @@ def _numbered(table: Int64s, rows: Int64s) -> Iterator[tuple[int, list[int]]]:
         yield from zip(part.tolist(), table[part].tolist(), strict=True)
 
 
-def _lanes(rows: Int64s, start: int, end: int) -> list[Int64s]:
+def _separated(rows: Int64s, start: int, end: int) -> list[Int64s]:
     """The numbers of ``rows`` in as few lists as keep apart what overlaps; they are in the order of their starts."""
     ends = np.maximum.accumulate(rows[:, end])
     if (rows[1:, start] >= ends[:-1]).all():
         return [np.arange(len(rows))]
-    lanes: list[list[int]] = []
+    parts: list[list[int]] = []
     free_ns: list[int] = []
     for number, (begin, stop) in enumerate(rows[:, [start, end]].tolist()):
-        lane = next((lane for lane, free in enumerate(free_ns) if free <= begin), len(lanes))
-        if lane == len(lanes):
-            lanes.append([])
+        chosen = next((part for part, free in enumerate(free_ns) if free <= begin), len(parts))
+        if chosen == len(parts):
+            parts.append([])
             free_ns.append(0)
-        lanes[lane].append(number)
-        free_ns[lane] = stop
-    return [np.array(lane, dtype=np.int64) for lane in lanes]
+        parts[chosen].append(number)
+        free_ns[chosen] = stop
+    return [np.array(part, dtype=np.int64) for part in parts]
 
 
 def _copy_args(key: tuple[int, int, int]) -> str:

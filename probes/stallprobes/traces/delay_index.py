@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.traces.delay import (
     LONGEST_CHANGE_NS,
@@ -36,7 +38,7 @@ from stallprobes.traces.trace import (
 )
 
 # Among more rows the parts of a delay are not computed one by one.
-_MOST_ROWS = 128
+_MOST_ROWS = 24
 # The columns from which the name of work is made, and those that say which copy engine it uses.
 _NAMED = [WORK_KIND, WORK_PROBE, WORK_OP]
 _ENGINE = [WORK_KIND, WORK_COPY, WORK_DEVICE]
@@ -51,8 +53,8 @@ class DelayIndex:
         self._ends = np.maximum.accumulate(trace.work[:, WORK_END])
         self._tenure_starts = trace.tenures[:, TENURE_START]
         self._tenure_ends = np.maximum.accumulate(trace.tenures[:, TENURE_END])
-        # What was found last, of a queue: its works wait for the same.
-        self._queued: dict[bytes, str] = {}
+        # Of a queue: all of it waits for work of few names.
+        self._queue_texts: dict[bytes, str] = {}
 
     def delay_of(self, row: int) -> Delay | None:
         """As ``delay.delay_of``, of row ``row`` of the trace's work."""
@@ -62,24 +64,35 @@ class DelayIndex:
     def cause_text(self, row: int) -> str:
         """The main cause of the delay of row ``row`` of the trace's work as a clause; "" where nothing is known."""
         work = self._trace.work[row]
-        before = int(self._behind[row])
-        if before >= 0:
-            return self._queue_text(before)
+        rows, tenures = self._spans(work)
+        few = rows.stop - rows.start + tenures.stop - tenures.start <= _MOST_ROWS
+        if not few and self._queued[row]:
+            return self._queue_text(rows, work, row)
         beside = self._beside(work)
-        part = _longest(beside, work) if len(beside.work) + len(beside.tenures) > _MOST_ROWS else _main(beside, work)
+        part = _main(beside, work) if few else _longest(beside, work)
         return "" if part is None or part.cause is DelayCause.UNKNOWN else cause_text(beside, part)
 
     @cached_property
-    def _behind(self) -> Int64s:
-        """For each row of work whose stream was busy for most of its delay the row before it on the stream, else -1.
-
-        The delays of a queue are found in one pass: each of 1000 launches in a queue waits for as many.
-        """
+    def _uniform(self) -> NDArray[np.bool_]:
+        """For each row of work whether all work of its stream has one name."""
         work = self._trace.work
-        found = np.full(len(work), -1, dtype=np.int64)
-        streams = work[:, [WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]]
+        found = np.zeros(len(work), dtype=bool)
+        for own in self._streams():
+            found[own] = (work[own][:, _NAMED] == work[own[0], _NAMED]).all()
+        return found
+
+    def _streams(self) -> Iterator[Int64s]:
+        """The rows of each stream's work."""
+        streams = self._trace.work[:, [WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]]
         for stream in np.unique(streams, axis=0):
-            own = np.flatnonzero((streams == stream).all(axis=1))
+            yield np.flatnonzero((streams == stream).all(axis=1))
+
+    @cached_property
+    def _queued(self) -> NDArray[np.bool_]:
+        """For each row of work whether its stream was busy for most of its delay."""
+        work = self._trace.work
+        found = np.zeros(len(work), dtype=bool)
+        for own in self._streams():
             starts, ends = work[own, WORK_START], np.maximum.accumulate(work[own, WORK_END])
             # Where work overlaps, its time counts once.
             begins = np.maximum(starts, np.concatenate((starts[:1], ends[:-1])))
@@ -91,26 +104,38 @@ class DelayIndex:
             until_return = busy[places] - np.where(places > 0, running, 0)
             waited = busy[:-1] - until_return
             delay = starts - returned
-            queued = (returned > 0) & (delay > 0) & (2 * waited > delay)
-            queued[0] = False
-            found[own[queued]] = own[np.flatnonzero(queued) - 1]
+            found[own] = (returned > 0) & (delay > 0) & (2 * waited > delay)
         return found
 
-    def _queue_text(self, row: int) -> str:
-        """The clause for work behind that of row ``row``."""
-        work = self._trace.work[row]
-        key = work[_NAMED].tobytes()
-        if key not in self._queued:
-            part = DelayPart(DelayCause.STREAM, 0, 0, work=int(work[WORK_NUMBER]))
-            self._queued[key] = cause_text(replace(self._trace, work=self._trace.work[row : row + 1]), part)
-        return self._queued[key]
+    def _queue_text(self, rows: slice, work: Int64s, row: int) -> str:
+        """The clause for ``work``, row ``row``, behind other work of its stream, the longest of which is named."""
+        longest = work if self._uniform[row] else _longest_ahead(self._trace.work[rows], work)
+        key = longest[_NAMED].tobytes()
+        if key not in self._queue_texts:
+            part = DelayPart(DelayCause.STREAM, 0, 0, work=int(longest[WORK_NUMBER]))
+            self._queue_texts[key] = cause_text(replace(self._trace, work=longest[None]), part)
+        return self._queue_texts[key]
 
-    def _beside(self, work: Int64s) -> Trace:
-        """The trace with those rows only that may overlap the delay of ``work``."""
+    def _spans(self, work: Int64s) -> tuple[slice, slice]:
+        """The rows of work and of tenures that may overlap the delay of ``work``."""
         begin, end = work[WORK_RETURNED], work[WORK_START]
         rows = slice(np.searchsorted(self._ends, begin, "right"), np.searchsorted(self._starts, end))
         tenures = slice(np.searchsorted(self._tenure_ends, begin, "right"), np.searchsorted(self._tenure_starts, end))
+        return rows, tenures
+
+    def _beside(self, work: Int64s) -> Trace:
+        """The trace with the rows of ``_spans`` only."""
+        rows, tenures = self._spans(work)
         return replace(self._trace, work=self._trace.work[rows], tenures=self._trace.tenures[tenures])
+
+
+def _longest_ahead(beside: Int64s, work: Int64s) -> Int64s:
+    """The row of ``beside`` that ran longest on the stream of ``work`` during its delay."""
+    same = (beside[:, WORK_STREAM] == work[WORK_STREAM]) & (beside[:, WORK_CONTEXT] == work[WORK_CONTEXT])
+    rows = beside[same & (beside[:, WORK_NUMBER] != work[WORK_NUMBER])]
+    spent = _inside(rows[:, WORK_START], rows[:, WORK_END], int(work[WORK_RETURNED]), int(work[WORK_START]))
+    longest: Int64s = rows[np.argmax(spent)]
+    return longest
 
 
 def _main(trace: Trace, work: Int64s) -> DelayPart | None:

@@ -142,12 +142,12 @@ class TraceHistory:
 
     def feed(self, rows: TimelineRows, wall_s: float) -> None:
         """Add what the timeline recorded since ``position``; ``wall_s`` is the time of ``rows`` since 1970."""
+        self._overwritten += rows.losses.overwritten + self._lost_calls(rows)
         # Names and kinds of the last time that it was on.
         self.position, self.status = rows.position, rows.status if rows.status.on else self.status
         self.at_ns, self.collected_ns = rows.at_ns, rows.collected_ns
         self._wall_offset_s = wall_s - rows.at_ns / 1e9
         self._losses = rows.losses
-        self._overwritten += rows.losses.overwritten
         for name, calls in rows.calls.items():
             self._calls.add(_calls(self._index[name], calls))
         records = rows.records
@@ -157,6 +157,15 @@ class TraceHistory:
         self._feed_switches(records[kinds == RecordKind.CONTEXT_SWITCH])
         for kept in (self._calls, self._work, self._tenures, self._overheads):
             kept.drop(self.at_ns - self._keep_ns)
+
+    def _lost_calls(self, rows: TimelineRows) -> int:
+        """The number of host calls since ``position`` that were overwritten before they were read."""
+        known = self.position.calls
+        return sum(
+            max(rows.position.calls[name] - known[name] - len(calls), 0)
+            for name, calls in rows.calls.items()
+            if name in known
+        )
 
     def _feed_switches(self, records: Int64s) -> None:
         ended = []
@@ -177,7 +186,7 @@ class TraceHistory:
 
     @property
     def losses(self) -> TimelineLosses:
-        """What was lost since the history began."""
+        """What was lost since the history began; host calls count as overwritten too."""
         return replace(self._losses, overwritten=self._overwritten)
 
     def trace(

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind
-from stallprobes.engine.timeline.work import SUBMITTING, SYNCHRONIZING
 from stallprobes.traces.trace import WORK_PROBE, Int64s, Trace, TracedProbe
 
 _KINDS: Mapping[int, str] = {
@@ -59,13 +58,6 @@ def overhead_label(reason: int) -> str:
         return OverheadKind(reason).name.lower().replace("_", " ")
     except ValueError:
         return f"overhead {reason}"
-
-
-def waits(probe: TracedProbe) -> tuple[bool, ...]:
-    """For each operation of ``probe`` whether its calls wait for GPU work that the probe submitted."""
-    functions = [name.partition(" ")[0] for name in probe.ops]
-    submits = not SUBMITTING.isdisjoint(functions)
-    return tuple(submits and function in SYNCHRONIZING for function in functions)
 
 
 def probe_label(probe: TracedProbe) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallprobes.traces import labels
+from stallprobes.model import Role
 from stallprobes.traces.delay import Delay
 from stallprobes.traces.delay_index import DelayIndex
 from stallprobes.traces.trace import (
@@ -52,11 +52,12 @@ class RankedCall:
 
 
 def ranked_calls(trace: Trace, count: int, probes: Collection[int] | None = None) -> tuple[RankedCall, ...]:
-    """At most ``count`` calls of ``trace``, the slowest first; ``probes`` are the numbers of those that take part.
+    """At most ``count`` calls of ``trace``, the slowest first; ``probes`` are the numbers of those that take part, by
+    default the victims.
 
     A call ranks by the time inside it, and the time that its work waited for others after that: behind earlier work of
-    the same probe on the same stream it does not wait. Calls that wait for work are left out, since they last as long as
-    it does, and so are calls that no histogram counts.
+    the same probe on the same stream it does not wait. Calls that wait for work are left out, since they last as long
+    as it does, and so are calls that no histogram counts.
     """
     rows = _taking_part(trace, probes)
     slow = _times(trace)[rows]
@@ -66,7 +67,7 @@ def ranked_calls(trace: Trace, count: int, probes: Collection[int] | None = None
 
 
 def most_unusual_call(trace: Trace, probes: Collection[int] | None = None) -> int | None:
-    """The row of the call that exceeds the median of its operation by most, by the times that rank; None without calls."""
+    """The row of the call that exceeds the median of its operation by most, by the ranking times; None without any."""
     rows = _taking_part(trace, probes)
     if not len(rows):
         return None
@@ -96,12 +97,15 @@ def calls_of_iteration(trace: Trace, call: int) -> Int64s:
 
 
 def _taking_part(trace: Trace, probes: Collection[int] | None) -> Int64s:
-    """The rows of calls that rank."""
+    """The rows of calls that rank; without ``probes`` those of victims, or of all probes where there is no victim."""
+    if probes is None:
+        victims = [number for number, probe in enumerate(trace.probes) if probe.role is Role.VICTIM]
+        probes = victims or range(len(trace.probes))
     takes = np.zeros(len(trace.calls), dtype=bool)
     for number, probe in enumerate(trace.probes):
-        if probes is not None and number not in probes:
+        if number not in probes:
             continue
-        waits = np.array([*labels.waits(probe), False], dtype=bool)
+        waits = np.array([*(probe.waits(op) for op in range(len(probe.ops))), False], dtype=bool)
         own = trace.calls[:, CALL_PROBE] == number
         takes |= own & ~waits[np.clip(trace.calls[:, CALL_OP], 0, len(waits) - 1)]
     return np.flatnonzero(takes & (trace.calls[:, CALL_MEASURED] != 0))

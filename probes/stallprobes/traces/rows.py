@@ -58,13 +58,13 @@ class TraceRow:
 
 
 def rows_of(trace: Trace) -> tuple[TraceRow, ...]:
-    """The rows of ``trace``, in the order in which they are drawn. Spans may begin before the trace and end after it."""
+    """The rows of ``trace`` from top to bottom. Spans may begin before the trace and end after it."""
     return (*_call_rows(trace), *_distinct(list(_work_rows(trace))), *_engine_rows(trace))
 
 
 def _call_rows(trace: Trace) -> Iterator[TraceRow]:
     for number, probe in enumerate(trace.probes):
-        waiting = np.array(labels.waits(probe), dtype=bool)
+        waiting = np.array([probe.waits(op) for op in range(len(probe.ops))], dtype=bool)
         calls = trace.calls[trace.calls[:, CALL_PROBE] == number][:, [CALL_OP, CALL_BEGAN, CALL_RETURNED]]
         flights = [
             (flight.op, flight.since_ns, trace.end_ns)

@@ -26,7 +26,7 @@ from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, So
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.change_over import change_overs
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.start import gpu_clause, without_starts_of_waits
+from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
 STALLED = 3.0
@@ -211,7 +211,7 @@ def _victim(one: Evidence, by_role: EvidenceByRole) -> list[Verdict]:
         verdict = _channel(one, channel, by_role)
         if verdict is not None:
             found.append(verdict)
-    found = without_starts_of_waits(one, found)
+    found = without_starts_of_waits(found)
     if not found and not by_role.aggressors:
         unsteady = _unsteady(one)
         found = [] if unsteady is None else [unsteady]
@@ -286,7 +286,8 @@ def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdi
         return None
     assert slower_ns is not None
     assert tail_ns is not None
-    median = BaselineRatio(channel, Quantile.P50, max(baseline_p50, 1.0), now.percentile(50) or 0.0)
+    least_baseline = least_baseline_ns(channel.phase)
+    median = BaselineRatio(channel, Quantile.P50, max(baseline_p50, least_baseline), now.percentile(50) or 0.0)
     known = None if one.variation is None else one.variation.range_ns(channel, Quantile.P50)
     usual = max(baseline_p99, slower_ns if alone else 0.0, 0.0 if known is None else SLOWER * known[1])
     excess = median.now_ns - median.baseline_ns
@@ -294,7 +295,7 @@ def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdi
     enough = now.count >= TAIL_CALLS
     if enough and median.ratio >= STALLED and excess >= least and median.now_ns > usual:
         return _slowdown(one, median, VerdictKind.STALLED, by_role)
-    tail = BaselineRatio(channel, Quantile.P99, max(baseline_p99, 1.0), now.percentile(99) or 0.0)
+    tail = BaselineRatio(channel, Quantile.P99, max(baseline_p99, least_baseline), now.percentile(99) or 0.0)
     share = now.share_above(int(tail_ns))
     if share >= TAIL_SHARE and share * now.count >= TAIL_CALLS:
         return _slowdown(one, tail, VerdictKind.STALLED, by_role)
@@ -307,6 +308,9 @@ def _unsteady(one: Evidence) -> Verdict | None:
     """The verdict that the median of a channel varies by ×1.5 or more without an aggressor; None if none does."""
     found: list[Verdict] = []
     for channel in _judged_channels(one):
+        if not channel.phase.traits.host:
+            # A start varies by as much as the wait that contains it, and is near 0.
+            continue
         known, now = one.range_ns(channel, Quantile.P50), one.now(channel)
         now_ns = None if now is None else now.percentile_or_none(50, ENOUGH_CALLS)
         baseline_ns = one.baseline_ns(channel, Quantile.P50)
@@ -348,7 +352,7 @@ def _detectable(one: Evidence, channel: Channel, quantile: Quantile, *, alone: b
     if baseline_ns is None or least_ns is None:
         return None
     deviation = 0.0 if one.variation is None else one.variation.deviation(channel, quantile)
-    return least_ns / max(baseline_ns, 1.0) * math.exp(_Z90 * deviation)
+    return least_ns / max(baseline_ns, least_baseline_ns(channel.phase)) * math.exp(_Z90 * deviation)
 
 
 def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: EvidenceByRole) -> Verdict:

@@ -15,16 +15,31 @@ if TYPE_CHECKING:
     from stallprobes.verdicts.rules import Evidence
 
 
-def without_starts_of_waits(one: Evidence, verdicts: Sequence[Verdict]) -> list[Verdict]:
+# The least excess of a start that stalls while the wait does not.
+LEAST_NS = 20_000
+# A start below this counts as this much: the times of the GPU are not known better.
+RESOLUTION_NS = 1_000
+
+
+def without_starts_of_waits(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """``verdicts`` with one for each delay: the wait contains the start, and its sentence names it.
 
-    A start that is delayed while the wait is not has a verdict of its own. Where the host waits for the work, that
-    takes a stall: the times of the GPU are converted to the host's clock, and a smaller shift can be the conversion's.
+    A start has a verdict of its own where the wait has none, if it stalls by LEAST_NS. A smaller shift can come from
+    the conversion of the GPU's times to the host's clock, or from a call that returned earlier.
     """
     if any(verdict.phase is Phase.WAIT for verdict in verdicts):
         return [verdict for verdict in verdicts if verdict.phase is not Phase.START]
-    waits = any(channel.phase is Phase.WAIT for channel in one.window.channels)
-    return [v for v in verdicts if v.phase is not Phase.START or not waits or v.kind is VerdictKind.STALLED]
+    return [verdict for verdict in verdicts if verdict.phase is not Phase.START or _stalls(verdict)]
+
+
+def _stalls(verdict: Verdict) -> bool:
+    delay_ns = (verdict.now_ns or 0.0) - (verdict.baseline_ns or 0.0)
+    return verdict.kind is VerdictKind.STALLED and delay_ns >= LEAST_NS
+
+
+def least_baseline_ns(phase: Phase) -> float:
+    """The smallest baseline (ns) by which a median or tail of ``phase`` is divided."""
+    return RESOLUTION_NS if phase is Phase.START else 1.0
 
 
 def gpu_clause(one: Evidence, figure: BaselineRatio) -> str:

@@ -10,6 +10,7 @@ import pytest
 from factories.traces import WALL_S, advance, history_of, simulated_trace, traced_machine
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.engine.timeline.ring import CALLS
 from stallprobes.model import MS, SECONDARY, Probe
 from stallprobes.traces import delay as delays
 from stallprobes.traces.delay import DelayCause, calls_beside, delay_of, delay_text, delays_of_call, foreign_gaps
@@ -115,6 +116,17 @@ def test_a_call_leads_to_its_work(report_1: Trace) -> None:
     assert report_1.call_of(2, int(report_1.calls[number, CALL_BEGAN])) == number
     assert report_1.call_of(2, int(report_1.calls[number, CALL_BEGAN]) + 1) is None
     assert len(delays_of_call(report_1, number)) == 1
+
+
+def test_calls_that_were_overwritten_unread_are_counted() -> None:
+    made = traced_machine(probe("launch"))
+    history = history_of(made.probes)
+    advance(made, history, 300 * MS)
+    assert history.losses.overwritten == 0
+    # A reader that comes too late: the ring holds CALLS calls, two for each launch at 1 kHz.
+    made.advance(5_000 * MS)
+    advance(made, history, 50 * MS)
+    assert history.losses.overwritten == pytest.approx(2 * 5050 - CALLS, abs=5)
 
 
 def test_a_part_holds_what_overlaps_it(report_1: Trace) -> None:

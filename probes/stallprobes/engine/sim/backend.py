@@ -58,7 +58,7 @@ class SimBackend:
         board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)] = self._sensors.numbers
         self._machine = SimMachine(simulation, options.watchdog_ns, options.max_memory)
         self._board = board
-        self._timeline = SimTimeline(board, simulation.gpus)
+        self._timeline = SimTimeline(board, simulation.gpus, options.rings)
         machine = self._machine
         for_each(probes, lambda probe: self._threads.append(machine.thread(probe, board[probe.name], options.seed)))
         self._slots = SlotWriter(probes, board, options.together)

@@ -149,7 +149,6 @@ SIZES: Mapping[RecordKind, Mapping[int, int]] = {
 }
 OLDEST_VERSION = 18
 NEWEST_VERSION = 130_599
-CONTEXT_SWITCH_VERSION = 130_100
 
 # Rows of the table of offsets, for the compiled decoder.
 KINDS = max(RecordKind) + 1
