@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -27,8 +27,7 @@ START = Channel(Phase.START)
 class Live:
     """A simulated engine that is observed ten times a second. ``timeline`` is what the observations say of it."""
 
-    timeline: bool = False
-    switching: bool = False
+    timeline: bool | None = False
     session: VirtualSession = field(default_factory=lambda: VirtualSession(PROBES, "sim"))
     analyzer: Analyzer = field(init=False)
 
@@ -42,15 +41,15 @@ class Live:
     def switch_timeline(self, on: bool) -> None:
         assert self.session._simulated is not None
         self.session._simulated.switch_timeline(on)
-        self.timeline, self.switching = on, False
+        self.timeline = on
 
     def run(self, seconds: float) -> MonitorView:
         for _ in range(round(seconds * 10)):
             self.session.run_for(0.1)
             self.wall_s += 0.1
             status = EngineStatus(EngineCondition.READY)
-            observation = Observation(self.wall_s, self.probe_set, status, self.session.snapshot())
-            self.analyzer.feed(replace(observation, timeline=self.timeline, switching=self.switching))
+            snapshot = self.session.snapshot()
+            self.analyzer.feed(Observation(self.wall_s, self.probe_set, status, snapshot, timeline=self.timeline))
         return self.analyzer.monitor_view("d2d")
 
 
@@ -61,13 +60,14 @@ def _stages() -> dict[str, Any]:
     found: dict[str, Any] = {}
     one.run(4)
     found["off"] = one.analyzer.baselines["d2d"]
-    one.timeline = one.switching = True
+    one.timeline = None
     # A switch that holds up calls: the kernel stands for it.
     one.session.set_running({"spin": True})
     one.run(1)
     one.session.set_running({"spin": False})
     one.run(0.5)
     found["log while it was switched"] = one.analyzer.log
+    found["baselines while it was switched"] = one.analyzer.baselines["d2d"]
     one.switch_timeline(True)
     found["row after the switch"] = one.run(0.3).rows[0].state
     found["needed after the switch"] = one.analyzer.without_baseline
@@ -87,6 +87,7 @@ def _stages() -> dict[str, Any]:
 
 
 def test_each_state_of_the_timeline_has_baselines_of_its_own(stages: dict[str, Any]) -> None:
+    assert stages["baselines while it was switched"] is stages["off"]
     assert stages["row after the switch"] == "baseline"
     assert set(stages["needed after the switch"]) == {"d2d", "host"}
     assert START not in stages["off"].channels

@@ -129,8 +129,8 @@ class Analyzer:
                 # As after the program was suspended: no window spans that time, and no verdict held in it.
                 self._recent.clear()
                 self._tracker.end_all(self._last_wall_s)
-        if observation.timeline != self._timeline:
-            self._change_timeline(observation.timeline, now.at_ns)
+        if observation.timeline not in (None, self._timeline):
+            self._change_timeline(bool(observation.timeline), now.at_ns)
         self._add_history(now)
         if observation.experiment:
             # Its states last a fraction of a second: no window, baseline or switch of them means anything here.
@@ -138,8 +138,8 @@ class Analyzer:
             self._last, self._last_wall_s = now, observation.wall_s
             return
         self._experiment = False
-        if observation.switching:
-            # Meanwhile a call may wait for CUPTI, and only some calls are recorded.
+        if observation.timeline is None:
+            # Calls that meanwhile take long wait for CUPTI, not for an aggressor.
             self._recent.clear()
             self._collector.interrupt()
             self._last, self._last_wall_s = now, observation.wall_s

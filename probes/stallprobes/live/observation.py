@@ -92,8 +92,7 @@ class Observation:
 
     ``waiting`` are aggressors that are switched on and start when the baseline is complete. ``other_processes`` compute
     on the GPU, ``NAME (pid N)`` each. ``experiment``: a blame experiment switches the aggressors. ``timeline``: the
-    timeline is on, or being switched (``switching``), which makes calls 1 to 2 µs longer. ``snapshot`` is None until
-    the engine has been ready once.
+    timeline is on, None while it is being switched. ``snapshot`` is None until the engine has been ready once.
     """
 
     wall_s: float
@@ -105,5 +104,4 @@ class Observation:
     waiting: frozenset[str] = frozenset()
     other_processes: tuple[str, ...] = ()
     experiment: bool = False
-    timeline: bool = False
-    switching: bool = False
+    timeline: bool | None = False

@@ -184,7 +184,8 @@ class _Writer:
         if observation.probe_set is not self._probe_set:
             self._probe_set, self._before, self._baselines = observation.probe_set, None, {}
             self._line({PROBE_SET: _probe_set_out(observation.probe_set)})
-        switched, self._timeline = observation.timeline != self._timeline, observation.timeline
+        switched = observation.timeline not in (None, self._timeline)
+        self._timeline = self._timeline if observation.timeline is None else observation.timeline
         if switched or self._baselines_due(observation.wall_s, baselines):
             self._baselines, self._baselines_s = dict(baselines), observation.wall_s
             self._line(_baselines_out(baselines, observation.probe_set))
@@ -316,10 +317,9 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
         out["held"] = sorted(observation.waiting)
     if observation.experiment:
         out["blame"] = True
-    if observation.timeline:
-        out["timeline"] = True
-    if observation.switching:
-        out["switching"] = True
+    if observation.timeline is not False:
+        # null while it is being switched.
+        out["timeline"] = observation.timeline
     if observation.other_processes:
         out["others"] = [_foreign(one) for one in observation.other_processes[:MOST_ITEMS]]
     if observation.probe_failures:

@@ -130,7 +130,7 @@ def read_observation(node: Node, probe_set: ProbeSet, before: Snapshot | None) -
 
     Raises MalformedJson.
     """
-    optional = ("s", "nvml", "troubles", "held", "others", "blame", "timeline", "switching")
+    optional = ("s", "nvml", "troubles", "held", "others", "blame", "timeline")
     known = values.member(node, OBSERVATION).some("w", "e", optional=optional)
     engine = values.record(known["e"], ("state", "age_s", "sentence"))
     state, sentence = engine["state"].choice(EngineCondition), values.foreign(engine["sentence"])
@@ -144,14 +144,18 @@ def read_observation(node: Node, probe_set: ProbeSet, before: Snapshot | None) -
         waiting=frozenset(values.text(one) for one in values.optional_items(known, "held")),
         other_processes=tuple(values.foreign(one) for one in values.optional_items(known, "others")),
         experiment="blame" in known and known["blame"].flag(),
-        timeline="timeline" in known and known["timeline"].flag(),
-        switching="switching" in known and known["switching"].flag(),
+        timeline=_timeline(known["timeline"]) if "timeline" in known else False,
     )
 
 
 def read_trace(node: Node) -> Trace:
     """The trace of a line. Raises MalformedJson."""
     return codec.read_trace(values.member(node, TRACE))
+
+
+def _timeline(node: Node) -> bool | None:
+    """Whether the timeline was on, None while it was being switched."""
+    return None if node.value is None else node.flag()
 
 
 def wall_s(value: object, kind: str = OBSERVATION) -> float:

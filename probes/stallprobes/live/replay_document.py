@@ -45,8 +45,8 @@ class _Part:
     def add(self, observation: Observation) -> None:
         """Note the time and the timeline of the next observation."""
         self.last_s = observation.wall_s
-        if not self.switches or self.switches[-1][1] != observation.timeline:
-            self.switches.append((observation.wall_s, observation.timeline))
+        if not self.switches or observation.timeline not in (None, self.switches[-1][1]):
+            self.switches.append((observation.wall_s, bool(observation.timeline)))
 
     def timeline(self, wall_s: float) -> bool:
         """Whether the timeline was on at a time."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import Observation
+from stallprobes.live.recorder import Recorder
 from stallprobes.live.recording import Recording
 
 
@@ -64,3 +66,12 @@ def test_an_aggressor_that_runs_when_it_is_switched_on_continues_and_nothing_is_
     # A new baseline, once it is asked for, is measured without aggressors.
     switched.discard_baselines()
     assert switched.holds_aggressors
+
+
+def test_a_recording_keeps_when_the_timeline_was_being_switched(stall: Recording, tmp_path: Path) -> None:
+    states = (False, None, True, True, None, False)
+    recorder = Recorder(tmp_path / "switched.rec")
+    for observation, state in zip(stall.play(), states, strict=False):
+        recorder.put_blocking(replace(observation, timeline=state), {})
+    recorder.close(10)
+    assert tuple(one.timeline for one in Recording(tmp_path / "switched.rec").play()) == states

@@ -174,11 +174,10 @@ def test_an_engine_is_asked_once_for_each_switch_and_each_new_engine_again() -> 
     timeline.attach(session)  # type: ignore[arg-type]
     assert session.asked == []
     assert condition_of(timeline) is TimelineCondition.OFF
-    assert not timeline.may_be_on
+    assert timeline.is_on is False
     timeline.want(True)
     assert condition_of(timeline) is TimelineCondition.SWITCHING_ON
-    assert timeline.may_be_on
-    assert timeline.is_switching
+    assert timeline.is_on is None
     for _ in range(5):
         timeline.apply()
     assert session.asked == [True]
@@ -186,10 +185,9 @@ def test_an_engine_is_asked_once_for_each_switch_and_each_new_engine_again() -> 
     assert timeline.read() is None
     session.status = TimelineStatus(on=True)
     assert condition_of(timeline) is TimelineCondition.ON
-    assert not timeline.is_switching
     session.alive = False
     assert condition_of(timeline) is TimelineCondition.NO_ENGINE
-    assert not timeline.may_be_on
+    assert timeline.is_on is False
     other = FakeSession()
     timeline.attach(None)
     timeline.attach(other)
@@ -210,7 +208,7 @@ def test_a_problem_is_reported_and_calls_are_not_longer_then() -> None:
     report = timeline.report
     assert report.condition is TimelineCondition.PROBLEM
     assert "another tool uses CUPTI" in report.status.sentence
-    assert not timeline.may_be_on
+    assert timeline.is_on is False
     # The engine may end while it is asked.
     session.answer = EngineFailed(4, "the engine ended")
     timeline.want(False)

@@ -139,8 +139,7 @@ class LiveSource:
             waiting=self._waiting,
             other_processes=self._other_processes(session),
             experiment=session is not None and session is self._experiment,
-            timeline=self.timeline.may_be_on,
-            switching=self.timeline.is_switching,
+            timeline=self.timeline.is_on,
         )
 
     def _telemetry_snapshot(self, probe_set: ProbeSet, session: Session | None) -> TelemetrySnapshot | None:

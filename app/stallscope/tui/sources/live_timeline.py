@@ -93,15 +93,12 @@ class LiveTimeline:
         return TimelineReport(TimelineCondition.OFF, age_s, status)
 
     @property
-    def may_be_on(self) -> bool:
-        """Whether calls may be recorded, which makes them longer."""
+    def is_on(self) -> bool | None:
+        """Whether calls are recorded, which makes them longer; None while it is being switched."""
         found = self.report.condition
-        return found in (TimelineCondition.SWITCHING_ON, TimelineCondition.ON, TimelineCondition.SWITCHING_OFF)
-
-    @property
-    def is_switching(self) -> bool:
-        """Whether it is being switched on or off."""
-        return self.report.condition in (TimelineCondition.SWITCHING_ON, TimelineCondition.SWITCHING_OFF)
+        if found in (TimelineCondition.SWITCHING_ON, TimelineCondition.SWITCHING_OFF):
+            return None
+        return found is TimelineCondition.ON
 
     def read(self) -> TraceHistory | None:
         """Read what was recorded since the last time; None unless the timeline is on."""
