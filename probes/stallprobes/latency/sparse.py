@@ -6,9 +6,8 @@ in use.
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
@@ -135,70 +134,29 @@ class HistogramSum:
         return Histogram(counts, self.max_ns)
 
 
-class UnreadHistogram:
-    """A histogram in a document that a SparseReader has not converted yet.
+def read_many(maxima: Sequence[bytes], pairs: Sequence[bytes]) -> list[SparseHistogram | None]:
+    """The histograms with the numbers ``maxima`` and the lists ``pairs``, both as JSON text, as ``read`` returns them.
 
-    ``found`` is the histogram, None if it is not valid; ``pairs`` and ``max_ns`` are then what the document has.
+    None for one that is not valid. One by one takes five times as long.
     """
-
-    __slots__ = ("found", "max_ns", "pairs")
-
-    def __init__(self, pairs: Any, max_ns: Any) -> None:
-        self.pairs = pairs
-        self.max_ns = max_ns
-        self.found: SparseHistogram | None = None
+    try:
+        return _converted([int(one) for one in maxima], pairs)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return [_valid(*one) for one in zip(maxima, pairs, strict=True)]
 
 
-class SparseReader:
-    """Converter of the histograms of a document, many at a time: one by one takes five times as long."""
-
-    # So many characters or buckets are converted at once.
-    _MANY = 1 << 17
-
-    def __init__(self) -> None:
-        self._waiting: list[UnreadHistogram] = []
-        self._size = 0
-
-    def add(self, pairs: Any, max_ns: Any) -> UnreadHistogram:
-        """The histogram of ``[[lower bound in ns, count], ...]``, JSON types or their text, converted by ``flush``."""
-        unread = UnreadHistogram(pairs, max_ns)
-        self._waiting.append(unread)
-        self._size += len(pairs) if isinstance(pairs, list | str) else 1
-        if self._size >= self._MANY:
-            self.flush()
-        return unread
-
-    def flush(self) -> None:
-        """Convert what waits."""
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        if not waiting:
-            return
-        try:
-            found = _read_many([one.pairs for one in waiting], [one.max_ns for one in waiting])
-        except (ValueError, TypeError, OverflowError):
-            # At least one is not valid; the caller reports it with its place.
-            for unread in waiting:
-                with contextlib.suppress(ValueError):
-                    if type(unread.pairs) is str:
-                        unread.pairs = json.loads(unread.pairs)
-                    unread.found = SparseHistogram.read(unread.pairs, unread.max_ns)
-        else:
-            for unread, one in zip(waiting, found, strict=True):
-                unread.found = one
-        for unread in waiting:
-            if unread.found is not None:
-                unread.pairs = None
+def _valid(max_ns: bytes, pairs: bytes) -> SparseHistogram | None:
+    try:
+        return SparseHistogram.read(json.loads(pairs), int(max_ns))
+    except (ValueError, RecursionError):
+        return None
 
 
-def _read_many(pairs: list[Any], maxima: list[Any]) -> Iterator[SparseHistogram]:
-    """The histograms as ``SparseHistogram.read`` reads them. Raises ValueError, TypeError or OverflowError if it could
-    raise for any of them.
-    """
-    if set(map(type, maxima)) != {int} or min(maxima) < 0 or max(maxima) > MOST:
-        raise ValueError
-    flat, sizes = _flat(pairs)
+def _converted(maxima: list[int], pairs: Sequence[bytes]) -> list[SparseHistogram | None]:
+    """The histograms. Raises ValueError, TypeError, OverflowError or RecursionError if one is not valid."""
+    flat, sizes, digits = _flat(pairs)
     used = flat.reshape(-1, 2).T.copy()
-    bounds, counts = used[0].copy(), used[1]
+    bounds, counts = used
     ends = np.cumsum(sizes)
     starts = ends - sizes
     filled = ends > starts
@@ -208,36 +166,52 @@ def _read_many(pairs: list[Any], maxima: list[Any]) -> Iterator[SparseHistogram]
     ascending[starts[filled]] = True
     # As floats: the sum of integers could overflow.
     if (
-        not ascending.all()
+        max(maxima) > MOST
+        or not ascending.all()
         or (places < 0).any()
         or (LOWER[places] != bounds).any()
         or (counts < 1).any()
         or (counts > MOST).any()
         or (np.array(maxima)[filled] < bounds[ends[filled] - 1]).any()
         or counts.sum(dtype=np.float64) > MOST / 2
+        or (digits is not None and _DIGITS[places].sum() + _digits(counts) != digits)
     ):
         raise ValueError
     used[0] = places
     sums = np.concatenate(([0], np.cumsum(counts)))
     totals = (sums[ends] - sums[starts]).tolist()
-    return map(_converted, repeat(used), starts.tolist(), ends.tolist(), maxima, totals)
+    return list(map(_part, repeat(used), starts.tolist(), ends.tolist(), maxima, totals))
 
 
-def _flat(pairs: list[Any]) -> tuple[NDArray[np.int64], list[int]]:
-    """All numbers of several lists of pairs, or of their texts ``[[64,1],[65,3]]``, and the length of each list."""
-    texts = [one for one in pairs if type(one) is str]
-    if texts and all(type(one) is str or one == [] for one in pairs):
-        sizes = [one.count("[") - 1 if one else 0 for one in pairs]
-        text = ";".join([one[2:-2] for one in texts]).replace(", ", ",").replace("],[", ";").encode("ascii")
-        # Numbers between separators in the right order, and none that is empty.
-        between = text.translate(None, b"0123456789")
-        if between != b",;" * (sum(sizes) - 1) + b"," or b",;" in text or b";," in text:
-            raise ValueError
-        if text.startswith(b",") or text.endswith(b","):
-            raise ValueError
-        return np.fromstring(text.replace(b";", b","), dtype=np.int64, sep=","), sizes
-    if not set(map(type, pairs)) <= {list}:
-        raise ValueError
+def _flat(pairs: Sequence[bytes]) -> tuple[NDArray[np.int64], list[int], int | None]:
+    """All numbers of several lists of pairs such as ``[[64,1],[65,3]]``, and the length of each list.
+
+    The third value is the number of digits if they have to be counted: a number may have none, or begin with a zero.
+    Raises ValueError, TypeError, OverflowError or RecursionError for other text.
+    """
+    text = b",".join([one[1:-1] for one in pairs if one != b"[]"])
+    between = text.translate(None, b"0123456789")
+    count = (len(between) + 1) // 4
+    if between != (b"[,]," * count)[:-1]:
+        return *_flat_lists([json.loads(one) for one in pairs]), None
+    flat = np.fromstring(text.translate(None, b"[]"), np.int64, sep=",") if count else np.zeros(0, np.int64)
+    return flat, [one.count(b"[") - 1 for one in pairs], len(text) - len(between)
+
+
+# Number of decimal digits of each bucket's lower bound.
+_DIGITS = np.array([len(str(bound)) for bound in LOWER.tolist()])
+
+
+def _digits(numbers: NDArray[np.int64]) -> int:
+    """Number of decimal digits of all ``numbers``, which are above 0."""
+    found, left = 0, numbers
+    while len(left):
+        found += len(left)
+        left = left[left > 9] // 10
+    return found
+
+
+def _flat_lists(pairs: list[Any]) -> tuple[NDArray[np.int64], list[int]]:
     every = list(chain.from_iterable(pairs))
     flat = list(chain.from_iterable(every))
     if not set(map(type, every)) <= {list} or not set(map(len, every)) <= {2} or not set(map(type, flat)) <= {int}:
@@ -245,7 +219,7 @@ def _flat(pairs: list[Any]) -> tuple[NDArray[np.int64], list[int]]:
     return np.array(flat, dtype=np.int64), [len(one) for one in pairs]
 
 
-def _converted(used: NDArray[np.int64], start: int, end: int, max_ns: int, count: int) -> SparseHistogram:
+def _part(used: NDArray[np.int64], start: int, end: int, max_ns: int, count: int) -> SparseHistogram:
     # What the constructor and ``count`` do, at a third of their cost: a check has 13 000 histograms.
     found = SparseHistogram.__new__(SparseHistogram)
     found.__dict__.update(used=used[:, start:end], max_ns=max_ns, count=count)

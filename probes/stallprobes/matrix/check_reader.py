@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,9 +12,9 @@ from typing import Any, Protocol
 
 from stallprobes.errors import MalformedJson
 from stallprobes.files.json_reader import LONGEST_TEXT, Node
-from stallprobes.files.json_stream import JsonStream, RawPairs
+from stallprobes.files.json_stream import Extraction, JsonStream
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, SparseReader, UnreadHistogram, value_count
+from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, read_many, value_count
 from stallprobes.latency.window import Window
 from stallprobes.matrix.matrix import Cell, HostStatus, Matrix, MatrixColumn, MatrixRow, Repeat, Status
 from stallprobes.matrix.repeat_spool import RepeatSpool
@@ -93,8 +94,8 @@ class CheckSize:
         self.reason = LONGEST_TEXT + 256 * hosts
 
 
-def read(stream: JsonStream, reader: SparseReader, content: LimitedSize, version_of: Callable[[object], int]) -> Matrix:
-    """The matrix in the document ``stream``, whose objects go through ``decoded_object`` with the same ``reader``.
+def read(stream: JsonStream, content: LimitedSize, version_of: Callable[[object], int]) -> Matrix:
+    """The matrix in the document ``stream``, made with ``decoded_object`` and HISTOGRAMS.
 
     ``content`` gets the limit for the number of hosts. ``version_of`` gives the version for the value of ``schema``,
     None without one, or raises. Raises MalformedJson.
@@ -104,7 +105,7 @@ def read(stream: JsonStream, reader: SparseReader, content: LimitedSize, version
         stream.end()
         version_of(None)
         raise MalformedJson("the document is not an object")
-    return _Document(stream, reader, content, version_of).matrix()
+    return _Document(stream, content, version_of).matrix()
 
 
 class LimitedSize(Protocol):
@@ -113,14 +114,30 @@ class LimitedSize(Protocol):
     largest: int
 
 
-def decoded_object(found: dict[str, Any], reader: SparseReader) -> Any:
-    """``found``, or what ``reader`` reads if it is a histogram: as JSON types it takes ten times the memory."""
-    if "histogram" not in found:
-        return found
-    pairs = found["histogram"]
-    if len(found) == 2 and "max_ns" in found:
-        return reader.add(pairs.text if isinstance(pairs, RawPairs) else pairs, found["max_ns"])
-    return {**found, "histogram": pairs.decoded()} if isinstance(pairs, RawPairs) else found
+def decoded_object(found: dict[str, Any]) -> Any:
+    """``found``, or the SparseHistogram if it is one: as JSON types it takes ten times the memory."""
+    if "histogram" in found and len(found) == 2 and "max_ns" in found:
+        with contextlib.suppress(ValueError):
+            return SparseHistogram.read(found["histogram"], found["max_ns"])
+    return found
+
+
+def _histograms(
+    before: Sequence[bytes | None], pairs: Sequence[bytes], after: Sequence[bytes | None]
+) -> list[SparseHistogram | None]:
+    """The histograms with the lists ``pairs`` and their ``max_ns``, which comes before or after; None without one."""
+    both = zip(before, after, strict=True)
+    return read_many([(one or b"") if other is None else b"" if one else other for one, other in both], pairs)
+
+
+_SPARSE = {SparseHistogram}
+_S = r"[ \t\n\r]*"
+_WHOLE = rf'"max_ns"{_S}:{_S}(0|[1-9][0-9]{{0,15}})'
+_PAIRS = rf'"histogram"{_S}:{_S}(\[[0-9,\[\] \t\n\r]*\])'
+# The histograms of a check, which are most of it.
+HISTOGRAMS = Extraction(
+    re.compile(rf":{_S}\{{{_S}(?:{_WHOLE}{_S},{_S})?{_PAIRS}{_S}(?:,{_S}{_WHOLE}{_S})?\}}".encode()), _histograms
+)
 
 
 # Members of the document that are computed again from the histograms.
@@ -136,14 +153,8 @@ class _Document:
     the cells wait for what they refer to.
     """
 
-    def __init__(
-        self,
-        stream: JsonStream,
-        reader: SparseReader,
-        content: LimitedSize,
-        version_of: Callable[[object], int],
-    ) -> None:
-        self._stream, self._histograms, self._content, self._version_of = stream, reader, content, version_of
+    def __init__(self, stream: JsonStream, content: LimitedSize, version_of: Callable[[object], int]) -> None:
+        self._stream, self._content, self._version_of = stream, content, version_of
         self._root = Node({}, "")
         self._size = CheckSize(0)
         self._repeats = 0
@@ -231,7 +242,6 @@ class _Document:
                 if key == "figures" and isinstance(found[key], dict):
                     cell.field(key, found[key]).members()
                     found[key] = {}
-        self._histograms.flush()
 
     def _whole_cell(self, cell: Node, members: dict[str, Any]) -> None:
         if len(members) > _MOST_MEMBERS:
@@ -243,7 +253,6 @@ class _Document:
             cell.field("figures", members["figures"]).members()
             members["figures"] = {}
         cell.value.update(members)
-        self._histograms.flush()
 
     def _counted(self, items: Iterable[int], cell: Node) -> Iterator[int]:
         for number in items:
@@ -356,13 +365,12 @@ class _Reader:
 
     def _repeats(self, cell: Node, node: Node) -> Sequence[Repeat]:
         """The repeats of ``cell``: in memory, those of a merged check in a temporary file."""
-        nodes = node.items()
         allowed = {"", *self._names}
         spooled = None if self._spool is None else self._spool.sequence()
         held = []
         calls = 0
-        for one in nodes:
-            repeat = self._repeat(one, allowed)
+        for number, value in enumerate(node.listed()):
+            repeat = self._valid_repeat(value, allowed) or self._repeat(node.item(number, value), allowed)
             for channels in (repeat.window.channels, repeat.before, repeat.after):
                 calls += value_count(channels)
                 self._histograms += len(channels)
@@ -375,6 +383,29 @@ class _Reader:
         if self._histograms > self._size.histograms:
             raise cell.wrong(f"is beyond {self._size.histograms} histograms in total")
         return tuple(held) if spooled is None else spooled
+
+    def _valid_repeat(self, value: Any, hosts: set[str]) -> Repeat | None:
+        """The repeat ``value``; None if it is not valid or not of the usual types, which ``_repeat`` then examines.
+
+        A check has 1500 of them: the nodes of ``_repeat`` take twice as long.
+        """
+        try:
+            host, calls, seconds = value["host"], value["calls"], value["window_s"]
+            maps = value[self._version.channels], value["before"], value["after"]
+        except (KeyError, TypeError):
+            return None
+        if (
+            len(value) != 6
+            or (type(host), type(calls), type(seconds)) != (str, int, float)
+            or host not in hosts
+            or not 0 <= calls <= MOST
+            or not 0 <= seconds <= _SECONDS
+        ):
+            return None
+        channels, before, after = map(self._known_channels, maps)
+        if channels is None or before is None or after is None:
+            return None
+        return Repeat(Window(channels, calls, round(seconds * 1e9)), before, after, host)
 
     def _repeat(self, node: Node, hosts: set[str]) -> Repeat:
         fields = node.fields("host", "calls", "window_s", self._version.channels, "before", "after")
@@ -389,17 +420,15 @@ class _Reader:
             host=_one_of_hosts(fields["host"], hosts),
         )
 
-    def _channels(self, node: Node) -> SparseChannels:
-        known: dict[Channel, SparseHistogram | None]
+    def _known_channels(self, value: Any) -> SparseChannels | None:
+        """The histograms ``value`` of channels that occurred before; None for anything else."""
         try:
-            known = {self._channel_of[key]: one.found for key, one in node.value.items()}
+            found = {self._channel_of[key]: one for key, one in value.items()}
         except (KeyError, AttributeError):
-            # A key that occurs for the first time, or what is no histogram.
-            return self._checked_channels(node)
-        found = {channel: one for channel, one in known.items() if one is not None}
-        return SparseChannels(found) if len(found) == len(known) else self._checked_channels(node)
+            return None
+        return SparseChannels(found) if set(map(type, found.values())) <= _SPARSE else None
 
-    def _checked_channels(self, node: Node) -> SparseChannels:
+    def _channels(self, node: Node) -> SparseChannels:
         return SparseChannels({self._channel(key, one): _histogram(one) for key, one in node.members().items()})
 
     def _channel(self, key: str, node: Node) -> Channel:
@@ -452,16 +481,11 @@ class _Reader:
 
 
 def _histogram(node: Node) -> SparseHistogram:
-    value = node.value
-    if isinstance(value, UnreadHistogram):
-        if value.found is not None:
-            return value.found
-        pairs, max_ns = value.pairs, value.max_ns
-    else:
-        fields = node.fields("max_ns", "histogram")
-        pairs, max_ns = fields["histogram"].value, fields["max_ns"].value
+    if isinstance(node.value, SparseHistogram):
+        return node.value
+    fields = node.fields("max_ns", "histogram")
     try:
-        return SparseHistogram.read(pairs, max_ns)
+        return SparseHistogram.read(fields["histogram"].value, fields["max_ns"].value)
     except ValueError as error:
         raise node.wrong(str(error)) from error
 

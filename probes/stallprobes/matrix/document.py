@@ -9,7 +9,6 @@ A file may be compressed with gzip, to a fifth of its size: ``save`` compresses 
 
 from __future__ import annotations
 
-import codecs
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +31,7 @@ from stallprobes.files.json_reader import clean, plain
 from stallprobes.files.json_stream import JsonStream
 from stallprobes.foreign_text import escaped_json
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
-from stallprobes.latency.sparse import SparseReader, sparse
+from stallprobes.latency.sparse import sparse
 from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix import check_reader
 from stallprobes.matrix.compare_document import shares
@@ -122,17 +121,20 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
     content = DecompressedStream(
         file, Compression.GZIP if compressed else Compression.NONE, check_reader.CheckSize(0).bytes
     )
-    reader = SparseReader()
-    stream = JsonStream(_text(path, content), lambda found: check_reader.decoded_object(found, reader), raw="histogram")
+    stream = JsonStream(_pieces(path, content), check_reader.decoded_object, check_reader.HISTOGRAMS)
     head = ""
     try:
         head = stream.next_text(_HEAD)
         if not head and content.complete:
             raise CheckFileError(f"{path} is empty: save the check again")
-        matrix = check_reader.read(stream, reader, content, lambda name: _version(path, name))
+        matrix = check_reader.read(stream, content, lambda name: _version(path, name))
         if content.ended_early:
             raise TruncatedJson
         return matrix
+    except UnicodeDecodeError:
+        raise CheckFileError(
+            f"{path} is not a check: it is not UTF-8; name a file that `stallscope check --save` wrote"
+        ) from None
     except DamagedData as error:
         raise CheckFileError(f"{path} is damaged: {error}; copy it again, or save the check again") from error
     except MalformedJson as error:
@@ -147,23 +149,16 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
         ) from error
 
 
-def _text(path: Path | str, content: DecompressedStream) -> Iterator[str]:
-    """The text in ``content``. Raises CheckFileError for what cannot be a check, by its beginning or its encoding."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+def _pieces(path: Path | str, content: DecompressedStream) -> Iterator[bytes]:
+    """The text in ``content``. Raises CheckFileError for what cannot be a check, by its beginning."""
     piece = content.read()
     if piece.startswith(b'{"format": "stallscope.recording"'):
         raise CheckFileError(f"{path} is a recording, not a check: look at it with `stallscope replay`")
     if piece.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise CheckFileError(f"{path} begins with a byte order mark: save it as plain UTF-8")
-    try:
-        while piece:
-            yield decoder.decode(piece)
-            piece = content.read()
-        yield decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        raise CheckFileError(
-            f"{path} is not a check: it is not UTF-8; name a file that `stallscope check --save` wrote"
-        ) from None
+    while piece:
+        yield piece
+        piece = content.read()
 
 
 def _largest(hosts: int) -> int:
