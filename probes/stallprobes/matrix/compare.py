@@ -574,9 +574,11 @@ def _starves_only(cell: Cell, other: Cell) -> bool:
     """Whether only ``cell`` is starved: by status, or by a call in flight for longer than any call of ``other``."""
     if Status.STARVED in (cell.status, other.status):
         return cell.status is Status.STARVED
+    in_flight_ns = cell.in_flight_ns or 0
+    if in_flight_ns < IN_FLIGHT_NS or _starved_share(cell) < 0.5:
+        return False
     longest = max((histogram.max_ns for histogram in other.channel_sums.values()), default=0)
-    longest_ns = max(longest, other.in_flight_ns or 0)
-    return (cell.in_flight_ns or 0) >= max(IN_FLIGHT_NS, _NEAR * longest_ns) and _starved_share(cell) >= 0.5
+    return in_flight_ns >= _NEAR * max(longest, other.in_flight_ns or 0)
 
 
 def _starved_share(cell: Cell) -> float:
