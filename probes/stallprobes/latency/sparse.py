@@ -69,6 +69,14 @@ class SparseHistogram:
         used[0] = places
         return cls(used, max_ns)
 
+    @classmethod
+    def part(cls, used: NDArray[np.int64], start: int, end: int, max_ns: int, count: int) -> SparseHistogram:
+        """The histogram of ``count`` values whose buckets are those of ``used`` from ``start`` to ``end``."""
+        # What the constructor and ``count`` do, at a third of their cost: a check has 13 000 histograms.
+        found = cls.__new__(cls)
+        found.__dict__.update(used=used[:, start:end], max_ns=max_ns, count=count)
+        return found
+
     @cached_property
     def count(self) -> int:
         """Number of values."""
@@ -180,7 +188,7 @@ def _converted(maxima: list[int], pairs: Sequence[bytes]) -> list[SparseHistogra
     used[0] = places
     sums = np.concatenate(([0], np.cumsum(counts)))
     totals = (sums[ends] - sums[starts]).tolist()
-    return list(map(_part, repeat(used), starts.tolist(), ends.tolist(), maxima, totals))
+    return list(map(SparseHistogram.part, repeat(used), starts.tolist(), ends.tolist(), maxima, totals))
 
 
 def _flat(pairs: Sequence[bytes]) -> tuple[NDArray[np.int64], list[int], int | None]:
@@ -217,13 +225,6 @@ def _flat_lists(pairs: list[Any]) -> tuple[NDArray[np.int64], list[int]]:
     if not set(map(type, every)) <= {list} or not set(map(len, every)) <= {2} or not set(map(type, flat)) <= {int}:
         raise ValueError
     return np.array(flat, dtype=np.int64), [len(one) for one in pairs]
-
-
-def _part(used: NDArray[np.int64], start: int, end: int, max_ns: int, count: int) -> SparseHistogram:
-    # What the constructor and ``count`` do, at a third of their cost: a check has 13 000 histograms.
-    found = SparseHistogram.__new__(SparseHistogram)
-    found.__dict__.update(used=used[:, start:end], max_ns=max_ns, count=count)
-    return found
 
 
 class SparseChannels(Mapping[Channel, Histogram]):
@@ -287,9 +288,17 @@ def summed(parts: Iterable[ChannelMap]) -> dict[Channel, HistogramSum]:
     return {channel: _summed(held) for channel, held in _by_channel(parts).items()}
 
 
-def merged_sparse(parts: Iterable[ChannelMap]) -> SparseChannels:
-    """The sum of the histograms of each channel, sparse. A channel that only one part has is not copied."""
-    return SparseChannels({channel: _sum(held) for channel, held in _by_channel(parts).items()})
+def merged_sparse(groups: Iterable[Iterable[ChannelMap]]) -> list[SparseChannels]:
+    """For each of ``groups`` the sum of the histograms of each channel, sparse, in a third of the time of one by one.
+
+    A channel that only one part has is not copied.
+    """
+    found = [_by_channel(parts) for parts in groups]
+    sums = iter(_sums([held for by_channel in found for held in by_channel.values() if len(held) > 1]))
+    return [
+        SparseChannels({channel: held[0] if len(held) == 1 else next(sums) for channel, held in by_channel.items()})
+        for by_channel in found
+    ]
 
 
 def _by_channel(parts: Iterable[ChannelMap]) -> dict[Channel, list[SparseHistogram]]:
@@ -300,14 +309,22 @@ def _by_channel(parts: Iterable[ChannelMap]) -> dict[Channel, list[SparseHistogr
     return held
 
 
-def _sum(parts: list[SparseHistogram]) -> SparseHistogram:
-    if len(parts) == 1:
-        return parts[0]
-    counts = _summed(parts).counts
-    places = counts.nonzero()[0]
-    used = np.empty((2, len(places)), dtype=np.int64)
-    used[0], used[1] = places, counts[places]
-    return SparseHistogram(used, max([one.max_ns for one in parts]))
+def _sums(groups: list[list[SparseHistogram]]) -> list[SparseHistogram]:
+    """The sum of each of ``groups``, which have at least one histogram."""
+    counts = [sum([one.count for one in held]) for held in groups]
+    if max(counts, default=0) > MOST:
+        return [SparseHistogram.of(_summed(held).dense()) for held in groups]
+    if not groups:
+        return []
+    used = np.concatenate([one.used for held in groups for one in held], axis=1)
+    sizes = [sum([one.used.shape[1] for one in held]) for held in groups]
+    firsts = np.arange(len(groups) + 1) * BUCKETS
+    dense = np.bincount(used[0] + np.repeat(firsts[:-1], sizes), used[1])
+    places = dense.nonzero()[0]
+    borders = places.searchsorted(firsts).tolist()
+    found = np.stack((places % BUCKETS, dense[places].astype(np.int64)))
+    maxima = [max([one.max_ns for one in held]) for held in groups]
+    return list(map(SparseHistogram.part, repeat(found), borders[:-1], borders[1:], maxima, counts))
 
 
 def _summed(parts: list[SparseHistogram]) -> HistogramSum:

@@ -215,17 +215,18 @@ def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
     """
     if not force and (problem := _incomparable(old, new)) is not None:
         raise NotComparable(problem)
-    measured = [
+    before, now = (
         {key for key, cell in matrix.cells.items() if cell.status is not Status.MISSING} for matrix in (old, new)
-    ]
-    both = [key for key in new.cells if key in measured[0] and key in measured[1]]
+    )
+    both = [key for key in new.cells if key in before and key in now]
+    only_old, only_new = before - now, now - before
     return Comparison(
         old=old,
         new=new,
         differences=differences(old, new),
         cells=_cells(old, new, both),
-        only_old=tuple(key for key in old.cells if key in measured[0] - measured[1]),
-        only_new=tuple(key for key in new.cells if key in measured[1] - measured[0]),
+        only_old=tuple(key for key in old.cells if key in only_old),
+        only_new=tuple(key for key in new.cells if key in only_new),
     )
 
 
