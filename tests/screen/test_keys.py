@@ -147,9 +147,17 @@ async def test_many_presses_of_the_theme_key_style_the_screen_once(
         frames: list[Callable[[], None]] = []
         styled: list[str] = []
         watch = app._watch_theme
+
+        def at_next_frame(_delay_s: float, callback: Callable[[], None]) -> None:
+            frames.append(callback)
+
+        def style(theme: str) -> None:
+            styled.append(theme)
+            watch(theme)
+
         with monkeypatch.context() as patched:
-            patched.setattr(app, "set_timer", lambda _delay, callback: frames.append(callback))
-            patched.setattr(app, "_watch_theme", lambda name: [styled.append(name), watch(name)])
+            patched.setattr(app, "set_timer", at_next_frame)
+            patched.setattr(app, "_watch_theme", style)
             place = THEMES.index(app.theme)
             await pilot.press(*"TTTTT")
             assert (len(frames), styled) == (1, [])

@@ -25,8 +25,7 @@ from stallprobes.matrix.quantile_test import CALLS, P50, P99, QuantileTest, beyo
 from stallprobes.matrix.sensitivity import POWER_SD, Sensitivity, detectable, student_t_limit, tail_distance
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, duration_ns, range_ns, times
-from stallprobes.verdicts.kinds import Look
-from stallprobes.verdicts.rules import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS, Look
 
 # Probability that a comparison of two checks of an unchanged machine reports any cell as slower or faster, if calls are
 # independent. Measured: 0 of 110 comparisons of simulated checks (bench_check.py), 2 of the 45 comparisons of ten
