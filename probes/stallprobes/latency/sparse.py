@@ -6,8 +6,7 @@ in use.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
@@ -140,91 +139,6 @@ class HistogramSum:
         counts[: len(self.counts)] = self.counts
         counts.flags.writeable = False
         return Histogram(counts, self.max_ns)
-
-
-def read_many(maxima: Sequence[bytes], pairs: Sequence[bytes]) -> list[SparseHistogram | None]:
-    """The histograms with the numbers ``maxima`` and the lists ``pairs``, both as JSON text, as ``read`` returns them.
-
-    None for one that is not valid. One by one takes five times as long.
-    """
-    try:
-        return _converted([int(one) for one in maxima], pairs)
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return [_valid(*one) for one in zip(maxima, pairs, strict=True)]
-
-
-def _valid(max_ns: bytes, pairs: bytes) -> SparseHistogram | None:
-    try:
-        return SparseHistogram.read(json.loads(pairs), int(max_ns))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _converted(maxima: list[int], pairs: Sequence[bytes]) -> list[SparseHistogram | None]:
-    """The histograms. Raises ValueError, TypeError, OverflowError or RecursionError if one is not valid."""
-    flat, sizes, digits = _flat(pairs)
-    used = flat.reshape(-1, 2).T.copy()
-    bounds, counts = used
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    filled = ends > starts
-    places = np.searchsorted(LOWER, bounds, side="right") - 1
-    ascending = np.ones(len(bounds), dtype=bool)
-    ascending[1:] = places[1:] > places[:-1]
-    ascending[starts[filled]] = True
-    # As floats: the sum of integers could overflow.
-    if (
-        max(maxima) > MOST
-        or not ascending.all()
-        or (places < 0).any()
-        or (LOWER[places] != bounds).any()
-        or (counts < 1).any()
-        or (counts > MOST).any()
-        or (np.array(maxima)[filled] < bounds[ends[filled] - 1]).any()
-        or counts.sum(dtype=np.float64) > MOST / 2
-        or (digits is not None and _DIGITS[places].sum() + _digits(counts) != digits)
-    ):
-        raise ValueError
-    used[0] = places
-    sums = np.concatenate(([0], np.cumsum(counts)))
-    totals = (sums[ends] - sums[starts]).tolist()
-    return list(map(SparseHistogram.part, repeat(used), starts.tolist(), ends.tolist(), maxima, totals))
-
-
-def _flat(pairs: Sequence[bytes]) -> tuple[NDArray[np.int64], list[int], int | None]:
-    """All numbers of several lists of pairs such as ``[[64,1],[65,3]]``, and the length of each list.
-
-    The third value is the number of digits if they have to be counted: a number may have none, or begin with a zero.
-    Raises ValueError, TypeError, OverflowError or RecursionError for other text.
-    """
-    text = b",".join([one[1:-1] for one in pairs if one != b"[]"])
-    between = text.translate(None, b"0123456789")
-    count = (len(between) + 1) // 4
-    if between != (b"[,]," * count)[:-1]:
-        return *_flat_lists([json.loads(one) for one in pairs]), None
-    flat = np.fromstring(text.translate(None, b"[]"), np.int64, sep=",") if count else np.zeros(0, np.int64)
-    return flat, [one.count(b"[") - 1 for one in pairs], len(text) - len(between)
-
-
-# Number of decimal digits of each bucket's lower bound.
-_DIGITS = np.array([len(str(bound)) for bound in LOWER.tolist()])
-
-
-def _digits(numbers: NDArray[np.int64]) -> int:
-    """Number of decimal digits of all ``numbers``, which are above 0."""
-    found, left = 0, numbers
-    while len(left):
-        found += len(left)
-        left = left[left > 9] // 10
-    return found
-
-
-def _flat_lists(pairs: list[Any]) -> tuple[NDArray[np.int64], list[int]]:
-    every = list(chain.from_iterable(pairs))
-    flat = list(chain.from_iterable(every))
-    if not set(map(type, every)) <= {list} or not set(map(len, every)) <= {2} or not set(map(type, flat)) <= {int}:
-        raise ValueError
-    return np.array(flat, dtype=np.int64), [len(one) for one in pairs]
 
 
 class SparseChannels(Mapping[Channel, Histogram]):

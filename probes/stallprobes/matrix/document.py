@@ -30,10 +30,11 @@ from stallprobes.files.decompression import Compression, DecompressedStream
 from stallprobes.files.json_reader import clean, plain
 from stallprobes.files.json_stream import JsonStream
 from stallprobes.foreign_text import escaped_json
+from stallprobes.latency import histogram_text
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.latency.sparse import sparse
 from stallprobes.latency.window import ChannelMap
-from stallprobes.matrix import check_reader
+from stallprobes.matrix import check_reader, check_stream
 from stallprobes.matrix.compare_document import shares
 from stallprobes.matrix.matrix import Cell, Matrix, Repeat
 from stallprobes.model import Channel
@@ -121,13 +122,13 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
     content = DecompressedStream(
         file, Compression.GZIP if compressed else Compression.NONE, check_reader.CheckSize(0).bytes
     )
-    stream = JsonStream(_pieces(path, content), check_reader.decoded_object, check_reader.HISTOGRAMS)
+    stream = JsonStream(_pieces(path, content), histogram_text.decoded_object, histogram_text.HISTOGRAMS)
     head = ""
     try:
         head = stream.next_text(_HEAD)
         if not head and content.complete:
             raise CheckFileError(f"{path} is empty: save the check again")
-        matrix = check_reader.read(stream, content, lambda name: _version(path, name))
+        matrix = check_stream.read(stream, content, lambda name: _version(path, name))
         if content.ended_early:
             raise TruncatedJson
         return matrix
