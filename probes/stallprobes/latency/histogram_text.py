@@ -102,6 +102,8 @@ def _flat(pairs: Sequence[bytes]) -> tuple[NDArray[np.int64], list[int], int | N
     Raises ValueError, TypeError, OverflowError or RecursionError for other text.
     """
     text = b",".join([one[1:-1] for one in pairs if one != b"[]"])
+    if b" " in text:
+        text = text.replace(b", ", b",")
     between = text.translate(None, b"0123456789")
     count = (len(between) + 1) // 4
     if between != (b"[,]," * count)[:-1]:
