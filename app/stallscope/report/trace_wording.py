@@ -31,7 +31,7 @@ from stallprobes.traces.trace import (
     op_label,
 )
 from stallprobes.units import duration_ns, three
-from stallprobes.verdicts.rules import IN_FLIGHT_NS
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS
 from stallscope.report.columns import wrapped
 from stallscope.report.text import plural
 

@@ -23,7 +23,7 @@ from stallprobes.machine.telemetry import FIELDS, Telemetry
 from stallprobes.matrix.accumulator import VictimWindow
 from stallprobes.matrix.plan import AggressorSet, VictimProbe, contexts_of
 from stallprobes.model import GREEN, Channel, Phase, Probe
-from stallprobes.verdicts.rules import STARVED_CALLS, STARVED_WINDOW_NS
+from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
 
 PACE_NS = 50_000
 

@@ -25,8 +25,7 @@ from stallprobes.matrix.quantile_test import CALLS, P50, P99, QuantileTest, beyo
 from stallprobes.matrix.sensitivity import POWER_SD, Sensitivity, detectable, student_t_limit, tail_distance
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, duration_ns, range_ns, times
-from stallprobes.verdicts.kinds import Look
-from stallprobes.verdicts.rules import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS, Look
 
 # Probability that a comparison of two checks of an unchanged machine reports any cell as slower or faster, if calls are
 # independent. Measured: 0 of 110 comparisons of simulated checks (bench_check.py), 2 of the 45 comparisons of ten
@@ -218,17 +217,18 @@ def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
         raise TimelinesDiffer(problem)
     if not force and (problem := _incomparable(old, new)) is not None:
         raise NotComparable(problem)
-    measured = [
+    before, now = (
         {key for key, cell in matrix.cells.items() if cell.status is not Status.MISSING} for matrix in (old, new)
-    ]
-    both = [key for key in new.cells if key in measured[0] and key in measured[1]]
+    )
+    both = [key for key in new.cells if key in before and key in now]
+    only_old, only_new = before - now, now - before
     return Comparison(
         old=old,
         new=new,
         differences=differences(old, new),
         cells=_cells(old, new, both),
-        only_old=tuple(key for key in old.cells if key in measured[0] - measured[1]),
-        only_new=tuple(key for key in new.cells if key in measured[1] - measured[0]),
+        only_old=tuple(key for key in old.cells if key in only_old),
+        only_new=tuple(key for key in new.cells if key in only_new),
     )
 
 
@@ -585,9 +585,11 @@ def _starves_only(cell: Cell, other: Cell) -> bool:
     """Whether only ``cell`` is starved: by status, or by a call in flight for longer than any call of ``other``."""
     if Status.STARVED in (cell.status, other.status):
         return cell.status is Status.STARVED
+    in_flight_ns = cell.in_flight_ns or 0
+    if in_flight_ns < IN_FLIGHT_NS or _starved_share(cell) < 0.5:
+        return False
     longest = max((histogram.max_ns for histogram in other.channel_sums.values()), default=0)
-    longest_ns = max(longest, other.in_flight_ns or 0)
-    return (cell.in_flight_ns or 0) >= max(IN_FLIGHT_NS, _NEAR * longest_ns) and _starved_share(cell) >= 0.5
+    return in_flight_ns >= _NEAR * max(longest, other.in_flight_ns or 0)
 
 
 def _starved_share(cell: Cell) -> float:

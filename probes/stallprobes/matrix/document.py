@@ -9,7 +9,6 @@ A file may be compressed with gzip, to a fifth of its size: ``save`` compresses 
 
 from __future__ import annotations
 
-import codecs
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -29,10 +28,11 @@ from stallprobes.files.decompression import Compression, DecompressedStream
 from stallprobes.files.json_reader import clean, plain
 from stallprobes.files.json_stream import JsonStream
 from stallprobes.foreign_text import escaped_json
+from stallprobes.latency import histogram_text
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
-from stallprobes.latency.sparse import SparseReader, sparse
+from stallprobes.latency.sparse import sparse
 from stallprobes.latency.window import ChannelMap
-from stallprobes.matrix import check_reader
+from stallprobes.matrix import check_reader, check_stream
 from stallprobes.matrix.compare_document import shares
 from stallprobes.matrix.matrix import Cell, Matrix, Repeat
 from stallprobes.model import Channel, Phase, Source
@@ -118,17 +118,20 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
     content = DecompressedStream(
         file, Compression.GZIP if compressed else Compression.NONE, check_reader.CheckSize(0).bytes
     )
-    reader = SparseReader()
-    stream = JsonStream(_text(path, content), lambda found: check_reader.decoded_object(found, reader), raw="histogram")
+    stream = JsonStream(_pieces(path, content), histogram_text.decoded_object, histogram_text.HISTOGRAMS)
     head = ""
     try:
         head = stream.next_text(_HEAD)
         if not head and content.complete:
             raise CheckFileError(f"{path} is empty: save the check again")
-        matrix = check_reader.read(stream, reader, content, lambda name: _version(path, name))
+        matrix = check_stream.read(stream, content, lambda name: _version(path, name))
         if content.ended_early:
             raise TruncatedJson
         return matrix
+    except UnicodeDecodeError:
+        raise CheckFileError(
+            f"{path} is not a check: it is not UTF-8; name a file that `stallscope check --save` wrote"
+        ) from None
     except DamagedData as error:
         raise CheckFileError(f"{path} is damaged: {error}; copy it again, or save the check again") from error
     except MalformedJson as error:
@@ -143,23 +146,16 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
         ) from error
 
 
-def _text(path: Path | str, content: DecompressedStream) -> Iterator[str]:
-    """The text in ``content``. Raises CheckFileError for what cannot be a check, by its beginning or its encoding."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+def _pieces(path: Path | str, content: DecompressedStream) -> Iterator[bytes]:
+    """The text in ``content``. Raises CheckFileError for what cannot be a check, by its beginning."""
     piece = content.read()
     if piece.startswith(b'{"format": "stallscope.recording"'):
         raise CheckFileError(f"{path} is a recording, not a check: look at it with `stallscope replay`")
     if piece.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise CheckFileError(f"{path} begins with a byte order mark: save it as plain UTF-8")
-    try:
-        while piece:
-            yield decoder.decode(piece)
-            piece = content.read()
-        yield decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        raise CheckFileError(
-            f"{path} is not a check: it is not UTF-8; name a file that `stallscope check --save` wrote"
-        ) from None
+    while piece:
+        yield piece
+        piece = content.read()
 
 
 def _largest(hosts: int) -> int:

@@ -80,7 +80,7 @@ class _Parts:
         if self.weight is None or weight > self.weight:
             self.weight, self.host, self.verdicts = weight, host, part.verdicts
         if self.stuck is None or (part.in_flight_ns or 0) > (self.stuck.in_flight_ns or 0):
-            self.stuck = replace(part, repeat=None, verdicts=())
+            self.stuck = _Part(part.status, in_flight_ns=part.in_flight_ns, in_flight_op=part.in_flight_op)
 
 
 class _MergedCell:
@@ -351,10 +351,18 @@ def _parts(cell: Cell, matrix: Matrix, new: Mapping[str, str]) -> Iterator[tuple
     parts = dict(_host_parts(cell, list(matrix.hosts)))
     worst = next((one.host for one in cell.verdicts), "") or next(iter(parts), "")
     for host, part in parts.items():
-        if host == worst:
-            verdicts = tuple(replace(verdict, host="") for verdict in cell.verdicts)
-            part = replace(part, verdicts=verdicts, in_flight_ns=cell.in_flight_ns, in_flight_op=cell.in_flight_op)
-        yield new[host], part if part.repeat is None else replace(part, repeat=replace(part.repeat, host=new[host]))
+        is_worst = host == worst
+        yield (
+            new[host],
+            _Part(
+                status=part.status,
+                reason=part.reason,
+                repeat=None if part.repeat is None else replace(part.repeat, host=new[host]),
+                verdicts=tuple([replace(verdict, host="") for verdict in cell.verdicts]) if is_worst else (),
+                in_flight_ns=cell.in_flight_ns if is_worst else None,
+                in_flight_op=cell.in_flight_op if is_worst else None,
+            ),
+        )
 
 
 def _host_parts(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _Part]]:
@@ -375,14 +383,21 @@ def _host_parts(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _Part]]
 
 def _total(repeats: Sequence[Repeat]) -> Repeat:
     """The sum of all ``repeats`` of one host."""
+    channels, before, after = merged_sparse(
+        [
+            [repeat.window.channels for repeat in repeats],
+            [repeat.before for repeat in repeats],
+            [repeat.after for repeat in repeats],
+        ]
+    )
     return Repeat(
         window=Window(
-            channels=merged_sparse(repeat.window.channels for repeat in repeats),
+            channels=channels,
             iterations=sum(repeat.window.iterations for repeat in repeats),
             duration_ns=sum(repeat.window.duration_ns for repeat in repeats),
         ),
-        before=merged_sparse(repeat.before for repeat in repeats),
-        after=merged_sparse(repeat.after for repeat in repeats),
+        before=before,
+        after=after,
     )
 
 

@@ -22,10 +22,10 @@ from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
 from stallprobes.latency.sparse import merged
 from stallprobes.latency.start_delay import judged_histogram
 from stallprobes.latency.window import ChannelMap, Window
-from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, Source, op_name
+from stallprobes.model import JUDGED_PHASES, Channel, Phase, Probe, Role, Source, op_name
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.change_over import change_overs
-from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
@@ -47,10 +47,6 @@ HOST_SHARE = 0.5
 PAUSE_FACTOR = 3
 HIDDEN_NS = 100_000
 HIDDEN_SHARE = 0.7
-# Starved: fewer than 3 calls returned in half a second or more.
-STARVED_CALLS = 3
-STARVED_WINDOW_NS = 500 * MS
-IN_FLIGHT_NS = 100 * MS
 
 DRIFT_CAUSE = "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors."
 DRIFT_REMEDY = "Measure again, for longer."
