@@ -109,9 +109,7 @@ class IterationBatch:
             return
         took, iterations = np.concatenate(self._pending), np.concatenate(self._pending_due)
         self._pending, self._pending_due = [], []
-        for channel in dict.fromkeys(each.channel for each in self._steps if each.channel >= 0):
-            self._recorder.count_all(channel, took[:, self._channels == channel].ravel())
         for column, each in enumerate(self._steps):
-            if each.channel >= 0 and each.label >= 0:
-                self._recorder.count_all(each.label, took[:, column])
-        self._recorder.count_all(self._recorder.words[DUE_CHANNEL], iterations)
+            if each.rows:
+                self._recorder.count_all(each.rows, took[:, column])
+        self._recorder.count_all((self._recorder.words[DUE_CHANNEL],), iterations)

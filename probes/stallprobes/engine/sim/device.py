@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from stallprobes.engine.sim.clock import Clock
@@ -18,6 +19,7 @@ from stallprobes.model import Space, StreamKind
 US = 1_000
 
 
+@cache
 def us(value: float) -> int:
     """``value`` microseconds, the unit of profiles, in ns."""
     return round(value * US)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from stallprobes.engine.sim.clock import NEVER, Call, Delay, Wait
+from stallprobes.engine.sim.clock import NEVER, Call, Wait
 from stallprobes.engine.sim.device import GpuContext, SimStream, Simulation, us
 from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.locks import Lock
@@ -111,7 +111,8 @@ class HostThread:
         """Work for ``ns`` while holding ``locks``, acquired in this order."""
         clock = self.clock
         until = clock.now + ns
-        if clock.is_idle_until(until):
+        queue = clock.queue
+        if not queue or queue[0][0] > until:
             for lock in locks:
                 if lock.owner is not None:
                     break
@@ -129,8 +130,8 @@ class HostThread:
         if stream.is_null:
             yield from self.pass_streams(stream)
         clock, lock = self.clock, stream.context.lock
-        until = clock.now + ns
-        if stream.lock.owner is None and lock.owner is None and clock.is_idle_until(until):
+        until, queue = clock.now + ns, clock.queue
+        if stream.lock.owner is None and lock.owner is None and (not queue or queue[0][0] > until):
             clock.now = until
             return
         yield from self.work_under(ns, stream.lock, lock)
@@ -163,7 +164,8 @@ class HostThread:
         if stream.is_null:
             yield from self.pass_streams(stream)
         until = clock.now + ns
-        if stream.lock.owner is None and lock.owner is None and memory.owner is None and clock.is_idle_until(until):
+        free = stream.lock.owner is None and lock.owner is None and memory.owner is None
+        if free and clock.is_idle_until(until):
             clock.now = until
             return
         yield from stream.lock.acquire(self)
@@ -194,10 +196,11 @@ class HostThread:
             if job.staging is not None and job.staging.copies:
                 late += job.staging.delay_ns(clock.now, self)
         until = clock.now + late
-        if clock.is_idle_until(until):
+        queue = clock.queue
+        if not queue or queue[0][0] > until:
             clock.now = until
         elif late > 0:
-            yield Delay(clock, late)
+            yield late
 
     def wait_for_word(self, word: Any, until: int) -> Wait:
         """Wait until another thread stores into ``word``, at most until ``until`` (ns)."""

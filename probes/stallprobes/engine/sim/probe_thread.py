@@ -39,7 +39,7 @@ from stallprobes.engine.board import (
     counter_ns,
 )
 from stallprobes.engine.sim.batch import IterationBatch
-from stallprobes.engine.sim.clock import Call, Delay, Wait
+from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import HostThread
@@ -95,9 +95,16 @@ class SimProbeThread:
         self._setup, self._ops, self._teardown = steps
         self._guard = guard
         self._proof = proof
+        # The values that are not on the board yet, with the rows of their histograms: of each op, and of the due time.
+        pending: list[list[int]] = [[] for _ in self._ops]
+        self._pending_due: list[int] = []
+        self._pending = [(each.rows, values) for each, values in zip(self._ops, pending, strict=True)]
+        self._pending.append(((self.words[DUE_CHANNEL],), self._pending_due))
         # Every call of an iteration with the number of its op.
         self._calls = [
-            (number, each, each.call) for number, each in enumerate(self._ops, 1) for _ in range(each.repeat)
+            (number, each, each.call, pending[number - 1].append)
+            for number, each in enumerate(self._ops, 1)
+            for _ in range(each.repeat)
         ]
         self._batch = IterationBatch(host, self._recorder, self._ops) if guard is None else None
         self._wakeup: Any = None
@@ -150,6 +157,11 @@ class SimProbeThread:
 
     def publish(self) -> None:
         """Copy pending samples and the proof word to the board, and update the heartbeat of a waiting thread."""
+        # Together, because each count costs less then.
+        for rows, values in self._pending:
+            if values:
+                self._recorder.count_list(rows, values)
+                values.clear()
         if self._batch is not None:
             self._batch.flush()
         if self._proof is not None:
@@ -225,7 +237,7 @@ class SimProbeThread:
         host, words, recorder = self.host, self.words, self._recorder
         clock, simulation, random = host.clock, host.simulation, host.random
         calls, batch, guard = self._calls, self._batch, self._guard
-        count, push, is_idle_until = recorder.count, recorder.push, clock.is_idle_until
+        push, count_due, queue = recorder.push, self._pending_due.append, clock.queue
         due_channel, lead = words[DUE_CHANNEL], words[LEAD_NS]
         gap = round(simulation.profile.locks.loop_ns)
         timer, plant, rings = simulation.timer, self._injector, simulation.rings
@@ -266,7 +278,7 @@ class SimProbeThread:
                     # Once awake it polls the clock until the due time.
                     until = max(due, awake) if now + WAIT_SLICE_NS >= due - lead else awake
                     host.record_sleep(awake - now)
-                yield Delay(clock, until - now)
+                yield until - now
                 continue
             if period == 0:
                 due = now
@@ -278,12 +290,12 @@ class SimProbeThread:
             first = words[ITERATIONS] == 0
             measured = False
             measured_end = end = now
-            for number, each, call in calls:
+            for number, each, call, count in calls:
                 began = clock.now + gap
-                if is_idle_until(began):
+                if not queue or queue[0][0] > began:
                     clock.now = began
                 else:
-                    yield Delay(clock, gap)
+                    yield gap
                 closed = words[_SLOT_CHANGES] != slot
                 words[INFLIGHT_SINCE_NS] = began
                 words[INFLIGHT_OP] = number
@@ -292,7 +304,7 @@ class SimProbeThread:
                 result = yield from call()
                 end = clock.now
                 if plant is not None and each.channel == plant.channel and plant.due(end - began, random):
-                    yield Delay(clock, began + plant.at_least_ns - end)
+                    yield began + plant.at_least_ns - end
                     end = clock.now
                 words[INFLIGHT_OP] = 0
                 if result != 0 and self._is_wrong(each, result):
@@ -316,9 +328,7 @@ class SimProbeThread:
                     if each.label >= 0:
                         recorder.first(each.label, value)
                 else:
-                    count(channel, value)
-                    if each.label >= 0:
-                        count(each.label, value)
+                    count(value)
                 if rings:
                     push(end, channel, value)
             late, allowed = measured_end - due, end - due
@@ -328,7 +338,7 @@ class SimProbeThread:
             if measured and first:
                 recorder.first(due_channel, late)
             elif measured:
-                count(due_channel, late)
+                count_due(late)
                 if min(late, allowed) > period > 0:
                     recorder.passed(due_channel, min(late, allowed), period)
             if fresh and not slot_ended:
