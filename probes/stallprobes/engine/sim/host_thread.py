@@ -44,7 +44,7 @@ class HostThread:
         self.clock = simulation.clock
         self.name = name
         self.random = RandomStream(seed, name)
-        self._cost = simulation.profile.cost
+        self._costs = simulation.profile.costs
         self.contexts: list[GpuContext] = []
         self.slept_ns = 0
         self._made: dict[Hashable, int] = {}
@@ -57,7 +57,7 @@ class HostThread:
 
     def base_ns(self, call: str, extra_ns: int = 0) -> int:
         """A random latency of ``call`` in ns, plus ``extra_ns`` for the size of its work, scaled by the same factor."""
-        cost = self._cost(call)
+        cost = self._costs[call]
         ns = cost.draw(self.random)
         if extra_ns:
             ns += extra_ns * ns // max(cost.p50_ns, 1)
@@ -69,7 +69,7 @@ class HostThread:
         It is longer if this thread has slept since its last call of the same ``kind`` (by default the call itself),
         because the caches are cold, and while other work keeps the bus busy.
         """
-        ns = self.base_ns(call, extra_ns) if extra_ns else self._cost(call).draw(self.random)
+        ns = self.base_ns(call, extra_ns) if extra_ns else self._costs[call].draw(self.random)
         kind = call if kind is None else kind
         made = self._made.get(kind, _NEVER_MADE)
         if made != self.slept_ns:
@@ -81,8 +81,11 @@ class HostThread:
                 ns += round(us(most) * min((self.slept_ns - made) / (1e6 * parameters.cold_ms), 1))
             self._made[kind] = self.slept_ns
         self._awake = True
-        contexts = self.contexts
-        return contexts[-1].slowed_ns(ns) if contexts else ns
+        if self.contexts:
+            context = self.contexts[-1]
+            if context.slowdowns.parts or context.gpu.slowdowns.parts:
+                return context.slowed_ns(ns)
+        return ns
 
     def record_sleep(self, ns: int) -> None:
         """Record that the thread sleeps for ``ns``. A short sleep does not cool the caches."""
@@ -188,15 +191,20 @@ class HostThread:
     def wait_for_jobs(self, jobs: list[Job]) -> Wait:
         """Wait until ``jobs`` are done and this thread has noticed it."""
         clock = self.clock
+        queue = clock.queue
         for job in jobs:
-            if job.end > clock.now:
+            end = job.end
+            if end <= clock.now:
+                continue
+            if end < NEVER and (not queue or queue[0][0] > end):
+                clock.now = end
+            else:
                 yield from self.wait_for_job(job)
-        late = self.sample_ns(self.simulation.poll)
+        late = self.simulation.poll.draw(self.random)
         for job in jobs:
             if job.staging is not None and job.staging.copies:
                 late += job.staging.delay_ns(clock.now, self)
         until = clock.now + late
-        queue = clock.queue
         if not queue or queue[0][0] > until:
             clock.now = until
         elif late > 0:

@@ -108,7 +108,10 @@ class SimProbeThread:
         ]
         self._batch = IterationBatch(host, self._recorder, self._ops) if guard is None else None
         self._wakeup: Any = None
-        self._last_on = False
+        # Whether it was on at the last ``notify_switch``.
+        self.was_on = False
+        # Whether all samples are on the board, and the thread waits to be woken up.
+        self._published = False
         self._injector: StallInjector | None = None
         self._traced: TracedThread | None = None
         self.settled: Any = host.clock.event()
@@ -133,17 +136,11 @@ class SimProbeThread:
         if self._batch is not None:
             self._batch.on_batch = record
 
-    @property
-    def switch_pending(self) -> bool:
-        """Whether the probe was switched since the last ``notify_switch``."""
-        return bool((self.words[RUN] != 0) != self._last_on or self.host.simulation.quit)
-
     def notify_switch(self, drift_ns: int) -> None:
         """Wake a waiting thread, at least ``drift_ns`` later, to read its words, which have changed."""
-        if self.switch_pending:
-            self._last_on = self.words[RUN] != 0
-            self._switch_delay_ns = drift_ns
-            self._wake()
+        self.was_on = self.words[RUN] != 0
+        self._switch_delay_ns = drift_ns
+        self._wake()
 
     def notify_slot(self) -> None:
         """Wake the thread if it waits for its slot and the slot has opened."""
@@ -153,10 +150,20 @@ class SimProbeThread:
     def _wake(self) -> None:
         if self._wakeup is not None:
             wakeup, self._wakeup = self._wakeup, None
+            self._published = False
             wakeup.succeed()
 
     def publish(self) -> None:
         """Copy pending samples and the proof word to the board, and update the heartbeat of a waiting thread."""
+        if not self._published:
+            self._publish_samples()
+            self._published = self._wakeup is not None
+        if self._proof is not None:
+            self.words[PROOF] = self._proof.value
+        if self._wakeup is not None:
+            self.words[HEARTBEAT_NS] = self.host.clock.now
+
+    def _publish_samples(self) -> None:
         # Together, because each count costs less then.
         for rows, values in self._pending:
             if values:
@@ -164,10 +171,6 @@ class SimProbeThread:
                 values.clear()
         if self._batch is not None:
             self._batch.flush()
-        if self._proof is not None:
-            self.words[PROOF] = self._proof.value
-        if self._wakeup is not None:
-            self.words[HEARTBEAT_NS] = self.host.clock.now
 
     def run(self) -> Wait:
         """The thread from its setup to its end."""
