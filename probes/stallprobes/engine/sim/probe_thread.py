@@ -134,7 +134,7 @@ class SimProbeThread:
                 traced.record_batch(began, ended, measured)
 
         if self._batch is not None:
-            self._batch.on_batch = record
+            self._batch.on_batch, self._batch.is_traced = record, lambda: traced.on
 
     def notify_switch(self, drift_ns: int) -> None:
         """Wake a waiting thread, at least ``drift_ns`` later, to read its words, which have changed."""
