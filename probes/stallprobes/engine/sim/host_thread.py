@@ -123,8 +123,15 @@ class HostThread:
                 clock.now = until
                 return
         for lock in locks:
-            yield from lock.acquire(self)
-        yield from clock.wait(ns)
+            if lock.owner is None:
+                lock.owner = self
+            else:
+                yield from lock.acquire(self)
+        until = clock.now + ns
+        if not queue or queue[0][0] > until:
+            clock.now = until
+        elif ns > 0:
+            yield ns
         for lock in reversed(locks):
             lock.release()
 
@@ -171,7 +178,10 @@ class HostThread:
         if free and clock.is_idle_until(until):
             clock.now = until
             return
-        yield from stream.lock.acquire(self)
+        if stream.lock.owner is None:
+            stream.lock.owner = self
+        else:
+            yield from stream.lock.acquire(self)
         yield from self.work_under(ns >> _LOOKUP_SHIFT, memory)
         yield from self.work_under(ns - (ns >> _LOOKUP_SHIFT), lock)
         stream.lock.release()
