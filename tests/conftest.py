@@ -45,9 +45,11 @@ def _why_no_gpu() -> str | None:
 
 def pytest_configure() -> None:
     """Prepare what the processes that tests start inherit."""
-    # Ignored in a shell's background job.
+    # Ignored in a shell's background job, and under nohup.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Some hundred processes import the package; without bytecode each would compile it.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

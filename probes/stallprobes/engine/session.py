@@ -41,7 +41,7 @@ from stallprobes.engine.protocol import (
     SwitchTimeline,
     TimelineChanged,
 )
-from stallprobes.engine.timeline.reader import read_timeline
+from stallprobes.engine.timeline.reader import TimelineRows, read_rows, snapshot_of
 from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.engine.timeline.trace import BEGINNING, TimelinePosition, TimelineSnapshot
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, Unsupported
@@ -215,10 +215,14 @@ class Session:
 
         Records that were overwritten in between are counted. Raises RuntimeError after ``stop``.
         """
+        return snapshot_of(self.timeline_rows(since), self._layout.names)
+
+    def timeline_rows(self, since: TimelinePosition = BEGINNING) -> TimelineRows:
+        """As ``timeline_snapshot``, as arrays: for a reader that keeps many records."""
         with self._lock:
             if self._board is None:
                 raise RuntimeError("the session is stopped")
-            return read_timeline(self._board, since, self._inbox.timeline)
+            return read_rows(self._board, since, self._inbox.timeline)
 
     def run_for(self, seconds: float) -> None:
         """Let ``seconds`` of time pass: wall-clock time, or virtual time on a simulated GPU that is not paced.
