@@ -48,8 +48,8 @@ class CellAccumulator:
     """One cell while it is measured: its valid repeats and the reasons of the rejected ones.
 
     ``victim`` is None for the host control. ``hosts`` are the host control's channels in each window with the
-    aggressors, before and after them. ``longest`` is the oldest call in flight at the end of a repeat. ``status`` and ``reason`` are set when
-    the cell cannot be measured.
+    aggressors, before and after them. ``longest`` is the oldest call in flight at the end of a repeat. ``status`` and
+    ``reason`` are set when the cell cannot be measured.
     """
 
     victim: VictimProbe | None

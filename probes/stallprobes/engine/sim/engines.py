@@ -140,10 +140,7 @@ class GraphicsEngine:
 
     def _waiting_beside(self, one: ContextQueue | None) -> bool:
         """Whether a context other than ``one`` has work that waits."""
-        for context in self._contexts:
-            if context is not one and (context.pending or context.preempted):
-                return True
-        return False
+        return any(context is not one and (context.pending or context.preempted) for context in self._contexts)
 
     def _schedule_timer(self) -> None:
         """Schedule the next time at which the engine has to be updated."""
