@@ -17,7 +17,6 @@ import pytest
 from stallprobes.catalog import entries
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.sparse import merged
 from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.matrix import compare as comparing
 from stallprobes.matrix import document as check_document
@@ -120,7 +119,7 @@ def judged_again(matrix: Matrix, cell: Cell) -> Json:
         lambda one: one.before,
         lambda one: one.after,
     ]
-    accumulator.hosts = tuple(merged(map(part, control.repeats)) for part in parts)
+    accumulator.hosts = tuple(list(map(part, control.repeats)) for part in parts)
     if cell.in_flight_ns is not None:
         accumulator.longest = InFlight(0, 0, cell.in_flight_ns, 0)
     again = accumulator.cell(cell.row, cell.column, matrix.repeats, HOST)

@@ -140,7 +140,7 @@ class _Check:
     def matrix(self, survey: gpus.Survey | None) -> Matrix:
         """Measure all blocks and return the matrix."""
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        blocks = schedule.blocks(self._plan, self._repeats, self._seed, self._backend == "sim")
+        blocks = schedule.blocks(self._plan, self._repeats, self._seed)
         parts = [schedule.with_peer_access(blocks, enabling) for enabling in (False, True)]
         expected = sum(sum(self._expected_additional(group)) for part in parts for group in self._groups(part))
         self._total = schedule.window_count(blocks) + expected

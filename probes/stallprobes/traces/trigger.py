@@ -31,7 +31,8 @@ from stallprobes.traces.trace import (
     TraceTrigger,
     callers_of,
 )
-from stallprobes.verdicts.rules import ALONE_TAIL_NS, HOST_SHARE, IN_FLIGHT_NS, STALLED
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS
+from stallprobes.verdicts.rules import ALONE_TAIL_NS, HOST_SHARE, STALLED
 
 COOL_DOWN_S = 10.0
 # A trace shows at least so much before and after a slow call, or as much as the call takes, within limits.
