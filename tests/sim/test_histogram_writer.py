@@ -14,6 +14,7 @@ from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.latency.histogram import LOWER, Histogram, index, indices
 
+
 def count_each(writer: HistogramWriter, values: list[int]) -> None:
     for value in values:
         writer.count(0, value)
