@@ -423,8 +423,7 @@ class ProbeSnapshot:
         )
 
     def _at(self, at_ns: int) -> ProbeSnapshot:
-        flight = None if self.in_flight is None else _flight_at(self.in_flight, at_ns, self.in_slots)
-        return replace(self, at_ns=at_ns, in_flight=flight, allowed_ns=self.allowed_ns if self.in_slots else at_ns)
+        return replace(self, at_ns=at_ns, allowed_ns=self.allowed_ns if self.in_slots else at_ns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -479,6 +478,8 @@ def _read(
         error = ProbeErrorCode(words[ERROR_CODE], words[ERROR_OP], words[ERROR_NS])
     rows = list(zip(shown, counts, stats.tolist(), strict=with_channels))
     in_slots = words[SLOT + CHANGES] != 1
+    # Read before the call in flight: a reader that loses its CPU in between must not make the call look older.
+    seen_ns = now()
     flight = _in_flight(words, allowed_ns)
     not_alone_ns = counter_ns(words, NOT_ALONE, now_ns)
     # Read after the words, so that no call in flight began after it.
@@ -491,7 +492,7 @@ def _read(
         iterations=iterations,
         on_since_ns=words[ON_SINCE_NS],
         heartbeat_ns=words[HEARTBEAT_NS],
-        in_flight=None if flight is None else _flight_at(flight, at_ns, in_slots),
+        in_flight=None if flight is None else _flight_at(flight, seen_ns, in_slots),
         error=error,
         missed=words[MISSED],
         proof=words[PROOF],
@@ -510,7 +511,7 @@ def _read(
 
 def _flight_at(flight: InFlight, at_ns: int, in_slots: bool) -> InFlight:
     """The call in flight at the time ``at_ns``."""
-    allowed_ns = flight.allowed_ns if in_slots else at_ns - flight.due_ns
+    allowed_ns = flight.allowed_ns if in_slots else max(at_ns - flight.due_ns, 0)
     return replace(flight, age_ns=max(at_ns - flight.since_ns, 0), allowed_ns=allowed_ns)
 
 

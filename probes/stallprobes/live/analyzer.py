@@ -27,7 +27,7 @@ from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.tracker import JUDGE_NS, Switch, VerdictTracker
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, long_enough
-from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
+from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, Source, op_name
 from stallprobes.units import range_ns
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
@@ -584,7 +584,7 @@ class Analyzer:
         return tuple(
             ChannelView(one.phase, one.label, window.channels[one], base.get(one), window.first_ns.get(one))
             for one in shown
-            if one in window.channels
+            if one in window.channels and (self._timeline or probe.program.source(one.phase) is not Source.TIMELINE)
         )
 
 

@@ -199,6 +199,18 @@ def test_a_call_in_flight_shows_its_age(board: Board) -> None:
     assert one(board.snapshot(5000)).in_flight is None
 
 
+def test_a_reader_that_loses_its_cpu_does_not_make_a_call_look_older(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 2, 1000, 900
+    # It reads the words, and the clock again a second later: the call may have returned in between.
+    times = iter([5000, 5000])
+    monkeypatch.setattr(board, "now", lambda: next(times, 1_000_000_000))
+    found = board.snapshot()
+    assert found.at_ns == 1_000_000_000
+    assert one(found).in_flight == InFlight(op=1, since_ns=1000, age_ns=4000, due_ns=900, allowed_ns=4100)
+
+
 def test_a_call_that_hangs_counts_as_waited_within_the_window(board: Board) -> None:
     period = 1_000_000
     earlier = board.snapshot(10_000_000)
