@@ -25,7 +25,7 @@ CALL = Channel(Phase.CALL)
 MS = 1_000_000
 HUNG = Op("native:sleep", (600_000 * MS,))
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = pytest.mark.usefixtures("forked_engines", "nothing_left")
 
 
 def window(session: Session, name: str, seconds: float) -> Window:
