@@ -47,7 +47,7 @@ def run(
     unless a variable that the interpreter reads at its start differs, or with ``own_interpreter``.
     """
     chosen = environment(**(env or {}))
-    forked = not own_interpreter and _at_start(chosen) == _at_start(environment())
+    forked = not own_interpreter and variables_at_start(chosen) == variables_at_start(environment())
     start_process: type[Process] = ForkedProcess if forked else subprocess.Popen
     with start_process(
         command(mode, *arguments),
@@ -109,6 +109,6 @@ def run_in_terminal(
     return process.returncode, out, seen.decode()
 
 
-def _at_start(variables: dict[str, str]) -> dict[str, str]:
+def variables_at_start(variables: dict[str, str]) -> dict[str, str]:
     """The variables that an interpreter reads once, at its start."""
     return {name: value for name, value in variables.items() if name.startswith(("LANG", "LC_", "LD_", "PYTHON"))}

@@ -21,7 +21,8 @@ from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import EngineRequest, LiveSource
 
 SNAPSHOTS = Path(__file__).parents[1] / "screen" / "snapshots"
-QUICK = Settings(quiet_seconds=0.5, frames_per_second=5)
+# Drawing takes most of the CPU time of a live monitor.
+QUICK = Settings(quiet_seconds=0.5, frames_per_second=3)
 
 
 def monitor(pilot: Pilot[None]) -> Monitor:
