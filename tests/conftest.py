@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import gc
 import os
 import signal
@@ -70,6 +71,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Where the tests run for the first time, collect in one process after the other.
+
+    The first one compiles the modules and the loop for all; together, each would do it.
+    """
+    with open(__file__, "rb") as lock:
+        if not _is_compiled():
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        return (yield)
+
+
+def _is_compiled() -> bool:
+    """Whether pytest's bytecode of all test modules is there."""
+    ending = f"{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
+    return all(
+        (module.parent / "__pycache__" / f"{module.stem}.{ending}").exists()
+        for module in Path(__file__).parent.rglob("test_*.py")
+    )
 
 
 def pytest_collection_finish() -> None:
