@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from factories import command_line, fork_server, forked_processes, processes, recordings
 from factories.command_line import Command, Process
@@ -79,10 +80,19 @@ def pytest_collection() -> Iterator[object]:
 
     The first one compiles the modules and the loop for all; together, each would do it.
     """
-    with open(__file__, "rb") as lock:
-        if not _is_compiled():
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    if _is_compiled():
         return (yield)
+    with open(__file__, "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        collected = yield
+        _fill_hypothesis_tables()
+        return collected
+
+
+@settings(max_examples=1, database=None)
+@given(st.text(), st.integers())
+def _fill_hypothesis_tables(_text: str, _number: int) -> None:
+    """Let Hypothesis write its tables of Unicode and of the constants in the modules, which takes seconds."""
 
 
 def _is_compiled() -> bool:
