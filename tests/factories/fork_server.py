@@ -105,6 +105,9 @@ class ForkServer:
             self._process = self._socket = None
 
     def _connected(self, env: Mapping[str, str]) -> socket.socket:
+        if self._process is not None and self._process.poll() is not None:
+            # A screen that is left while a check hangs kills all children of its process.
+            self.close()
         if self._socket is None:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:

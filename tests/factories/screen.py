@@ -116,6 +116,18 @@ class SharedMonitor:
         await self._task
 
 
+async def settled(pilot: Pilot[None]) -> list[Strip]:
+    """The lines of a screen of which nothing moves, once two readings of it agree."""
+    before: str | None = None
+    end = time.monotonic() + LIMIT_S
+    while True:
+        await pilot.pause()
+        strips = pilot.app.screen._compositor.render_strips(pilot.app.screen.size)
+        if before == (before := text_of(strips)):
+            return strips
+        assert time.monotonic() < end, f"after {LIMIT_S:g} s the screen still changes"
+
+
 def text_of(strips: list[Strip]) -> str:
     """The lines of a screen without style."""
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips) + "\n"

@@ -91,8 +91,10 @@ class Terminal:
         until = time.monotonic() + LIMIT_S
         while not condition():
             assert time.monotonic() < until, f"after {LIMIT_S:g} s still not: {what}: {self.text()[-3000:]}"
-            assert self.alive, f"it ended: {self.text()[-3000:]}"
+            alive = self.alive
             self.read(0.02)
+            # What it wrote at last has been read.
+            assert alive or condition(), f"it ended: {self.text()[-3000:]}"
 
     def press(self, keys: str) -> int:
         """Press keys; returns the number of bytes written before."""
