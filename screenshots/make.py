@@ -71,6 +71,9 @@ BASELINE = 15
 # Dots that cover a quarter of a cell are as light as this much of even colour, since sRGB is not linear.
 _SHADES = {"░": 0.45, "▒": 0.7, "▓": 0.87}
 _LOWER = "▁▂▃▄▅▆▇█"
+# Parts of a cell from its left and from its right edge.
+_LEFT = {"▎": 2, "▍": 3, "▌": 4, "▋": 5, "▊": 6, "▉": 7}
+_RIGHT = {"▐": 4, "▕": 1}
 # Where strokes begin and end, in half cells from the left and from the top.
 _STROKES = {
     "─": ((0, 1, 2, 1),),
@@ -82,7 +85,7 @@ _STROKES = {
     "╵": ((1, 0, 1, 1),),
     "▏": ((0, 0, 0, 2),),
 }
-_DRAWN = f"[▁-█░▒▓{''.join(_STROKES)}]"
+_DRAWN = f"[▁-█░▒▓{''.join((*_LEFT, *_RIGHT, *_STROKES))}]"
 _GRAPHIC = re.compile(f"({_DRAWN})\\1*|(?:(?!{_DRAWN}).)+")
 _WORDS = re.compile(r"\S+(?: \S+)*")
 
@@ -162,6 +165,10 @@ def _graphic(palette: Palette, ink: str, column: int, row: int, text: str) -> st
     if kind in _LOWER:
         height = CELL_H * (_LOWER.index(kind) + 1) / 8
         return _rect(palette, fill, x, y + CELL_H - height, width, height)
+    if kind in _LEFT or kind in _RIGHT:
+        part = CELL_W * (_LEFT.get(kind) or _RIGHT[kind]) / 8
+        places = (x + number * CELL_W + (CELL_W - part if kind in _RIGHT else 0) for number in range(len(text)))
+        return "".join(_rect(palette, fill, left, y, part, CELL_H) for left in places)
     strokes = []
     for number in range(len(text) if kind != "─" else 1):
         for x1, y1, x2, y2 in _STROKES[kind]:

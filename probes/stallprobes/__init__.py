@@ -7,9 +7,9 @@
         for verdict in variant.verdicts:
             print(variant.variant, verdict.sentence)
 
-``run`` measures patterns and probes, ``check`` fills an interference matrix, ``compare`` compares two, ``unusual``
-compares one with recorded checks of other machines, ``load`` reads a saved one, and ``Session`` controls probes step by
-step. Everything is loaded on first use. Measuring needs an NVIDIA
+``run`` measures patterns and probes, ``save_trace`` writes what its timeline recorded, ``check`` fills an interference
+matrix, ``compare`` compares two, ``unusual`` compares one with recorded checks of other machines, ``load`` reads a
+saved one, and ``Session`` controls probes step by step. Everything is loaded on first use. Measuring needs an NVIDIA
 GPU, or ``backend="sim"`` for the simulated one. No function asks before it disturbs other processes on the GPU.
 """
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.matrix.runner import CheckProgress
     from stallprobes.measurement.measure import RunProgress, RunResult
+    from stallprobes.traces.trace import Trace
     from stallprobes.verdicts.kinds import VerdictKind
     from stallprobes.verdicts.verdict import Verdict
 
@@ -43,12 +44,14 @@ __all__ = [
     "RunProgress",
     "RunResult",
     "Session",
+    "Trace",
     "Verdict",
     "VerdictKind",
     "check",
     "compare",
     "load",
     "run",
+    "save_trace",
     "unusual",
 ]
 
@@ -62,6 +65,7 @@ _HOMES = {
     "RunProgress": "stallprobes.measurement.measure",
     "RunResult": "stallprobes.measurement.measure",
     "Session": "stallprobes.engine.session",
+    "Trace": "stallprobes.traces.trace",
     "Verdict": "stallprobes.verdicts.verdict",
     "VerdictKind": "stallprobes.verdicts.kinds",
 }
@@ -78,6 +82,8 @@ def run(
     progress: Callable[[RunProgress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     blame: bool = False,
+    timeline: bool = False,
+    trace_seconds: float | None = None,
 ) -> RunResult:
     """Measure patterns and probes: each variant's baseline, then the same calls with its aggressors running.
 
@@ -85,10 +91,14 @@ def run(
     variants of the patterns. ``seconds`` is the length of each measured window. ``backend`` is "cuda", "sim" or
     "host". ``gpu`` is an index as in nvidia-smi, a UUID or a PCI address; two are separated with a comma. ``stop`` is
     called every 0.1 s: once it returns True, the result has what was measured until then. ``blame`` adds an experiment
-    that switches each aggressor on and off, to find which of them is the cause.
+    that switches each aggressor on and off, to find which of them is the cause. ``timeline`` measures the start on the
+    GPU and the time there too (phases start, early and gpu); each call then takes 1 to 2 µs longer. ``trace_seconds``,
+    which includes ``timeline``, keeps all calls and GPU work of the last so many seconds before the aggressors of a
+    variant are switched off, as its ``trace``; ``save_trace`` writes them for Perfetto.
 
-    Raises UnknownName for a name that does not exist, NoGpu where no usable GPU is chosen, EngineFailed where nothing
-    could be measured, and ValueError for ``blame`` without an aggressor or a victim.
+    Raises UnknownName for a name that does not exist, NoGpu where no usable GPU is chosen, NoTimeline where the
+    timeline cannot be switched on, EngineFailed where nothing could be measured, and ValueError for ``blame`` without
+    an aggressor or a victim.
     """
     from stallprobes.measurement import measure
 
@@ -103,7 +113,25 @@ def run(
         progress=progress,
         stop=stop,
         blame=blame,
+        timeline=timeline,
+        trace_s=trace_seconds,
     )
+
+
+def save_trace(traced: RunResult | Trace, path: Path | str, *, force: bool = False) -> None:
+    """Write the traces of a run, or one trace, to a file that Perfetto and chrome://tracing open.
+
+    The file is compressed with gzip if its name ends in ``.gz``; an existing one is replaced only with ``force``.
+    Raises FileNotWritten, and ValueError for a run without ``trace_seconds``.
+    """
+    from stallprobes.measurement import run_trace
+    from stallprobes.traces import chrome
+    from stallprobes.traces.trace import Trace
+
+    if isinstance(traced, Trace):
+        chrome.save([chrome.TitledTrace(traced)], path, {}, force=force)
+    else:
+        run_trace.save(traced, path, force=force)
 
 
 def check(
@@ -112,6 +140,7 @@ def check(
     aggressors: Iterable[str] = (),
     patterns: Iterable[str] = (),
     quick: bool = False,
+    timeline: bool = False,
     seed: int = 1,
     backend: str = "cuda",
     gpu: str | None = None,
@@ -124,15 +153,19 @@ def check(
     Without names the default check is measured, about 60 s on a GPU; ``quick`` takes about 12 s. ``seed`` sets the
     order of the cells. The other arguments are those of ``run``. Raises what ``run`` raises.
     """
+    from dataclasses import replace
+
+    from stallprobes.engine.backend import Options
     from stallprobes.matrix import runner
     from stallprobes.matrix.plan import plan
 
     chosen = plan(list(victims), list(aggressors), list(patterns), quick=quick)
+    settings = options or Options()
     return runner.run(
         chosen,
         backend=backend,
         gpu=_uuids(backend, gpu, chosen.gpus),
-        options=options,
+        options=replace(settings, timeline=timeline or settings.timeline),
         seed=seed,
         progress=progress,
         stop=stop,
@@ -142,7 +175,8 @@ def check(
 def compare(old: Matrix | Path | str, new: Matrix | Path | str, *, force: bool = False) -> Comparison:
     """Compare two checks, cell by cell; either may be the path of a saved one.
 
-    Raises NotComparable for checks of different kinds of GPU or settings, unless ``force``, and what ``load`` raises.
+    Raises NotComparable for checks of different kinds of GPU or settings, unless ``force``; TimelinesDiffer, a
+    NotComparable, even so if only one was made with the timeline; and what ``load`` raises.
     """
     from stallprobes.matrix.compare import compare as compare_matrices
     from stallprobes.matrix.matrix import Matrix

@@ -12,14 +12,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from stallprobes.engine.timeline.library import LibraryFile, ask_version, found_libraries, matching, version_text
+from stallprobes.engine.timeline.library import (
+    LibraryFile,
+    ask_version,
+    found_libraries,
+    matching,
+    not_started,
+    version_text,
+    without_context_switches,
+)
 from stallprobes.engine.timeline.status import TimelineUnavailable
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.machine.libcuda_survey import DriverReport
 
 OLDEST_CUDA = 12000
-CONTEXT_SWITCHES_SINCE = 130_100
-NEWER_CUPTI_FROM = 13000
 PACKAGES = ("cuda-bindings", "numba", "numpy", "nvidia-ml-py", "simpy", "textual", "click")
 SLOWING_ENVIRONMENT = {
     "CUDA_LAUNCH_BLOCKING": "every launch waits for its kernel",
@@ -184,19 +190,15 @@ def _timeline(
         if version is None:
             continue
         found = f"libcupti {version_text(version)} ({library.origin}, {library.path})"
-        if version < CONTEXT_SWITCHES_SINCE and report.cuda_version >= NEWER_CUPTI_FROM:
-            without = f"{found}, too old to record context switches"
-            yield Finding(Level.WARN, "timeline", without, "pip install --upgrade nvidia-cuda-cupti")
-        elif version < CONTEXT_SWITCHES_SINCE:
-            yield Finding(Level.OK, "timeline", f"{found}, without context switches, which need a driver for CUDA 13")
-        else:
-            yield Finding(Level.OK, "timeline", found)
+        why, do = without_context_switches(version)
+        # Only a newer driver would help where there is nothing to do.
+        yield Finding(Level.WARN if do else Level.OK, "timeline", f"{found}, {why}" if why else found, do)
         return
     yield Finding(
         Level.WARN,
         "timeline",
-        f"not available: {candidates[0].path} does not start with this driver",
-        "install a newer driver, or an older nvidia-cuda-cupti",
+        f"not available: {not_started(candidates[0].path)}",
+        "install an older nvidia-cuda-cupti, or a newer driver",
     )
 
 

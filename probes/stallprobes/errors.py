@@ -59,6 +59,13 @@ class EngineLost(EngineFailed):
         self.stderr_tail = stderr_tail
 
 
+class NoTimeline(EngineFailed):
+    """The timeline was asked for and cannot be switched on; the message says why and what to do."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(EXIT_ENGINE, sentence)
+
+
 class NoGpu(StallprobesError):
     """No usable GPU, or not the requested one; the message is one sentence."""
 
@@ -110,3 +117,7 @@ class CannotMerge(CheckFileError):
 
 class NotComparable(StallprobesError):
     """Two checks cannot be compared; the message is one sentence."""
+
+
+class TimelinesDiffer(NotComparable):
+    """One of two checks was made with the timeline, so that nothing makes them comparable."""

@@ -56,7 +56,10 @@ PHASE_NAMES_1 = {"intended": Phase.DUE}
 
 
 class Source(StrEnum):
-    """What measures a latency: the host's clock around the call, a pair of CUDA events, or the timeline."""
+    """What measures a phase: the host's clock around the call, a pair of CUDA events, or the timeline.
+
+    The values are those of the JSON documents. ``Program.source`` decides it.
+    """
 
     HOST = "host"
     EVENTS = "events"
@@ -67,33 +70,63 @@ class Source(StrEnum):
 class PhaseTraits:
     """How a phase is measured, judged and shown.
 
-    ``word``: its name in sentences and tables. ``judged``: the rules give verdicts on it. ``host``: the loop measures
-    it on the host. ``events``: a program can measure it with pairs of events; otherwise only the timeline does.
+    ``word``: its name in tables. ``phrase``: what a sentence says in its place. ``judged``: the rules give verdicts on
+    it. ``host``: the loop measures it on the host; otherwise the timeline does, or a program with pairs of events.
     ``matrix``: a check compares it with the baseline in each cell. ``of_call``: it belongs to one op, so it can have
-    the op's label; the due time belongs to the whole iteration.
+    the op's label; the due time belongs to the whole iteration. ``meaning`` explains it to a reader.
     """
 
     word: str
     judged: bool
     host: bool
     matrix: bool
+    meaning: str
     of_call: bool = True
-    events: bool = False
+    phrase: str = ""
 
     @property
-    def source(self) -> Source:
-        """What measures the phase, unless the timeline measures what pairs of events could."""
-        return Source.HOST if self.host else Source.EVENTS if self.events else Source.TIMELINE
+    def in_sentence(self) -> str:
+        """What a sentence calls the phase."""
+        return self.phrase or self.word
 
 
 PHASE_TRAITS = {
-    Phase.CALL: PhaseTraits("call", judged=True, host=True, matrix=True),
-    Phase.WAIT: PhaseTraits("wait", judged=True, host=True, matrix=True),
-    Phase.START: PhaseTraits("start", judged=True, host=False, matrix=False),
-    Phase.EARLY: PhaseTraits("before return", judged=False, host=False, matrix=False),
-    Phase.GPU: PhaseTraits("gpu", judged=False, host=False, matrix=False, events=True),
-    Phase.DUE: PhaseTraits("due", judged=False, host=True, matrix=False, of_call=False),
+    Phase.CALL: PhaseTraits("call", judged=True, host=True, matrix=True, meaning="time inside the driver call"),
+    Phase.WAIT: PhaseTraits(
+        "wait",
+        judged=True,
+        host=True,
+        matrix=True,
+        meaning="time from the call's return until the host sees the work complete",
+    ),
+    Phase.START: PhaseTraits(
+        "start",
+        judged=True,
+        host=False,
+        matrix=False,
+        meaning="time from the call's return until the GPU starts the work",
+        phrase="returned → GPU start",
+    ),
+    Phase.EARLY: PhaseTraits(
+        "before return",
+        judged=False,
+        host=False,
+        matrix=False,
+        meaning="time from the GPU's start of the work until the call's return, where the GPU starts first; never a "
+        "stall",
+    ),
+    Phase.GPU: PhaseTraits("gpu", judged=False, host=False, matrix=False, meaning="time of the work on the GPU"),
+    Phase.DUE: PhaseTraits(
+        "due",
+        judged=False,
+        host=True,
+        matrix=False,
+        meaning="time from when the call was scheduled until it returned",
+        of_call=False,
+    ),
 }
+# The phases that the timeline measures, the time on the GPU only where a program does not measure it with events.
+TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
 JUDGED_PHASES = tuple(phase for phase in Phase if phase.traits.judged)
 MATRIX_PHASES = tuple(phase for phase in Phase if phase.traits.matrix)
 
@@ -360,6 +393,12 @@ class Program:
                 seen.setdefault(resource)
         return iter(seen)
 
+    def source(self, phase: Phase) -> Source:
+        """What measures ``phase`` of the calls: the host's clock, the program's pairs of events, or the timeline."""
+        if phase.traits.host:
+            return Source.HOST
+        return Source.EVENTS if any(op.phase is phase for op in self.ops) else Source.TIMELINE
+
     def channels(self) -> tuple[Channel, ...]:
         """The channels of the program: one for each of its phases, the due time, and one for each label."""
         measured = [op for op in self.ops if op.phase is not None]
@@ -400,6 +439,12 @@ class Channel:
 
     phase: Phase
     label: str = ""
+
+    @property
+    def in_sentence(self) -> str:
+        """What a sentence calls the channel: ``call``, ``wait of LABEL``, ``returned → GPU start``."""
+        name = self.phase.traits.in_sentence
+        return f"{name} of {self.label}" if self.label else name
 
     # A key of most dictionaries; the generated hash calls that of the enum, which is Python code.
     def __hash__(self) -> int:

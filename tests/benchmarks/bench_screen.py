@@ -4,7 +4,8 @@
     python tests/benchmarks/bench_screen.py --disturb --gpu GPU [--rounds 5] [--round-seconds 4] [--check]
 
 Seven probes are on: five victims and two aggressors. The screen is measured at 10 frames a second, at 30 with an
-aggressor switched each second, paused, and with a terminal that does not read. The reference is one bare Line-API
+aggressor switched each second, with the timeline open (live, and frozen), paused, and with a terminal that does not
+read. The reference is one bare Line-API
 widget of the same size that draws all its lines 10 times a second, measured before and after each of them: a machine
 that is busy costs both more. With --check it exits 1 where a figure is above its limit. Where nvitop is installed and
 there is a driver, it is measured in the same run.
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 KB_PER_S, START_RATIO, LIVE_AFTER_S = 30.0, 1.5, 2.0
 # CPU as a multiple of the bare widget's: 12 % and 1 % of a core where that costs 2.9 %.
 CPU_RATIO, FAST_RATIO, IDLE_RATIO = 2.0, 12 / 2.9, 1 / 2.9
+TIMELINE_RATIO = 3.0
 FAST_FPS = 30
 P50_RATIO, P99_RATIO = 1.05, 1.25
 SETTLE_S, PAUSE_S = 0.5, 0.005
@@ -216,6 +218,27 @@ def first_frame(arguments: Sequence[str], words: bytes, columns: int, rows: int,
     return sorted(found)[times // 2]
 
 
+def measure_timeline(screen: Screen, size: str, bare: BareWidget, seconds: float) -> float:
+    """The larger cost of the open timeline, as a multiple of the bare widget's, at 10 ms and 1 s; then frozen."""
+    screen.press("g")
+    screen.read(3.0)
+    # The focused probe stalls, so it has frozen: the home key returns to live.
+    screen.press("\x1b[H")
+    screen.read(1.0)
+    worst = 0.0
+    for keys, what in (("", "10 ms"), ("-" * 6, "1 s")):
+        screen.press(keys)
+        screen.read(1.0)
+        _, ratio = bare.beside(f"timeline {size}, 10 fps, span {what}", lambda: cost(screen, seconds))
+        worst = max(worst, ratio)
+    screen.press("p")
+    screen.read(1.0)
+    bare.beside("timeline frozen", lambda: cost(screen, seconds))
+    screen.press("g")
+    screen.read(2.0)
+    return worst
+
+
 def board_of(engine: int) -> Board:
     """The board of an engine, mapped here as well."""
     from stallprobes.engine.board import Board, BoardLayout
@@ -373,6 +396,7 @@ def main() -> int:
     screen.read(4.0)
     found, ratio = bare.beside(f"screen {asked.size}, 10 fps, seven probes", lambda: cost(screen, asked.seconds))
     print(f"memory {found.memory_before:.1f} MB, after {asked.seconds:g} s {found.memory_after:.1f} MB")
+    timeline = measure_timeline(screen, asked.size, bare, asked.seconds)
     screen.press("p")
     screen.read(1.0)
     _, paused = bare.beside("paused", lambda: cost(screen, asked.seconds))
@@ -395,9 +419,13 @@ def main() -> int:
         theirs = cost(other, asked.seconds)
         other.end()
         print(f"nvitop in the same run: {theirs.cpu:.1f} % of a core, {theirs.kb_s:.1f} kB/s")
-    print(f"limits: ×{CPU_RATIO:.2f} and {KB_PER_S:g} kB/s at 10 fps, ×{FAST_RATIO:.2f} at 30, ×{IDLE_RATIO:.2f} idle")
+    print(
+        f"limits: ×{CPU_RATIO:.2f} and {KB_PER_S:g} kB/s at 10 fps, ×{FAST_RATIO:.2f} at 30, ×{IDLE_RATIO:.2f} idle, "
+        f"×{TIMELINE_RATIO:.2f} with the timeline open"
+    )
     late = first > START_RATIO * empty or live - first > LIVE_AFTER_S
     dear = ratio > CPU_RATIO or fast > FAST_RATIO or max(paused, unread) > IDLE_RATIO or found.kb_s > KB_PER_S
+    dear = dear or timeline > TIMELINE_RATIO
     return int(asked.check and (late or dear or not resumed))
 
 

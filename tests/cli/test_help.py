@@ -14,7 +14,7 @@ from stallprobes.catalog import entries
 from stallprobes.patterns import patterns
 from stallscope.cli.main import SECTIONS, cli
 
-GROUP = click.Context(cli, info_name="stallscope")
+GROUP = click.Context(cli, info_name="stallscope", **cli.context_settings)
 COMMANDS = cli.list_commands(GROUP)
 
 
@@ -68,7 +68,7 @@ def test_every_help_has_examples_of_that_command_that_parse(name: str) -> None:
         else:
             used = next((argument for argument in arguments if argument in COMMANDS), "")
         if used:
-            command(used).make_context(used, arguments[1:])
+            command(used).make_context(used, arguments[1:], parent=GROUP)
         else:
             cli.make_context("stallscope", arguments)
 
@@ -76,7 +76,7 @@ def test_every_help_has_examples_of_that_command_that_parse(name: str) -> None:
 def test_the_examples_name_patterns_variants_and_probes_that_exist() -> None:
     for arguments in (*examples("run"), *examples("explain")):
         assert {*patterns(), *entries()} & {argument.partition("@")[0] for argument in arguments}
-    for _, _, name, option, variant in examples("record"):
+    for _, _, name, option, variant, *_ in examples("record"):
         assert option == "--variant"
         assert variant in {one.name for one in patterns()[name].variants}
 

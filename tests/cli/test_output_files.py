@@ -26,6 +26,7 @@ COMMANDS = {
     "compare": ("compare", "READ", "READ"),
     "show": ("show", "READ"),
     "merge": ("merge", "READ"),
+    "run": ("run", "launch"),
 }
 RECORD = ("record", "FILE", "secondary-context-d2d", "--variant", "kernel-other-context", "--sim")
 
@@ -46,7 +47,7 @@ def output_options() -> list[tuple[str, str]]:
 
 def test_the_options_with_an_output_file_are_known() -> None:
     assert {name for name, _ in output_options()} == {"", "record", *COMMANDS}
-    assert len(output_options()) == 11
+    assert len(output_options()) == 12
 
 
 @pytest.fixture

@@ -9,7 +9,9 @@ import pytest
 
 from factories.command_line import start
 from factories.full_disk import FullDisk
+from factories.virtual_session import VirtualSession, virtual_sessions
 from factories.waiting import LIMIT_S, wait_until
+from stallprobes.errors import NoTimeline
 from stallprobes.live.recorder import Recorder
 from stallprobes.live.recording import Recording
 from stallscope.cli import diagnostics, screen
@@ -19,14 +21,39 @@ from stallscope.cli.signals import InterruptHandler
 PATTERN = ("secondary-context-d2d", "--variant", "kernel-other-context", "--sim")
 
 
-def record(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+def record(file: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
     """Exit code and stderr of the command in this process."""
     with pytest.raises(SystemExit) as ended:
-        cli.main(["record", str(file), *PATTERN, "--seconds", "0.5"])
+        cli.main(["record", str(file), *PATTERN, "--seconds", "0.5", *more])
     out, err = capsys.readouterr()
     assert out == ""
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, err
+    code = ended.value.code or 0
+    assert isinstance(code, int)
+    return code, err
+
+
+def test_with_the_timeline_it_keeps_the_trace_of_the_stall(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.rec"
+    with virtual_sessions():
+        assert record(file, capsys, "--timeline") == (0, f"stallscope: recorded to {file} with 1 trace\n")
+    found = Recording(file)
+    assert all(observation.timeline for observation in found.play())
+    trigger = found.trace(0).trigger
+    assert trigger is not None
+    assert found.trace(0).probes[trigger.probe].name == "d2d"
+
+
+def test_a_missing_timeline_exits_4_and_leaves_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: VirtualSession) -> None:
+        raise NoTimeline("the timeline is not available: libcupti is missing; install it")
+
+    monkeypatch.setattr(VirtualSession, "require_timeline", refuse)
+    with virtual_sessions():
+        code, err = record(tmp_path / "a.rec", capsys, "--timeline")
+    assert (code, err) == (4, "stallscope: the timeline is not available: libcupti is missing; install it\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_sigint_exits_130_and_what_was_recorded_is_readable(tmp_path: Path) -> None:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 from factories.hostile_text import HOSTILE, poisoned
 from factories.recordings import STALL
+from factories.traces import handmade_trace
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import GpuName, Observation, ProbeSet
 from stallprobes.live.recorder import Recorder
-from stallprobes.live.recording import Recording
+from stallprobes.live.recording import RecordedTrace, Recording
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
+from stallprobes.traces.trace import Trace
 
 # Words that a reader compares with: backends, functions of the driver, and states of NVML.
 STRUCTURE = ("cuda", "sim", "host", "lost", "hanging", "unavailable", "ok")
@@ -66,6 +68,16 @@ class HostileRecording(Recording):
         """The baselines, by the names of the probes."""
         return poisoned(super().baselines(number), STRUCTURE, self.hostile)
 
+    def traces(self) -> tuple[RecordedTrace, ...]:
+        """One trace, at the beginning."""
+        return (RecordedTrace(0, self.begun_s, 0.0),)
+
+    def trace(self, number: int) -> Trace:
+        """A trace of the first two probes, with every name hostile."""
+        victim, aggressor, *_ = self.probe_set.probes
+        found = handmade_trace(victim, aggressor, wall_s=self.begun_s)
+        return replace(poisoned(found, hostile=self.hostile), probes=found.probes)
+
 
 def write(path: Path, hostile: str = HOSTILE) -> None:
     """Write the recording to ``path``, with failures in every observation."""
@@ -73,4 +85,5 @@ def write(path: Path, hostile: str = HOSTILE) -> None:
     recorder = Recorder(path)
     for number, observation in enumerate(source.play()):
         recorder.put_blocking(observation, source.baselines(number))
+    recorder.put_trace_blocking(source.trace(0))
     recorder.close(30)

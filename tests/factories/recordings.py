@@ -9,9 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from factories.traces import handmade_trace
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.board import EngineState, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.engine.timeline.work import timeline_channels
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import NO_CALLS, InFlight
@@ -86,6 +88,8 @@ def record_every_kind(path: Path) -> None:
     )
     window = {channel: Histogram.of([3000] * 30) for channel in probes[0].program.channels()}
     baseline = Baseline.of([window, window], duration_ns=2 * 10**9, at_ns=2 * 10**9)
+    more = {channel: Histogram.of([2000] * 30) for channel in timeline_channels(probes[0].program)}
+    traced = Baseline.of([window | more, window | more], duration_ns=2 * 10**9, at_ns=3 * 10**9)
     recorder = Recorder(path)
     for number, state in enumerate((EngineCondition.READY,) * 5 + (EngineCondition.LOST,)):
         at_ns = 10**9 + number * 400_000_000
@@ -102,13 +106,16 @@ def record_every_kind(path: Path) -> None:
             frozenset({"spin"}) if number == 1 else frozenset(),
             ("train (pid 7)",) if number == 2 else (),
             number == 4,
+            number > 3,
         )
-        recorder.put_blocking(observation, {"launch": baseline} if number > 1 else {})
+        known_baselines = {"launch": traced if observation.timeline else baseline} if number > 1 else {}
+        recorder.put_blocking(observation, known_baselines)
+    recorder.put_trace_blocking(handmade_trace(*probes, wall_s=WALL_S + 2.0))
     recorder.close(10.0)
 
 
 def _part(probe: Probe, number: int, at_ns: int) -> ProbeSnapshot:
-    channels = probe.program.channels()
+    channels = probe.program.channels() + (timeline_channels(probe.program) if number > 3 else ())
     histogram = Histogram.of([3000] * 40 * number + [9000] * number)
     return ProbeSnapshot(
         name=probe.name,

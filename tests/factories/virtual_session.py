@@ -15,7 +15,9 @@ from stallprobes.engine.board import QUIT, Board
 from stallprobes.engine.main import VIRTUAL_STEP_NS
 from stallprobes.engine.session import Session
 from stallprobes.engine.sim.backend import SimBackend
+from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.errors import BackendError, EngineFailed
+from stallprobes.live import capture
 from stallprobes.matrix import cell_runner
 from stallprobes.measurement import measure
 
@@ -35,6 +37,8 @@ class VirtualSession(Session):
         try:
             self.info = self._simulated.prepare(self.probes, self._board, self.options)
             self._simulated.start()
+            if self.options.timeline:
+                self.switch_timeline(True)
         except BackendError as error:
             self.stop()
             raise EngineFailed(error.exit_code, error.sentence) from error
@@ -46,6 +50,13 @@ class VirtualSession(Session):
     @property
     def alive(self) -> bool:
         return self._simulated is not None
+
+    def switch_timeline(self, on: bool, timeout: float = 0.0) -> TimelineStatus | None:
+        """Switch the timeline, which takes effect at once."""
+        assert self._simulated is not None
+        self._simulated.switch_timeline(on)
+        self._inbox.timeline = self._simulated.timeline() or self._inbox.timeline
+        return self.timeline_status()
 
     def run_for(self, seconds: float) -> None:
         """Advance the simulation in the steps of the engine."""
@@ -68,8 +79,8 @@ class VirtualSession(Session):
 
 @contextmanager
 def virtual_sessions() -> Iterator[None]:
-    """Within it, runs and checks of the simulated GPU start no process."""
+    """Within it, runs, checks and recordings of the simulated GPU start no process."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cell_runner, measure):
+        for module in (capture, cell_runner, measure):
             patch.setattr(module, "Session", VirtualSession)
         yield

@@ -271,7 +271,7 @@ async def test_without_an_engine_keys_say_why_they_have_no_effect_and_the_baseli
         assert screen.live.engine_pid is not None
         os.kill(screen.live.engine_pid, signal.SIGKILL)
         await until(pilot, lambda: screen.last and screen.last.engine.state == EngineCondition.LOST)
-        # Until then each second extends them.
+        # Until the engine is lost, the baselines still learn.
         baselines = dict(screen.analyzer.baselines)
         said: list[str] = []
         screen.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign]

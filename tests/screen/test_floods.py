@@ -46,6 +46,21 @@ def test_a_flood_of_keys_is_dropped_with_a_notice_and_the_next_key_works(termina
     assert screen.wait_for_end() == 0
 
 
+def test_a_flood_of_keys_leaves_the_timeline_usable_and_a_signal_ends_it(terminal: OpenTerminal) -> None:
+    screen = terminal("--sim", "h200")
+    screen.wait_for("live")
+    (engine,) = screen.children()
+    screen.press("g")
+    screen.wait_for("host calls")
+    send(screen, b"+-,.wpt[]{}ak" * 10_000)
+    screen.wait_for(FLOOD_NOTICE[:23])
+    since = screen.press("?")
+    screen.wait_for("Pan to earlier times", since=since)
+    os.kill(screen.pid, signal.SIGTERM)
+    assert screen.wait_for_end() == 128 + signal.SIGTERM
+    wait_for_end(engine)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_it_whatever_is_queued(terminal: OpenTerminal, number: signal.Signals) -> None:
     screen = terminal("--sim", "h200")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from factories.screen import SharedMonitor, monitor, running, until
 from stallscope.tui.actions import MONITOR_ACTIONS, available
+from stallscope.tui.app import THEMES
 from stallscope.tui.common.ask import Ask
 from stallscope.tui.common.choose import Choose
 from stallscope.tui.common.explain import Explain
@@ -135,8 +136,37 @@ async def test_themes_change_light_and_dark(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         before = pilot.app.theme
         await pilot.press("T")
-        assert pilot.app.theme != before
-        await pilot.pause(0.2)
+        await until(pilot, lambda: pilot.app.theme != before)
+
+
+async def test_many_presses_of_the_theme_key_style_the_screen_once(
+    shared: SharedMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shared.as_at_first() as pilot:
+        app = pilot.app
+        frames: list[Callable[[], None]] = []
+        styled: list[str] = []
+        watch = app._watch_theme
+
+        def at_next_frame(_delay_s: float, callback: Callable[[], None]) -> None:
+            frames.append(callback)
+
+        def style(theme: str) -> None:
+            styled.append(theme)
+            watch(theme)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(app, "set_timer", at_next_frame)
+            patched.setattr(app, "_watch_theme", style)
+            place = THEMES.index(app.theme)
+            await pilot.press(*"TTTTT")
+            assert (len(frames), styled) == (1, [])
+            frames[0]()
+            await until(pilot, lambda: styled)
+            await pilot.press("T")
+        frames.pop()()
+        assert styled == [THEMES[(place + 5) % len(THEMES)]]
+        assert len(frames) == 1
 
 
 async def test_there_is_no_gpu_to_choose_on_a_simulated_one(shared: SharedMonitor) -> None:

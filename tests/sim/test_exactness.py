@@ -46,13 +46,16 @@ def test_samples_do_not_depend_on_how_the_time_is_cut() -> None:
     assert whole == run(machine(*probes()), *[1_234_567] * 48, 60 * MS - 48 * 1_234_567)
 
 
+@pytest.mark.parametrize("recent_calls", [True, False])
 @pytest.mark.parametrize("name", ["nvml-poll", "context-sync", "alloc-async", "stream-churn", "host"])
-def test_many_turns_at_once_are_the_same_as_one_by_one(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_many_turns_at_once_are_the_same_as_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, name: str, recent_calls: bool
+) -> None:
     """Beside a victim that takes the same locks, and aggressors that drag."""
 
     def everything() -> list[object]:
         others = [entries()[other].probe() for other in ("launch", "h2d-pinned-large")]
-        made = machine(entries()[name].probe(period_ns=0), *others)
+        made = machine(entries()[name].probe(period_ns=0), *others, rings=recent_calls)
         found = run(made, 3 * MS, 20 * MS)
         parts = made.board.snapshot().probes
         return [found, [(part.iterations, part.heartbeat_ns, part.in_flight, part.channels) for part in parts.values()]]

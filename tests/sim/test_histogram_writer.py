@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,18 +15,29 @@ from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.latency.histogram import LOWER, Histogram, index, indices
 
 
-@given(st.lists(st.integers(-5, 2**45), min_size=1, max_size=40))
-def test_single_and_bulk_counts_are_those_of_a_histogram(values: list[int]) -> None:
+def count_each(writer: HistogramWriter, values: list[int]) -> None:
+    for value in values:
+        writer.count(0, value)
+        writer.count(1, value)
+
+
+WAYS: dict[str, Callable[[HistogramWriter, list[int]], None]] = {
+    "each": count_each,
+    "list": lambda writer, values: writer.count_list((0, 1), values),
+    "array": lambda writer, values: writer.count_all((0, 1), np.array(values, dtype=np.int64)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(st.lists(st.integers(-5, 2**45), min_size=1, max_size=80))
+def test_single_and_bulk_counts_are_those_of_a_histogram(way: str, values: list[int]) -> None:
     board = Board.create(BoardLayout.of([host_probe("p")]))
     try:
-        writer = HistogramWriter(board["p"])
-        for value in values:
-            writer.count(0, value)
-        writer.count_all(1, np.array(values, dtype=np.int64))
+        WAYS[way](HistogramWriter(board["p"]), values)
         wanted = Histogram.of(values).counts.tolist()
-        assert board["p"].hist[0].tolist() == board["p"].hist[1].tolist() == wanted
+        assert board["p"].hist.tolist() == [wanted, wanted]
+        assert board["p"].stats[:, :3].tolist() == [[len(values), sum(values), max(*values, 0)]] * 2
     finally:
-        del writer
         board.close()
 
 

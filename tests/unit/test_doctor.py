@@ -171,7 +171,7 @@ def timeline_finding(version: int | None, cuda: int = 13_000, majors: tuple[int,
     ("finding", "level", "found", "do"),
     [
         (timeline_finding(130_101), Level.OK, "libcupti 13.1", ""),
-        (timeline_finding(130_001), Level.WARN, "too old to record context switches", "--upgrade"),
+        (timeline_finding(130_001), Level.WARN, "no context switches: libcupti is older than 13.1", "--upgrade"),
         (timeline_finding(28, 12_090, (12,)), Level.OK, "libcupti 12.9", ""),
         (timeline_finding(None), Level.WARN, "does not start", "driver"),
         (timeline_finding(130_101, 12_090), Level.WARN, "too new", "nvidia-cuda-cupti-cu12"),

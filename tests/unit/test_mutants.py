@@ -21,6 +21,7 @@ from stallprobes.matrix import document as check_document
 from stallprobes.matrix import reference_document, reference_maker
 from stallprobes.matrix.reference import FINGERPRINT_KEYS
 from stallprobes.measurement import document as run_document
+from stallprobes.traces.summary import summary
 from stallscope.tui import settings
 from stallscope.tui.settings import SettingsError
 
@@ -102,6 +103,8 @@ def seek(path: Path, _passed: int) -> None:
             for _ in found.play(number):
                 pass
             found.baselines(number)
+        for one in found.traces():
+            summary(found.trace(one.number))
         assert 0 <= found.seconds <= 1e10
     finally:
         found.close()
@@ -110,15 +113,19 @@ def seek(path: Path, _passed: int) -> None:
 def test_the_base_of_the_recordings_has_every_key_and_is_read(recording: bytes, file: MemoryFile) -> None:
     lines = recordings.lines_of(recording)
     observed = [line["f"] for line in lines if "f" in line]
-    assert set().union(*observed) == {"w", "e", "s", "nvml", "troubles", "held", "others", "blame"}
-    assert set().union(*(one["s"] for one in observed if "s" in one)) == {"at", "state", "beat", "p", "slots", "polls"}
+    assert set().union(*observed) == {"w", "e", "s", "nvml", "troubles", "held", "others", "blame", "timeline"}
+    keys = {"at", "state", "beat", "p", "slots", "polls", "traced"}
+    assert set().union(*(one["s"] for one in observed if "s" in one)) == keys
+    assert set().union(*(line for line in lines if "quiet" in line)) == {"quiet", "windows", "traced"}
+    (trace,) = (line["trace"] for line in lines if "trace" in line)
+    assert all(trace[key] not in (None, [], [0]) for key in trace)
     path = file.write(recordings.recording_of(lines))
     document = replay_document.document(path)
     assert (document["observations"], document["cut_off"]) == (len(observed), False)
     seek(path, 0)
 
 
-@pytest.mark.parametrize(("read", "count"), [(replay, MUTANTS * 3 // 4), (seek, MUTANTS // 4)])
+@pytest.mark.parametrize(("read", "count"), [(replay, MUTANTS // 2), (seek, MUTANTS // 4)])
 def test_a_recording_with_right_checksums_and_other_content(
     read: Callable[[Path, int], object], count: int, recording: bytes, file: MemoryFile
 ) -> None:

@@ -67,6 +67,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
     help="Victims and aggressors of a pattern; repeatable.",
 )
 @click.option("--quick", is_flag=True, help="Measure fewer pairs and calls: about 12 s instead of 60 s.")
+@options.timeline
 @options.seed("--seed", "Seed for the measurement order.", DEFAULT_SEED)
 @options.gpu()
 @options.simulation
@@ -89,6 +90,7 @@ def command(
     aggressors: tuple[str, ...],
     patterns: tuple[str, ...],
     quick: bool,
+    timeline: bool,
     seed: int,
     gpu: str | None,
     simulation: SimulationOptions,
@@ -111,7 +113,8 @@ def command(
     selects every probe of the default check. The report begins with the worst stalls, what changed, and how much of
     the check was measured; the matrix shows the ratio to the baseline for call and wait, the worst first; then each
     cause has a line with its worst case and remedy. Pairs run in random order, with their repeats spread over the whole
-    check. A pair counts only if its aggressor ran.
+    check. A pair counts only if its aggressor ran. A check with --timeline also says when the GPU started the work; it
+    is compared only with others made with it.
 
     If interrupted, the command keeps what it has measured. A stall is a result, not an error: only --compare can
     exit 1.
@@ -121,6 +124,7 @@ def command(
       stallscope check --save before.json
       stallscope check --compare before.json --html report.html
       stallscope check --quick --victims launch,d2d --sim
+      stallscope check --timeline --save with-timeline.json
     """
     source = click.get_current_context().get_parameter_source("fail_on")
     if old is None and source is click.core.ParameterSource.COMMANDLINE:
@@ -133,7 +137,8 @@ def command(
         )
         before = check_results.load_check(old) if old is not None else None
         chosen = check_results.load_reference(reference)
-        setup = _setup(_plan(victims, aggressors, patterns, quick), gpu, simulation, allow_shared)
+        _reject_other_timeline(before, chosen is not None, timeline)
+        setup = _setup(_plan(victims, aggressors, patterns, quick), gpu, simulation, allow_shared, timeline)
         if before is not None and not force:
             _reject_incomparable(before, setup)
         if chosen is not None and (problem := chosen.misfit_of(_gpu_model(setup))) is not None:
@@ -187,8 +192,21 @@ def _plan(victims: Sequence[str], aggressors: Sequence[str], patterns: Sequence[
         raise CommandError(ExitCode.USAGE, str(error)) from error
 
 
-def _setup(plan: Plan, gpu: str | None, simulation: SimulationOptions, allow_shared: bool) -> CheckSetup:
-    session = simulation.session_options()
+def _reject_other_timeline(old: Matrix | None, with_reference: bool, timeline: bool) -> None:
+    """Raise CommandError before the measurement if only one side of a comparison has the timeline."""
+    from stallprobes.matrix import compare, reference
+
+    problem = None if old is None else compare.timeline_mismatch(old.timeline, timeline)
+    if problem is None and with_reference and timeline:
+        problem = reference.WITH_TIMELINE
+    if problem is not None:
+        raise CommandError(ExitCode.USAGE, problem.rstrip("."))
+
+
+def _setup(
+    plan: Plan, gpu: str | None, simulation: SimulationOptions, allow_shared: bool, timeline: bool
+) -> CheckSetup:
+    session = replace(simulation.session_options(), timeline=timeline)
     options.reject_two_gpus(gpu, simulation)
     if simulation.profile is not None:
         return CheckSetup(plan, (), None, session, True)

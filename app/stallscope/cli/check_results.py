@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stallprobes.errors import CheckFileError, NotComparable
+from stallprobes.errors import CheckFileError, NotComparable, TimelinesDiffer
 from stallscope.cli import diagnostics, options
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.stdout import Output
@@ -34,6 +34,8 @@ def compare_checks(old: Matrix, new: Matrix, force: bool) -> Comparison:
 
     try:
         return comparing.compare(old, new, force=force)
+    except TimelinesDiffer as error:
+        raise CommandError(ExitCode.USAGE, str(error).rstrip(".")) from error
     except NotComparable as error:
         sentence = f"{str(error).rstrip('.')}; use --force to compare them anyway"
         raise CommandError(ExitCode.USAGE, sentence) from error

@@ -1,4 +1,8 @@
-"""Console script ``stallscope``: handles SIGINT from the first imports to the end of the process."""
+"""Console script ``stallscope``: handles SIGINT from the first imports to the end of the process.
+
+What no program can change: a SIGINT while Python itself starts ends the process without a message in the first 40 ms or
+so, and for some 5 ms after that with Python's own traceback. The import of this module is the last of these.
+"""
 
 from __future__ import annotations
 

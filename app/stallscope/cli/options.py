@@ -27,6 +27,10 @@ MAX_SEED = 2**63 - 1
 MIN_SECONDS = 0.5
 MAX_SECONDS = 3600.0
 
+DEFAULT_TRACE_SECONDS = 10.0
+MIN_TRACE_SECONDS = 0.01
+MAX_TRACE_SECONDS = 60.0
+
 FAIL_ON = ("slower", "starved", "faster", "unsure")
 FAIL_ON_NONE = "none"
 DEFAULT_FAIL_ON = "slower,starved"
@@ -47,6 +51,17 @@ def _seconds(value: str | float) -> float:
         number = math.nan
     if not MIN_SECONDS <= number <= MAX_SECONDS:
         raise ValueError(f'"{value}" is not a number of seconds from {MIN_SECONDS:g} to {MAX_SECONDS:g}')
+    return number
+
+
+def _trace_seconds(value: str | float) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not MIN_TRACE_SECONDS <= number <= MAX_TRACE_SECONDS:
+        wanted = f"a number of seconds from {MIN_TRACE_SECONDS:g} to {MAX_TRACE_SECONDS:g}"
+        raise ValueError(f'"{value}" is not {wanted}')
     return number
 
 
@@ -166,6 +181,27 @@ together = click.option(
     is_flag=True,
     help="Run victims of different contexts at the same time instead of in slots; they then wait for each other's "
     "change-over.",
+)
+timeline = click.option(
+    "--timeline",
+    is_flag=True,
+    help="Measure the start on the GPU and the time there too (phases start and gpu, by CUPTI); each call then takes 1 "
+    "to 2 µs longer.",
+)
+trace = click.option(
+    "--trace",
+    type=OUTPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FILE",
+    help="Write every call and all GPU work to FILE for Perfetto or chrome://tracing; compressed with gzip if FILE "
+    "ends in .gz. Includes --timeline.",
+)
+trace_seconds = click.option(
+    "--trace-seconds",
+    type=_trace_seconds,
+    metavar="S",
+    help="With --trace: how much of each variant to write, counted back from when its aggressors are switched off.  "
+    f"[default: {DEFAULT_TRACE_SECONDS:g}]",
 )
 ascii_only = click.option("--ascii", "ascii_only", is_flag=True, help="Draw the screen with ASCII characters only.")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import ReferenceComparison
 
-SAVE, HTML, PROMETHEUS = "--save", "--html", "--prometheus"
+SAVE, HTML, PROMETHEUS, TRACE = "--save", "--html", "--prometheus", "--trace"
 # First bytes of a file of --prometheus. The collector reads one file with the latest metrics, so it may be replaced.
 _PROMETHEUS_START = b"# HELP stallscope_"
 
@@ -33,17 +33,9 @@ class OutputFiles:
         self._force = force
         self._prometheus_full = prometheus_full
         self._paths = {option: path for option, path in paths.items() if path is not None}
-        if not self._paths:
-            return
-        from stallprobes.files import atomic
-
         used: dict[str, str] = {}
         for option, path in self._paths.items():
-            refuse_stdout(option, path)
-            try:
-                atomic.ready(path, force=force or (option == PROMETHEUS and _is_prometheus_export(path)))
-            except FileNotWritten as error:
-                raise CommandError(ExitCode.USAGE, f"{option}: {error}") from error
+            require_writable(option, path, force or (option == PROMETHEUS and _is_prometheus_export(path)))
             real = os.path.realpath(path)
             if real in used:
                 raise CommandError(
@@ -98,6 +90,17 @@ class OutputFiles:
         from stallprobes.matrix import prometheus
 
         prometheus.write(matrix, path, full=self._prometheus_full)
+
+
+def require_writable(option: str, path: Path, force: bool) -> None:
+    """Raise CommandError (exit code 2) where the file ``path`` of ``option`` could not be written now."""
+    from stallprobes.files import atomic
+
+    refuse_stdout(option, path)
+    try:
+        atomic.ready(path, force=force)
+    except FileNotWritten as error:
+        raise CommandError(ExitCode.USAGE, f"{option}: {error}") from error
 
 
 def require_new_file(option: str, path: Path) -> None:

@@ -18,6 +18,7 @@ from stallscope.cli.suspension import RefusedSuspension
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
+    from stallprobes.live.capture import CaptureResult
     from stallprobes.live.observation import ProbeSet
     from stallprobes.machine.gpus import Gpu
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @options.profile("Record a simulated GPU, by default h200.")
 @options.allow_shared
 @options.together
+@options.timeline
 def command(
     file: Path,
     pattern: str,
@@ -42,31 +44,45 @@ def command(
     sim: str | None,
     allow_shared: bool,
     together: bool,
+    timeline: bool,
 ) -> None:
     """Record a variant of PATTERN to FILE for "stallscope replay": baseline, S seconds of aggressors, baseline again.
 
+    With --timeline it also keeps traces, at most ten a minute: of the first slow call, and of each new stall.
+
     \b
-    Example:
+    Examples:
       stallscope record stall.rec secondary-context-d2d --variant kernel-other-context
+      stallscope record stall.rec secondary-context-d2d --variant kernel-other-context --timeline
     """
     # The calls in flight while the engine is stopped would be stalls in the recording.
     refused = RefusedSuspension("a recording cannot be suspended: end it with Ctrl+C, what is recorded stays readable")
     with InterruptHandler() as interrupt, refused:
         output_files.require_new_file("FILE", file)
         setup = _recording_setup(pattern, variant, gpu, sim)
-        setup = replace(setup, options=replace(setup.options, together=together))
+        setup = replace(setup, options=replace(setup.options, together=together, timeline=timeline))
         if not allow_shared:
             gpu_choice.confirm_shared(setup.gpus)
-        observations = _record(setup, file, seconds, interrupt.stop_requested)
+        found = _record(setup, file, seconds, interrupt.stop_requested)
         interrupted = interrupt.stop_requested()
     if interrupted:
         kept = (
             f"what was measured until then is in {file}"
-            if observations
+            if found.observations
             else f"nothing was recorded, so {file} was not created"
         )
         raise CommandError(ExitCode.INTERRUPTED, f"interrupted; {kept}")
-    diagnostics.print_message(f"recorded to {file}")
+    diagnostics.print_message(f"recorded to {file}{_traces_text(found) if timeline else ''}")
+
+
+def _traces_text(found: CaptureResult) -> str:
+    if not found.traces:
+        return " without a trace: no call was slow"
+    count = "1 trace" if found.traces == 1 else f"{found.traces} traces"
+    left_out = (
+        f"; {found.traces_left_out} more were left out, since they were too many" if found.traces_left_out else ""
+    )
+    return f" with {count}{left_out}"
 
 
 @dataclass(frozen=True)
@@ -103,13 +119,23 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
     return RecordingSetup(placed, found, Options(gpu=gpu_choice.uuids(found)))
 
 
-def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> int:
-    """Write the recording. Returns the number of its observations. Raises CommandError."""
+def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> CaptureResult:
+    """Write the recording. Raises CommandError."""
     from stallprobes.live.capture import capture
+    from stallprobes.machine import gpus
 
     uuid = setup.gpus[0].uuid if setup.gpus else None
+    found = dict.fromkeys(f"{one.name} (pid {one.pid})" for gpu in setup.gpus for one in gpus.others(gpu))
     try:
-        return capture(setup.probe_set, file, options=setup.options, seconds=seconds, uuid=uuid, stop=stop)
+        return capture(
+            setup.probe_set,
+            file,
+            options=setup.options,
+            seconds=seconds,
+            uuid=uuid,
+            others=tuple(found),
+            stop=stop,
+        )
     except RecordingError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     except Unsupported as error:

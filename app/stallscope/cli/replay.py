@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stallscope.cli import diagnostics, options
+from stallscope.cli import completers, diagnostics, options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.stdout import Output
@@ -18,19 +18,32 @@ from stallscope.cli.stdout import Output
     "--json",
     "as_json",
     is_flag=True,
-    help="Write the verdict log as JSON (schema stallscope.replay/1), without a screen.",
+    help="Write the verdict log and the list of traces as JSON (schema stallscope.replay/1), without a screen.",
 )
+@click.option(
+    "--trace",
+    type=options.OUTPUT_FILE,
+    shell_complete=completers.files,
+    metavar="OUT",
+    help="Write the traces that the recording keeps to OUT for Perfetto or chrome://tracing, without a screen; "
+    "compressed with gzip if OUT ends in .gz.",
+)
+@options.force()
 @options.ascii_only
-def command(file: Path, as_json: bool, ascii_only: bool) -> None:
+def command(file: Path, as_json: bool, trace: Path | None, force: bool, ascii_only: bool) -> None:
     """Show the recording FILE on the screen, with pause and seek. Needs no GPU.
 
     \b
     Examples:
       stallscope replay stall.rec
       stallscope replay stall.rec --json
+      stallscope replay stall.rec --trace stall.json.gz
     """
+    if trace is not None:
+        _write_trace(file, trace, force)
     if as_json:
         _write_json(file)
+    if as_json or trace is not None:
         return
     from stallscope.cli import screen
 
@@ -51,3 +64,27 @@ def _write_json(file: Path) -> None:
     out.flush()
     if found["cut_off"]:
         diagnostics.print_message(f"{file} is truncated; everything before the end was read")
+
+
+def _write_trace(file: Path, path: Path, force: bool) -> None:
+    """Write the traces of the recording ``file`` to ``path``. Raises CommandError."""
+    output_files.require_writable(output_files.TRACE, path, force)
+    from stallprobes.errors import FileNotWritten, RecordingError
+    from stallprobes.live import replay_trace
+    from stallprobes.live.recording import Recording
+
+    try:
+        recording = Recording(file)
+        try:
+            count = replay_trace.save(recording, path, force=force)
+        finally:
+            recording.close()
+    except FileNotWritten as error:
+        raise CommandError(ExitCode.USAGE, f"{output_files.TRACE}: {error}") from error
+    except RecordingError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+    except ValueError:
+        sentence = f"{output_files.TRACE}: {file} has no trace; record with --timeline"
+        raise CommandError(ExitCode.USAGE, sentence) from None
+    traces = "1 trace" if count == 1 else f"{count} traces"
+    diagnostics.print_message(f"{traces} written to {path}; open it in Perfetto or chrome://tracing")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from stallprobes.errors import EngineFailed, UnknownName
-from stallscope.cli import completers, diagnostics, gpu_choice, options
+from stallprobes.errors import EngineFailed, FileNotWritten, UnknownName
+from stallscope.cli import check_results, completers, diagnostics, gpu_choice, options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
@@ -39,8 +40,12 @@ if TYPE_CHECKING:
     help="Find which aggressor is the cause: switch each on and off, up to 10 s more per variant (longer with more "
     "than 4 aggressors).",
 )
+@options.timeline
+@options.trace
+@options.trace_seconds
 @options.gpu()
 @options.json("stallscope.run/2")
+@options.force()
 @options.allow_shared
 @options.together
 @options.simulation
@@ -49,8 +54,12 @@ def command(
     variants: tuple[str, ...],
     seconds: float,
     blame: bool,
+    timeline: bool,
+    trace: Path | None,
+    trace_seconds: float | None,
     gpu: str | None,
     as_json: bool,
+    force: bool,
     allow_shared: bool,
     together: bool,
     simulation: SimulationOptions,
@@ -61,7 +70,8 @@ def command(
     measured for S seconds. NAME@CONTEXT selects a probe's context: primary, secondary, third or green.
 
     The result has a row for each probe and variant, and a sentence for each stall with its cause. "call" is the time
-    inside a driver call; "wait" is the time from its return until the host sees the work complete.
+    inside a driver call; "wait" is the time from its return until the host sees the work complete. With --timeline
+    "start" is the time from the return until the GPU starts the work, and "gpu" the time on the GPU.
 
     \b
     Examples:
@@ -69,9 +79,18 @@ def command(
       stallscope run scalar-readback --seconds 5 --json
       stallscope run launch spin@secondary --sim
       stallscope run launch spin host-register --blame
+      stallscope run secondary-context-d2d --timeline
+      stallscope run secondary-context-d2d --trace stall.json.gz
     """
+    trace_s = _trace_seconds(trace, trace_seconds, force)
+    errors = []
     with InterruptHandler() as interrupt, Suspension():
-        result = _measure(names, variants, seconds, blame, gpu, allow_shared, together, simulation, interrupt)
+        result = _measure(
+            names, variants, seconds, blame, timeline, trace_s, gpu, allow_shared, together, simulation, interrupt
+        )
+        if trace is not None:
+            with interrupt.deferred():
+                errors = _write_trace(result, trace, force)
         out = Output()
         if as_json:
             from stallprobes.measurement import document as run_document
@@ -84,8 +103,38 @@ def command(
         out.flush()
     if result.interrupted:
         diagnostics.print_message("interrupted; the results so far are shown")
+    check_results.raise_errors(errors)
+    if result.interrupted:
         diagnostics.exit_process(ExitCode.INTERRUPTED)
     _raise_failures(result)
+
+
+def _trace_seconds(trace: Path | None, seconds: float | None, force: bool) -> float | None:
+    """The length of the traces, None without one. Raises CommandError where ``trace`` could not be written."""
+    if trace is None:
+        if seconds is not None:
+            raise CommandError(ExitCode.USAGE, f"--trace-seconds needs {output_files.TRACE} FILE")
+        return None
+    output_files.require_writable(output_files.TRACE, trace, force)
+    return options.DEFAULT_TRACE_SECONDS if seconds is None else seconds
+
+
+def _write_trace(result: RunResult, path: Path, force: bool) -> list[str]:
+    """Write the traces of ``result``. Returns a sentence where that failed."""
+    from stallprobes.measurement import run_trace
+
+    try:
+        run_trace.save(result, path, force=force)
+    except FileNotWritten as error:
+        return [f"{output_files.TRACE}: {error}"]
+    except ValueError:
+        sentence = f"{output_files.TRACE}: {path} was not written: no variant was measured to its end"
+        if not result.interrupted:
+            return [sentence]
+        diagnostics.print_message(sentence)
+        return []
+    diagnostics.print_message(f"trace written to {path}; open it in Perfetto or chrome://tracing")
+    return []
 
 
 def _measure(
@@ -93,6 +142,8 @@ def _measure(
     variants: Sequence[str],
     seconds: float,
     blame: bool,
+    timeline: bool,
+    trace_s: float | None,
     gpu: str | None,
     allow_shared: bool,
     together: bool,
@@ -102,7 +153,7 @@ def _measure(
     from stallprobes.measurement import measure
 
     simulation, names = _split_profile(simulation, names)
-    session = replace(simulation.session_options(), together=together)
+    session = replace(simulation.session_options(), together=together, timeline=timeline)
     if not names:
         raise click.UsageError("NAME... is missing", click.get_current_context())
     try:
@@ -130,6 +181,7 @@ def _measure(
                 stop=interrupt.stop_requested,
                 survey=survey,
                 blame=blame,
+                trace_s=trace_s,
             )
         except EngineFailed as error:
             bar.clear()

@@ -99,6 +99,8 @@ def _report_recording(recorder: Recorder, code: int) -> int:
         diagnostics.print_message(f"nothing was measured, so {recorder.path} was not created")
         return code
     lost = f"; {recorder.dropped} observations were lost because the disk is slow" if recorder.dropped else ""
+    if recorder.traces_dropped:
+        lost += f"; {recorder.traces_dropped} traces were left out"
     diagnostics.print_message(f"recorded to {recorder.path}{lost}")
     return code
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from stallprobes.engine.timeline.work import submissions
 from stallprobes.model import Kind, Needs, Pattern, Role, Variant
 from stallscope.report.text import TableColumn, TextWriter
+from stallscope.report.timeline_text import how_to_see, phases_text
 
 if TYPE_CHECKING:
     from stallprobes.catalog import Cause, Entry, Hardware
@@ -56,6 +58,7 @@ def write_pattern(out: TextWriter, pattern: Pattern) -> None:
         ("Where it was reported", pattern.reported),
     ):
         _section(out, title, text)
+    _section(out, "On the GPU", f"{phases_text()} {how_to_see(pattern.name)}")
     out.line()
     out.line("Variants", "strong")
     written: dict[str, str] = {}
@@ -89,6 +92,8 @@ def write_entry(out: TextWriter, entry: Entry, entries: Mapping[str, Entry], pat
         if cause.uses:
             victims = [one.name for one in entries.values() if one.role is Role.VICTIM and one.uses & cause.uses]
             out.paragraph(f"Victims: {', '.join(victims)}", indent="  ", style="dim")
+    if submissions(entry.probe().program):
+        _section(out, "On the GPU", f"{phases_text()} {how_to_see(entry.name)}")
     _section(out, "In the default check", ", ".join(placement.probe_name(entry.name) for placement in entry.check))
     _section(out, "Needs", ", ".join(_needs(entry.needs)))
     _section(out, "Source", entry.source)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, MatrixColumn, MatrixRow, Status
-from stallprobes.model import Channel, Phase
+from stallprobes.model import TIMELINE_PHASES, Channel, Phase
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
@@ -107,11 +107,16 @@ def shown(cell: Cell, phase: Phase) -> ShownRatio | None:
 
 
 def channels(cell: Cell) -> tuple[Channel, ...]:
-    """Channels to show: call and wait, by op where an iteration has several, and every phase that a verdict names."""
+    """Channels to show: call and wait, by op where an iteration has several, what the timeline measured, and the due
+    time if a verdict names it."""
     found: list[Channel] = []
-    named = {verdict.phase for verdict in verdicts(cell)}
-    for phase in (Phase.CALL, Phase.WAIT, *(phase for phase in (Phase.START, Phase.DUE) if phase in named)):
-        there = [channel for channel in {**cell.baseline_sums, **cell.channel_sums} if channel.phase is phase]
+    sums = {**cell.baseline_sums, **cell.channel_sums}
+    timeline = TIMELINE_PHASES if any(channel.phase is Phase.START for channel in sums) else ()
+    due = (Phase.DUE,) if any(verdict.phase is Phase.DUE for verdict in verdicts(cell)) else ()
+    for phase in (Phase.CALL, Phase.WAIT, *timeline, *due):
+        there = [channel for channel in sums if channel.phase is phase]
+        if phase is Phase.EARLY and not any(sums[channel].count for channel in there):
+            continue
         labelled = [channel for channel in there if channel.label]
         found += labelled or there
     return tuple(found)

@@ -21,6 +21,7 @@ from stallscope.report import findings, html_cell, wording
 from stallscope.report.html_cell import PageData, text
 from stallscope.report.matrix_text import short
 from stallscope.report.text import plural
+from stallscope.report.timeline_text import phases_text, summary_text
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
@@ -151,6 +152,8 @@ def _cells(data: PageData) -> Iterator[str]:
     yield from (html_cell.section(data, cell) + "\n" for cell in data.matrix.cells.values())
     yield f'</div><p class="soft">Histograms: {_swatch("h-quiet")} baseline, {_swatch("h-now")} beside the aggressor'
     yield f"{old}. {text(_HISTOGRAM_LEGEND)}</p>\n"
+    if data.matrix.timeline:
+        yield f'<p class="soft">{text(phases_text())}</p>\n'
 
 
 def _causes(data: PageData) -> Iterator[str]:
@@ -197,6 +200,8 @@ def _machine(matrix: Matrix) -> Iterator[str]:
         ("stallscope", matrix.program or "unknown"),
     )
     yield from (f"<tr><th scope=row>{name}</th><td>{text(value)}</td></tr>" for name, value in facts)
+    if matrix.timeline_summary is not None:
+        yield f"<tr><th scope=row>timeline</th><td>{text(summary_text(matrix.timeline_summary))}</td></tr>"
     yield "</tbody></table>\n"
     if matrix.hosts:
         yield '<h2>Hosts</h2><table class="key"><tbody>'

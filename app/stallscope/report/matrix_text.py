@@ -15,6 +15,7 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import comparison_text, findings, wording
 from stallscope.report.columns import cut_columns, display_width, padded
 from stallscope.report.text import TableCell, TableColumn, TextWriter, plural
+from stallscope.report.timeline_text import timeline_text
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
@@ -80,6 +81,9 @@ def show(
     if variation:
         out.line()
         out.paragraph(variation, style="dim")
+    if matrix.timeline_summary is not None:
+        out.line()
+        out.paragraph(timeline_text(matrix.timeline_summary), style="dim")
 
 
 def machine(out: TextWriter, matrix: Matrix) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.units import duration, duration_ns, times
-from stallprobes.verdicts.blame import channel_name, sentence, share_text
+from stallprobes.verdicts.blame import sentence, share_text
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report.catalog_text import VARIANT_KINDS
 from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count
+from stallscope.report.timeline_text import timeline_text
 
 if TYPE_CHECKING:
     from stallprobes.doctor import Finding
@@ -25,6 +26,8 @@ _STATES = ("STALLED", "STARVED", "failed", "slower", "drift", "unsteady", "quiet
 _MARKS = {**{state: VerdictKind(state.lower()).look.style for state in _STATES}, "off": "dim"}
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
+# The phases that a run with the timeline shows too; the early ones only where there are any.
+_SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
 # Some call nearly always is in flight when a window ends; only old ones are worth a mention.
 _IN_FLIGHT_NS = 100_000_000
 
@@ -45,13 +48,17 @@ def show_run(out: TextWriter, result: RunResult) -> None:
         variants = list(group)
         out.line()
         out.line(f"{pattern} · SIMULATED {result.profile}" if result.backend == "simulated" else pattern, "strong")
-        rows = [row for variant in variants for row in _rows(variant)]
+        phases = _SHOWN_WITH_TIMELINE if result.timeline else _SHOWN
+        columns = _columns(phases)
+        rows = [row for variant in variants for row in _rows(variant, phases)]
         # One line per phase where the table is too wide for the terminal.
-        if out.natural_width(_COLUMNS, rows) <= out.width:
-            out.table(_COLUMNS, rows)
+        if out.natural_width(columns, rows) <= out.width:
+            out.table(columns, rows)
         else:
             for variant in variants:
-                _stacked(out, variant)
+                _stacked(out, variant, phases)
+        for variant in variants:
+            _early(out, variant)
         for variant in variants:
             _slots(out, variant)
         for variant in variants:
@@ -62,6 +69,9 @@ def show_run(out: TextWriter, result: RunResult) -> None:
     if result.spread is not None:
         out.line()
         out.paragraph(_spread_text(result.spread, result.backend == "simulated"), style="dim")
+    if result.timeline_summary is not None:
+        out.line()
+        out.paragraph(timeline_text(result.timeline_summary), style="dim")
 
 
 def _spread_text(spread: RunSpread, simulated: bool) -> str:
@@ -79,21 +89,13 @@ def _headline(result: RunResult) -> str:
     return " · ".join([*known, f"{result.seconds:g} s each", result.started_at])
 
 
-_COLUMNS = (
-    TableColumn("variant"),
-    TableColumn("probe"),
-    TableColumn("where"),
-    TableColumn("state"),
-    TableColumn("calls", right=True),
-    TableColumn("call p50", right=True),
-    TableColumn("p99", right=True),
-    TableColumn("max", right=True),
-    TableColumn("wait p50", right=True),
-    TableColumn("p99", right=True),
-    TableColumn("max", right=True),
-    TableColumn("× baseline", right=True),
-    TableColumn("in flight", right=True),
-)
+def _columns(phases: Sequence[Phase]) -> tuple[TableColumn, ...]:
+    """The columns of a run's table: three figures of each of ``phases``."""
+    figures = [name for phase in phases for name in (f"{phase.traits.word} p50", "p99", "max")]
+    return (
+        *(TableColumn(name) for name in ("variant", "probe", "where", "state")),
+        *(TableColumn(name, right=True) for name in ("calls", *figures, "× baseline", "in flight")),
+    )
 
 
 _BLAME_COLUMNS = (
@@ -105,15 +107,15 @@ _BLAME_COLUMNS = (
 )
 
 
-def _rows(variant: VariantResult) -> list[tuple[TableCell | str, ...]]:
+def _rows(variant: VariantResult, phases: Sequence[Phase]) -> list[tuple[TableCell | str, ...]]:
     if variant.status == "unsupported" or not variant.probes:
         state = TableCell(variant.status, "warn" if variant.status == "unsupported" else "bad")
-        return [(variant.variant, "", "", state, *[""] * (len(_COLUMNS) - 4))]
+        return [(variant.variant, "", "", state, *[""] * (len(_columns(phases)) - 4))]
     rows: list[tuple[TableCell | str, ...]] = []
     for result in variant.probes:
         mark = "" if result.probe.role is Role.VICTIM else "dim"
         figures = [
-            duration(value) for phase in _SHOWN for value in _figures(result.window.channels.get(Channel(phase)))
+            duration(value) for phase in phases for value in _figures(result.window.channels.get(Channel(phase)))
         ]
         rows.append(
             (
@@ -130,7 +132,7 @@ def _rows(variant: VariantResult) -> list[tuple[TableCell | str, ...]]:
     return rows
 
 
-def _stacked(out: TextWriter, variant: VariantResult) -> None:
+def _stacked(out: TextWriter, variant: VariantResult, phases: Sequence[Phase]) -> None:
     out.line(f"{variant.variant} ({VARIANT_KINDS[variant.kind]})", "strong")
     if variant.status == "unsupported" or not variant.probes:
         out.line(f"  {variant.status}", "warn")
@@ -146,13 +148,29 @@ def _stacked(out: TextWriter, variant: VariantResult) -> None:
             style=_MARKS.get(result.state, "") if result.probe.role is Role.VICTIM else "dim",
         )
         rows = []
-        for phase in _SHOWN:
+        for phase in phases:
             histogram = result.window.channels.get(Channel(phase))
             if histogram is not None:
                 labels = zip(("p50", "p99", "max"), _figures(histogram), strict=True)
-                rows.append((f"    {phase}", *(f"{label} {duration(value):>8}" for label, value in labels)))
+                rows.append((f"    {phase.traits.word}", *(f"{label} {duration(value):>8}" for label, value in labels)))
         if rows:
             out.table([TableColumn("")] * 4, rows)
+
+
+def _early(out: TextWriter, variant: VariantResult) -> None:
+    """A line for each probe whose work the GPU started before the call returned."""
+    for result in variant.probes:
+        early = result.window.channels.get(Channel(Phase.EARLY))
+        if early is None or not early.count:
+            continue
+        later = result.window.channels.get(Channel(Phase.START))
+        p50, _, most = _figures(early)
+        text = (
+            f"the GPU started the work of {format_count(early.count)} of "
+            f"{format_count(early.count + (0 if later is None else later.count))} calls before their return, "
+            f"by {duration(p50)} at p50 (max {duration(most)})."
+        )
+        out.paragraph(f"{variant.variant}: {result.probe.name}: {text}", indent="  ", style="dim")
 
 
 def _slots(out: TextWriter, variant: VariantResult) -> None:
@@ -232,7 +250,7 @@ def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
             out.paragraph(f"{titles[victim]}: {text}", indent="    ", first="  ")
         for figure in shown:
             change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
-            head = f"{titles[victim]}: {channel_name(figure.channel)} {figure.quantile} {change}."
+            head = f"{titles[victim]}: {figure.channel.in_sentence} {figure.quantile} {change}."
             out.paragraph(f"{head} {sentence(figure, titles)}", indent="    ", first="  ")
             rows = [
                 (

@@ -59,16 +59,16 @@ class TextWriter:
 
     def line(self, text: str = "", style: str = "") -> None:
         """Write one line, never folded."""
-        self.write(TerminalText(self._styled(self._printable(text), style) + "\n"))
+        self.write(TerminalText(self._styled(self.printed(text), style) + "\n"))
 
     def paragraph(self, text: str, indent: str = "", first: str | None = None, style: str = "") -> None:
         """Write ``text`` folded to the width: ``first`` begins its first line, ``indent`` the others (and the first
         without ``first``)."""
         lines = wrapped(
-            self._printable(text),
+            self.printed(text),
             min(self.width, PARAGRAPH_WIDTH),
-            first=self._printable(indent if first is None else first),
-            indent=self._printable(indent),
+            first=self.printed(indent if first is None else first),
+            indent=self.printed(indent),
             break_long_words=False,
         )
         for line in lines:
@@ -77,7 +77,7 @@ class TextWriter:
     def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> None:
         """Write a table; the last column is folded when a line is longer than the width."""
         cells = [[self._table_cell(cell) for cell in row] for row in rows]
-        head = [self._printable(column.title) for column in columns]
+        head = [self.printed(column.title) for column in columns]
         widths = [max(display_width(t) for t in (title, *(r[i].text for r in cells))) for i, title in enumerate(head)]
         before = sum(width + 2 for width in widths[:-1])
         room = max(20, self.width - before)
@@ -89,7 +89,7 @@ class TextWriter:
     def natural_width(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> int:
         """Number of columns that ``table`` needs to fold nothing."""
         cells = [[self._table_cell(cell).text for cell in row] for row in rows]
-        head = [self._printable(column.title) for column in columns]
+        head = [self.printed(column.title) for column in columns]
         widths = [max(display_width(t) for t in (title, *(r[i] for r in cells))) for i, title in enumerate(head)]
         return sum(widths) + 2 * (len(columns) - 1)
 
@@ -118,9 +118,10 @@ class TextWriter:
 
     def _table_cell(self, cell: TableCell | str) -> TableCell:
         cell = cell if isinstance(cell, TableCell) else TableCell(cell)
-        return TableCell(self._printable(cell.text), cell.style)
+        return TableCell(self.printed(cell.text), cell.style)
 
-    def _printable(self, text: str) -> str:
+    def printed(self, text: str) -> str:
+        """``text`` as the writer's methods print it: one line, in the characters of the stream."""
         text = printable(text)
         if not self.ascii:
             return text

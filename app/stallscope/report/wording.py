@@ -16,6 +16,7 @@ from stallprobes.units import duration, duration_ns, times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import findings
 from stallscope.report.text import plural
+from stallscope.report.timeline_text import start_clause
 
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison
@@ -175,7 +176,8 @@ def check_title(matrix: Matrix) -> str:
     quick = "quick, " if matrix.quick else ""
     repeats = f"{quick}{repeat_count(matrix)} in {matrix.seconds:.0f} s"
     interrupted = " · interrupted" if matrix.interrupted else ""
-    return f"{machine_name(matrix)} · {size} · {repeats} · {matrix.started_at}{interrupted}"
+    timeline = " · with the timeline" if matrix.timeline else ""
+    return f"{machine_name(matrix)} · {size} · {repeats} · {matrix.started_at}{timeline}{interrupted}"
 
 
 def repeat_count(matrix: Matrix) -> str:
@@ -248,7 +250,7 @@ def _figure(cell: Cell, verdict: Verdict) -> str:
         return verdict.sentence
     before, now = (None if ns is None else ns / 1000 for ns in (verdict.baseline_ns, verdict.now_ns))
     change = f"{duration(before)} → {duration(now)} ({times(verdict.ratio)})"
-    return f"{phase_name(verdict.phase)} {verdict.quantile} {change}".strip()
+    return f"{phase_name(verdict.phase)} {verdict.quantile} {change}{start_clause(cell, verdict)}".strip()
 
 
 def _returned(cell: Cell) -> tuple[int, float]:
@@ -258,7 +260,7 @@ def _returned(cell: Cell) -> tuple[int, float]:
 
 def phase_name(phase: Phase | None) -> str:
     """A phase in a report: ``call``, ``wait``, ``call from due time``."""
-    return "" if phase is None else "call from due time" if phase is Phase.DUE else str(phase)
+    return "" if phase is None else "call from due time" if phase is Phase.DUE else phase.traits.word
 
 
 def channel_name(channel: Channel) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 AGGRESSOR_KEYS = "1234567890"
-VICTIM_KEYS = "abcdfgijk"
+VICTIM_KEYS = "abcdfijkz"
 HOST_KEY = "h"
 
 
@@ -18,7 +18,8 @@ class Action:
     ``name`` is the key of the action in the settings; the screen has a method ``action_NAME``, or with
     ``opens_screen`` there is a screen of that name. ``keys`` are Textual's names of keys, separated by commas.
     ``title`` is for the key bar, ``description`` is a sentence. ``rank`` is the position in the key bar, 0 for not
-    there. ``live_only`` actions are not available in a replay, ``replay_only`` actions only there.
+    there. ``live_only`` actions are not available in a replay, ``replay_only`` actions only there. An action that
+    ``yields`` leaves its keys to an action to which the settings give them.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Action:
     live_only: bool = False
     replay_only: bool = False
     opens_screen: bool = False
+    yields: bool = False
 
     @property
     def call(self) -> str:
@@ -45,6 +47,8 @@ _EVERYWHERE = (
     Action("help", "question_mark", "help", "Show all keys and explain the screen.", 1),
     Action("quit", "q", "quit", "Quit. The engine ends and releases everything on the GPU.", 1),
 )
+_SCREENSHOT = Action("screenshot", "s", "SVG", "Save the screen as an SVG file in the working directory.", 17)
+_RESTART = Action("restart", "r", "restart", "Restart the engine.", 14, True)
 MONITOR_ACTIONS = (
     Action("pick", "o,enter", "patterns", "Select a pattern and variant, or add a probe from the catalog.", 2, True),
     Action("pause", "p", "pause", "Pause or resume the view. The probes keep running.", 3),
@@ -56,6 +60,14 @@ MONITOR_ACTIONS = (
         "m",
         "matrix",
         "Open the check matrix: run, open, save and compare checks of victims and aggressors.",
+        9,
+        opens_screen=True,
+    ),
+    Action(
+        "timeline",
+        "g",
+        "timeline",
+        "Open the timeline: host calls, GPU work and contexts on one time axis; it freezes on a stall.",
         9,
         opens_screen=True,
     ),
@@ -88,9 +100,9 @@ MONITOR_ACTIONS = (
     Action("bigger", "right_square_bracket", "bigger", "Multiply the focused probe's copy size by four.", 0, True),
     Action("smaller", "left_square_bracket", "smaller", "Divide the focused probe's copy size by four.", 0, True),
     Action("gpu", "u", "GPU", "Select the GPU.", 15, True),
-    Action("restart", "r", "restart", "Restart the engine.", 14, True),
+    _RESTART,
     Action("copy", "y", "copy report", "Copy a text report of the view to the clipboard.", 16),
-    Action("screenshot", "s", "SVG", "Save the screen as an SVG file in the working directory.", 17),
+    _SCREENSHOT,
     *_EVERYWHERE,
 )
 MATRIX_ACTIONS = (
@@ -116,10 +128,75 @@ MATRIX_ACTIONS = (
     *_EVERYWHERE,
 )
 
+
+def _of_timeline(
+    name: str,
+    keys: str,
+    title: str,
+    description: str,
+    rank: int = 0,
+    live_only: bool = False,
+    replay_only: bool = False,
+) -> Action:
+    # The screen came after users had chosen keys.
+    return Action(name, keys, title, description, rank, live_only, replay_only, yields=True)
+
+
+TIMELINE_ACTIONS = (
+    _of_timeline(
+        "trace_trigger",
+        "t",
+        "trigger",
+        "Arm the trigger: freeze at the first call slower than its limit. Again: disarm; when frozen: arm again.",
+        2,
+        True,
+    ),
+    _of_timeline("trace_pause", "p", "freeze", "Freeze the trace now, or return to live.", 3, True),
+    _of_timeline("trace_home", "home", "return", "Return to live; of a recorded trace: go to its trigger.", 4),
+    _of_timeline("trace_worst", "w", "worst", "Select the call of the visible span that exceeds its limit most.", 5),
+    _of_timeline("trace_in", "plus,equals_sign", "zoom in", "Shorten the span to the next of 1, 2, 5.", 6),
+    _of_timeline("trace_out", "minus", "zoom out", "Lengthen the span to the next of 1, 2, 5.", 7),
+    _of_timeline("trace_left", "left", "earlier", "Pan to earlier times.", 8),
+    _of_timeline("trace_right", "right", "later", "Pan to later times.", 9),
+    _of_timeline("trace_page_left", "pageup", "page earlier", "Pan by a whole span to earlier times."),
+    _of_timeline("trace_page_right", "pagedown", "page later", "Pan by a whole span to later times."),
+    _of_timeline("trace_up", "up", "up", "Select the row above."),
+    _of_timeline("trace_down", "down", "down", "Select the row below."),
+    _of_timeline("trace_previous", "comma,shift+left", "previous call", "Select the previous call of the row.", 10),
+    _of_timeline("trace_next", "full_stop,shift+right", "next call", "Select the next call of the row.", 11),
+    _of_timeline(
+        "trace_center", "enter", "center", "Center the selected call, in a span that fits it and its work.", 12
+    ),
+    _of_timeline("trace_lower", "left_square_bracket", "lower limit", "Lower the trigger's limit.", 0, True),
+    _of_timeline("trace_higher", "right_square_bracket", "higher limit", "Raise the trigger's limit.", 0, True),
+    _of_timeline("trace_auto", "a", "limit by baseline", "Have the trigger's limits follow the baselines.", 0, True),
+    _of_timeline(
+        "trace_before", "left_curly_bracket", "less before", "Show less of the time before the trigger.", 0, True
+    ),
+    _of_timeline(
+        "trace_after", "right_curly_bracket", "more before", "Show more of the time before the trigger.", 0, True
+    ),
+    _of_timeline(
+        "trace_keep", "k", "keep on", "Leave the timeline on, or off again, after this screen is closed.", 13, True
+    ),
+    _of_timeline(
+        "trace_export", "x", "export", "Write the visible span to a file: text, SVG, or a trace for Perfetto.", 15
+    ),
+    _of_timeline(
+        "trace_prior", "b", "previous trace", "Show the previous trace of the recording.", 2, replay_only=True
+    ),
+    _of_timeline("trace_following", "n", "next trace", "Show the next trace of the recording.", 3, replay_only=True),
+    _of_timeline("trace_back", "g,escape", "monitor", "Return to the monitor. The timeline is switched off.", 14),
+    _RESTART,
+    _SCREENSHOT,
+    *_EVERYWHERE,
+)
+
 # One line for each screen: its name, which is also its folder and its style sheet, and its actions.
 SCREENS: Mapping[str, tuple[Action, ...]] = {
     "monitor": MONITOR_ACTIONS,
     "matrix": MATRIX_ACTIONS,
+    "timeline": TIMELINE_ACTIONS,
 }
 
 _KEY_LABELS = {
@@ -135,6 +212,10 @@ _KEY_LABELS = {
     "down": "↓",
     "pageup": "page up",
     "pagedown": "page down",
+    "comma": ",",
+    "full_stop": ".",
+    "left_curly_bracket": "{",
+    "right_curly_bracket": "}",
 }
 
 

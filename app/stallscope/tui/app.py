@@ -79,6 +79,8 @@ class StallscopeApp(App[None]):
         self._recorder = recorder
         # The traceback of the error that ended the program, "" without one.
         self.crash = ""
+        # The theme of the next frame, None for the current one.
+        self._wanted_theme: str | None = None
         self._suspending = False
         self._signal_exit: SignalExit | None = None
         self._filters: list[LineFilter] = [Printable()]
@@ -198,9 +200,17 @@ class StallscopeApp(App[None]):
         self.refresh(layout=True)
 
     def action_next_theme(self) -> None:
-        """Switch to the next theme."""
-        position = THEMES.index(self.theme) if self.theme in THEMES else -1
-        self.theme = THEMES[(position + 1) % len(THEMES)]
+        """Switch to the next theme at the next frame, once for all calls before it: a theme styles every widget."""
+        if self._wanted_theme is None:
+            self._wanted_theme = self.theme
+            self.set_timer(1 / self.settings.frames_per_second, self._apply_theme)
+        position = THEMES.index(self._wanted_theme) if self._wanted_theme in THEMES else -1
+        self._wanted_theme = THEMES[(position + 1) % len(THEMES)]
+
+    def _apply_theme(self) -> None:
+        wanted, self._wanted_theme = self._wanted_theme, None
+        if wanted is not None:
+            self.theme = wanted
 
     def terminal_takes_output(self) -> bool:
         """Whether the terminal reads what is written. What was lost meanwhile is drawn again."""

@@ -121,7 +121,8 @@ def _keys(values: Any) -> dict[str, str]:
         if name not in names:
             raise SettingsError(f"[keys] knows no action {_shown(name)}{_nearest(name, names)}")
     changed = {name: ",".join(_key(key.strip(), name) for key in keys.split(",")) for name, keys in values.items()}
-    probes = dict.fromkeys((*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY), "a probe")
+    # The last victim's key was free once, so an action may have it.
+    probes = dict.fromkeys((*AGGRESSOR_KEYS, *VICTIM_KEYS[:-1], HOST_KEY), "a probe")
     for screen, actions in SCREENS.items():
         _check_unique(changed, actions, _RESERVED | (probes if screen == "monitor" else {}))
     return changed
@@ -129,9 +130,10 @@ def _keys(values: Any) -> dict[str, str]:
 
 def _check_unique(values: Mapping[str, str], actions: tuple[Action, ...], users: dict[str, str]) -> None:
     """Raise SettingsError where two of a screen's ``actions`` have the same key, or one that ``users`` has."""
-    for action in actions:
+    yielding = [action for action in actions if action.yields and action.name not in values]
+    for action in (*(one for one in actions if one not in yielding), *yielding):
         for key in values.get(action.name, action.keys).split(","):
-            if users.get(key, action.name) != action.name:
+            if users.get(key, action.name) != action.name and action not in yielding:
                 raise SettingsError(f'the key "{key}" is used by {users[key]} and by {action.name}')
             users[key] = action.name
 

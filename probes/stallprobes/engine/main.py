@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import importlib
 import os
 import queue
@@ -118,6 +119,8 @@ class EngineServer:
                 self._slots = SlotThread(SlotWriter(self._start.probes, self._board, self._start.options.together))
             info = backend.prepare(self._start.probes, self._board, self._start.options)
             backend.start()
+            if backend.virtual:
+                _relax_collection()
             if self._slots is not None:
                 self._slots.start()
             if self._start.options.timeline:
@@ -233,6 +236,14 @@ class EngineServer:
         self._write_heartbeat(EngineState.FAILED)
         self._send(message)
         return code
+
+
+def _relax_collection() -> None:
+    """Collect garbage rarely: a simulation frees nearly all of its objects by reference counting."""
+    gc.collect()
+    # What exists now, most of it modules, lives as long as the process.
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 def _preload(name: str) -> None:

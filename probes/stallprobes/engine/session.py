@@ -41,18 +41,23 @@ from stallprobes.engine.protocol import (
     SwitchTimeline,
     TimelineChanged,
 )
-from stallprobes.engine.timeline.reader import read_timeline
-from stallprobes.engine.timeline.status import OFF, TimelineStatus
-from stallprobes.engine.timeline.trace import BEGINNING, TimelinePosition, TimelineSnapshot
-from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, Unsupported
+from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows, snapshot_of
+from stallprobes.engine.timeline.ring import COLLECTED_NS
+from stallprobes.engine.timeline.status import OFF, UNAVAILABLE, TimelineStatus
+from stallprobes.engine.timeline.trace import BEGINNING, TimelineLosses, TimelinePosition, TimelineSnapshot
+from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, NoTimeline, Unsupported
+from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.simulated_telemetry import SENSORS
-from stallprobes.model import Probe
+from stallprobes.model import Channel, Probe
 
 # From the end of the control socket to that of the process: longer on a busy machine, or while the driver cleans up.
 _EXIT_S = 2.0
 _STOP_S = 1.0
 _START_S = 30.0
 _SILENCE_S = 30.0
+# The collector asks for records every 10 ms.
+_RECORDS_S = 0.002
+_END_NS = 1 << 62
 
 
 class Session:
@@ -175,15 +180,18 @@ class Session:
                 raise RuntimeError("the session was not started")
             return self._last
 
-    def probe_snapshots(self, names: Iterable[str], with_channels: bool = True) -> dict[str, ProbeSnapshot]:
+    def probe_snapshots(
+        self, names: Iterable[str], with_channels: bool = True, with_timeline: bool = True
+    ) -> dict[str, ProbeSnapshot]:
         """The statistics of the probes ``names`` now; faster than ``snapshot``, more so without histograms.
 
+        Without ``with_timeline`` those of the timeline are left out.
         Raises KeyError for an unknown name and RuntimeError after ``stop``.
         """
         with self._lock:
             if self._board is None:
                 raise RuntimeError("the session is stopped")
-            return {name: self._board.probe_snapshot(name, with_channels) for name in names}
+            return {name: self._board.probe_snapshot(name, with_channels, with_timeline) for name in names}
 
     def sensors(self) -> tuple[int, ...]:
         """The values of a simulated GPU's sensors (``SimulatedTelemetry``); zeros on a real one and after ``stop``."""
@@ -212,15 +220,67 @@ class Session:
         inbox = self._inbox
         return inbox.timeline if inbox.timeline_switch >= self._timeline_switches else None
 
+    def require_timeline(self) -> TimelineStatus:
+        """The state of a timeline that ``Options.timeline`` asked for. Raises NoTimeline if it is not on."""
+        status = self.timeline_status()
+        if status is not None and status.on:
+            return status
+        if status is None or status.problem is None:
+            raise NoTimeline(f"{UNAVAILABLE}: CUPTI did not answer in time; the driver may hang, see dmesg")
+        raise NoTimeline(status.sentence)
+
+    def timeline_channels(self, names: Iterable[str]) -> dict[str, dict[Channel, Histogram]]:
+        """The histograms of the probes ``names`` that the timeline fills.
+
+        Raises KeyError for an unknown name and RuntimeError after ``stop``.
+        """
+        with self._lock:
+            if self._board is None:
+                raise RuntimeError("the session is stopped")
+            return {name: self._board.timeline_channels(name) for name in names}
+
+    def await_records(self, timeout: float) -> bool:
+        """Wait until the records of all work that has ended by now have arrived; False after ``timeout`` seconds.
+
+        In virtual time they arrive as it passes.
+        """
+        with self._lock:
+            now_ns = 0 if self._board is None else self._board.now()
+        until = time.monotonic() + timeout
+        while not self._virtual and self._collected_ns() < now_ns:
+            if time.monotonic() > until:
+                return False
+            self._inbox.wait(lambda: False, _RECORDS_S)
+        return True
+
+    def _collected_ns(self) -> int:
+        """The time up to which records have arrived; that of the end after ``stop``."""
+        with self._lock:
+            return _END_NS if self._board is None else int(self._board.timeline.words[COLLECTED_NS])
+
+    def timeline_losses(self) -> TimelineLosses:
+        """What the timeline lost since the session began, without records that no reader asked for.
+
+        Raises RuntimeError after ``stop``.
+        """
+        with self._lock:
+            if self._board is None:
+                raise RuntimeError("the session is stopped")
+            return read_losses(self._board)
+
     def timeline_snapshot(self, since: TimelinePosition = BEGINNING) -> TimelineSnapshot:
         """What the timeline recorded since ``since``, the position of an earlier snapshot.
 
         Records that were overwritten in between are counted. Raises RuntimeError after ``stop``.
         """
+        return snapshot_of(self.timeline_rows(since), self._layout.names)
+
+    def timeline_rows(self, since: TimelinePosition = BEGINNING) -> TimelineRows:
+        """As ``timeline_snapshot``, as arrays: for a reader that keeps many records."""
         with self._lock:
             if self._board is None:
                 raise RuntimeError("the session is stopped")
-            return read_timeline(self._board, since, self._inbox.timeline)
+            return read_rows(self._board, since, self._inbox.timeline)
 
     def run_for(self, seconds: float) -> None:
         """Let ``seconds`` of time pass: wall-clock time, or virtual time on a simulated GPU that is not paced.

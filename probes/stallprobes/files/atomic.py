@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -129,7 +128,7 @@ def _folder(path: Path) -> None:
 
 
 def _beside(folder: Path) -> Path:
-    return folder / f".stallscope-{secrets.token_hex(8)}.tmp"
+    return folder / f".stallscope-{os.urandom(8).hex()}.tmp"
 
 
 def _sentence(path: Path, error: Exception) -> FileNotWritten:

@@ -173,9 +173,13 @@ class Node:
 
     def items(self) -> list[Node]:
         """The items of a list."""
+        return [self._at(value, i) for i, value in enumerate(self.listed())]
+
+    def listed(self) -> list[Any]:
+        """The values of the items of a list."""
         if type(self.value) is not list:
             raise self.wrong("is not a list")
-        return [self._at(value, i) for i, value in enumerate(self.value)]
+        return self.value
 
     def text(self, longest: int = LONGEST_TEXT) -> str:
         """A string of at most ``longest`` characters, without control characters other than newline and tab."""

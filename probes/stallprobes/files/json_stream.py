@@ -5,10 +5,11 @@ The memory that it takes depends on the largest value that the caller reads as a
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from stallprobes.errors import MalformedJson, TruncatedJson
@@ -16,7 +17,6 @@ from stallprobes.files.json_reader import (
     decoder,
     duplicate_key,
     nested_too_deeply,
-    parse,
     refused_constant,
     too_many_digits,
 )
@@ -28,46 +28,55 @@ _AHEAD = 1 << 16
 _FILL = 1 << 18
 # The decoder reports an incomplete text so near to its end; or where an unterminated string begins.
 _NEAR_END = 16
-# Extracted text that is kept at a time.
-_EXTRACTED = 1 << 22
-# A document of a careless program has NaN rather than this.
-_PLACEHOLDER = "-Infinity"
+# So many values are extracted and kept at a time.
+_MOST_VALUES = 1 << 15
+# A document of a careless program has NaN rather than this constant. A string cannot contain the tab, so a match that
+# begins in a string stays an error.
+_CONSTANT = "-Infinity"
+_PLACEHOLDER = f":{_CONSTANT}\t".encode()
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-class RawPairs:
-    """Text of a list of lists of digits, not decoded."""
+@dataclass(frozen=True)
+class Extraction:
+    """Values that are taken from the text before it is decoded, many at a time.
 
-    __slots__ = ("text",)
+    ``pattern`` matches a colon and the object after it, which has no object in it, in UTF-8. ``convert`` gets a list
+    for each group of the pattern, with an item for each match, None for a group that is not in it. It returns the value
+    of each match, or None for one that the decoder has to read.
+    """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def decoded(self) -> Any:
-        """The value as JSON types. Raises MalformedJson."""
-        return parse(self.text, lambda found: found)
+    pattern: re.Pattern[bytes]
+    convert: Callable[..., Sequence[Any]]
 
 
 class JsonStream:
-    """Position in the JSON text that ``pieces`` yields. ``made`` converts each object of a value read as a whole.
+    """Position in the JSON text whose UTF-8 ``pieces`` yields.
 
-    A list of lists of digits that is the member ``raw`` of an object becomes RawPairs where possible: most of a large
-    document may be such lists, and decoding each number takes ten times as long as the caller may need.
+    ``made`` converts each object of a value read as a whole.
+
+    Most of a large document may be values of one form, which ``extraction`` converts in a tenth of the decoder's time.
 
     ``members`` and ``items`` yield the position before each value, which the caller then reads with ``value``,
-    ``members`` or ``items``. Methods raise MalformedJson, and TruncatedJson where the text ends early.
+    ``members`` or ``items``. Methods raise MalformedJson, TruncatedJson where the text ends early, and
+    UnicodeDecodeError.
     """
 
-    def __init__(self, pieces: Iterable[str], made: Callable[[dict[str, Any]], Any], raw: str = "") -> None:
+    def __init__(
+        self,
+        pieces: Iterable[bytes],
+        made: Callable[[dict[str, Any]], Any],
+        extraction: Extraction | None = None,
+    ) -> None:
         self._pieces = iter(pieces)
+        self._characters = codecs.getincrementaldecoder("utf-8")()
         self._decoder = decoder(made, self._constant)
-        self._key = f'"{raw}"'
-        self._pattern = re.compile(rf"(?<!\\){self._key}: ?(\[\[[0-9,\[\] ]*\]\])") if raw else None
-        # Text that may begin a list of the pattern. Then the lists for which the text has a placeholder, their size,
-        # and how many of them the value that is being decoded has used.
-        self._carry = ""
-        self._extracted: deque[str] = deque()
-        self._extracted_size = 0
+        self._extraction = extraction
+        # Text that may begin a match. Then the values for which the text has a placeholder, the number of those that
+        # were read, and of those that the value that is being decoded has used.
+        self._carry = b""
+        self._values: list[Any] = []
+        self._taken = 0
         self._used = 0
         self._text = ""
         self._at = 0
@@ -164,8 +173,7 @@ class JsonStream:
 
     def _read_to(self, end: int) -> None:
         self._at = end
-        for _ in range(self._used):
-            self._extracted_size -= len(self._extracted.popleft())
+        self._taken += self._used
 
     def _parts(self, begin: str, end: str) -> Iterator[int]:
         self._take(begin)
@@ -190,60 +198,54 @@ class JsonStream:
     def _fill(self, size: int) -> None:
         """Read text until ``size`` characters are ahead, and forget what was read."""
         self._line += self._text.count("\n", 0, self._at)
+        del self._values[: self._taken]
+        self._taken = 0
         parts, ahead = [self._text[self._at :]], len(self._text) - self._at
         while ahead < size and not self._ended:
             # A search in many small pieces costs more than one in all of them.
-            pieces, missing = [], min(size - ahead, _FILL)
+            pieces, missing = [], _FILL
             while missing > 0 and not self._ended:
                 piece = next(self._pieces, None)
                 self._ended = piece is None
-                pieces.append(piece or "")
+                pieces.append(piece or b"")
                 missing -= len(pieces[-1])
-            parts.append(self._reduced("".join(pieces)))
+            parts.append(self._characters.decode(self._reduced(b"".join(pieces)), self._ended))
             ahead += len(parts[-1])
         self._text, self._at = "".join(parts), 0
 
-    def _reduced(self, piece: str) -> str:
-        """``piece`` with a placeholder in place of each list that is extracted.
+    def _reduced(self, piece: bytes) -> bytes:
+        """``piece`` with a placeholder in place of each value that is extracted.
 
-        A placeholder in the document itself is noticed: then there are more of them than lists.
+        A placeholder in the document itself is noticed: then there are more of them than values.
         """
-        if self._pattern is None:
+        if self._extraction is None:
             return piece
-        text, self._carry = self._carry + piece, ""
-        if self._extracted_size > _EXTRACTED:
+        text, self._carry = self._carry + piece, b""
+        if not self._ended:
+            end = text.rfind(b"}") + 1
+            if len(text) - end < LARGEST_VALUE:
+                text, self._carry = text[:end], text[end:]
+        if len(self._values) > _MOST_VALUES:
             return text
-        begin = self._unfinished(text)
-        if not self._ended and len(text) - begin < LARGEST_VALUE:
-            text, self._carry = text[:begin], text[begin:]
-        return self._pattern.sub(self._extract, text)
-
-    def _unfinished(self, text: str) -> int:
-        """Where a list of the pattern may begin that ends after ``text``; its length if there is none."""
-        assert self._pattern is not None
-        begin = text.rfind(self._key)
-        if begin >= 0:
-            match = self._pattern.match(text, begin)
-            rest = text[begin + len(self._key) :]
-            if match is None and not rest.strip(": []0123456789,"):
-                return begin
-            if match is not None and match.end() == len(text):
-                return begin
-        for length in range(min(len(self._key) - 1, len(text)), 0, -1):
-            if self._key.startswith(text[-length:]):
-                return len(text) - length
-        return len(text)
-
-    def _extract(self, match: re.Match[str]) -> str:
-        self._extracted.append(match[1])
-        self._extracted_size += len(match[1])
-        return f"{self._key}:{_PLACEHOLDER}"
+        pattern = self._extraction.pattern
+        parts = pattern.split(text)
+        step = 1 + pattern.groups
+        if len(parts) == 1:
+            return text
+        values = self._extraction.convert(*(parts[group::step] for group in range(1, step)))
+        reduced = _PLACEHOLDER.join(parts[::step])
+        if None in values or reduced.count(b"\n") < text.count(b"\n"):
+            each = iter(values)
+            reduced = pattern.sub(lambda match: _replacement(match[0], next(each)), text)
+        self._values += [value for value in values if value is not None]
+        return reduced
 
     def _constant(self, constant: str) -> Any:
-        if constant != _PLACEHOLDER or self._used == len(self._extracted):
+        place = self._taken + self._used
+        if constant != _CONSTANT or place == len(self._values):
             return refused_constant(constant)
         self._used += 1
-        return RawPairs(self._extracted[self._used - 1])
+        return self._values[place]
 
     def _line_at(self, position: int) -> int:
         return self._line + self._text.count("\n", 0, position)
@@ -258,3 +260,8 @@ class JsonStream:
         if position >= len(text) or text[-1] not in "}]":
             return TruncatedJson("its end is missing")
         return self._invalid(position)
+
+
+def _replacement(text: bytes, value: Any) -> bytes:
+    """A placeholder with as many lines as ``text``; ``text`` itself without a ``value``."""
+    return text if value is None else _PLACEHOLDER + b"\n" * text.count(b"\n")

@@ -15,6 +15,7 @@ import numpy as np
 from stallprobes.latency.histogram import MIDDLE, Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.sparse import merged
+from stallprobes.latency.start_delay import judged_histogram
 from stallprobes.latency.window import ChannelMap
 from stallprobes.model import Channel
 
@@ -77,7 +78,7 @@ class Baseline:
         """The percentile (ns) of all calls of ``channel``; None with fewer than 20."""
         key = (channel, quantile)
         if key not in self._percentiles:
-            whole = self.channels.get(channel)
+            whole = judged_histogram(self.channels, channel)
             self._percentiles[key] = None if whole is None else whole.percentile_or_none(quantile.percent, ENOUGH_CALLS)
         return self._percentiles[key]
 
@@ -171,8 +172,9 @@ def widest(
 def _distribution(windows: Iterable[ChannelMap], quantile: Quantile) -> dict[Channel, Histogram]:
     values: dict[Channel, list[int]] = {}
     for window in windows:
-        for channel, histogram in window.items():
-            value = histogram.percentile_or_none(quantile.percent, ENOUGH_CALLS)
+        for channel in window:
+            histogram = judged_histogram(window, channel)
+            value = None if histogram is None else histogram.percentile_or_none(quantile.percent, ENOUGH_CALLS)
             if value is not None:
                 values.setdefault(channel, []).append(round(value))
     return {channel: Histogram.of(found) for channel, found in values.items()}

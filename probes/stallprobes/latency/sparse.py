@@ -6,8 +6,6 @@ in use.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,6 +67,14 @@ class SparseHistogram:
             raise ValueError("has a max_ns below its highest bucket")
         used[0] = places
         return cls(used, max_ns)
+
+    @classmethod
+    def part(cls, used: NDArray[np.int64], start: int, end: int, max_ns: int, count: int) -> SparseHistogram:
+        """The histogram of ``count`` values whose buckets are those of ``used`` from ``start`` to ``end``."""
+        # What the constructor and ``count`` do, at a third of their cost: a check has 13 000 histograms.
+        found = cls.__new__(cls)
+        found.__dict__.update(used=used[:, start:end], max_ns=max_ns, count=count)
+        return found
 
     @cached_property
     def count(self) -> int:
@@ -135,123 +141,6 @@ class HistogramSum:
         return Histogram(counts, self.max_ns)
 
 
-class UnreadHistogram:
-    """A histogram in a document that a SparseReader has not converted yet.
-
-    ``found`` is the histogram, None if it is not valid; ``pairs`` and ``max_ns`` are then what the document has.
-    """
-
-    __slots__ = ("found", "max_ns", "pairs")
-
-    def __init__(self, pairs: Any, max_ns: Any) -> None:
-        self.pairs = pairs
-        self.max_ns = max_ns
-        self.found: SparseHistogram | None = None
-
-
-class SparseReader:
-    """Converter of the histograms of a document, many at a time: one by one takes five times as long."""
-
-    # So many characters or buckets are converted at once.
-    _MANY = 1 << 17
-
-    def __init__(self) -> None:
-        self._waiting: list[UnreadHistogram] = []
-        self._size = 0
-
-    def add(self, pairs: Any, max_ns: Any) -> UnreadHistogram:
-        """The histogram of ``[[lower bound in ns, count], ...]``, JSON types or their text, converted by ``flush``."""
-        unread = UnreadHistogram(pairs, max_ns)
-        self._waiting.append(unread)
-        self._size += len(pairs) if isinstance(pairs, list | str) else 1
-        if self._size >= self._MANY:
-            self.flush()
-        return unread
-
-    def flush(self) -> None:
-        """Convert what waits."""
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        if not waiting:
-            return
-        try:
-            found = _read_many([one.pairs for one in waiting], [one.max_ns for one in waiting])
-        except (ValueError, TypeError, OverflowError):
-            # At least one is not valid; the caller reports it with its place.
-            for unread in waiting:
-                with contextlib.suppress(ValueError):
-                    if type(unread.pairs) is str:
-                        unread.pairs = json.loads(unread.pairs)
-                    unread.found = SparseHistogram.read(unread.pairs, unread.max_ns)
-        else:
-            for unread, one in zip(waiting, found, strict=True):
-                unread.found = one
-        for unread in waiting:
-            if unread.found is not None:
-                unread.pairs = None
-
-
-def _read_many(pairs: list[Any], maxima: list[Any]) -> Iterator[SparseHistogram]:
-    """The histograms as ``SparseHistogram.read`` reads them. Raises ValueError, TypeError or OverflowError if it could
-    raise for any of them.
-    """
-    if set(map(type, maxima)) != {int} or min(maxima) < 0 or max(maxima) > MOST:
-        raise ValueError
-    flat, sizes = _flat(pairs)
-    used = flat.reshape(-1, 2).T.copy()
-    bounds, counts = used[0].copy(), used[1]
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    filled = ends > starts
-    places = np.searchsorted(LOWER, bounds, side="right") - 1
-    ascending = np.ones(len(bounds), dtype=bool)
-    ascending[1:] = places[1:] > places[:-1]
-    ascending[starts[filled]] = True
-    # As floats: the sum of integers could overflow.
-    if (
-        not ascending.all()
-        or (places < 0).any()
-        or (LOWER[places] != bounds).any()
-        or (counts < 1).any()
-        or (counts > MOST).any()
-        or (np.array(maxima)[filled] < bounds[ends[filled] - 1]).any()
-        or counts.sum(dtype=np.float64) > MOST / 2
-    ):
-        raise ValueError
-    used[0] = places
-    sums = np.concatenate(([0], np.cumsum(counts)))
-    totals = (sums[ends] - sums[starts]).tolist()
-    return map(_converted, repeat(used), starts.tolist(), ends.tolist(), maxima, totals)
-
-
-def _flat(pairs: list[Any]) -> tuple[NDArray[np.int64], list[int]]:
-    """All numbers of several lists of pairs, or of their texts ``[[64,1],[65,3]]``, and the length of each list."""
-    texts = [one for one in pairs if type(one) is str]
-    if texts and all(type(one) is str or one == [] for one in pairs):
-        sizes = [one.count("[") - 1 if one else 0 for one in pairs]
-        text = ";".join([one[2:-2] for one in texts]).replace(", ", ",").replace("],[", ";").encode("ascii")
-        # Numbers between separators in the right order, and none that is empty.
-        between = text.translate(None, b"0123456789")
-        if between != b",;" * (sum(sizes) - 1) + b"," or b",;" in text or b";," in text:
-            raise ValueError
-        if text.startswith(b",") or text.endswith(b","):
-            raise ValueError
-        return np.fromstring(text.replace(b";", b","), dtype=np.int64, sep=","), sizes
-    if not set(map(type, pairs)) <= {list}:
-        raise ValueError
-    every = list(chain.from_iterable(pairs))
-    flat = list(chain.from_iterable(every))
-    if not set(map(type, every)) <= {list} or not set(map(len, every)) <= {2} or not set(map(type, flat)) <= {int}:
-        raise ValueError
-    return np.array(flat, dtype=np.int64), [len(one) for one in pairs]
-
-
-def _converted(used: NDArray[np.int64], start: int, end: int, max_ns: int, count: int) -> SparseHistogram:
-    # What the constructor and ``count`` do, at a third of their cost: a check has 13 000 histograms.
-    found = SparseHistogram.__new__(SparseHistogram)
-    found.__dict__.update(used=used[:, start:end], max_ns=max_ns, count=count)
-    return found
-
-
 class SparseChannels(Mapping[Channel, Histogram]):
     """Histograms by channel, stored sparse. Each access creates a dense histogram."""
 
@@ -313,9 +202,17 @@ def summed(parts: Iterable[ChannelMap]) -> dict[Channel, HistogramSum]:
     return {channel: _summed(held) for channel, held in _by_channel(parts).items()}
 
 
-def merged_sparse(parts: Iterable[ChannelMap]) -> SparseChannels:
-    """The sum of the histograms of each channel, sparse. A channel that only one part has is not copied."""
-    return SparseChannels({channel: _sum(held) for channel, held in _by_channel(parts).items()})
+def merged_sparse(groups: Iterable[Iterable[ChannelMap]]) -> list[SparseChannels]:
+    """For each of ``groups`` the sum of the histograms of each channel, sparse, in a third of the time of one by one.
+
+    A channel that only one part has is not copied.
+    """
+    found = [_by_channel(parts) for parts in groups]
+    sums = iter(_sums([held for by_channel in found for held in by_channel.values() if len(held) > 1]))
+    return [
+        SparseChannels({channel: held[0] if len(held) == 1 else next(sums) for channel, held in by_channel.items()})
+        for by_channel in found
+    ]
 
 
 def _by_channel(parts: Iterable[ChannelMap]) -> dict[Channel, list[SparseHistogram]]:
@@ -326,14 +223,22 @@ def _by_channel(parts: Iterable[ChannelMap]) -> dict[Channel, list[SparseHistogr
     return held
 
 
-def _sum(parts: list[SparseHistogram]) -> SparseHistogram:
-    if len(parts) == 1:
-        return parts[0]
-    counts = _summed(parts).counts
-    places = counts.nonzero()[0]
-    used = np.empty((2, len(places)), dtype=np.int64)
-    used[0], used[1] = places, counts[places]
-    return SparseHistogram(used, max([one.max_ns for one in parts]))
+def _sums(groups: list[list[SparseHistogram]]) -> list[SparseHistogram]:
+    """The sum of each of ``groups``, which have at least one histogram."""
+    counts = [sum([one.count for one in held]) for held in groups]
+    if max(counts, default=0) > MOST:
+        return [SparseHistogram.of(_summed(held).dense()) for held in groups]
+    if not groups:
+        return []
+    used = np.concatenate([one.used for held in groups for one in held], axis=1)
+    sizes = [sum([one.used.shape[1] for one in held]) for held in groups]
+    firsts = np.arange(len(groups) + 1) * BUCKETS
+    dense = np.bincount(used[0] + np.repeat(firsts[:-1], sizes), used[1])
+    places = dense.nonzero()[0]
+    borders = places.searchsorted(firsts).tolist()
+    found = np.stack((places % BUCKETS, dense[places].astype(np.int64)))
+    maxima = [max([one.max_ns for one in held]) for held in groups]
+    return list(map(SparseHistogram.part, repeat(found), borders[:-1], borders[1:], maxima, counts))
 
 
 def _summed(parts: list[SparseHistogram]) -> HistogramSum:

@@ -88,9 +88,22 @@ def cut_bucket(counts: Int64s, share: float) -> int | None:
 
     None if all counts are in one bucket.
     """
-    above = counts[::-1].cumsum()[::-1]
-    inner = np.flatnonzero((above > 0) & (above < above[0]))
-    return int(inner[np.abs(above[inner] - share * above[0]).argmin()]) if len(inner) else None
+    return _cut(np.add.accumulate(counts), share)
+
+
+def _cut(sums: Int64s, share: float) -> int | None:
+    """What ``cut_bucket`` returns, for the cumulative ``sums`` of the counts."""
+    whole = int(sums[-1]) if len(sums) else 0
+    wanted = share * whole
+    # Of the borders, the last one with more above it than wanted and the next one: the number above falls.
+    end = int(sums.searchsorted(whole - wanted))
+    best: tuple[float, int] | None = None
+    for last in (end - 1, end):
+        below = int(sums[last]) if 0 <= last < len(sums) else 0
+        if 0 < below < whole:
+            found = abs(whole - below - wanted), int(sums.searchsorted(below)) + 1
+            best = found if best is None else min(best, found)
+    return None if best is None else best[1]
 
 
 def arcsine_distance(old: Int64s, new: Int64s, share: float) -> float:
@@ -111,17 +124,18 @@ def arcsine_distance(old: Int64s, new: Int64s, share: float) -> float:
     return (angles[1] - angles[0]) / math.sqrt(inverse)
 
 
-def tail_chi_square(counts: Int64s, share: float) -> float:
-    """Chi-square statistic of the tail fraction across repeats (int64[repeats, buckets]).
+def tail_chi_square(sums: Int64s, share: float) -> float:
+    """Chi-square statistic of the tail fraction across repeats, by their cumulative counts (int64[repeats, buckets]).
 
     The tail is above the cut of all repeats together. The expectation is about repeats - 1 for independent values.
     """
-    place = cut_bucket(counts.sum(axis=0), share)
-    if place is None or len(counts) < 2:
+    place = _cut(np.add.reduce(sums), share) if len(sums) > 1 else None
+    if place is None:
         return 0.0
-    found, whole = counts[:, place:].sum(axis=1), counts.sum(axis=1)
-    mean = found.sum() / whole.sum()
-    return float(((found - whole * mean) ** 2 / (whole * mean * (1 - mean))).sum())
+    whole = sums[:, -1]
+    found = whole - sums[:, place - 1]
+    mean = np.add.reduce(found) / np.add.reduce(whole)
+    return float(np.add.reduce((found - whole * mean) ** 2 / (whole * mean * (1 - mean))))
 
 
 def student_t_two_sided(t: float, freedom: float) -> float:

@@ -4,7 +4,7 @@ It keeps the window of the last second, the baseline of each victim, the coarse 
 no session and no thread; its output depends only on the observations, so that a replay gives the same output.
 
 A baseline is extended by every second in which no aggressor ran and nothing was stalled, so that it knows how much the
-machine itself varies.
+machine itself varies. Calls with the timeline on are longer, so each probe has one baseline with it and one without.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, 
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
 from stallprobes.units import range_ns
 from stallprobes.verdicts.blame import Blame, proven
-from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import IN_FLIGHT_NS, STALLED, Evidence, judge
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
+from stallprobes.verdicts.rules import STALLED, Evidence, judge
 from stallprobes.verdicts.verdict import Verdict
 
-_JUDGED_CHANNELS = tuple(map(Channel, JUDGED_PHASES))
+# The start is a part of the wait, and would count its calls twice.
+_HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 _LOG = 200
 _MARKS = 64
 # The kinds that a victim's row shows as a word; an unsteady one shows its range.
@@ -69,6 +70,11 @@ class Analyzer:
         oldest first."""
         self.probe_set = probe_set
         self._collector = BaselineCollector(probe_set, round(baseline_s * 1e9), baselines or {})
+        # That of the other state of the timeline, and whether it is on, None before the first observation.
+        self._other_collector = BaselineCollector(probe_set, round(baseline_s * 1e9), {})
+        self._timeline: bool | None = None
+        # The timeline was switched while aggressors ran, which continue although no baseline of this state is known.
+        self._unjudged = False
         self._tracker = VerdictTracker(log, log_limit)
         # Probes with a baseline in the recording that is replayed.
         self._recorded = frozenset(baselines or ())
@@ -95,7 +101,7 @@ class Analyzer:
         other = copy(self)
         other._history = self._history.copy()
         other._marks = deque(self._marks, _MARKS)
-        other._collector = self._collector.copy()
+        other._collector, other._other_collector = self._collector.copy(), self._other_collector.copy()
         other._tracker = self._tracker.copy()
         other._strips = {}
         return other
@@ -123,6 +129,8 @@ class Analyzer:
                 # As after the program was suspended: no window spans that time, and no verdict held in it.
                 self._recent.clear()
                 self._tracker.end_all(self._last_wall_s)
+        if observation.timeline not in (None, self._timeline):
+            self._change_timeline(bool(observation.timeline), now.at_ns)
         self._add_history(now)
         if observation.experiment:
             # Its states last a fraction of a second: no window, baseline or switch of them means anything here.
@@ -130,6 +138,12 @@ class Analyzer:
             self._last, self._last_wall_s = now, observation.wall_s
             return
         self._experiment = False
+        if observation.timeline is None:
+            # Calls that meanwhile take long wait for CUPTI, not for an aggressor.
+            self._recent.clear()
+            self._collector.interrupt()
+            self._last, self._last_wall_s = now, observation.wall_s
+            return
         self._add_switch_marks(now)
         self._update_window(now)
         others, disturbed = _other_processes(observation), None
@@ -138,6 +152,19 @@ class Analyzer:
             disturbed = self._judge(now, observation.wall_s, others)
         self._collector.feed(now, disturbed, bool(others))
         self._last, self._last_wall_s = now, observation.wall_s
+
+    def _change_timeline(self, on: bool, at_ns: int) -> None:
+        """Use the baselines of the other state of the timeline; no window contains calls of both."""
+        if self._timeline is None:
+            self._timeline = on
+            return
+        self._marks.append((at_ns, f"timeline {'on' if on else 'off'}"))
+        self._timeline = self._unjudged = on
+        self._collector, self._other_collector = self._other_collector, self._collector
+        self._collector.restart()
+        self._recent.clear()
+        self._windows, self._verdicts = None, ()
+        self._tracker.end_all(self._last_wall_s)
 
     def add_blame(self, found: Blame, wall_s: float) -> None:
         """Add the result of a blame experiment to the log. Its causes hold while the same aggressors run."""
@@ -164,8 +191,23 @@ class Analyzer:
         """The complete baselines by probe."""
         return self._collector.baselines
 
+    @property
+    def known_baselines(self) -> Mapping[str, Baseline]:
+        """The complete baselines by probe, of the other state of the timeline where there is none of the present."""
+        return {**self._other_collector.baselines, **self._collector.baselines}
+
+    def baselines_with(self, timeline: bool) -> Mapping[str, Baseline]:
+        """The complete baselines by probe, of the state of the timeline."""
+        return (self._collector if timeline == self.timeline else self._other_collector).baselines
+
+    @property
+    def timeline(self) -> bool:
+        """Whether the timeline was on in the last observation."""
+        return bool(self._timeline)
+
     def discard_baselines(self, names: Iterable[str] | None = None) -> None:
         """Discard the baselines of ``names``, or all; they are measured again as soon as no aggressor runs."""
+        self._unjudged = False
         self._collector.discard([one.name for one in self.probe_set.probes] if names is None else names)
 
     def follow_recorded(self, baselines: Mapping[str, Baseline]) -> None:
@@ -189,6 +231,16 @@ class Analyzer:
     def without_baseline(self) -> tuple[str, ...]:
         """Names of the probes that run and have no baseline yet."""
         return self._collector.needed(self._last)
+
+    @property
+    def holds_aggressors(self) -> bool:
+        """Whether aggressors must stay off until the baselines are complete.
+
+        Those that ran when the timeline was switched on continue, so that the timeline records what they do.
+        """
+        if self._unjudged and self._last is not None and self._collector.busy(self._last):
+            return False
+        return bool(self.without_baseline)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -320,12 +372,14 @@ class Analyzer:
                 continue
             flight = part.in_flight
             age = flight.age_ns if flight is not None and flight.age_ns >= 20 * MS else None
-            channels = [channel for channel in _JUDGED_CHANNELS if channel in part.channels]
+            channels = [channel for channel in _HEAT_CHANNELS if channel in part.channels]
             if channels:
                 counts = np.zeros(BUCKETS, dtype=np.uint64)
                 for channel in channels:
                     counts += part.channels[channel].counts
-                    counts -= before.channels[channel].counts
+                    # The timeline may have been switched on in between.
+                    if channel in before.channels:
+                        counts -= before.channels[channel].counts
                 closed = 0
                 if part.in_slots and part.on:
                     closed = max(now.at_ns - self._last.at_ns - (part.allowed_ns - before.allowed_ns), 0)

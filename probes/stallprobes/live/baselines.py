@@ -108,6 +108,11 @@ class BaselineCollector:
         """Discard the windows that have begun."""
         self._starts.clear()
 
+    def restart(self) -> None:
+        """Discard the windows that have begun, after a time of which nothing is known."""
+        self._starts.clear()
+        self._idle_since_ns = None
+
     def discard(self, names: Iterable[str]) -> None:
         """Discard the baselines of ``names``; they are measured again as soon as no aggressor runs."""
         for name in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stallprobes.engine.backend import Options
@@ -13,6 +13,7 @@ from stallprobes.errors import RecordingError
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.live.recorder import Recorder
+from stallprobes.live.trace_keeper import TraceKeeper
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
 from stallprobes.machine.telemetry import Telemetry
 from stallprobes.model import Role
@@ -23,6 +24,15 @@ _AFTER_S = 2.0
 _CLOSE_S = 10.0
 
 
+@dataclass(frozen=True)
+class CaptureResult:
+    """Numbers of observations and traces in a recording; ``traces_left_out`` are those beyond the limits."""
+
+    observations: int
+    traces: int = 0
+    traces_left_out: int = 0
+
+
 def capture(
     probe_set: ProbeSet,
     path: Path,
@@ -30,20 +40,22 @@ def capture(
     options: Options,
     seconds: float,
     uuid: str | None = None,
+    others: tuple[str, ...] = (),
     wall_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> int:
+) -> CaptureResult:
     """Record ``probe_set`` to ``path``: the baseline, ``seconds`` with all aggressors running, 2 s without.
 
-    ``uuid`` names the GPU whose NVML values are recorded too. ``wall_s`` replaces the start time, in seconds
-    since 1970. ``stop`` is called every 0.1 s; once it returns True, the recording ends there. Returns the
-    number of observations.
+    ``uuid`` names the GPU whose NVML values are recorded too, ``others`` the processes on it as a trace names them.
+    ``wall_s`` replaces the start time, in seconds since 1970. ``stop`` is called every 0.1 s; once it returns True, the
+    recording ends there. With ``options.timeline``, it also keeps the trace around each slow call and each new stall
+    verdict (``TraceKeeper``).
 
-    Raises RecordingError, EngineFailed or Unsupported. Whatever ends it, the file has what was measured until then;
-    there is none without an observation.
+    Raises RecordingError, Unsupported or EngineFailed (NoTimeline is one). Whatever ends it, the file has what was
+    measured until then; there is none without an observation.
     """
     recorder = Recorder(path)
-    telemetry = None
+    telemetry = keeper = None
     session = Session(probe_set.probes, backend=probe_set.backend, options=options)
     try:
         info = session.start()
@@ -54,7 +66,11 @@ def capture(
         if uuid is not None:
             telemetry = Telemetry(uuid)
             telemetry.start()
-        loop = _CaptureLoop(session, probe_set, recorder, telemetry, wall_s, stop)
+        if options.timeline:
+            session.require_timeline()
+            simulated = probe_set.backend == SIM
+            keeper = TraceKeeper(probe_set.probes, recorder.put_trace_blocking, others=others, simulated=simulated)
+        loop = _CaptureLoop(session, probe_set, recorder, telemetry, keeper, wall_s, stop)
         aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
         session.set_running([probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR])
         loop.run_for(_LONGEST_BASELINE_S, until=lambda: not loop.analyzer.without_baseline)
@@ -65,6 +81,9 @@ def capture(
             loop.run_for(phase_s)
     finally:
         try:
+            if keeper is not None:
+                # What led to the end of an engine counts most.
+                keeper.finish()
             if telemetry is not None:
                 telemetry.stop()
             session.stop()
@@ -72,7 +91,8 @@ def capture(
             recorder.close(_CLOSE_S)
     if recorder.problem is not None:
         raise RecordingError(recorder.problem)
-    return recorder.written
+    left_out = recorder.traces_dropped + (0 if keeper is None else keeper.passed_over)
+    return CaptureResult(recorder.written, recorder.traces, left_out)
 
 
 class _CaptureLoop:
@@ -84,6 +104,7 @@ class _CaptureLoop:
         probe_set: ProbeSet,
         recorder: Recorder,
         telemetry: Telemetry | None,
+        keeper: TraceKeeper | None,
         wall_s: float | None,
         stop: Callable[[], bool],
     ) -> None:
@@ -91,6 +112,7 @@ class _CaptureLoop:
         self._session = session
         self._probe_set = probe_set
         self._recorder = recorder
+        self._keeper = keeper
         self._at_ns = 0
         self._telemetry: Telemetry | SimulatedTelemetry | None = telemetry
         if probe_set.backend == SIM:
@@ -121,8 +143,12 @@ class _CaptureLoop:
                 snapshot=snapshot,
                 telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
                 probe_failures=self._session.probe_failures(),
+                timeline=self._keeper is not None,
             )
             self.analyzer.feed(observation)
             self._recorder.put_blocking(observation, self.analyzer.baselines)
+            if self._keeper is not None:
+                rows = self._session.timeline_rows(self._keeper.position)
+                self._keeper.feed(rows, observation, self.analyzer)
             if until():
                 return

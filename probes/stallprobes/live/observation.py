@@ -91,8 +91,8 @@ class Observation:
     """Everything known at one moment. ``wall_s`` is in seconds since 1970 (UTC).
 
     ``waiting`` are aggressors that are switched on and start when the baseline is complete. ``other_processes`` compute
-    on the GPU, ``NAME (pid N)`` each. ``experiment``: a blame experiment switches the aggressors. ``snapshot`` is None
-    until the engine has been ready once.
+    on the GPU, ``NAME (pid N)`` each. ``experiment``: a blame experiment switches the aggressors. ``timeline``: the
+    timeline is on, None while it is being switched. ``snapshot`` is None until the engine has been ready once.
     """
 
     wall_s: float
@@ -104,3 +104,4 @@ class Observation:
     waiting: frozenset[str] = frozenset()
     other_processes: tuple[str, ...] = ()
     experiment: bool = False
+    timeline: bool | None = False

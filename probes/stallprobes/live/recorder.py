@@ -1,8 +1,9 @@
 """Recorder: writes observations to a file as they come, so that whatever ends it, what was written is readable.
 
 The file is one line of JSON (format and version), then a zlib stream of lines of JSON. The stream is flushed after each
-line, so that a truncated file loses its last lines only. Each line is a checksum and a probe set, baselines, or an
-observation, whose histograms are differences from the observation before it, so that a reader can start anywhere.
+line, so that a truncated file loses its last lines only. Each line is a checksum and a probe set, baselines, a
+trace, or an observation, whose histograms are differences from the observation before it, so that a reader can start
+anywhere.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import queue
 import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,34 +29,46 @@ from stallprobes.live.observation import Observation, ProbeSet
 from stallprobes.live.recording_format import (
     BASELINES,
     FORMAT,
+    LONGEST_LINE,
     LONGEST_TEXT,
     MOST_ITEMS,
     OBSERVATION,
     PROBE_SET,
+    TRACE,
     VERSION,
 )
 from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.model import Channel
+from stallprobes.traces import codec
+from stallprobes.traces.trace import Trace
 
 _QUEUE = 100
 # A baseline is extended every second, and a reader that starts anywhere needs one that is recent.
 _BASELINES_EVERY_S = 10.0
+# Of all traces of a recording, compressed. One takes some 10 KB, at most some 300.
+_MOST_TRACE_BYTES = 1 << 26
+# With its checksum, a line is within what readers accept.
+_LONGEST_TRACE = LONGEST_LINE - 64
 
 
 class Recorder:
     """Writes observations to ``path`` in its own thread, so that a slow disk delays nothing else.
 
     The file is created with the first observation, so that none without one is left behind. ``written`` counts the
-    observations in it, ``dropped`` those lost to a full queue or a failed disk; ``problem`` is a sentence once writing
-    has failed. Raises RecordingError where the file exists or cannot be created.
+    observations in it, ``dropped`` those lost to a full queue or a failed disk; ``traces`` and ``traces_dropped`` count
+    traces, which are also lost beyond 64 MiB in total and before the first observation. ``problem`` is a sentence once
+    writing has failed. Raises RecordingError where the file exists or cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.written = 0
         self.dropped = 0
+        self.traces = 0
+        self.traces_dropped = 0
         self.problem: str | None = None
         _try_to_create(path)
-        self._queue: queue.Queue[tuple[Observation, Mapping[str, Baseline]] | None] = queue.Queue(_QUEUE)
+        self._queue: queue.Queue[tuple[Observation, Mapping[str, Baseline]] | Trace | None] = queue.Queue(_QUEUE)
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
@@ -69,6 +82,17 @@ class Recorder:
     def put_blocking(self, observation: Observation, baselines: Mapping[str, Baseline]) -> None:
         """Record an observation; blocks while the queue is full."""
         self._queue.put((observation, dict(baselines)))
+
+    def put_trace(self, trace: Trace) -> None:
+        """Record a trace, or the part around its trigger if it has many rows. Never blocks; a full queue drops it."""
+        try:
+            self._queue.put_nowait(trace)
+        except queue.Full:
+            self.traces_dropped += 1
+
+    def put_trace_blocking(self, trace: Trace) -> None:
+        """Record a trace; blocks while the queue is full."""
+        self._queue.put(trace)
 
     def close(self, seconds: float = 1.0) -> None:
         """Write the queued observations, for at most ``seconds``; then ``problem`` is final."""
@@ -93,11 +117,18 @@ class Recorder:
             self.problem = f"{self.path} cannot be written: {type(error).__name__}: {error}{self._rest}"
         else:
             return
-        while self._queue.get() is not None:
+        while (item := self._queue.get()) is not None:
+            self._count_lost(item)
+
+    def _count_lost(self, item: tuple[Observation, Mapping[str, Baseline]] | Trace) -> None:
+        if isinstance(item, Trace):
+            self.traces_dropped += 1
+        else:
             self.dropped += 1
 
     def _write_all(self) -> None:
-        item = self._queue.get()
+        while isinstance(item := self._queue.get(), Trace):
+            self.traces_dropped += 1
         if item is None:
             return
         file = _created(self.path)
@@ -105,8 +136,12 @@ class Recorder:
             with file:
                 writer = _Writer(file)
                 while item is not None:
-                    writer.write(*item)
-                    self.written += 1
+                    if isinstance(item, Trace):
+                        written = writer.write_trace(item)
+                        self.traces, self.traces_dropped = self.traces + written, self.traces_dropped + (not written)
+                    else:
+                        writer.write(*item)
+                        self.written += 1
                     item = self._queue.get()
                 writer.finish()
         except BaseException:
@@ -139,7 +174,9 @@ class _Writer:
         self._probe_set: ProbeSet | None = None
         self._baselines: dict[str, Baseline] = {}
         self._baselines_s = 0.0
+        self._timeline = False
         self._before: Snapshot | None = None
+        self._trace_bytes = 0
         head = {"format": FORMAT, "version": VERSION, "begun_s": time.time()}
         self._put(json.dumps(head).encode() + b"\n")
 
@@ -147,12 +184,25 @@ class _Writer:
         if observation.probe_set is not self._probe_set:
             self._probe_set, self._before, self._baselines = observation.probe_set, None, {}
             self._line({PROBE_SET: _probe_set_out(observation.probe_set)})
-        if self._baselines_due(observation.wall_s, baselines):
+        switched = observation.timeline not in (None, self._timeline)
+        self._timeline = self._timeline if observation.timeline is None else observation.timeline
+        if switched or self._baselines_due(observation.wall_s, baselines):
             self._baselines, self._baselines_s = dict(baselines), observation.wall_s
-            self._line(_baselines_out(baselines))
+            self._line(_baselines_out(baselines, observation.probe_set))
         self._line({OBSERVATION: _observation_out(observation, self._before)})
         if observation.snapshot is not None:
             self._before = observation.snapshot
+
+    def write_trace(self, trace: Trace) -> bool:
+        """Write a trace; False if the traces have become too large, so that it is left out."""
+        text, most = _encoded(_trace_line(codec.cut(trace))), codec.MOST_ROWS
+        while len(text) > _LONGEST_TRACE and most:
+            most //= 2
+            text = _encoded(_trace_line(codec.cut(trace, most)))
+        if len(text) > _LONGEST_TRACE or self._trace_bytes > _MOST_TRACE_BYTES:
+            return False
+        self._trace_bytes += self._put_line(text)
+        return True
 
     def _baselines_due(self, wall_s: float, baselines: Mapping[str, Baseline]) -> bool:
         """Whether one is new or was discarded, or they were extended and have not been written for a while."""
@@ -164,9 +214,14 @@ class _Writer:
         self._put(self._zlib.flush(zlib.Z_FINISH))
 
     def _line(self, value: Mapping[str, Any]) -> None:
-        text = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-        text = f"{zlib.crc32(text):08x} ".encode() + text + b"\n"
-        self._put(self._zlib.compress(text) + self._zlib.flush(zlib.Z_SYNC_FLUSH))
+        self._put_line(_encoded(value))
+
+    def _put_line(self, text: bytes) -> int:
+        """Write a line with its checksum. Returns its size in the file."""
+        line = f"{zlib.crc32(text):08x} ".encode() + text + b"\n"
+        data = self._zlib.compress(line) + self._zlib.flush(zlib.Z_SYNC_FLUSH)
+        self._put(data)
+        return len(data)
 
     def _put(self, data: bytes) -> None:
         # On a disk that is almost full, a part is written.
@@ -174,19 +229,42 @@ class _Writer:
             data = data[self._file.write(data) :]
 
 
-def _baselines_out(baselines: Mapping[str, Baseline]) -> dict[str, Any]:
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _trace_line(trace: Trace) -> dict[str, Any]:
+    at_ns = trace.end_ns if trace.trigger is None else trace.trigger.returned_ns
+    return {TRACE: {"w": round(trace.wall_s(at_ns), 4), **codec.trace_out(trace)}}
+
+
+def _baselines_out(baselines: Mapping[str, Baseline], probe_set: ProbeSet) -> dict[str, Any]:
+    own = {probe.name: frozenset(probe.program.channels()) for probe in probe_set.probes}
     # Earlier versions read the first key alone.
-    return {
-        BASELINES: {name: [one.at_ns, _channels_out(one.channels, None)] for name, one in baselines.items()},
-        "windows": {
-            name: {
-                "ns": one.duration_ns,
-                "shared": one.shared,
-                **{str(quantile): _channels_out(channels, None) for quantile, channels in one.percentiles.items()},
-            }
-            for name, one in baselines.items()
-        },
-    }
+    out: dict[str, Any] = {BASELINES: {}, "windows": {}}
+    traced = {}
+    for name, one in baselines.items():
+        out[BASELINES][name] = [one.at_ns, _channels_out(_of_program(one.channels, own[name]), None)]
+        out["windows"][name] = {
+            "ns": one.duration_ns,
+            "shared": one.shared,
+            **{str(q): _channels_out(_of_program(part, own[name]), None) for q, part in one.percentiles.items()},
+        }
+        whole = _channels_out(_of_timeline(one.channels, own[name]), None)
+        if whole:
+            parts = {str(q): _channels_out(_of_timeline(part, own[name]), None) for q, part in one.percentiles.items()}
+            traced[name] = {"all": whole, **parts}
+    return out | ({"traced": traced} if traced else {})
+
+
+def _of_program(channels: ChannelMap, own: Collection[Channel]) -> ChannelMap:
+    """Those of ``channels`` that are in ``own``, the channels of the probe's program."""
+    return {channel: histogram for channel, histogram in channels.items() if channel in own}
+
+
+def _of_timeline(channels: ChannelMap, own: Collection[Channel]) -> ChannelMap:
+    """Those of ``channels`` that the timeline fills."""
+    return {channel: histogram for channel, histogram in channels.items() if channel not in own}
 
 
 def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
@@ -221,7 +299,9 @@ def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
 def _channels_out(channels: ChannelMap, before: ChannelMap | None) -> list[Any]:
     out = []
     for channel, hist in channels.items():
-        counts = hist.counts if before is None else hist.counts - before[channel].counts
+        # The channels of the timeline begin when it is switched on.
+        earlier = None if before is None else before.get(channel)
+        counts = hist.counts if earlier is None else hist.counts - earlier.counts
         used = np.flatnonzero(counts)
         pairs = np.stack((used, counts[used].astype(np.int64)), axis=1).ravel().tolist()
         out.append([channel.phase.name_1, channel.label, hist.max_ns, pairs])
@@ -237,6 +317,9 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
         out["held"] = sorted(observation.waiting)
     if observation.experiment:
         out["blame"] = True
+    if observation.timeline is not False:
+        # null while it is being switched.
+        out["timeline"] = observation.timeline
     if observation.other_processes:
         out["others"] = [_foreign(one) for one in observation.other_processes[:MOST_ITEMS]]
     if observation.probe_failures:
@@ -244,7 +327,7 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
     if observation.telemetry is not None:
         out["nvml"] = _telemetry_out(observation.telemetry)
     if observation.snapshot is not None:
-        out["s"] = _snapshot_out(observation.snapshot, before)
+        out["s"] = _snapshot_out(observation.snapshot, before, observation.probe_set)
     return out
 
 
@@ -264,10 +347,15 @@ def _telemetry_out(telemetry: TelemetrySnapshot) -> dict[str, Any]:
     }
 
 
-def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]:
-    probes = {}
+def _snapshot_out(snapshot: Snapshot, before: Snapshot | None, probe_set: ProbeSet) -> dict[str, Any]:
+    probes, traced = {}, {}
+    own = {probe.name: frozenset(probe.program.channels()) for probe in probe_set.probes}
     for name, part in snapshot.probes.items():
         flight, error = part.in_flight, part.error
+        channels, more = _of_program(part.channels, own[name]), _of_timeline(part.channels, own[name])
+        earlier = None if before is None else before.probes[name].channels
+        if more:
+            traced[name] = [_channels_out(more, earlier), [part.first_ns.get(channel) for channel in more]]
         probes[name] = [
             [
                 int(part.state),
@@ -281,8 +369,8 @@ def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]
             part.period_ns,
             None if flight is None else [flight.op, flight.since_ns, flight.age_ns, flight.due_ns],
             None if error is None else [error.code, error.op, error.at_ns],
-            _channels_out(part.channels, None if before is None else before.probes[name].channels),
-            [part.first_ns.get(channel) for channel in part.channels],
+            _channels_out(channels, earlier),
+            [part.first_ns.get(channel) for channel in channels],
         ]
     out = {
         "at": snapshot.at_ns,
@@ -297,7 +385,9 @@ def _snapshot_out(snapshot: Snapshot, before: Snapshot | None) -> dict[str, Any]
         if part.in_slots
     }
     polls = {name: [part.polled_ns, part.pauses] for name, part in snapshot.probes.items() if part.polled_ns}
-    return out | ({"slots": slots} if slots else {}) | ({"polls": polls} if polls else {})
+    # Apart from the program's channels, of which older readers expect exactly those.
+    optional = {"slots": slots, "polls": polls, "traced": traced}
+    return out | {key: value for key, value in optional.items() if value}
 
 
 def _foreign(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,20 +16,31 @@ from stallprobes.errors import MalformedJson, RecordingError
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live import recording_reader
 from stallprobes.live.observation import Observation, ProbeSet
-from stallprobes.live.recording_format import BASELINES, OBSERVATION, PROBE_SET
+from stallprobes.live.recording_format import BASELINES, OBSERVATION, PROBE_SET, TRACE
 from stallprobes.live.recording_lines import RecordingLines
+from stallprobes.traces.trace import Trace
 
-_PROBE_SET_START, _BASELINES_START, _OBSERVATION_START = (
-    f'{{"{key}":'.encode() for key in (PROBE_SET, BASELINES, OBSERVATION)
+_PROBE_SET_START, _BASELINES_START, _OBSERVATION_START, _TRACE_START = (
+    f'{{"{key}":'.encode() for key in (PROBE_SET, BASELINES, OBSERVATION, TRACE)
 )
-# The time comes first in an observation, so that the index is made without decoding all of it.
-_TIME_START = _OBSERVATION_START + b'{"w":'
+# The time comes first in an observation and in a trace, so that the index is made without decoding all of it.
+_TIME = b'{"w":'
 # Each takes 32 bytes; four days with ten a second.
 MOST_OBSERVATIONS = 1 << 22
+MOST_TRACES = 1 << 16
 _NONE = -1
 _HELD = 4
 
 _Held = TypeVar("_Held")
+
+
+@dataclass(frozen=True)
+class RecordedTrace:
+    """A trace in a recording: its number, its time since 1970, and that since the first observation, in seconds."""
+
+    number: int
+    wall_s: float
+    at_s: float
 
 
 class Recording:
@@ -44,6 +56,7 @@ class Recording:
         self._lines = RecordingLines(path)
         # Of each observation: time, and the positions of its line, its probe set and its baselines.
         self._wall_s, self._at, self._set_at, self._baselines_at = array("d"), array("q"), array("q"), array("q")
+        self._trace_wall_s, self._trace_at = array("d"), array("q")
         # A backward step of the clock is no step of the time line.
         self._times_s = np.zeros(0)
         # By position, those read last: an analyzer belongs to one probe set object, and each baseline is large.
@@ -102,6 +115,20 @@ class Recording:
             self._baselines = {**_newest(self._baselines), at: found}
         return self._baselines[at]
 
+    def traces(self) -> tuple[RecordedTrace, ...]:
+        """The traces, in the order in which they were recorded."""
+        return tuple(
+            RecordedTrace(number, wall_s, min(max(wall_s - self.begun_s, 0.0), self.seconds))
+            for number, wall_s in enumerate(self._trace_wall_s)
+        )
+
+    def trace(self, number: int) -> Trace:
+        """Trace ``number``, decoded. Raises IndexError for an unknown one."""
+        try:
+            return recording_reader.read_trace(recording_reader.decoded(self._line(self._trace_at[number])))
+        except MalformedJson as error:
+            raise damaged(self.path, f"trace {number + 1}", error) from error
+
     def play(self, number: int = 0) -> Iterator[Observation]:
         """The observations from ``number`` on. Their histograms count from there: use differences only."""
         return self._decoded(number)
@@ -152,7 +179,8 @@ class Recording:
                     raise RecordingError(
                         f"{self.path} has more than {MOST_OBSERVATIONS} observations; use: stallscope replay --json"
                     )
-                self._wall_s.append(self._time_of(line.text))
+                where = f"observation {len(self) + 1}"
+                self._wall_s.append(self._time_of(line.text, OBSERVATION, _OBSERVATION_START, where))
                 self._at.append(line.at)
                 self._set_at.append(set_at)
                 self._baselines_at.append(baselines_at)
@@ -160,17 +188,23 @@ class Recording:
                 set_at, baselines_at = line.at, _NONE
             elif line.text.startswith(_BASELINES_START):
                 baselines_at = line.at
+            elif line.text.startswith(_TRACE_START) and set_at != _NONE:
+                if len(self._trace_at) == MOST_TRACES:
+                    raise RecordingError(f"{self.path} is damaged: it has more than {MOST_TRACES} traces; record again")
+                where = f"trace {len(self._trace_at) + 1}"
+                self._trace_wall_s.append(self._time_of(line.text, TRACE, _TRACE_START, where))
+                self._trace_at.append(line.at)
         self._times_s = np.maximum.accumulate(np.array(self._wall_s))
 
-    def _time_of(self, line: bytes) -> float:
+    def _time_of(self, line: bytes, kind: str, start: bytes, where: str) -> float:
         value: float | None = None
-        if line.startswith(_TIME_START):
+        if line.startswith(start + _TIME):
             with suppress(ValueError):
-                value = float(line[len(_TIME_START) :].partition(b",")[0])
+                value = float(line[len(start + _TIME) :].partition(b",")[0])
         try:
-            return recording_reader.wall_s(value)
+            return recording_reader.wall_s(value, kind)
         except MalformedJson as error:
-            raise damaged(self.path, f"observation {len(self) + 1}", error) from error
+            raise damaged(self.path, where, error) from error
 
 
 def _newest(held: dict[int, _Held]) -> dict[int, _Held]:

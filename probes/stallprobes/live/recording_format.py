@@ -11,7 +11,7 @@ FORMAT = "stallscope.recording"
 VERSION = 1
 
 # Keys of the kinds of lines.
-PROBE_SET, BASELINES, OBSERVATION = "bench", "quiet", "f"
+PROBE_SET, BASELINES, OBSERVATION, TRACE = "bench", "quiet", "f", "trace"
 
 LONGEST_HEAD = 1 << 16
 # A longer line is damage: an observation takes some kilobytes, the baselines of sixteen probes some hundred.

@@ -12,8 +12,9 @@ from stallprobes.latency.baseline import Baseline
 from stallprobes.live import recording_reader
 from stallprobes.live.observation import Observation, ProbeSet
 from stallprobes.live.recording import damaged
-from stallprobes.live.recording_format import BASELINES, OBSERVATION, PROBE_SET
+from stallprobes.live.recording_format import BASELINES, OBSERVATION, PROBE_SET, TRACE
 from stallprobes.live.recording_lines import RecordingLines
+from stallprobes.traces.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,22 +33,29 @@ class RecordingStream:
         self.cut_off = False
 
     def __iter__(self) -> Iterator[RecordedMoment]:
-        """Read the recording.
+        """The moments alone; traces are not decoded. Raises what ``items`` raises."""
+        return (item for item in self._read(with_traces=False) if isinstance(item, RecordedMoment))
+
+    def items(self) -> Iterator[RecordedMoment | Trace]:
+        """The moments and traces in the order in which they were written: a trace comes after the time that it shows.
 
         Raises RecordingError for an unreadable or damaged file, another format, and a newer version.
         """
+        return self._read(with_traces=True)
+
+    def _read(self, with_traces: bool) -> Iterator[RecordedMoment | Trace]:
         lines = RecordingLines(self.path)
         try:
-            yield from self._moments(lines)
+            yield from self._items(lines, with_traces)
             self.cut_off = lines.cut_off
         finally:
             lines.close()
 
-    def _moments(self, lines: RecordingLines) -> Iterator[RecordedMoment]:
+    def _items(self, lines: RecordingLines, with_traces: bool) -> Iterator[RecordedMoment | Trace]:
         probe_set: ProbeSet | None = None
         baselines: dict[str, Baseline] = {}
         before: Snapshot | None = None
-        number = 1
+        number = trace = 1
         for line in lines.read():
             where = f"observation {number}"
             try:
@@ -64,5 +72,8 @@ class RecordingStream:
                     observation = recording_reader.read_observation(known, probe_set, before)
                     before, number = observation.snapshot or before, number + 1
                     yield RecordedMoment(observation, baselines)
+                elif TRACE in known.value and with_traces:
+                    where, trace = f"trace {trace}", trace + 1
+                    yield recording_reader.read_trace(known)
             except MalformedJson as error:
                 raise damaged(self.path, where, error) from error

@@ -1,4 +1,4 @@
-"""JSON document of a replay, published schema ``stallscope.replay/1``: the verdict log of a recording.
+"""JSON document of a replay, published schema ``stallscope.replay/1``: the verdict log and traces of a recording.
 
 The recording is analyzed again, so the verdicts are those of this version. Latencies are microseconds with three
 decimals, times are seconds. Unknown values are null.
@@ -7,8 +7,9 @@ decimals, times are seconds. Unknown values are null.
 from __future__ import annotations
 
 import datetime
+from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,38 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import SIM, Observation, ProbeSet
 from stallprobes.live.recording_stream import RecordingStream
 from stallprobes.live.view_model import LogEntry
+from stallprobes.traces.summary import summary
+from stallprobes.traces.trace import Trace
 
 REPLAY_SCHEMA = "stallscope.replay/1"
 # Entries beyond this number are counted only; the oldest ones are dropped.
 MOST_ENTRIES = 10_000
 _MOST_PROBE_SETS = 1_000
+MOST_TRACES = 1_000
 
 
 @dataclass
 class _Part:
-    """The part of a recording that one probe set takes: its number, its analyzer, and the times of its observations."""
+    """The part of a recording that one probe set takes: its number, its analyzer, and the times of its observations.
+
+    ``switches`` are the times at which the timeline was switched, first on or off as in the first observation.
+    """
 
     number: int
     analyzer: Analyzer
     first_s: float
     last_s: float
+    switches: list[tuple[float, bool]] = field(default_factory=list)
+
+    def add(self, observation: Observation) -> None:
+        """Note the time and the timeline of the next observation."""
+        self.last_s = observation.wall_s
+        if not self.switches or observation.timeline not in (None, self.switches[-1][1]):
+            self.switches.append((observation.wall_s, bool(observation.timeline)))
+
+    def timeline(self, wall_s: float) -> bool:
+        """Whether the timeline was on at a time."""
+        return self.switches[max(bisect_right(self.switches, (wall_s, True)) - 1, 0)][1]
 
 
 def document(path: Path) -> dict[str, Any]:
@@ -42,8 +60,16 @@ def document(path: Path) -> dict[str, Any]:
     probe_sets: list[dict[str, Any]] = []
     entries: list[dict[str, Any]] = []
     dropped = 0
+    traces: list[dict[str, Any]] = []
+    traces_found = 0
     part: _Part | None = None
-    for moment in stream:
+    for moment in stream.items():
+        if isinstance(moment, Trace):
+            if begun_s is not None and part is not None:
+                traces_found += 1
+                if len(traces) < MOST_TRACES:
+                    traces.append(_trace(moment, part.number, begun_s))
+            continue
         observation = moment.observation
         begun_s = observation.wall_s if begun_s is None else begun_s
         observations, last_s = observations + 1, max(last_s, observation.wall_s)
@@ -59,7 +85,7 @@ def document(path: Path) -> dict[str, Any]:
             )
         part.analyzer.feed(observation)
         part.analyzer.follow_recorded(moment.baselines)
-        part.last_s = observation.wall_s
+        part.add(observation)
     if part is None or begun_s is None:
         raise RecordingError(f"{path} contains no observation")
     _finish(part, begun_s, probe_sets, entries)
@@ -73,6 +99,8 @@ def document(path: Path) -> dict[str, Any]:
         "probe_sets": probe_sets,
         "verdicts": entries[-MOST_ENTRIES:],
         "verdicts_dropped": dropped + max(0, len(entries) - MOST_ENTRIES),
+        "traces": traces,
+        "traces_dropped": traces_found - len(traces),
     }
 
 
@@ -85,7 +113,7 @@ def _analyzer(observation: Observation, previous: _Part | None) -> Analyzer:
 def _finish(part: _Part, begun_s: float, probe_sets: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
     first = entries[-1]["number"] + 1 if entries else 1
     new = [entry for entry in part.analyzer.log if entry.number >= first]
-    entries.extend(_entry(entry, part.number, begun_s, part.last_s) for entry in new)
+    entries.extend(_entry(entry, part, begun_s) for entry in new)
     del entries[:-MOST_ENTRIES]
     if len(probe_sets) < _MOST_PROBE_SETS:
         probe_sets.append(_probe_set(part, begun_s))
@@ -120,30 +148,52 @@ def _probe_set(part: _Part, begun_s: float) -> dict[str, Any]:
 
 def _ranges(analyzer: Analyzer) -> Iterator[dict[str, Any]]:
     """The ranges of all judged channels between the windows of their baselines."""
-    for name, baseline in analyzer.baselines.items():
-        for channel in baseline.channels:
-            if not channel.phase.traits.judged:
-                continue
-            for quantile in PERCENTILES:
-                known = baseline.range_ns(channel, quantile)
-                if known is not None:
-                    yield {
-                        "probe": name,
-                        "phase": str(channel.phase),
-                        "op": channel.label or None,
-                        "quantile": str(quantile),
-                        "range_us": _range_us(known),
-                        "spread": _rounded(baseline.spread(channel, quantile)),
-                        "windows": baseline.windows(channel),
-                    }
+    for timeline in (False, True):
+        for name, baseline in analyzer.baselines_with(timeline).items():
+            for channel in baseline.channels:
+                if not channel.phase.traits.judged:
+                    continue
+                for quantile in PERCENTILES:
+                    known = baseline.range_ns(channel, quantile)
+                    if known is not None:
+                        yield {
+                            "probe": name,
+                            "phase": str(channel.phase),
+                            "op": channel.label or None,
+                            "quantile": str(quantile),
+                            "range_us": _range_us(known),
+                            "spread": _rounded(baseline.spread(channel, quantile)),
+                            "windows": baseline.windows(channel),
+                            "timeline": timeline,
+                        }
 
 
-def _entry(entry: LogEntry, probe_set: int, begun_s: float, last_s: float) -> dict[str, Any]:
+def _trace(trace: Trace, probe_set: int, begun_s: float) -> dict[str, Any]:
+    found = summary(trace)
+    at_s = trace.wall_s(trace.end_ns) if found is None else found.wall_s
+    return {
+        "probe_set": probe_set,
+        "at_s": round(at_s - begun_s, 6),
+        "at": _utc(at_s),
+        "span_us": _us(trace.span_ns),
+        "probe": None if found is None else found.probe,
+        "call": (found.call or None) if found is not None else None,
+        "phase": None if found is None else str(found.phase),
+        "delay_us": None if found is None else _us(found.ns),
+        "in_flight": found is not None and found.in_flight,
+        "cause": "" if found is None else found.cause,
+        "calls": len(trace.calls),
+        "gpu_work": len(trace.work),
+        "lost": trace.losses.lost,
+    }
+
+
+def _entry(entry: LogEntry, part: _Part, begun_s: float) -> dict[str, Any]:
     verdict = entry.verdict
-    end_s = last_s if entry.ended_s is None else entry.ended_s
+    end_s = part.last_s if entry.ended_s is None else entry.ended_s
     return {
         "number": entry.number,
-        "probe_set": probe_set,
+        "probe_set": part.number,
         "at_s": round(entry.began_s - begun_s, 3),
         "at": _utc(entry.began_s),
         "duration_s": round(max(end_s - entry.began_s, 0.0), 3),
@@ -163,6 +213,7 @@ def _entry(entry: LogEntry, probe_set: int, begun_s: float, last_s: float) -> di
         "proof": str(verdict.proof),
         "onset": entry.onset,
         "sentence": verdict.sentence,
+        "timeline": part.timeline(entry.began_s),
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from stallprobes.engine.board import ProbeSnapshot, Snapshot
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import MS
-from stallprobes.verdicts.rules import STARVED_WINDOW_NS
+from stallprobes.verdicts.kinds import STARVED_WINDOW_NS
 
 WINDOW_NS = 1_000 * MS
 # A victim in slots has fewer calls in a second: its window is extended until it has this much time of its own.

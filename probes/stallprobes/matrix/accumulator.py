@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from stallprobes.catalog import explanation
 from stallprobes.latency.baseline import ENOUGH_CALLS
-from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.sparse import merged
+from stallprobes.latency.sparse import SparseChannels, merged
 from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.matrix.matrix import Cell, Repeat, Status
 from stallprobes.matrix.plan import AggressorSet, VictimProbe
@@ -29,28 +28,35 @@ _DUE = Channel(Phase.DUE)
 class VictimWindow:
     """A victim's window with the host control's channels in the same time.
 
-    ``rejection`` is a clause on why the window does not count, None if it counts.
+    ``rejection`` is a clause on why the window does not count, None if it counts. The histograms are sparse: several
+    cells share the windows of their baselines.
     """
 
     window: Window
     host: ChannelMap = field(default_factory=dict)
     rejection: str | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.window.channels, SparseChannels):
+            window = replace(self.window, channels=SparseChannels.of(self.window.channels))
+            object.__setattr__(self, "window", window)
+        object.__setattr__(self, "host", SparseChannels.of(self.host))
+
 
 @dataclass
 class CellAccumulator:
     """One cell while it is measured: its valid repeats and the reasons of the rejected ones.
 
-    ``victim`` is None for the host control. ``hosts`` are the host control's channels with the aggressors, before and
-    after them. ``longest`` is the oldest call in flight at the end of a repeat. ``status`` and ``reason`` are set when
-    the cell cannot be measured.
+    ``victim`` is None for the host control. ``hosts`` are the host control's channels in each window with the
+    aggressors, before and after them. ``longest`` is the oldest call in flight at the end of a repeat. ``status`` and
+    ``reason`` are set when the cell cannot be measured.
     """
 
     victim: VictimProbe | None
     aggressor_set: AggressorSet
     repeats: list[Repeat] = field(default_factory=list)
     rejections: list[str] = field(default_factory=list)
-    hosts: tuple[dict[Channel, Histogram], ...] = field(default_factory=lambda: ({}, {}, {}))
+    hosts: tuple[list[ChannelMap], ...] = field(default_factory=lambda: ([], [], []))
     longest: InFlight | None = None
     status: Status | None = None
     reason: str | None = None
@@ -63,9 +69,9 @@ class CellAccumulator:
             self.rejections.append(found)
             return
         self.repeats.append(Repeat(now.window, before.window.channels, {} if after is None else after.window.channels))
-        for total, part in zip(self.hosts, (now, before, after), strict=True):
+        for windows, part in zip(self.hosts, (now, before, after), strict=True):
             if part is not None:
-                total.update(merged((total, part.host)))
+                windows.append(part.host)
         flight = now.window.in_flight
         if flight is not None and flight.age_ns > (0 if self.longest is None else self.longest.age_ns):
             self.longest = flight
@@ -111,7 +117,7 @@ class CellAccumulator:
         return Evidence(victim, window, tuple(baseline for baseline in baselines if baseline))
 
     def _host(self, host: Probe, window: Window) -> Evidence:
-        now, before, after = self.hosts
+        now, before, after = map(merged, self.hosts)
         return Evidence(host, replace(window, channels=now), tuple(one for one in (before, after) if one))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import ProbeSnapshot, ProbeState
 from stallprobes.engine.session import Session
+from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window, has_run
 from stallprobes.machine import nvml
@@ -21,7 +23,7 @@ from stallprobes.machine.telemetry import FIELDS, Telemetry
 from stallprobes.matrix.accumulator import VictimWindow
 from stallprobes.matrix.plan import AggressorSet, VictimProbe, contexts_of
 from stallprobes.model import GREEN, Channel, Phase, Probe
-from stallprobes.verdicts.rules import STARVED_CALLS, STARVED_WINDOW_NS
+from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
 
 PACE_NS = 50_000
 
@@ -46,6 +48,8 @@ _SPIKE_NS = 100_000
 _SPIKE_TIMES = 10
 # A window that took so much longer than planned was suspended, and with it the engine, or the machine was.
 _GAP_S = 1.0
+# Records of the timeline take some 10 ms.
+_RECORDS_AT_MOST_S = 0.2
 # Control aggressors stall no simulated victim, but simulating each of their calls takes real time.
 _CONTROL_PERIOD_NS = 100_000
 _CALL = Channel(Phase.CALL)
@@ -112,11 +116,15 @@ class CellRunner:
         self._clocks: Telemetry | None = None
         self._calling: str | None = None
         self._iteration_s: dict[str, float] = {}
+        # How the timeline was recorded; known once the session has stopped.
+        self.timeline: TimelineSummary | None = None
 
     def __enter__(self) -> Self:
-        """Start the engine. Raises what Session.start raises."""
+        """Start the engine. Raises what Session.start raises, and NoTimeline if the timeline cannot be switched on."""
         try:
             self.session.start()
+            if self.session.options.timeline:
+                self.session.require_timeline()
             for victim in self.victims:
                 self.session.set_period(victim.probe.name, PACE_NS)
             for name in self._paced:
@@ -133,6 +141,10 @@ class CellRunner:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._clocks is not None:
             self._clocks.stop()
+        status = self.session.timeline_status()
+        if self.session.options.timeline and status is not None:
+            with contextlib.suppress(RuntimeError):
+                self.timeline = TimelineSummary.of(status, self.session.timeline_losses())
         self.session.stop()
 
     def now_s(self) -> float:
@@ -148,10 +160,11 @@ class CellRunner:
     ) -> dict[str, VictimWindow]:
         """A window of each victim with no aggressor running, by row name. ``rng`` determines their order."""
         found = {}
+        begin = self._timeline_channels(victims)
         for victim in rng.sample(list(victims), len(victims)):
             found[victim.row.name] = self._window(victim, lengths.baseline_s, lengths.baseline_s, 0, False, None)
         self._stop_victim()
-        return found
+        return self._with_timeline(found, victims, begin)
 
     def measure(
         self, aggressor_set: AggressorSet, victims: Sequence[VictimProbe], lengths: Lengths, rng: random.Random
@@ -161,6 +174,7 @@ class CellRunner:
         Afterwards the aggressors are off and the GPU is idle. A window in which an aggressor did not run is rejected.
         """
         names = [probe.name for probe in aggressor_set.probes]
+        begin = self._timeline_channels(victims)
         self.session.set_running(dict.fromkeys(names, True))
         progress = _AggressorProgress(aggressor_set.probes)
         began = self._await_start(progress)
@@ -182,6 +196,35 @@ class CellRunner:
         finally:
             self.session.set_running(dict.fromkeys(names, False))
         self._drain(names)
+        return self._with_timeline(found, victims, begin)
+
+    def _timeline_channels(self, victims: Sequence[VictimProbe]) -> dict[str, dict[Channel, Histogram]]:
+        """The histograms of the timeline of each victim, by its probe's name; none while it is off."""
+        if not self.session.options.timeline:
+            return {}
+        return self.session.timeline_channels(victim.probe.name for victim in victims)
+
+    def _with_timeline(
+        self,
+        windows: Mapping[str, VictimWindow],
+        victims: Sequence[VictimProbe],
+        begin: Mapping[str, Mapping[Channel, Histogram]],
+    ) -> dict[str, VictimWindow]:
+        """``windows`` with what the timeline recorded since ``begin``.
+
+        A victim runs in its own window and between two windows only, so these records are of the state that was
+        measured, although they arrive later.
+        """
+        if not begin:
+            return dict(windows)
+        self.session.await_records(_RECORDS_AT_MOST_S)
+        end = self._timeline_channels(victims)
+        found = {}
+        for victim in victims:
+            one, name = windows[victim.row.name], victim.probe.name
+            recorded = {channel: last.minus(begin[name][channel]) for channel, last in end[name].items()}
+            window = replace(one.window, channels={**one.window.channels, **recorded})
+            found[victim.row.name] = replace(one, window=window)
         return found
 
     def _window(
@@ -201,7 +244,7 @@ class CellRunner:
         if before is not None and self._stuck(before):
             self._until(lambda: self._parked(before), _PARK_AT_MOST_S)
         aggressors = [] if progress is None else progress.names
-        begin = {**self.session.probe_snapshots([name, host]), **self.session.probe_snapshots(aggressors, False)}
+        begin = self._snapshots(name, aggressors)
         if progress is not None:
             progress.update(begin)
         passed = 0.0
@@ -209,7 +252,7 @@ class CellRunner:
         while True:
             self._run_for(step)
             passed += step
-            end = {**self.session.probe_snapshots([name, host]), **self.session.probe_snapshots(aggressors, False)}
+            end = self._snapshots(name, aggressors)
             window = end[name].minus(begin[name])
             limit = STARVED_WINDOW_NS / 1e9 if starve and window.iterations < STARVED_CALLS else longest_s
             if window.iterations >= calls or passed >= limit - 1e-9:
@@ -228,6 +271,11 @@ class CellRunner:
             rejection = f"the check stood still for {gap_s:.0f} s"
         rejection = rejection or _host_delay(host_window) or self._throttled(begin[name].at_ns)
         return VictimWindow(window, host_window.channels, rejection)
+
+    def _snapshots(self, victim: str, aggressors: Sequence[str]) -> dict[str, ProbeSnapshot]:
+        """The statistics of a victim and the host control, and those of the aggressors without histograms."""
+        measured = self.session.probe_snapshots([victim, self._host.name], with_timeline=False)
+        return {**measured, **self.session.probe_snapshots(aggressors, False)}
 
     def _stop_victim(self) -> None:
         """Stop the victim that still runs."""

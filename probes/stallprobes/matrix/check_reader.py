@@ -1,19 +1,21 @@
-"""Reader of a check's document, versions 1 and 2: a matrix, or MalformedJson with the place of the first error."""
+"""Reader of a check's document, versions 1 and 2: its cells, or MalformedJson with the place of the first error."""
 
 from __future__ import annotations
 
-import collections
+import dataclasses
 import datetime
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.engine.timeline.summary import TimelineSummary
+from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.errors import MalformedJson
 from stallprobes.files.json_reader import LONGEST_TEXT, Node
-from stallprobes.files.json_stream import JsonStream, RawPairs
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, SparseReader, UnreadHistogram, value_count
+from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, value_count
 from stallprobes.latency.window import Window
 from stallprobes.matrix.matrix import Cell, HostStatus, Matrix, MatrixColumn, MatrixRow, Repeat, Status
 from stallprobes.matrix.repeat_spool import RepeatSpool
@@ -33,7 +35,10 @@ _CLAUSE = re.compile(rf"({'|'.join(status for status in Status)}) on ([^:;]+)(?:
 
 @dataclass(frozen=True)
 class _Version:
-    """Keys and values that differ between the versions of the document; those in a tuple are only in one of them."""
+    """Keys and values that differ between the versions of the document; those in a tuple are only in one of them.
+
+    A document of the version may have those in ``optional``.
+    """
 
     phases: Mapping[str, Phase]
     kinds: Mapping[str, VerdictKind]
@@ -41,6 +46,7 @@ class _Version:
     baseline_us: str
     remedy: str
     of_check: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     of_cell: tuple[str, ...] = ()
     of_verdict: tuple[str, ...] = ()
 
@@ -63,11 +69,13 @@ _VERSIONS = {
         baseline_us="baseline_us",
         remedy="remedy",
         of_check=("timeline", "detectable", "spread", "reference"),
+        optional=("timeline_status",),
         of_cell=("hosts",),
         of_verdict=("range_us", "detectable", "proof", "host", "head"),
     ),
 }
 VERSIONS = tuple(_VERSIONS)
+_RECORD_KINDS = {kind.word: kind for kind in RecordKind}
 
 
 class CheckSize:
@@ -93,172 +101,19 @@ class CheckSize:
         self.reason = LONGEST_TEXT + 256 * hosts
 
 
-def read(stream: JsonStream, reader: SparseReader, content: LimitedSize, version_of: Callable[[object], int]) -> Matrix:
-    """The matrix in the document ``stream``, whose objects go through ``decoded_object`` with the same ``reader``.
-
-    ``content`` gets the limit for the number of hosts. ``version_of`` gives the version for the value of ``schema``,
-    None without one, or raises. Raises MalformedJson.
-    """
-    if stream.peek() != "{":
-        stream.value()
-        stream.end()
-        version_of(None)
-        raise MalformedJson("the document is not an object")
-    return _Document(stream, reader, content, version_of).matrix()
-
-
-class LimitedSize(Protocol):
-    """Something whose size must not exceed ``largest`` bytes."""
-
-    largest: int
-
-
-def decoded_object(found: dict[str, Any], reader: SparseReader) -> Any:
-    """``found``, or what ``reader`` reads if it is a histogram: as JSON types it takes ten times the memory."""
-    if "histogram" not in found:
-        return found
-    pairs = found["histogram"]
-    if len(found) == 2 and "max_ns" in found:
-        return reader.add(pairs.text if isinstance(pairs, RawPairs) else pairs, found["max_ns"])
-    return {**found, "histogram": pairs.decoded()} if isinstance(pairs, RawPairs) else found
-
-
 # Members of the document that are computed again from the histograms.
-_DERIVED = ("detectable", "spread", "reference")
+DERIVED = ("detectable", "spread", "reference")
 # More members than these are another kind of document.
-_MOST_MEMBERS = 64
+MOST_MEMBERS = 64
+_SPARSE = {SparseHistogram}
 
 
-class _Document:
-    """The document while it is read: its members, and its cells as far as they could be converted.
-
-    The cells are the largest part and the last in a file that ``save`` wrote. A program may have sorted the keys; then
-    the cells wait for what they refer to.
-    """
-
-    def __init__(
-        self,
-        stream: JsonStream,
-        reader: SparseReader,
-        content: LimitedSize,
-        version_of: Callable[[object], int],
-    ) -> None:
-        self._stream, self._histograms, self._content, self._version_of = stream, reader, content, version_of
-        self._root = Node({}, "")
-        self._size = CheckSize(0)
-        self._repeats = 0
-        self._reader: _Reader | None = None
-        self._waiting: list[Node] = []
-        self._large_cells = False
-
-    def matrix(self) -> Matrix:
-        """The matrix. Raises MalformedJson."""
-        found: dict[str, Any] = self._root.value
-        for key in self._stream.members():
-            if len(found) == _MOST_MEMBERS:
-                raise MalformedJson(f"the document has more than {_MOST_MEMBERS} members")
-            found[key] = self._member(key)
-        self._stream.end()
-        reader = self._known()
-        for node in self._waiting:
-            reader.add_cell(node)
-        return reader.matrix(self._root)
-
-    def _known(self) -> _Reader:
-        """The reader of cells, once what they refer to is known."""
-        if self._reader is None:
-            version = self._version_of(self._root.value.get("schema"))
-            self._reader = _Reader(_VERSIONS[version], self._root, self._size)
-        return self._reader
-
-    def _member(self, key: str) -> Any:
-        stream, begin = self._stream, self._stream.peek()
-        if key == "cells" and begin == "[":
-            if {"schema", "rows", "columns", "hosts"} <= self._root.value.keys():
-                self._known()
-            self._cells()
-            return []
-        if key == "hosts" and begin == "{":
-            return self._hosts()
-        value = stream.value()
-        if key in _DERIVED and isinstance(value, dict):
-            self._root.field(key, value).free()
-            return {}
-        return value
-
-    def _hosts(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        node = self._root.field("hosts", found)
-        for name in self._stream.members():
-            if len(found) == CheckSize.HOSTS:
-                raise node.wrong(f"has more than {CheckSize.HOSTS} hosts")
-            (one,) = self._root.field("hosts", {name: self._stream.value()}).members().values()
-            found[name] = one.free(CheckSize.FINGERPRINT)
-            self._size = CheckSize(len(found))
-            self._content.largest = self._size.bytes
-        return found
-
-    def _cells(self) -> None:
-        node = self._root.field("cells", [])
-        for number in self._stream.items():
-            if number == CheckSize.CELLS:
-                raise node.wrong(f"has more than {CheckSize.CELLS} cells")
-            value = self._stream.value() if self._stream.peek() != "{" else {}
-            cell = node.item(number, value)
-            if isinstance(value, dict):
-                self._cell(cell)
-            if self._reader is not None:
-                self._reader.add_cell(cell)
-            else:
-                self._waiting.append(cell)
-
-    def _cell(self, cell: Node) -> None:
-        """Read the members of a cell, and of its lists with one item for each host one item at a time."""
-        stream, found = self._stream, cell.value
-        # That of a merged check may be larger than all text ahead, and so are most of its others then.
-        whole = None if self._large_cells else stream.value_ahead()
-        if isinstance(whole, dict):
-            self._whole_cell(cell, whole)
-            return
-        self._large_cells = True
-        for key in stream.members():
-            if len(found) == _MOST_MEMBERS:
-                raise cell.wrong(f"has more than {_MOST_MEMBERS} members")
-            if key in ("repeats", "hosts") and stream.peek() == "[":
-                found[key] = [stream.value() for _ in self._counted(stream.items(), cell)]
-            else:
-                found[key] = stream.value()
-                if key == "figures" and isinstance(found[key], dict):
-                    cell.field(key, found[key]).members()
-                    found[key] = {}
-        self._histograms.flush()
-
-    def _whole_cell(self, cell: Node, members: dict[str, Any]) -> None:
-        if len(members) > _MOST_MEMBERS:
-            raise cell.wrong(f"has more than {_MOST_MEMBERS} members")
-        for key in ("repeats", "hosts"):
-            if isinstance(members.get(key), list):
-                collections.deque(self._counted(range(len(members[key])), cell), maxlen=0)
-        if isinstance(members.get("figures"), dict):
-            cell.field("figures", members["figures"]).members()
-            members["figures"] = {}
-        cell.value.update(members)
-        self._histograms.flush()
-
-    def _counted(self, items: Iterable[int], cell: Node) -> Iterator[int]:
-        for number in items:
-            self._repeats += 1
-            if self._repeats > self._size.repeats:
-                raise cell.wrong(f"is beyond {self._size.repeats} repeats in total")
-            yield number
-
-
-class _Reader:
+class CheckReader:
     """Reader of one version of the document."""
 
-    def __init__(self, version: _Version, root: Node, size: CheckSize) -> None:
+    def __init__(self, version: int, root: Node, size: CheckSize) -> None:
         """Raises MalformedJson unless ``root`` has valid rows, columns and hosts."""
-        self._version = version
+        self._version = _VERSIONS[version]
         self._size = size
         self._cells: dict[tuple[str, str], Cell] = {}
         self._histograms = self._verdicts = 0
@@ -285,7 +140,7 @@ class _Reader:
         """The matrix of the document ``node`` and of the cells added before."""
         fields = self._fields(node)
         if "timeline" in fields:
-            for key in _DERIVED:
+            for key in DERIVED:
                 fields[key].free_or_none()
         fields["cells"].items()
         return Matrix(
@@ -302,6 +157,7 @@ class _Reader:
             quick=fields["quick"].flag(),
             interrupted=fields["interrupted"].flag(),
             timeline="timeline" in fields and fields["timeline"].flag(),
+            timeline_summary=_timeline(fields["timeline_status"]) if "timeline_status" in fields else None,
             profile=fields["profile"].text_or_none(),
             sim_seed=None if fields["sim_seed"].value is None else fields["sim_seed"].whole(-MOST, MOST),
             program=fields["program"].text(),
@@ -313,6 +169,7 @@ class _Reader:
             "schema", "program", "backend", "profile", "sim_seed", "seed", "quick", "interrupted", "started_at",
             "seconds", "repeats", "pace_us", "fingerprint", "hosts", "rows", "columns", "cells",
             *self._version.of_check,
+            *(key for key in self._version.optional if key in node.value),
         )  # fmt: skip
 
     def add_cell(self, node: Node) -> None:
@@ -356,13 +213,12 @@ class _Reader:
 
     def _repeats(self, cell: Node, node: Node) -> Sequence[Repeat]:
         """The repeats of ``cell``: in memory, those of a merged check in a temporary file."""
-        nodes = node.items()
         allowed = {"", *self._names}
         spooled = None if self._spool is None else self._spool.sequence()
         held = []
         calls = 0
-        for one in nodes:
-            repeat = self._repeat(one, allowed)
+        for number, value in enumerate(node.listed()):
+            repeat = self._valid_repeat(value, allowed) or self._repeat(node.item(number, value), allowed)
             for channels in (repeat.window.channels, repeat.before, repeat.after):
                 calls += value_count(channels)
                 self._histograms += len(channels)
@@ -375,6 +231,29 @@ class _Reader:
         if self._histograms > self._size.histograms:
             raise cell.wrong(f"is beyond {self._size.histograms} histograms in total")
         return tuple(held) if spooled is None else spooled
+
+    def _valid_repeat(self, value: Any, hosts: set[str]) -> Repeat | None:
+        """The repeat ``value``; None if it is not valid or not of the usual types, which ``_repeat`` then examines.
+
+        A check has 1500 of them: the nodes of ``_repeat`` take twice as long.
+        """
+        try:
+            host, calls, seconds = value["host"], value["calls"], value["window_s"]
+            maps = value[self._version.channels], value["before"], value["after"]
+        except (KeyError, TypeError):
+            return None
+        if (
+            len(value) != 6
+            or (type(host), type(calls), type(seconds)) != (str, int, float)
+            or host not in hosts
+            or not 0 <= calls <= MOST
+            or not 0 <= seconds <= _SECONDS
+        ):
+            return None
+        channels, before, after = map(self._known_channels, maps)
+        if channels is None or before is None or after is None:
+            return None
+        return Repeat(Window(channels, calls, round(seconds * 1e9)), before, after, host)
 
     def _repeat(self, node: Node, hosts: set[str]) -> Repeat:
         fields = node.fields("host", "calls", "window_s", self._version.channels, "before", "after")
@@ -389,17 +268,15 @@ class _Reader:
             host=_one_of_hosts(fields["host"], hosts),
         )
 
-    def _channels(self, node: Node) -> SparseChannels:
-        known: dict[Channel, SparseHistogram | None]
+    def _known_channels(self, value: Any) -> SparseChannels | None:
+        """The histograms ``value`` of channels that occurred before; None for anything else."""
         try:
-            known = {self._channel_of[key]: one.found for key, one in node.value.items()}
+            found = {self._channel_of[key]: one for key, one in value.items()}
         except (KeyError, AttributeError):
-            # A key that occurs for the first time, or what is no histogram.
-            return self._checked_channels(node)
-        found = {channel: one for channel, one in known.items() if one is not None}
-        return SparseChannels(found) if len(found) == len(known) else self._checked_channels(node)
+            return None
+        return SparseChannels(found) if set(map(type, found.values())) <= _SPARSE else None
 
-    def _checked_channels(self, node: Node) -> SparseChannels:
+    def _channels(self, node: Node) -> SparseChannels:
         return SparseChannels({self._channel(key, one): _histogram(one) for key, one in node.members().items()})
 
     def _channel(self, key: str, node: Node) -> Channel:
@@ -412,7 +289,7 @@ class _Reader:
         found = self._version.phases.get(phase)
         if found is None:
             raise MalformedJson(f"the phase in {node.where} is not one of {', '.join(self._version.phases)}")
-        if len(self._channel_of) < _MOST_MEMBERS:
+        if len(self._channel_of) < MOST_MEMBERS:
             self._channel_of[key] = Channel(found, label)
         return Channel(found, label)
 
@@ -452,18 +329,26 @@ class _Reader:
 
 
 def _histogram(node: Node) -> SparseHistogram:
-    value = node.value
-    if isinstance(value, UnreadHistogram):
-        if value.found is not None:
-            return value.found
-        pairs, max_ns = value.pairs, value.max_ns
-    else:
-        fields = node.fields("max_ns", "histogram")
-        pairs, max_ns = fields["histogram"].value, fields["max_ns"].value
+    if isinstance(node.value, SparseHistogram):
+        return node.value
+    fields = node.fields("max_ns", "histogram")
     try:
-        return SparseHistogram.read(pairs, max_ns)
+        return SparseHistogram.read(fields["histogram"].value, fields["max_ns"].value)
     except ValueError as error:
         raise node.wrong(str(error)) from error
+
+
+def _timeline(node: Node) -> TimelineSummary:
+    fields = node.fields("library", "kinds", "context_switches", "note", "losses")
+    kinds = [one.one_of(tuple(_RECORD_KINDS)) for one in fields["kinds"].items()]
+    fields["context_switches"].flag()
+    losses = fields["losses"].fields(*(one.name for one in dataclasses.fields(TimelineLosses)))
+    return TimelineSummary(
+        library=fields["library"].text(),
+        kinds=tuple(_RECORD_KINDS[kind] for kind in kinds),
+        note=fields["note"].text_or_none() or "",
+        losses=TimelineLosses(**{name: one.whole(0, MOST) for name, one in losses.items()}),
+    )
 
 
 def _row(node: Node) -> MatrixRow:

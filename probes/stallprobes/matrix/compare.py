@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
 
-from stallprobes.errors import NotComparable
+from stallprobes.errors import NotComparable, TimelinesDiffer
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
@@ -25,8 +25,7 @@ from stallprobes.matrix.quantile_test import CALLS, P50, P99, QuantileTest, beyo
 from stallprobes.matrix.sensitivity import POWER_SD, Sensitivity, detectable, student_t_limit, tail_distance
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, duration_ns, range_ns, times
-from stallprobes.verdicts.kinds import Look
-from stallprobes.verdicts.rules import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS, Look
 
 # Probability that a comparison of two checks of an unchanged machine reports any cell as slower or faster, if calls are
 # independent. Measured: 0 of 110 comparisons of simulated checks (bench_check.py), 2 of the 45 comparisons of ten
@@ -211,21 +210,36 @@ def _failure(cell: CellChange) -> str:
 def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
     """Comparison of the cells that both ``old`` and ``new`` measured.
 
-    Raises NotComparable if GPU model, profile or measurement differ, unless ``force``.
+    Raises NotComparable if GPU model, profile or measurement differ, unless ``force``, and with it too if only one was
+    made with the timeline, which adds to each call.
     """
+    if (problem := timeline_mismatch(old.timeline, new.timeline)) is not None:
+        raise TimelinesDiffer(problem)
     if not force and (problem := _incomparable(old, new)) is not None:
         raise NotComparable(problem)
-    measured = [
+    before, now = (
         {key for key, cell in matrix.cells.items() if cell.status is not Status.MISSING} for matrix in (old, new)
-    ]
-    both = [key for key in new.cells if key in measured[0] and key in measured[1]]
+    )
+    both = [key for key in new.cells if key in before and key in now]
+    only_old, only_new = before - now, now - before
     return Comparison(
         old=old,
         new=new,
         differences=differences(old, new),
         cells=_cells(old, new, both),
-        only_old=tuple(key for key in old.cells if key in measured[0] - measured[1]),
-        only_new=tuple(key for key in new.cells if key in measured[1] - measured[0]),
+        only_old=tuple(key for key in old.cells if key in only_old),
+        only_new=tuple(key for key in new.cells if key in only_new),
+    )
+
+
+def timeline_mismatch(old: bool, new: bool) -> str | None:
+    """Why checks cannot be compared of which only one was made with the timeline, as a sentence; None if they can."""
+    if old == new:
+        return None
+    kinds = ["with" if timeline else "without" for timeline in (old, new)]
+    return (
+        f"The old check was made {kinds[0]} the timeline, the new one {kinds[1]} it, and it adds to each call: make "
+        "both with --timeline, or both without."
     )
 
 
@@ -241,9 +255,6 @@ def _incomparable(old: Matrix, new: Matrix) -> str | None:
     if bool(old.hosts) != bool(new.hosts):
         sizes = ["several machines" if matrix.hosts else "one machine" for matrix in (old, new)]
         return f"The old check is of {sizes[0]}, the new one of {sizes[1]}."
-    if old.timeline != new.timeline:
-        kinds = ["on" if matrix.timeline else "off" for matrix in (old, new)]
-        return f"The old check was made with the timeline {kinds[0]}, the new one with the timeline {kinds[1]}."
     if not math.isclose(old.pace_us, new.pace_us, rel_tol=1e-6):
         return f"The old check calls every {duration(old.pace_us)}, the new one every {duration(new.pace_us)}."
     return None
@@ -574,9 +585,11 @@ def _starves_only(cell: Cell, other: Cell) -> bool:
     """Whether only ``cell`` is starved: by status, or by a call in flight for longer than any call of ``other``."""
     if Status.STARVED in (cell.status, other.status):
         return cell.status is Status.STARVED
+    in_flight_ns = cell.in_flight_ns or 0
+    if in_flight_ns < IN_FLIGHT_NS or _starved_share(cell) < 0.5:
+        return False
     longest = max((histogram.max_ns for histogram in other.channel_sums.values()), default=0)
-    longest_ns = max(longest, other.in_flight_ns or 0)
-    return (cell.in_flight_ns or 0) >= max(IN_FLIGHT_NS, _NEAR * longest_ns) and _starved_share(cell) >= 0.5
+    return in_flight_ns >= _NEAR * max(longest, other.in_flight_ns or 0)
 
 
 def _starved_share(cell: Cell) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from stallprobes.model import Source
+
 if TYPE_CHECKING:
     from stallprobes.matrix.compare import CellChange, Comparison, QuantileChange
     from stallprobes.matrix.matrix import Matrix
@@ -83,7 +85,8 @@ def _part(part: QuantileChange) -> dict[str, Any]:
         "phase": str(part.channel.phase),
         "op": part.channel.label or None,
         "quantile": str(part.quantile),
-        "source": str(part.channel.phase.traits.source),
+        # A comparison is of the phases that the host measures.
+        "source": str(Source.HOST),
         "old_us": _us(part.old_ns),
         "new_us": _us(part.new_ns),
         "ratio": _rounded(part.ratio),

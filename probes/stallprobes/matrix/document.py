@@ -9,13 +9,10 @@ A file may be compressed with gzip, to a fifth of its size: ``save`` compresses 
 
 from __future__ import annotations
 
-import codecs
 import json
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from stallprobes.errors import (
@@ -26,31 +23,29 @@ from stallprobes.errors import (
     OversizedData,
     TruncatedJson,
 )
-from stallprobes.files import atomic
+from stallprobes.files import atomic, compression
 from stallprobes.files.decompression import Compression, DecompressedStream
 from stallprobes.files.json_reader import clean, plain
 from stallprobes.files.json_stream import JsonStream
 from stallprobes.foreign_text import escaped_json
+from stallprobes.latency import histogram_text
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
-from stallprobes.latency.sparse import SparseReader, sparse
+from stallprobes.latency.sparse import sparse
 from stallprobes.latency.window import ChannelMap
-from stallprobes.matrix import check_reader
+from stallprobes.matrix import check_reader, check_stream
 from stallprobes.matrix.compare_document import shares
 from stallprobes.matrix.matrix import Cell, Matrix, Repeat
-from stallprobes.model import Channel
+from stallprobes.model import Channel, Phase, Source
 from stallprobes.verdicts.verdict import Verdict
 
 if TYPE_CHECKING:
     from stallprobes.matrix.reference import ReferenceComparison
 
 CHECK_SCHEMA = "stallscope.check/2"
-COMPRESSED = ".gz"
 
 # The schema's name is in so many characters at the start of a check.
 _HEAD = 200
 _GZIP = b"\x1f\x8b"
-# 16 plus the window size makes zlib write gzip's header and checksum.
-_AS_GZIP = 16 + zlib.MAX_WBITS
 _NAME = "stallscope.check"
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 
@@ -72,7 +67,8 @@ def lazy_document(matrix: Matrix, reference: ReferenceComparison | None = None) 
         from stallprobes.matrix import reference_document
 
         head["reference"] = reference_document.comparison_out(reference)
-    return {**head, "cells": (_cell_out(cell, own) for cell in matrix.cells.values())}
+    sources = _Sources(matrix)
+    return {**head, "cells": (_cell_out(cell, own, sources) for cell in matrix.cells.values())}
 
 
 def save(
@@ -86,7 +82,7 @@ def save(
     """
     chunks = _chunks(matrix, path, progress)
     try:
-        atomic.write(Path(path), _compressed(chunks) if _is_gzip_name(path) else chunks, force=force)
+        atomic.write(Path(path), compression.for_name(path, chunks), force=force)
     except FileNotWritten as error:
         raise CheckFileError(str(error)) from error
 
@@ -122,17 +118,20 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
     content = DecompressedStream(
         file, Compression.GZIP if compressed else Compression.NONE, check_reader.CheckSize(0).bytes
     )
-    reader = SparseReader()
-    stream = JsonStream(_text(path, content), lambda found: check_reader.decoded_object(found, reader), raw="histogram")
+    stream = JsonStream(_pieces(path, content), histogram_text.decoded_object, histogram_text.HISTOGRAMS)
     head = ""
     try:
         head = stream.next_text(_HEAD)
         if not head and content.complete:
             raise CheckFileError(f"{path} is empty: save the check again")
-        matrix = check_reader.read(stream, reader, content, lambda name: _version(path, name))
+        matrix = check_stream.read(stream, content, lambda name: _version(path, name))
         if content.ended_early:
             raise TruncatedJson
         return matrix
+    except UnicodeDecodeError:
+        raise CheckFileError(
+            f"{path} is not a check: it is not UTF-8; name a file that `stallscope check --save` wrote"
+        ) from None
     except DamagedData as error:
         raise CheckFileError(f"{path} is damaged: {error}; copy it again, or save the check again") from error
     except MalformedJson as error:
@@ -147,40 +146,21 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
         ) from error
 
 
-def _text(path: Path | str, content: DecompressedStream) -> Iterator[str]:
-    """The text in ``content``. Raises CheckFileError for what cannot be a check, by its beginning or its encoding."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+def _pieces(path: Path | str, content: DecompressedStream) -> Iterator[bytes]:
+    """The text in ``content``. Raises CheckFileError for what cannot be a check, by its beginning."""
     piece = content.read()
     if piece.startswith(b'{"format": "stallscope.recording"'):
         raise CheckFileError(f"{path} is a recording, not a check: look at it with `stallscope replay`")
     if piece.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise CheckFileError(f"{path} begins with a byte order mark: save it as plain UTF-8")
-    try:
-        while piece:
-            yield decoder.decode(piece)
-            piece = content.read()
-        yield decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        raise CheckFileError(
-            f"{path} is not a check: it is not UTF-8; name a file that `stallscope check --save` wrote"
-        ) from None
+    while piece:
+        yield piece
+        piece = content.read()
 
 
 def _largest(hosts: int) -> int:
     """Size of the largest document of ``hosts`` machines in MiB."""
     return check_reader.CheckSize(hosts).bytes >> 20
-
-
-def _is_gzip_name(path: Path | str) -> bool:
-    return Path(path).suffix.lower() == COMPRESSED
-
-
-def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """``chunks`` compressed with gzip, without time and name in the header, so that equal input gives equal bytes."""
-    packer = zlib.compressobj(wbits=_AS_GZIP)
-    for chunk in chunks:
-        yield packer.compress(chunk)
-    yield packer.flush()
 
 
 def _version(path: Path | str, name: object) -> int:
@@ -216,10 +196,11 @@ def _chunks(matrix: Matrix, path: Path | str, progress: Callable[[float], None])
         return chunk
 
     own = _Detectable.of(matrix)
+    sources = _Sources(matrix)
     yield counted(f'{_json(_head(matrix, own))[:-1]},"cells":[')
     for number, cell in enumerate(matrix.cells.values()):
         progress(number / len(matrix.cells))
-        yield counted(f'{"," if number else ""}\n{_json(_cell_head(cell, own))[:-1]},"repeats":[')
+        yield counted(f'{"," if number else ""}\n{_json(_cell_head(cell, own, sources))[:-1]},"repeats":[')
         for place, repeat in enumerate(cell.repeats):
             yield counted(f"{',' if place else ''}{_json(_repeat_out(repeat))}")
         yield counted("]}")
@@ -245,6 +226,7 @@ def _head(matrix: Matrix, own: _Detectable) -> dict[str, Any]:
         "repeats": matrix.repeats,
         "pace_us": float(matrix.pace_us),
         "timeline": matrix.timeline,
+        **({} if matrix.timeline_summary is None else {"timeline_status": plain(matrix.timeline_summary.document())}),
         "detectable": own.summary,
         "spread": None,
         "reference": None,
@@ -255,11 +237,11 @@ def _head(matrix: Matrix, own: _Detectable) -> dict[str, Any]:
     }
 
 
-def _cell_out(cell: Cell, own: _Detectable) -> dict[str, Any]:
-    return {**_cell_head(cell, own), "repeats": [_repeat_out(repeat) for repeat in cell.repeats]}
+def _cell_out(cell: Cell, own: _Detectable, sources: _Sources) -> dict[str, Any]:
+    return {**_cell_head(cell, own, sources), "repeats": [_repeat_out(repeat) for repeat in cell.repeats]}
 
 
-def _cell_head(cell: Cell, own: _Detectable) -> dict[str, Any]:
+def _cell_head(cell: Cell, own: _Detectable, sources: _Sources) -> dict[str, Any]:
     """``cell`` as JSON types, without its repeats, of which there is one for each host."""
     return {
         "row": clean(cell.row),
@@ -269,7 +251,7 @@ def _cell_head(cell: Cell, own: _Detectable) -> dict[str, Any]:
         "hosts": [plain(asdict(host)) for host in cell.hosts],
         "in_flight_us": _us(cell.in_flight_ns),
         "in_flight_op": plain(cell.in_flight_op),
-        "figures": figures(cell, own.ratios.get((cell.row, cell.column), {})),
+        "figures": figures(cell, own.ratios.get((cell.row, cell.column), {}), sources),
         "verdicts": [_verdict_out(verdict) for verdict in cell.verdicts],
     }
 
@@ -308,20 +290,45 @@ class _Detectable:
         return cls(ratios, {str(quantile): shares(one) for quantile, one in comparison.sensitivity().items()})
 
 
+class _Sources:
+    """What measured the phases of a matrix. Without the timeline, a time on the GPU is that of pairs of events."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self._timeline = matrix.timeline
+        self._entries = {row.name: row.entry for row in matrix.rows}
+        self._known: dict[tuple[str, Phase], Source] = {}
+
+    def of(self, row: str, phase: Phase) -> Source:
+        """The source of ``phase`` in the cells of a row."""
+        if phase.traits.host or not self._timeline:
+            return Source.HOST if phase.traits.host else Source.EVENTS
+        key = (self._entries[row], phase)
+        if key not in self._known:
+            from stallprobes.catalog import entries
+
+            # A victim that this version does not know had no pairs of events in any version.
+            entry = entries().get(key[0])
+            self._known[key] = Source.TIMELINE if entry is None else entry.probe().program.source(phase)
+        return self._known[key]
+
+
 def figures(
-    cell: Cell, detectable: Mapping[tuple[Channel, Quantile], float | None] = MappingProxyType({})
+    cell: Cell, detectable: Mapping[tuple[Channel, Quantile], float | None], sources: _Sources
 ) -> dict[str, dict[str, Any]]:
     """The figures of each channel of ``cell``: percentiles in microseconds and those of the baseline, their ratios, and
     the number of calls. A percentile or ratio is None without calls.
     """
-    return {_channel_out(channel): _figures(cell, channel, detectable) for channel in cell.channel_sums}
+    return {_channel_out(channel): _figures(cell, channel, detectable, sources) for channel in cell.channel_sums}
 
 
 def _figures(
-    cell: Cell, channel: Channel, detectable: Mapping[tuple[Channel, Quantile], float | None]
+    cell: Cell,
+    channel: Channel,
+    detectable: Mapping[tuple[Channel, Quantile], float | None],
+    sources: _Sources,
 ) -> dict[str, Any]:
     now, baseline = cell.channel_sums[channel], cell.baseline_sums.get(channel)
-    found: dict[str, Any] = {"source": str(channel.phase.traits.source)}
+    found: dict[str, Any] = {"source": str(sources.of(cell.row, channel.phase))}
     for quantile in PERCENTILES:
         ratio = BaselineRatio.of(cell.channel_sums, cell.baseline_sums, channel, quantile)
         found[f"{quantile}_us"] = _us(now.percentile(quantile.percent))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
+from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.latency.sparse import HistogramSum, SparseChannels, merged, summed
 from stallprobes.latency.window import ChannelMap, Window
@@ -183,8 +184,9 @@ class Matrix:
     """The result of a check. ``cells`` has each (row name, column name) of the plan, whatever its status.
 
     ``seed`` orders the cells; ``profile`` and ``sim_seed`` are the simulated GPU's, else None. ``pace_us`` is the
-    period of a victim, ``seconds`` the duration of the check. ``timeline``: it was on, which adds to each call.
-    ``hosts`` names the machines of a merged matrix with their fingerprints; it is empty for one machine.
+    period of a victim, ``seconds`` the duration of the check. ``timeline``: it was on, which adds to each call, and
+    ``timeline_summary`` says how it was recorded. ``hosts`` names the machines of a merged matrix with their
+    fingerprints; it is empty for one machine.
     """
 
     backend: str
@@ -200,6 +202,7 @@ class Matrix:
     quick: bool = False
     interrupted: bool = False
     timeline: bool = False
+    timeline_summary: TimelineSummary | None = None
     profile: str | None = None
     sim_seed: int | None = None
     program: str = ""

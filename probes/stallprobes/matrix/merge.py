@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
+from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.errors import CannotMerge
 from stallprobes.latency.sparse import MOST, merged_sparse, sparse, value_count
 from stallprobes.latency.window import Window
@@ -79,7 +80,7 @@ class _Parts:
         if self.weight is None or weight > self.weight:
             self.weight, self.host, self.verdicts = weight, host, part.verdicts
         if self.stuck is None or (part.in_flight_ns or 0) > (self.stuck.in_flight_ns or 0):
-            self.stuck = replace(part, repeat=None, verdicts=())
+            self.stuck = _Part(part.status, in_flight_ns=part.in_flight_ns, in_flight_op=part.in_flight_op)
 
 
 class _MergedCell:
@@ -185,6 +186,7 @@ class _Merger:
         self._profiles: set[str | None] = set()
         self._sim_seeds: set[int | None] = set()
         self._programs: set[str] = set()
+        self._timelines: list[TimelineSummary] = []
         # Most hosts have the same reasons.
         self._reasons: dict[str, str] = {}
 
@@ -212,6 +214,7 @@ class _Merger:
         self._profiles.add(matrix.profile)
         self._sim_seeds.add(matrix.sim_seed)
         self._programs.update(matrix.program.split(", "))
+        self._timelines += [] if matrix.timeline_summary is None else [matrix.timeline_summary]
 
     def result(self, progress: Callable[[float], None]) -> Merged:
         """The merged matrix. Raises CannotMerge without a check, and OSError."""
@@ -233,6 +236,7 @@ class _Merger:
             quick=any(self._quick),
             interrupted=self._interrupted,
             timeline=first.timeline,
+            timeline_summary=TimelineSummary.joined(self._timelines),
             profile=first.profile if len(self._profiles) == 1 else None,
             sim_seed=first.sim_seed if len(self._sim_seeds) == 1 else None,
             program=", ".join(sorted(self._programs)),
@@ -249,7 +253,7 @@ class _Merger:
         first_name, first = self._first
         if one.timeline != first.timeline:
             with_timeline, without = (name, first_name) if one.timeline else (first_name, name)
-            raise CannotMerge(f"{with_timeline} was made with the timeline on and {without} without: merge them apart")
+            raise CannotMerge(f"{with_timeline} was made with the timeline and {without} without it: merge them apart")
         if one.backend != first.backend:
             raise CannotMerge(f"{first_name} is of a {_gpu(first)} and {name} of a {_gpu(one)}: merge them apart")
         if one.pace_us != first.pace_us:
@@ -347,10 +351,18 @@ def _parts(cell: Cell, matrix: Matrix, new: Mapping[str, str]) -> Iterator[tuple
     parts = dict(_host_parts(cell, list(matrix.hosts)))
     worst = next((one.host for one in cell.verdicts), "") or next(iter(parts), "")
     for host, part in parts.items():
-        if host == worst:
-            verdicts = tuple(replace(verdict, host="") for verdict in cell.verdicts)
-            part = replace(part, verdicts=verdicts, in_flight_ns=cell.in_flight_ns, in_flight_op=cell.in_flight_op)
-        yield new[host], part if part.repeat is None else replace(part, repeat=replace(part.repeat, host=new[host]))
+        is_worst = host == worst
+        yield (
+            new[host],
+            _Part(
+                status=part.status,
+                reason=part.reason,
+                repeat=None if part.repeat is None else replace(part.repeat, host=new[host]),
+                verdicts=tuple([replace(verdict, host="") for verdict in cell.verdicts]) if is_worst else (),
+                in_flight_ns=cell.in_flight_ns if is_worst else None,
+                in_flight_op=cell.in_flight_op if is_worst else None,
+            ),
+        )
 
 
 def _host_parts(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _Part]]:
@@ -371,14 +383,21 @@ def _host_parts(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _Part]]
 
 def _total(repeats: Sequence[Repeat]) -> Repeat:
     """The sum of all ``repeats`` of one host."""
+    channels, before, after = merged_sparse(
+        [
+            [repeat.window.channels for repeat in repeats],
+            [repeat.before for repeat in repeats],
+            [repeat.after for repeat in repeats],
+        ]
+    )
     return Repeat(
         window=Window(
-            channels=merged_sparse(repeat.window.channels for repeat in repeats),
+            channels=channels,
             iterations=sum(repeat.window.iterations for repeat in repeats),
             duration_ns=sum(repeat.window.duration_ns for repeat in repeats),
         ),
-        before=merged_sparse(repeat.before for repeat in repeats),
-        after=merged_sparse(repeat.after for repeat in repeats),
+        before=before,
+        after=after,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
+from weakref import WeakKeyDictionary
 
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
@@ -42,6 +43,16 @@ def baseline_spread(matrix: Matrix) -> BaselineSpread | None:
     the windows' median call time over the 5th. Windows with fewer than 20 calls are left out, and victims with fewer
     than 4 windows. In a merged matrix each host has its own spread. None when no victim has enough windows.
     """
+    # Several parts of a report ask for it.
+    if matrix not in _SPREADS:
+        _SPREADS[matrix] = _baseline_spread(matrix)
+    return _SPREADS[matrix]
+
+
+_SPREADS: WeakKeyDictionary[Matrix, BaselineSpread | None] = WeakKeyDictionary()
+
+
+def _baseline_spread(matrix: Matrix) -> BaselineSpread | None:
     medians: dict[tuple[str, str], list[float]] = {}
     for cell in matrix.cells.values():
         if cell.column == QUIET:

@@ -121,7 +121,7 @@ def find(matrix: Matrix, progress: Callable[[float], None] = lambda _: None) -> 
     spreads: dict[tuple[Channel, Quantile], list[float]] = {}
     for figure in every:
         spreads.setdefault((figure.channel, figure.quantile), []).append(_spread(figure.logs))
-    typical = {kind: float(np.median(found)) for kind, found in spreads.items()}
+    typical = {kind: _median(np.array(found)) for kind, found in spreads.items()}
     outliers: list[Outlier] = []
     for step, (key, cell) in enumerate(matrix.cells.items()):
         progress(0.5 + step / steps)
@@ -192,9 +192,9 @@ class _Test:
         # At most half of the hosts are outliers.
         if len(logs) <= max(HOSTS - 1, len(self.figures.logs) // 2 + 1):
             return None
-        farthest = int(np.argmax(np.abs(logs - np.median(logs))))
+        farthest = int(np.argmax(np.abs(logs - _median(logs))))
         here, others = float(logs[farthest]), np.delete(logs, farthest)
-        distance = here - float(np.median(others))
+        distance = here - _median(others)
         spread = max(self.typical_spread, _spread(others) if len(others) >= _FEW else 0.0)
         # Median and spread of few hosts are uncertain estimates, so the limit grows.
         deviations = NormalDist().inv_cdf(1 - self.alpha / 2)
@@ -217,7 +217,13 @@ class _Test:
 
 def _spread(logs: NDArray[np.float64]) -> float:
     """Robust estimate of the standard deviation."""
-    return _SIGMA * float(np.median(np.abs(logs - np.median(logs))))
+    return _SIGMA * _median(np.abs(logs - _median(logs)))
+
+
+def _median(values: NDArray[np.float64]) -> float:
+    """What ``numpy.median`` returns, in a fifth of its time for a few values."""
+    ordered = np.sort(values)
+    return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _p_value(calls: _Calls, far: _Far, others: NDArray[np.int64]) -> float:

@@ -74,6 +74,7 @@ def _check(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
         "profile": matrix.profile or "",
         "quick": "true" if matrix.quick else "false",
         "hosts": str(len(matrix.hosts) or 1),
+        **({"timeline": "true"} if matrix.timeline else {}),
     }
     begun = datetime.datetime.fromisoformat(matrix.started_at).timestamp()
     yield _Metric("stallscope_check_info", "Machine and program of the check; always 1.", [(info, 1)])

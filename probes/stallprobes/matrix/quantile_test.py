@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
-from stallprobes.latency.histogram import MIDDLE, rank
+from stallprobes.latency.histogram import MIDDLE
 from stallprobes.latency.ratio import PERCENTILES, Quantile, phase_channels
-from stallprobes.latency.sparse import SparseHistogram, sparse
+from stallprobes.latency.sparse import SparseChannels, SparseHistogram
 from stallprobes.latency.statistics import (
     Floats,
     Int64s,
@@ -40,6 +41,8 @@ _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0
 # Share above the cut for the comparison of repeats, large enough for a count in each.
 _TAIL = 0.02
 _Held = list[tuple[str, SparseHistogram]]
+_PERCENTS = np.array([[[one.percent]] for one in PERCENTILES])
+_NO_FLOATS: Floats = np.zeros(0)
 # Variance due to the bucket width of the difference of two means of four log percentiles.
 _GRAIN = 2 * (1 / 64) ** 2 / 12 / 4
 
@@ -56,24 +59,23 @@ class ChannelRepeats:
     hosts: tuple[str, ...]
     max_ns: int
     first: int = 0
-    # Several tests and conditions use the same logarithms.
-    _logs: dict[tuple[str, Quantile], Floats] = field(default_factory=dict)
 
     @classmethod
     def of(cls, repeats: Iterable[Repeat], channel: Channel) -> ChannelRepeats:
         """``channel`` in those of ``repeats`` that have calls in it, ordered by host."""
-        held = _with_calls(repeats, channel)
+        held = _with_calls(_by_channel(repeats).get(channel, []))
         return cls._within(held, *_range(held))
 
     @classmethod
-    def pair(cls, old: Iterable[Repeat], new: Iterable[Repeat], channel: Channel) -> tuple[ChannelRepeats, ...]:
-        """``channel`` in two checks, as ``of`` has it, with the same buckets."""
+    def pair(cls, old: _Held, new: _Held) -> tuple[ChannelRepeats, ChannelRepeats]:
+        """One channel in two checks, by the repeats that have it, as ``of`` has it, with the same buckets."""
+        before = _with_calls(old)
         if old is new:
-            same = cls.of(old, channel)
+            same = cls._within(before, *_range(before))
             return same, same
-        both = [_with_calls(repeats, channel) for repeats in (old, new)]
-        first, end = _range([*both[0], *both[1]])
-        return tuple(cls._within(held, first, end) for held in both)
+        now = _with_calls(new)
+        first, end = _range([*before, *now])
+        return cls._within(before, first, end), cls._within(now, first, end)
 
     @classmethod
     def _within(cls, held: _Held, first: int, end: int) -> ChannelRepeats:
@@ -85,58 +87,65 @@ class ChannelRepeats:
     @cached_property
     def total(self) -> Int64s:
         """The counts of all repeats together, int64[buckets from ``first`` on]."""
-        return np.asarray(self.counts.sum(axis=0))
+        return np.asarray(np.add.reduce(self.counts))
 
     @cached_property
     def calls(self) -> int:
         """Number of calls in all repeats."""
-        return int(self.total.sum())
+        return int(np.add.reduce(self.total))
 
     def percentile_ns(self, quantile: Quantile) -> float | None:
         """The percentile of all repeats together in ns, as their histogram has it; None without calls."""
-        if not self.calls:
-            return None
-        place = self._sums_of_total.searchsorted(rank(quantile.percent, self.calls), side="left")
-        return min(float(MIDDLE[self.first + place]), float(self.max_ns))
+        return float(self._percentiles_ns[quantile][-1]) if self.calls else None
 
     @cached_property
     def _sums(self) -> Int64s:
-        return np.asarray(self.counts.cumsum(axis=1))
+        return np.asarray(np.add.accumulate(self.counts, axis=1))
 
     @cached_property
-    def _sums_of_total(self) -> Int64s:
-        return np.asarray(self._sums.sum(axis=0))
+    def _percentiles_ns(self) -> Mapping[Quantile, Floats]:
+        """The percentiles in ns of each repeat, then of all without each repeat, then of all.
+
+        Several tests and conditions use them, and numpy computes all of them in the time of one.
+        """
+        total = np.add.reduce(self._sums)
+        sums = np.concatenate((self._sums, total - self._sums, total[None]))
+        # Nearest rank, as everywhere.
+        ranks = np.maximum(-(-_PERCENTS * sums[:, -1:] // 100), 1)
+        places = (sums >= ranks).argmax(axis=2)
+        return dict(zip(PERCENTILES, np.minimum(MIDDLE[self.first + places], self.max_ns), strict=True))
+
+    @cached_property
+    def _logs(self) -> Mapping[Quantile, Floats]:
+        return {quantile: np.log(np.maximum(ns, 1.0)) for quantile, ns in self._percentiles_ns.items()}
 
     def log_percentiles(self, quantile: Quantile) -> Floats:
         """The logarithm of each repeat's percentile in ns."""
-        key = ("each", quantile)
-        if key not in self._logs:
-            self._logs[key] = self._logarithms(self._sums, quantile)
-        return self._logs[key]
+        return self._logs[quantile][: len(self.counts)] if len(self.counts) else _NO_FLOATS
 
     def jackknife(self, quantile: Quantile) -> Floats:
         """The logarithm of the percentile with each repeat left out; empty with fewer than two repeats."""
-        key = ("others", quantile)
-        if key not in self._logs:
-            sums = self._sums_of_total - self._sums if len(self.counts) > 1 else self._sums[:0]
-            self._logs[key] = self._logarithms(sums, quantile)
-        return self._logs[key]
+        return self._logs[quantile][len(self.counts) : -1] if len(self.counts) > 1 else _NO_FLOATS
 
-    def _logarithms(self, sums: Int64s, quantile: Quantile) -> Floats:
-        if not sums.size:
-            return np.zeros(len(sums))
-        # Nearest rank, as everywhere.
-        ranks = np.maximum(-(-quantile.percent * sums[:, -1:] // 100), 1)
-        places = (sums >= ranks).argmax(axis=1)
-        return np.asarray(np.log(np.maximum(np.minimum(MIDDLE[self.first + places], self.max_ns), 1.0)))
+    def tail_chi_square(self, share: float) -> float:
+        """Chi-square statistic of the tail fraction above the cut of all repeats together."""
+        return tail_chi_square(self._sums, share)
 
 
-def _with_calls(repeats: Iterable[Repeat], channel: Channel) -> _Held:
-    """The host and the histogram of ``channel`` of each repeat that has calls in it, ordered by host."""
-    windows = [(repeat.host, repeat.window.channels) for repeat in repeats]
-    held = [(host, sparse(channels, channel)) for host, channels in windows if channel in channels]
+def _by_channel(repeats: Iterable[Repeat]) -> dict[Channel, _Held]:
+    """The host and the histogram of each repeat that has the channel."""
+    found: dict[Channel, _Held] = {}
+    for repeat in repeats:
+        host = repeat.host
+        for channel, one in SparseChannels.of(repeat.window.channels).histograms():
+            found.setdefault(channel, []).append((host, one))
+    return found
+
+
+def _with_calls(held: _Held) -> _Held:
+    """Those of ``held`` that have calls, ordered by host."""
     # Sorted by host, so that a host's repeats have the same index in both checks.
-    return sorted([each for each in held if each[1].count], key=lambda each: each[0])
+    return sorted([each for each in held if each[1].count], key=itemgetter(0))
 
 
 def _range(held: _Held) -> tuple[int, int]:
@@ -216,7 +225,7 @@ class QuantileTest:
     def tail_dispersion(self) -> float:
         """Chi-square of the tail fraction across repeats, over its degrees of freedom: 1 for independent calls."""
         freedom = len(self.old.counts) + len(self.new.counts) - 2
-        return sum(tail_chi_square(one.counts, _TAIL) for one in (self.old, self.new)) / freedom if freedom else 0.0
+        return (self.old.tail_chi_square(_TAIL) + self.new.tail_chi_square(_TAIL)) / freedom if freedom else 0.0
 
     @property
     def weight(self) -> float:
@@ -271,16 +280,19 @@ def beyond(ratio: float, limit: float) -> bool:
 
 def quantile_tests(old: Cell, new: Cell) -> list[QuantileTest]:
     """The tests of a cell: each channel at the percentiles for which it has enough calls."""
+    before = _by_channel(old.repeats)
+    now = before if old.repeats is new.repeats else _by_channel(new.repeats)
     found = []
-    for channel in _channels(old, new):
-        before, now = ChannelRepeats.pair(old.repeats, new.repeats, channel)
-        most = max(before.calls, now.calls)
-        found += [QuantileTest(new, channel, one, before, now) for one in PERCENTILES if most >= CALLS[one]]
+    for channel in _channels(before, now):
+        none: _Held = []
+        pair = ChannelRepeats.pair(before.get(channel, none), now.get(channel, none))
+        most = max(one.calls for one in pair)
+        found += [QuantileTest(new, channel, one, *pair) for one in PERCENTILES if most >= CALLS[one]]
     return found
 
 
-def _channels(old: Cell, new: Cell) -> list[Channel]:
+def _channels(old: Collection[Channel], new: Collection[Channel]) -> list[Channel]:
     """The channels to test: the labelled ones that both cells have, else those of the whole phases."""
-    common = [channel for channel in old.channel_sums if channel in new.channel_sums]
+    common = [channel for channel in old if channel in new]
     found = [channel for phase in PHASES for channel in phase_channels(common, phase)]
-    return [channel for channel in found if channel in old.channel_sums or channel in new.channel_sums]
+    return [channel for channel in found if channel in old or channel in new]

@@ -36,6 +36,10 @@ LEAST_CHECKS = 2
 CLEAR = {Quantile.P50: 2.0, Quantile.P99: 3.0}
 # With fewer calls a percentile here does not show that a stall is absent.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
+WITH_TIMELINE = (
+    "A reference is of checks without the timeline, which adds to each call: compare with it a check made without "
+    "--timeline."
+)
 # What the fingerprint of a simulated GPU adds to its names.
 _SIMULATED = " (SIMULATED)"
 # Keys of the fingerprint that a reference keeps.
@@ -197,6 +201,8 @@ class Reference:
         """Why ``matrix`` cannot be compared with the reference, as a sentence; None if it can."""
         if matrix.hosts:
             return "The check is of several machines, a reference is compared with one."
+        if matrix.timeline:
+            return WITH_TIMELINE
         if (problem := self.misfit_of(gpu_model(matrix))) is not None:
             return problem
         if not math.isclose(matrix.pace_us, self.pace_us, rel_tol=1e-6):

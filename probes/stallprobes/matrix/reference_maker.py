@@ -46,8 +46,8 @@ class NotAReference(StallprobesError):
 def make(name: str, matrices: Sequence[Matrix]) -> Reference:
     """The reference called ``name`` of all checks in ``matrices``, in the order of their start.
 
-    Raises NotAReference if there are too few, if one is quick, interrupted, merged or simulated, or if they differ in
-    GPU model, driver, CUDA, period, victims or aggressors.
+    Raises NotAReference if there are too few, if one is quick, interrupted, merged, simulated or made with the
+    timeline, or if they differ in GPU model, driver, CUDA, period, victims or aggressors.
     """
     matrices = sorted(matrices, key=lambda matrix: matrix.started_at)
     _require_alike(matrices)
@@ -79,6 +79,7 @@ def _require_alike(matrices: Sequence[Matrix]) -> None:
             (matrix.backend != "cuda", "not of a real GPU"),
             (matrix.hosts, "merged"),
             (matrix.quick, "quick"),
+            (matrix.timeline, "made with the timeline"),
             (matrix.interrupted, "interrupted"),
         ):
             if found:

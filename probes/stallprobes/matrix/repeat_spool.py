@@ -21,7 +21,7 @@ _IN_MEMORY = 32 << 20
 _SIZE = struct.Struct("=I")
 # Host, iterations, duration, and numbers of histograms and of buckets.
 _HEAD = struct.Struct("=IqqII")
-_HISTOGRAM = np.dtype([("part", "u1"), ("channel", "u4"), ("max_ns", "i8"), ("buckets", "u4")])
+_HISTOGRAM = np.dtype([("part", "u1"), ("channel", "u4"), ("max_ns", "i8"), ("count", "i8"), ("buckets", "u4")])
 
 
 class RepeatSpool:
@@ -69,7 +69,9 @@ class RepeatSpool:
             if isinstance(channels, SparseChannels)
             for channel in channels
         ]
-        table = np.array([(part, channel, one.max_ns, one.used.shape[1]) for part, channel, one in found], _HISTOGRAM)
+        table = np.array(
+            [(part, channel, one.max_ns, one.count, one.used.shape[1]) for part, channel, one in found], _HISTOGRAM
+        )
         used = np.concatenate([one.used for _, _, one in found], axis=1) if found else np.zeros((2, 0), np.int64)
         host = self._hosts.setdefault(repeat.host, len(self._hosts))
         if host == len(self._host_names):
@@ -92,9 +94,10 @@ class RepeatSpool:
         used[1] = np.frombuffer(data, np.int64, buckets, at + 2 * buckets)
         parts: tuple[dict[Channel, SparseHistogram], ...] = ({}, {}, {})
         begin = 0
-        for part, channel, max_ns, size in table.tolist():
-            parts[part][self._channel_names[channel]] = SparseHistogram(used[:, begin : begin + size], max_ns)
-            begin += size
+        for part, channel, max_ns, count, size in table.tolist():
+            end = begin + size
+            parts[part][self._channel_names[channel]] = SparseHistogram.part(used, begin, end, max_ns, count)
+            begin = end
         channels, before, after = map(SparseChannels, parts)
         return Repeat(Window(channels, iterations, duration_ns), before, after, self._host_names[host])
 

@@ -34,15 +34,16 @@ _SHORTEST_S, _LONGEST_S = 0.006, 0.06
 # A simulated GPU's windows, in virtual time.
 _VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.009, 0.001
 # Length of a baseline window over that of a window with the aggressor. It serves twice, as the one before and after.
-_BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.2
+_BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.4
 # A window is extended to contain so many calls, up to 60 ms (100 ms in virtual time). With 8 calls in place of 20, a
 # check detects nearly the same ratios, and the time of slow victims suffices for another repeat of every cell.
 _CALLS, _VIRTUAL_CALLS = 8, 160
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
 # An aggressor is slow if one of its iterations takes so long.
 _SLOW_S = 0.015
-# Number of blocks that share the baselines before and after them. Baselines take a fifth of a real check.
-_BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 1
+# Number of blocks that share the baselines before and after them. Baselines take a fifth of a real check. In virtual
+# time the machine does not vary, but every window costs more than its calls.
+_BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
 # Victims of each block that warms up.
 _WARM_UP_VICTIMS = 4
 # A slow iteration of the aggressor may extend a window to so many times its usual length.
@@ -68,17 +69,17 @@ class Block:
     disagreeing: bool = False
 
 
-def blocks(plan: Plan, repeats: int, seed: int, virtual: bool = False) -> list[Block]:
+def blocks(plan: Plan, repeats: int, seed: int) -> list[Block]:
     """Blocks of each aggressor set with all victims, for each repeat in an order that ``seed`` determines.
 
-    Except in ``virtual`` time, the blocks of repeat 0 have a few victims each, and every victim is in some of them.
+    The blocks of repeat 0 have a few victims each, and every victim is in some of them.
     """
     found = []
     for repeat in range(repeats + 1):
         order = list(plan.aggressor_sets)
         random.Random(f"{seed} order {repeat}").shuffle(order)
         for number, one in enumerate(order):
-            few = repeat == 0 and not virtual and len(plan.victims) > _WARM_UP_VICTIMS
+            few = repeat == 0 and len(plan.victims) > _WARM_UP_VICTIMS
             places = [(number * _WARM_UP_VICTIMS + place) % len(plan.victims) for place in range(_WARM_UP_VICTIMS)]
             found.append(Block(repeat, one, tuple(plan.victims[place] for place in places) if few else plan.victims))
     return found

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stallprobes.latency.ratio import PERCENTILES
-from stallprobes.model import Channel
+from stallprobes.model import Channel, Probe
 from stallprobes.verdicts.blame import sentence
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def document(result: RunResult) -> dict[str, Any]:
         "seed": result.seed,
         "started_at": result.started_at,
         "seconds": result.seconds,
-        "timeline": False,
+        "timeline": result.timeline,
+        **({} if result.timeline_summary is None else {"timeline_status": result.timeline_summary.document()}),
         "interrupted": result.interrupted,
         "fingerprint": dict(result.fingerprint),
         "results": [_variant(variant) for variant in result.variants],
@@ -85,14 +86,16 @@ def _probe(result: ProbeResult) -> dict[str, Any]:
         "window_s": window.seconds,
         "period_us": window.period_ns / 1000,
         "gpu_starts": None if probe.program.proof is None else window.proof,
-        "phases": _phases(window.channels, window.first_ns),
-        "baseline": _phases(result.baseline, {}),
+        "phases": _phases(probe, window.channels, window.first_ns),
+        "baseline": _phases(probe, result.baseline, {}),
         "ops": [
             {
                 "op": channel.label,
                 "phase": str(channel.phase),
-                **_figures(channel, histogram, window.first_ns.get(channel)),
-                "baseline": _figures(channel, result.baseline[channel], None) if channel in result.baseline else None,
+                **_figures(probe, channel, histogram, window.first_ns.get(channel)),
+                "baseline": _figures(probe, channel, result.baseline[channel], None)
+                if channel in result.baseline
+                else None,
             }
             for channel, histogram in window.channels.items()
             if channel.label
@@ -100,17 +103,17 @@ def _probe(result: ProbeResult) -> dict[str, Any]:
     }
 
 
-def _phases(channels: ChannelMap, first_ns: Mapping[Channel, int | None]) -> dict[str, Any]:
+def _phases(probe: Probe, channels: ChannelMap, first_ns: Mapping[Channel, int | None]) -> dict[str, Any]:
     return {
-        str(channel.phase): _figures(channel, histogram, first_ns.get(channel))
+        str(channel.phase): _figures(probe, channel, histogram, first_ns.get(channel))
         for channel, histogram in channels.items()
         if not channel.label
     }
 
 
-def _figures(channel: Channel, histogram: Histogram, first_ns: int | None) -> dict[str, Any]:
+def _figures(probe: Probe, channel: Channel, histogram: Histogram, first_ns: int | None) -> dict[str, Any]:
     return {
-        "source": str(channel.phase.traits.source),
+        "source": str(probe.program.source(channel.phase)),
         "count": histogram.count,
         "first_us": _us(first_ns),
         "p50_us": _us(histogram.percentile(50)),

@@ -15,16 +15,19 @@ from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.engine.slots import longest_cycle
-from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, UnknownName, Unsupported
+from stallprobes.engine.timeline.summary import TimelineSummary
+from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, UnknownName, Unsupported
 from stallprobes.latency.baseline import Baseline, widest
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window, has_run
 from stallprobes.machine import fingerprint, gpus
 from stallprobes.measurement import blame as blame_experiment
 from stallprobes.measurement.blame import BlameStopped
+from stallprobes.measurement.run_trace import RunTracer, other_processes
 from stallprobes.model import JUDGED_PHASES, Channel, Kind, Needs, Probe, Role, Variant
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
+from stallprobes.traces.trace import Trace
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.experiment import BlamePlan
 from stallprobes.verdicts.kinds import VerdictKind
@@ -44,6 +47,9 @@ __all__ = [
 ]
 
 PROBES = "probes"
+
+# The phases whose variation is that of the machine; a start is near 0, and a part of the wait.
+_VARYING = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
 
 _WARM_S = 0.5
 _SETTLE_S = 0.3
@@ -95,7 +101,8 @@ class VariantResult:
     ``status`` is ok, unsupported or invalid, the latter two with a ``reason``. ``baseline_s`` and ``window_s`` are the
     measured seconds without and with the aggressors. ``slots``: victims of different contexts ran in slots;
     ``together``: slots were switched off. ``blame`` is the result of the experiment that switched
-    each aggressor on and off, None without one.
+    each aggressor on and off, None without one. ``timeline`` says how the timeline was recorded, None without it.
+    ``trace`` is what it recorded last until the aggressors were switched off, None unless it was asked for.
     """
 
     pattern: str
@@ -110,14 +117,16 @@ class VariantResult:
     slots: bool = False
     together: bool = False
     blame: Blame | None = None
+    timeline: TimelineSummary | None = None
+    trace: Trace | None = None
 
     def widest(self, quantile: Quantile) -> RunSpread | None:
-        """The largest spread of a percentile among the judged phases of the probes.
+        """The largest spread of a percentile among the judged phases that the host measures.
 
         None where no baseline has two windows with enough calls.
         """
         known = {one.probe.name: one.variation for one in self.probes if one.variation is not None}
-        found = widest(known, map(Channel, JUDGED_PHASES), quantile)
+        found = widest(known, map(Channel, _VARYING), quantile)
         return None if found is None else RunSpread(found[0], str(found[1].phase), found[2])
 
 
@@ -133,7 +142,10 @@ class RunSpread:
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """The result of a run. ``backend`` is "cuda", "simulated" or "host"; profile and seed are the simulated GPU's."""
+    """The result of a run. ``backend`` is "cuda", "simulated" or "host"; profile and seed are the simulated GPU's.
+
+    ``timeline``: it was on, which adds to each call.
+    """
 
     backend: str
     profile: str | None
@@ -143,6 +155,12 @@ class RunResult:
     seconds: float
     variants: tuple[VariantResult, ...]
     interrupted: bool = False
+    timeline: bool = False
+
+    @property
+    def timeline_summary(self) -> TimelineSummary | None:
+        """How the timeline of all variants was recorded; None without it."""
+        return TimelineSummary.joined(one.timeline for one in self.variants if one.timeline is not None)
 
     @property
     def spread(self) -> RunSpread | None:
@@ -206,6 +224,8 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     survey: gpus.Survey | None = None,
     blame: bool = False,
+    timeline: bool = False,
+    trace_s: float | None = None,
 ) -> RunResult:
     """Measure each variant for ``seconds`` with its aggressors, and half as long before and after.
 
@@ -215,11 +235,18 @@ def run(
     With ``blame`` an experiment of at most 10 s for up to four aggressors follows, which switches each aggressor on and
     off and finds which of them are the cause.
 
+    With ``timeline``, as with ``options.timeline``, the phases start, early and gpu are measured too; each call then
+    takes 1 to 2 µs longer.
+
+    With ``trace_s``, which includes ``timeline``, each variant's result has a trace: all that the timeline recorded in
+    the last ``trace_s`` seconds before the aggressors were switched off.
+
     ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is called every 0.1 s; once it returns True, or at
     a KeyboardInterrupt, the variants measured so far are returned. ``survey`` avoids a second survey of the driver.
 
-    Raises EngineFailed when there is no usable GPU or the options are wrong before anything was measured; any later
-    failure makes its variant invalid and the run continues. Raises ValueError if blame is asked for and impossible.
+    Raises EngineFailed when there is no usable GPU or the options are wrong before anything was measured, NoTimeline
+    when the timeline cannot be switched on; any later failure makes its variant invalid and the run continues. Raises
+    ValueError if blame is asked for and impossible.
     """
     problem = blame_problem(chosen) if blame else None
     if problem is not None:
@@ -228,9 +255,12 @@ def run(
     settings = options or Options()
     if gpu is not None:
         settings = replace(settings, gpu=gpu)
+    traced = trace_s is not None
+    settings = replace(settings, timeline=timeline or traced or settings.timeline, rings=traced or settings.rings)
     cycles = [longest_cycle(variant.probes, settings.together) for _, variant in chosen]
     plans = [_blame_plan(variant, settings.together) if blame else None for _, variant in chosen]
-    clock = _RunClock(cycles, plans, seconds, progress, stop)
+    others = other_processes(settings.gpu, survey) if trace_s is not None and backend == "cuda" else ()
+    clock = _RunClock(cycles, plans, seconds, progress, stop, trace_s, others)
     results: list[VariantResult] = []
     info: Mapping[str, object] = {}
     for pattern, variant in chosen:
@@ -241,7 +271,7 @@ def run(
         try:
             while True:
                 try:
-                    result, new_info = _variant(pattern, variant, backend, settings, clock, first=not results)
+                    result, new_info = _variant(pattern, variant, backend, settings, clock, results)
                     break
                 except _StoodStill:
                     # Calls that were in flight seem to have taken as long as the suspension.
@@ -264,6 +294,7 @@ def run(
         seconds=seconds,
         variants=tuple(results),
         interrupted=clock.stopped,
+        timeline=settings.timeline,
     )
 
 
@@ -279,7 +310,8 @@ class _RunClock:
     """Progress of a run: lets time pass in steps, between which the run can be stopped.
 
     ``cycles`` is the number of slots of each variant, by which its measurement is longer; ``plans`` are its blame
-    experiments.
+    experiments. ``trace_s`` is the length of the traces, None for none, ``others`` the other processes on the GPU;
+    ``tracer`` reads the trace of the present variant.
     """
 
     def __init__(
@@ -289,7 +321,11 @@ class _RunClock:
         seconds: float,
         progress: Callable[[RunProgress], None] | None,
         stop: Callable[[], bool],
+        trace_s: float | None = None,
+        others: Sequence[str] = (),
     ) -> None:
+        self._trace_s, self._others = trace_s, others
+        self.tracer: RunTracer | None = None
         self.blame = any(plan is not None for plan in plans)
         self.window_s = seconds
         self.baseline_s = max(_SHORTEST_BASELINE_S, seconds / 2)
@@ -315,8 +351,10 @@ class _RunClock:
         self._done = self._base
         self._report(self._text)
 
-    def started(self) -> None:
+    def started(self, session: Session) -> None:
+        """The engine of a variant has started."""
         self._done += _START_S
+        self.tracer = None if self._trace_s is None else RunTracer(session, self._trace_s, self._others)
 
     def stop_requested(self) -> bool:
         """Whether the run is to stop; it then counts as stopped."""
@@ -337,7 +375,10 @@ class _RunClock:
                 self.stopped = True
                 raise _Stopped
             step = min(_STEP_S, left)
-            session.run_for(step)
+            if self.tracer is None:
+                session.run_for(step)
+            else:
+                self.tracer.run_for(step)
             left -= step
             self._done += step
             self._report(self._text)
@@ -349,7 +390,12 @@ class _RunClock:
 
 
 def _variant(
-    pattern: str, variant: Variant, backend: str, options: Options, clock: _RunClock, first: bool
+    pattern: str,
+    variant: Variant,
+    backend: str,
+    options: Options,
+    clock: _RunClock,
+    before: Sequence[VariantResult],
 ) -> tuple[VariantResult | None, Mapping[str, object]]:
     def without(status: str, reason: str) -> VariantResult:
         empty = VariantResult(pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
@@ -360,17 +406,22 @@ def _variant(
     session = Session(variant.probes, backend=backend, options=options)
     try:
         info = session.start()
-        clock.started()
+        if options.timeline:
+            session.require_timeline()
+        clock.started(session)
         return replace(_measured(pattern, variant, session, clock, slots), together=options.together), info
     except Unsupported as error:
         return without("unsupported", error.reason), {}
     except _Stopped:
         return None, session.info
     except EngineFailed as error:
-        if first and error.exit_code in (EXIT_NO_GPU, EXIT_USAGE):
+        if not before and error.exit_code in (EXIT_NO_GPU, EXIT_USAGE):
+            raise
+        if isinstance(error, NoTimeline) and not any(result.probes for result in before):
             raise
         return without("invalid", error.sentence), session.info
     finally:
+        clock.tracer = None
         session.stop()
 
 
@@ -386,7 +437,9 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
     windows = _windows(session, clock, clock.window_s * slots)
     session.set_running(dict.fromkeys(aggressors, False))
     baselines = [before]
-    if _drained(variant, session, clock):
+    drained = _drained(variant, session, clock)
+    trace, clock.tracer = None if clock.tracer is None else clock.tracer.trace(), None
+    if drained:
         baselines.append(_baseline(session, clock, slots))
     errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
@@ -411,7 +464,16 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
         window_s=_length_s(windows),
         slots=slots > 1,
         blame=blame,
+        timeline=_timeline_summary(session),
+        trace=trace,
     )
+
+
+def _timeline_summary(session: Session) -> TimelineSummary | None:
+    status = session.timeline_status()
+    if not session.options.timeline or status is None:
+        return None
+    return TimelineSummary.of(status, session.timeline_losses())
 
 
 def _blame(variant: Variant, session: Session, clock: _RunClock) -> tuple[Blame | None, str | None]:
@@ -468,8 +530,13 @@ def _baseline(session: Session, clock: _RunClock, slots: int) -> _BaselineWindow
 
 def _windows(session: Session, clock: _RunClock, seconds: float) -> dict[str, Window]:
     begin = session.snapshot()
+    if clock.tracer is not None:
+        clock.tracer.begin_window()
     clock.pass_time(session, seconds)
-    return session.snapshot().minus(begin)
+    windows = session.snapshot().minus(begin)
+    if clock.tracer is not None:
+        clock.tracer.end_window()
+    return windows
 
 
 def _length_s(windows: Mapping[str, Window]) -> float:

@@ -180,7 +180,7 @@ class Blame:
                     now_ns=figure.on_ns,
                     ratio=figure.ratio,
                     kind=VerdictKind.STALLED if figure.ratio >= STALLED else VerdictKind.SLOWER,
-                    head=f"{victim.title}: {channel_name(figure.channel)} {figure.quantile} {change} "
+                    head=f"{victim.title}: {figure.channel.in_sentence} {figure.quantile} {change} "
                     "with all aggressors on.",
                 )
                 found.append(_with_cause(verdict, figure, victim, aggressors))
@@ -261,8 +261,3 @@ def _with_cause(verdict: Verdict, figure: FigureBlame, victim: Probe, aggressors
 def share_text(share: Interval | None) -> str:
     """``50% (49–51%)``, with the 95 % interval; a dash where it is unknown."""
     return "–" if share is None else f"{share.value:.0%} ({share.low * 100:.0f}–{share.high:.0%})"
-
-
-def channel_name(channel: Channel) -> str:
-    """``call``, or ``call of LABEL``."""
-    return f"{channel.phase} of {channel.label}" if channel.label else str(channel.phase)

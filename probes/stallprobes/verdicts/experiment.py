@@ -35,6 +35,8 @@ from stallprobes.verdicts.rules import (
 
 BUDGET_S = 10.0
 FEWEST_ROUNDS = 3
+# Records of the GPU arrive some 10 ms later, in the window of another state; the wait contains the start.
+EXPERIMENT_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
 # The error probability of each comparison; the tail needs two at once.
 _ALPHA = 0.05
 _USUAL_ROUNDS, _FEW_STATES, _FEW_STATES_ROUNDS = 4, 4, 6
@@ -157,7 +159,7 @@ def _victim_figures(
     # A state without one of its aggressors is another state.
     valid = [{state for state, one in found.items() if not one.idle} for found in rounds]
     known = list(dict.fromkeys(channel for found in windows for one in found.values() for channel in one.channels))
-    for phase in JUDGED_PHASES:
+    for phase in EXPERIMENT_PHASES:
         for channel in phase_channels(known, phase):
             calls = [
                 {state: _calls(victim, channel, one) for state, one in found.items() if state in usable}

@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+# Starved: fewer than 3 calls returned in half a second or more.
+STARVED_CALLS = 3
+STARVED_WINDOW_NS = 500_000_000
+# A call in flight counts from this age on.
+IN_FLIGHT_NS = 100_000_000
+
 
 class VerdictKind(StrEnum):
     """Kind of a verdict, from harmless to severe. The values are those of the JSON documents, version 2.

@@ -20,11 +20,13 @@ from stallprobes.latency.baseline import ENOUGH_CALLS, Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
 from stallprobes.latency.sparse import merged
+from stallprobes.latency.start_delay import judged_histogram
 from stallprobes.latency.window import ChannelMap, Window
-from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, op_name
+from stallprobes.model import JUDGED_PHASES, Channel, Phase, Probe, Role, Source, op_name
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.change_over import change_overs
-from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS, VerdictKind
+from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
 STALLED = 3.0
@@ -45,10 +47,6 @@ HOST_SHARE = 0.5
 PAUSE_FACTOR = 3
 HIDDEN_NS = 100_000
 HIDDEN_SHARE = 0.7
-# Starved: fewer than 3 calls returned in half a second or more.
-STARVED_CALLS = 3
-STARVED_WINDOW_NS = 500 * MS
-IN_FLIGHT_NS = 100 * MS
 
 DRIFT_CAUSE = "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors."
 DRIFT_REMEDY = "Measure again, for longer."
@@ -78,11 +76,16 @@ class Evidence:
         """The sum of the baselines."""
         return merged(self.baselines)
 
+    def now(self, channel: Channel) -> Histogram | None:
+        """The calls of ``channel`` in the window as they are judged, None without any channel of it."""
+        return judged_histogram(self.window.channels, channel)
+
     def baseline_ns(self, channel: Channel, quantile: Quantile) -> float | None:
         """The percentile (ns) of the slower baseline with enough calls, None if none has enough."""
         if self.variation is not None and self.baselines and self.baselines[0] is self.variation.channels:
             return self.variation.percentile_ns(channel, quantile)
-        enough = [one[channel] for one in self.baselines if channel in one and one[channel].count >= ENOUGH_CALLS]
+        known = (judged_histogram(one, channel) for one in self.baselines)
+        enough = [one for one in known if one is not None and one.count >= ENOUGH_CALLS]
         return max((histogram.percentile(quantile.percent) or 0.0 for histogram in enough), default=None)
 
     def range_ns(self, channel: Channel, quantile: Quantile) -> tuple[float, float] | None:
@@ -92,10 +95,9 @@ class Evidence:
         """
         if self.variation is not None:
             return self.variation.range_ns(channel, quantile)
-        known = (
-            one[channel].percentile_or_none(quantile.percent, ENOUGH_CALLS) for one in self.baselines if channel in one
-        )
-        figures = [figure for figure in known if figure is not None]
+        known = (judged_histogram(one, channel) for one in self.baselines)
+        every = (None if one is None else one.percentile_or_none(quantile.percent, ENOUGH_CALLS) for one in known)
+        figures = [figure for figure in every if figure is not None]
         return (min(figures), max(figures)) if figures else None
 
     def slower_ns(self, channel: Channel) -> float | None:
@@ -205,6 +207,7 @@ def _victim(one: Evidence, by_role: EvidenceByRole) -> list[Verdict]:
         verdict = _channel(one, channel, by_role)
         if verdict is not None:
             found.append(verdict)
+    found = without_starts_of_waits(found)
     if not found and not by_role.aggressors:
         unsteady = _unsteady(one)
         found = [] if unsteady is None else [unsteady]
@@ -270,7 +273,7 @@ def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdi
     """
     alone = not by_role.aggressors
     now, slower_ns, tail_ns = (
-        one.window.channels.get(channel),
+        one.now(channel),
         one.slower_ns(channel),
         one.tail_ns(channel, alone=alone),
     )
@@ -279,7 +282,8 @@ def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdi
         return None
     assert slower_ns is not None
     assert tail_ns is not None
-    median = BaselineRatio(channel, Quantile.P50, max(baseline_p50, 1.0), now.percentile(50) or 0.0)
+    least_baseline = least_baseline_ns(channel.phase)
+    median = BaselineRatio(channel, Quantile.P50, max(baseline_p50, least_baseline), now.percentile(50) or 0.0)
     known = None if one.variation is None else one.variation.range_ns(channel, Quantile.P50)
     usual = max(baseline_p99, slower_ns if alone else 0.0, 0.0 if known is None else SLOWER * known[1])
     excess = median.now_ns - median.baseline_ns
@@ -287,7 +291,7 @@ def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdi
     enough = now.count >= TAIL_CALLS
     if enough and median.ratio >= STALLED and excess >= least and median.now_ns > usual:
         return _slowdown(one, median, VerdictKind.STALLED, by_role)
-    tail = BaselineRatio(channel, Quantile.P99, max(baseline_p99, 1.0), now.percentile(99) or 0.0)
+    tail = BaselineRatio(channel, Quantile.P99, max(baseline_p99, least_baseline), now.percentile(99) or 0.0)
     share = now.share_above(int(tail_ns))
     if share >= TAIL_SHARE and share * now.count >= TAIL_CALLS:
         return _slowdown(one, tail, VerdictKind.STALLED, by_role)
@@ -300,8 +304,11 @@ def _unsteady(one: Evidence) -> Verdict | None:
     """The verdict that the median of a channel varies by ×1.5 or more without an aggressor; None if none does."""
     found: list[Verdict] = []
     for channel in _judged_channels(one):
-        known, now = one.range_ns(channel, Quantile.P50), one.window.channels[channel]
-        now_ns = now.percentile_or_none(50, ENOUGH_CALLS)
+        if not channel.phase.traits.host:
+            # A start varies by as much as the wait that contains it, and is near 0.
+            continue
+        known, now = one.range_ns(channel, Quantile.P50), one.now(channel)
+        now_ns = None if now is None else now.percentile_or_none(50, ENOUGH_CALLS)
         baseline_ns = one.baseline_ns(channel, Quantile.P50)
         if known is None or now_ns is None or baseline_ns is None:
             continue
@@ -310,7 +317,7 @@ def _unsteady(one: Evidence) -> Verdict | None:
         low, high = min(known[0], now_ns), max(known[1], now_ns)
         if high < SLOWER * low or high < low + SLOWER_NS:
             continue
-        words = f"{_channel_name(channel)} p50 {range_ns(low, high)} on this machine"
+        words = f"{channel.in_sentence} p50 {range_ns(low, high)} on this machine"
         found.append(
             Verdict(
                 probe=one.probe.name,
@@ -341,12 +348,12 @@ def _detectable(one: Evidence, channel: Channel, quantile: Quantile, *, alone: b
     if baseline_ns is None or least_ns is None:
         return None
     deviation = 0.0 if one.variation is None else one.variation.deviation(channel, quantile)
-    return least_ns / max(baseline_ns, 1.0) * math.exp(_Z90 * deviation)
+    return least_ns / max(baseline_ns, least_baseline_ns(channel.phase)) * math.exp(_Z90 * deviation)
 
 
 def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: EvidenceByRole) -> Verdict:
     change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
-    head = f"{one.probe.title}: {_channel_name(figure.channel)} {figure.quantile} {change}"
+    head = f"{one.probe.title}: {figure.channel.in_sentence} {figure.quantile} {change}{gpu_clause(one, figure)}"
     if one.probe.role is Role.HOST or _pauses_explain(one, figure) or _host_explains(by_role, one, figure):
         kind, explained = VerdictKind.HOST, _host_noise(one)
     else:
@@ -384,8 +391,8 @@ def _host_explains(by_role: EvidenceByRole, one: Evidence, figure: BaselineRatio
     least_ns = HOST_SHARE * (figure.now_ns - figure.baseline_ns)
     if (now.percentile(figure.quantile.percent) or 0.0) - baseline_ns >= least_ns:
         return True
-    tail_ns, own = one.tail_ns(figure.channel), one.window.channels[figure.channel]
-    if figure.quantile is not Quantile.P99 or tail_ns is None or one.variation is None:
+    tail_ns, own = one.tail_ns(figure.channel), one.now(figure.channel)
+    if figure.quantile is not Quantile.P99 or tail_ns is None or own is None or one.variation is None:
         return False
     if not by_role.aggressors and now.share_above(int(baseline_ns + least_ns)):
         return True
@@ -399,10 +406,9 @@ def _pauses_explain(one: Evidence, figure: BaselineRatio) -> bool:
     Pauses come at one rate, in the calls as between them. Medians are not explained: half of the calls would have to
     meet a pause.
     """
-    window, tail_ns = one.window, one.tail_ns(figure.channel)
-    if figure.quantile is not Quantile.P99 or not window.polled_ns or tail_ns is None:
+    window, tail_ns, calls = one.window, one.tail_ns(figure.channel), one.now(figure.channel)
+    if figure.quantile is not Quantile.P99 or not window.polled_ns or tail_ns is None or calls is None:
         return False
-    calls = window.channels[figure.channel]
     usual_ns = one.baseline_ns(figure.channel, Quantile.P50) or 0.0
     expected = window.pauses / window.polled_ns * usual_ns * calls.count
     return expected > 0 and calls.share_above(int(tail_ns)) * calls.count <= PAUSE_FACTOR * expected + TAIL_CALLS
@@ -437,14 +443,14 @@ def _host_noise(one: Evidence) -> _Explained:
 
 def _quiet(one: Evidence) -> Verdict:
     channel = next(iter(_judged_channels(one)), _CALL)
-    now_ns = one.window.channels.get(channel, Histogram.empty()).percentile(50)
+    now_ns = (one.now(channel) or Histogram.empty()).percentile(50)
     baseline_ns = one.baseline_ns(channel, Quantile.P50)
     ratio = now_ns / baseline_ns if now_ns and baseline_ns else None
     if ratio is None:
         words = "too few calls to judge"
     else:
         change = f"{duration_ns(baseline_ns)} → {duration_ns(now_ns)} ({times(ratio)})"
-        words = f"quiet: {_channel_name(channel)} p50 {change}"
+        words = f"quiet: {channel.in_sentence} p50 {change}"
     return Verdict(
         probe=one.probe.name,
         phase=channel.phase,
@@ -460,8 +466,13 @@ def _quiet(one: Evidence) -> Verdict:
 
 
 def _host_time(one: Evidence) -> list[Verdict]:
-    """Verdicts on calls that take much longer on the host than on the GPU, where events measured both."""
-    found = []
+    """Verdicts on calls that take much longer on the host than on the GPU, where the program measures both.
+
+    The timeline's time of a call is that of its first record, and a copy through the driver's buffers has many.
+    """
+    found: list[Verdict] = []
+    if one.probe.program.source(Phase.GPU) is not Source.EVENTS:
+        return found
     channels = one.window.channels
     device = {
         channel.label: histogram
@@ -532,7 +543,3 @@ def _without_aggressor(others: tuple[str, ...] | None) -> _Explained:
 def _while_running(aggressors: Sequence[Evidence]) -> str:
     titles = " and ".join(f"“{one.probe.title}”" for one in aggressors)
     return f" while {titles} {'run' if len(aggressors) > 1 else 'runs'}" if aggressors else ""
-
-
-def _channel_name(channel: Channel) -> str:
-    return f"{channel.phase} of {channel.label}" if channel.label else str(channel.phase)

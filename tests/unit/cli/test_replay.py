@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import zlib
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from factories import recordings
 from stallprobes.files import schemas
 from stallscope.cli import main as cli
 
@@ -41,6 +43,89 @@ def test_it_prints_the_verdicts_of_a_recording(
     )
     assert document["probe_sets"][0]["backend"] == "simulated"
     assert {one["probe"] for one in document["probe_sets"][0]["ranges"]} == {"d2d", "host"}
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Path:
+    """A small recording with a trace."""
+    file = tmp_path / "traced.rec"
+    recordings.record_every_kind(file)
+    return file
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.argv", ["stallscope", "replay", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert isinstance(ended.value.code or 0, int)
+    return int(ended.value.code or 0), out, err
+
+
+def test_it_lists_the_traces(traced: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = replay(traced, capsys, monkeypatch)
+    document = json.loads(out)
+    jsonschema.Draft202012Validator(schemas.schema("stallscope.replay/1")).validate(document)
+    (listed,) = document["traces"]
+    assert code == 0
+    assert listed["delay_us"] == 1997.0
+    assert (listed["probe"], listed["phase"], listed["lost"]) == ("launch", "start", 3)
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.json.gz"])
+def test_it_writes_the_traces_for_perfetto(
+    traced: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = traced.parent / name
+    code, out, err = run(capsys, monkeypatch, traced, "--trace", path)
+    assert (code, out) == (0, "")
+    assert err == f"stallscope: 1 trace written to {path}; open it in Perfetto or chrome://tracing\n"
+    content = gzip.decompress(path.read_bytes()) if name.endswith("gz") else path.read_bytes()
+    document = json.loads(content)
+    assert len(document["traceEvents"]) > 10
+    assert document["otherData"]["recorded_at"].startswith("2027-01-15T08:00:01")
+    assert [one["calls"] for one in document["otherData"]["traces"]] == [2]
+    # A file is replaced only with --force; the JSON may be written as well.
+    assert run(capsys, monkeypatch, traced, "--trace", path)[0] == 2
+    code, out, _ = run(capsys, monkeypatch, traced, "--trace", path, "--force", "--json")
+    assert code == 0
+    assert len(json.loads(out)["traces"]) == 1
+
+
+def test_several_traces_have_titles(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, path = tmp_path / "a.rec", tmp_path / "out.json"
+    recordings.record_every_kind(file)
+    lines = recordings.lines_of(file.read_bytes())
+    file.write_bytes(recordings.recording_of([*lines, lines[-1]]))
+    code, _, err = run(capsys, monkeypatch, file, "--trace", path)
+    assert code == 0
+    assert "2 traces written" in err
+    titles = [one["title"] for one in json.loads(path.read_bytes())["otherData"]["traces"]]
+    assert titles == ["08:00:02 launch 2.00 ms"] * 2
+
+
+def test_a_recording_without_a_trace_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.json"
+    sentence = f"stallscope: --trace: {RECORDED} has no trace; record with --timeline\n"
+    assert run(capsys, monkeypatch, RECORDED, "--trace", path) == (2, "", sentence)
+    assert not path.exists()
+
+
+def test_a_damaged_trace_is_one_sentence_and_no_file_is_left(
+    traced: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = recordings.lines_of(traced.read_bytes())
+    lines[-1]["trace"]["trigger"] = [9, 1, 2]
+    traced.write_bytes(recordings.recording_of(lines))
+    path = traced.parent / "out.json"
+    code, out, err = run(capsys, monkeypatch, traced, "--trace", path)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "trace 1: trace.trigger[0] is not an integer from 0 to 1" in err
+    assert [one.name for one in traced.parent.iterdir()] == ["traced.rec"]
 
 
 def test_a_truncated_recording_gives_what_it_holds_and_says_so(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallprobes.errors import MalformedJson, TruncatedJson
-from stallprobes.files.json_stream import LARGEST_VALUE, JsonStream, RawPairs
+from stallprobes.files.json_stream import LARGEST_VALUE, Extraction, JsonStream
 
 PAIRS = st.lists(st.lists(st.integers(0, 2000), min_size=2, max_size=2), max_size=4)
-TEXT = st.text(max_size=4) | st.sampled_from(['"pairs": [[1,2]]', '\\"pairs":[[', "NaN", "-Infinity", "\\"])
+TEXT = st.text(max_size=4) | st.sampled_from([':{"pairs": [[1,2]]}', ':{\\"pairs":[[', "NaN", "-Infinity", "\\", "}"])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | TEXT | PAIRS,
     lambda inner: (
@@ -26,13 +28,41 @@ VALUES = st.recursive(
 )
 
 
+@dataclass
+class Extracted:
+    """A value that was taken from the text."""
+
+    pairs: Any
+
+
+def convert(pairs: list[bytes], others: list[bytes | None]) -> list[Extracted | None]:
+    found: list[Extracted | None] = []
+    for text, other in zip(pairs, others, strict=True):
+        try:
+            found.append(Extracted(json.loads(text)) if other is None and b"1999" not in text else None)
+        except (ValueError, RecursionError):
+            found.append(None)
+    return found
+
+
+SPACE = r"[ \t\n\r]*"
+MEMBERS = rf'"pairs"{SPACE}:{SPACE}(\[[0-9,\[\] \t\n\r]*\])({SPACE},{SPACE}"x":1)?'
+EXTRACTION = Extraction(re.compile(rf":{SPACE}\{{{SPACE}{MEMBERS}{SPACE}\}}".encode()), convert)
+
+
 def stream(text: str, size: int = 7) -> JsonStream:
-    pieces = (text[at : at + size] for at in range(0, len(text), size))
-    return JsonStream(pieces, decoded, raw="pairs")
+    content = text.encode()
+    pieces = (content[at : at + size] for at in range(0, len(content), size))
+    return JsonStream(pieces, lambda found: found, EXTRACTION)
 
 
-def decoded(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: value.decoded() if isinstance(value, RawPairs) else value for key, value in found.items()}
+def decoded(value: Any) -> Any:
+    """``value`` as the decoder gives it."""
+    if isinstance(value, dict):
+        return {key: decoded(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [decoded(one) for one in value]
+    return {"pairs": value.pairs} if isinstance(value, Extracted) else value
 
 
 def in_parts(found: JsonStream, depth: int) -> Any:
@@ -42,8 +72,7 @@ def in_parts(found: JsonStream, depth: int) -> Any:
             return {key: in_parts(found, depth - 1) for key in found.members()}
         case "[":
             return [in_parts(found, depth - 1) for _ in found.items()]
-    value = found.value()
-    return value.decoded() if isinstance(value, RawPairs) else value
+    return decoded(found.value())
 
 
 @given(VALUES, st.integers(1, 60), st.integers(0, 3), st.sampled_from([None, 1]), st.booleans())
@@ -60,8 +89,7 @@ def test_a_value_ahead_is_that_of_the_decoder(value: Any, size: int, indent: int
     text = json.dumps([value, value], indent=indent)
     found, read = stream(text, size), []
     for _ in found.items():
-        one = found.value_ahead()
-        read.append(one.decoded() if isinstance(one, RawPairs) else one)
+        read.append(decoded(found.value_ahead()))
     assert read == [value, value]
     found.end()
 
@@ -89,7 +117,11 @@ def walk(text: str) -> Iterator[Any]:
         ('{"a": "b', "its end is missing"),
         ('{"a"', "its end is missing"),
         ("[-Infinity]", "-Infinity in place of a number"),
-        ('{"a": {"pairs": [[1,2]], "b": -Infinity}}', "-Infinity in place of a number"),
+        ('{"a": {"pairs": [[1,2]]}, "b": -Infinity}', "-Infinity in place of a number"),
+        ('{"a": -Infinity, "b": {"pairs": [[1,2]]}}', "-Infinity in place of a number"),
+        ('{"a": "b:{"pairs": [[1,2]]}"}', "line 1 is not valid JSON"),
+        ('{"a":\n{"pairs":\n[]},\n"b":\n{"pairs": [1,,2]}}', "line 5 is not valid JSON"),
+        ('{"a": {"pairs": [' + "[" * 100_000 + "]}}", "nested too deeply"),
         ('["' + "a" * (3 * LARGEST_VALUE) + '"]', "has a value larger than 1 MiB"),
         ("hello", "line 1 is not valid JSON"),
         ("[" + "9" * 5000 + "]", "thousands of digits"),

@@ -9,11 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import pytest
 
 from factories import recordings
 from factories.full_disk import FullDisk
 from factories.recordings import WALL_S, probe_set_of
+from factories.traces import handmade_trace
+from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.errors import RecordingError
 from stallprobes.live import recorder as recorders
@@ -22,6 +25,8 @@ from stallprobes.live.observation import CUDA, EngineCondition, EngineStatus, Ob
 from stallprobes.live.recorder import Recorder
 from stallprobes.live.recording import Recording
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
+from stallprobes.traces.codec import MOST_ROWS, rows
+from stallprobes.traces.trace import Trace, TraceNames
 
 EMPTY = Observation(WALL_S, ProbeSet("none", (), CUDA), EngineStatus(EngineCondition.STARTING))
 
@@ -145,7 +150,8 @@ def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
     assert last is not None
     part = last.probes["launch"]
     assert (part.iterations, part.polled_ns, part.pauses, part.in_slots) == (205, 5000, 5, True)
-    assert [histogram.count for histogram in part.channels.values()] == [205] * 3
+    assert [histogram.count for histogram in part.channels.values()] == [205] * 6
+    assert [one.timeline for one in found] == [False] * 4 + [True] * 2
     assert last.probes["spin"].error is not None
 
 
@@ -167,5 +173,98 @@ def test_a_capture_on_a_full_disk_raises_and_keeps_what_was_measured(tmp_path: P
 def test_a_capture_that_is_stopped_at_once_leaves_no_file(tmp_path: Path) -> None:
     file = tmp_path / "a.rec"
     probe_set = probe_set_of("secondary-context-d2d", "kernel-other-context")
-    assert capture(probe_set, file, options=Options(profile="h200"), seconds=1.0, stop=lambda: True) == 0
+    assert capture(probe_set, file, options=Options(profile="h200"), seconds=1.0, stop=lambda: True).observations == 0
     assert not file.exists()
+
+
+TRACE = handmade_trace(entries()["d2d"].probe(), entries()["spin"].probe(), wall_s=WALL_S)
+
+
+def long_trace(rows: int) -> Trace:
+    """``TRACE`` with ``rows`` calls, of which each column differs in every row."""
+    began = TRACE.begin_ns + np.cumsum(np.arange(rows) % 7)
+    calls = np.stack([0 * began, 0 * began, began % 1000, began, began + began % 11, 0 * began + 1], axis=1)
+    return replace(TRACE, calls=calls)
+
+
+def random_trace(seed: int) -> Trace:
+    """``TRACE`` with 200 calls that no earlier trace resembles."""
+    lengths = np.random.default_rng(seed).integers(1, 50_000, (2, 200))
+    began = TRACE.begin_ns + np.cumsum(lengths[0])
+    calls = np.stack([0 * began, 0 * began, 0 * began, began, began + lengths[1], 0 * began], axis=1)
+    return replace(TRACE, calls=calls[began < TRACE.end_ns])
+
+
+def test_a_trace_of_many_rows_is_cut(tmp_path: Path) -> None:
+    file = tmp_path / "a.rec"
+    recorder = Recorder(file)
+    recorder.put_blocking(EMPTY, {})
+    recorder.put_trace(long_trace(30_000))
+    recorder.close(10.0)
+    assert (recorder.traces, recorder.traces_dropped) == (1, 0)
+    found = Recording(file).trace(0)
+    assert 15_000 < rows(found) <= MOST_ROWS
+    assert found.trigger is not None
+    assert found.begin_ns <= found.trigger.began_ns
+
+
+def test_a_line_is_never_longer_than_a_reader_accepts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.rec"
+    monkeypatch.setattr(recorders, "_LONGEST_TRACE", 20_000)
+    recorder = Recorder(file)
+    recorder.put_blocking(EMPTY, {})
+    recorder.put_trace(long_trace(5_000))
+    many = TraceNames(dict.fromkeys(range(1000), "x" * 100))
+    recorder.put_trace(replace(TRACE, names=many))
+    recorder.close(10.0)
+    assert (recorder.traces, recorder.traces_dropped) == (1, 1)
+    assert 0 < rows(Recording(file).trace(0)) < 2_500
+
+
+def test_traces_take_a_limited_part_of_a_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.rec"
+    monkeypatch.setattr(recorders, "_MOST_TRACE_BYTES", 3000)
+    recorder = Recorder(file)
+    for number in range(10):
+        recorder.put_blocking(replace(EMPTY, wall_s=WALL_S + number), {})
+        recorder.put_trace_blocking(random_trace(number))
+    recorder.close(10.0)
+    assert recorder.written == 10
+    assert 1 < recorder.traces < 10
+    assert recorder.traces + recorder.traces_dropped == 10
+    assert len(Recording(file).traces()) == recorder.traces
+
+
+def test_traces_lost_to_a_full_disk_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "a.rec"
+    with FullDisk(3000) as disk:
+        disk.fill()
+        recorder = Recorder(file)
+        recorder.put_blocking(EMPTY, {})
+        for number in range(20):
+            recorder.put_trace_blocking(random_trace(number))
+        recorder.close(10.0)
+    assert recorder.problem is not None
+    assert recorder.traces + recorder.traces_dropped in (19, 20)
+    assert len(Recording(file).traces()) == recorder.traces
+
+
+def test_a_full_queue_drops_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    usual = recorders._created
+
+    def created(path: Path) -> object:
+        if threading.current_thread().name == "recorder":
+            answered.wait()
+        return usual(path)
+
+    monkeypatch.setattr(recorders, "_created", created)
+    recorder = Recorder(tmp_path / "a.rec")
+    recorder.put_blocking(EMPTY, {})
+    for _ in range(200):
+        recorder.put_trace(TRACE)
+    dropped = recorder.traces_dropped
+    assert dropped >= 98
+    answered.set()
+    recorder.close(10.0)
+    assert recorder.traces == 200 - dropped

@@ -24,8 +24,10 @@ from stallprobes.machine.telemetry import FIELDS
 from stallscope.tui.monitor import status
 from stallscope.tui.sources.replay import ReplaySource
 
-# Lines of the base: probe set, observation without a snapshot, one with NVML's values, baselines, four observations.
+# Lines of the base: probe set, observation without a snapshot, one with NVML's values, baselines, two observations;
+# baselines with the timeline, two observations with it, a trace.
 SET, FIRST, SECOND, BASELINES, THIRD = 0, 1, 2, 3, 4
+TRACED_BASELINES, TRACED, LAST, TRACE = 6, 7, 8, 9
 MIB = 1 << 20
 PART = 1 << 18
 
@@ -96,6 +98,59 @@ CASES: list[tuple[str, object, str]] = [
     (f"{BASELINES}.quiet.launch", [1], "the baselines of observation 3: quiet[“launch”] is not a list of 2"),
     (f"{BASELINES}.quiet.nobody", [1, []], "quiet[“nobody”] is not of a probe of the set"),
     (f"{BASELINES}.windows.launch.ns", "long", "windows[“launch”].ns is not an integer from 0 to"),
+    # The timeline.
+    (f"{TRACED}.f.timeline", 1, "f.timeline is neither true nor false"),
+    (f"{TRACED}.f.s.traced.launch", [[]], "traced[“launch”] is not a list of 2: channels, first_ns"),
+    (f"{TRACED}.f.s.traced.launch.0.0.0", "call", "is no channel of launch that the timeline fills"),
+    (f"{TRACED}.f.s.traced.launch.0.0.0", "gpu", "is a second histogram of its channel"),
+    (f"{TRACED}.f.s.traced.launch.0.0.1", "x", "is no channel of launch that the timeline fills"),
+    (f"{TRACED}.f.s.traced.launch.0.0.3", [1, -1], "has a count below 1, or counts above 2**53 in total"),
+    (f"{TRACED}.f.s.traced.launch.1", [None], "first_ns has 1 values, and the probe 3 channels"),
+    (f"{LAST}.f.s.traced", {}, "lacks channels of launch that the observation before has"),
+    (
+        f"{TRACED_BASELINES}.traced.launch.all.0.0",
+        "call",
+        "all[0] is no channel of launch that the timeline fills",
+    ),
+    (f"{TRACED_BASELINES}.traced.launch.p50", 3, "traced[“launch”].p50 is not a list"),
+    # Traces.
+    (f"{TRACE}.trace", [], "trace 1: trace is not an object"),
+    (f"{TRACE}.trace.begin", -1, "trace 1: trace.begin is not an integer from 0 to"),
+    (f"{TRACE}.trace.end", 5, "trace 1: trace.end is not an integer from 1000000000 to"),
+    (f"{TRACE}.trace.end", 2**59, "trace 1: trace.end is not an integer from 1000000000 to"),
+    (f"{TRACE}.trace.offset", -5.0, "trace.offset is not a number from 0 to"),
+    (f"{TRACE}.trace.switches", None, "trace.switches is neither true nor false"),
+    (f"{TRACE}.trace.losses", [1], "trace.losses is not a list of 6"),
+    (f"{TRACE}.trace.probes", [[]] * 65, "trace.probes has more than 64 items"),
+    (f"{TRACE}.trace.probes", [], "calls has a number of a probe or operation that the trace does not have"),
+    (f"{TRACE}.trace.probes.0.2", "victims", "trace.probes[0][2] is not one of victim, aggressor, host"),
+    (f"{TRACE}.trace.probes.0.5", [], "calls has a number of a probe or operation that the trace does not have"),
+    (f"{TRACE}.trace.probes.0.5.0", ["f", "later"], "is not one of call, wait, start, early, gpu, due"),
+    (f"{TRACE}.trace.probes.0.1", "a\x1b[2J", "trace.probes[0][1] has control characters"),
+    (f"{TRACE}.trace.contexts", [[1, "x" * 5000]], "trace.contexts[0][1] is longer than 4000 characters"),
+    (f"{TRACE}.trace.streams.0", [1, 2], "trace.streams[0] is not a list of 3"),
+    (f"{TRACE}.trace.others", ["x"] * 1001, "trace.others has more than 1000 items"),
+    (f"{TRACE}.trace.open.0", [1, 60, 5], "trace.open[0] is of operation 60, which the probe does not have"),
+    (f"{TRACE}.trace.open.0", [2, 0, 5], "trace.open[0][0] is not an integer from 0 to 1"),
+    (f"{TRACE}.trace.trigger", [0, 7, 6], "trace.trigger returned before it began"),
+    (f"{TRACE}.trace.trigger", [2, 6, 7], "trace.trigger[0] is not an integer from 0 to 1"),
+    (f"{TRACE}.trace.calls", [0], "trace.calls is not a list of 7"),
+    (f"{TRACE}.trace.calls.0", 10**6, "trace.calls[0] is not an integer from 0 to 20000"),
+    (f"{TRACE}.trace.calls.1", [1, 2, 3], "trace.calls[1] has 3 values for 2 rows"),
+    (f"{TRACE}.trace.calls.1", [1, 2.5], "trace.calls[1] is not a list of integers"),
+    (f"{TRACE}.trace.calls.1", [True, 2], "trace.calls[1] is not a list of integers"),
+    (f"{TRACE}.trace.calls.1", [5, -1], "trace.calls is not in the order of the starts"),
+    (f"{TRACE}.trace.calls.1", [0, 2**70], "trace.calls[1] has a value that is not from"),
+    (f"{TRACE}.trace.calls.1", [0, 10**12], "trace.calls has a row outside of the trace's span"),
+    (f"{TRACE}.trace.calls.2", [-1], "trace.calls[2] has a value that is not from 0 to"),
+    (f"{TRACE}.trace.calls.3", [2], "calls has a number of a probe or operation that the trace does not have"),
+    (f"{TRACE}.trace.calls.6", [2], "trace.calls[6] has a value that is not from 0 to 1"),
+    (f"{TRACE}.trace.work.3", [5, 0, 1], "trace.work has a number twice"),
+    (f"{TRACE}.trace.work.5", [57], "trace.work has a kind that is no work of a GPU"),
+    (f"{TRACE}.trace.work.9", [-2], "trace.work[9] has a value that is not from -1 to 64"),
+    (f"{TRACE}.trace.work.15", [10**13], "trace.work has a call that began before the clock did"),
+    (f"{TRACE}.trace.tenures.2", [-2], "trace.tenures[2] has a value that is not from -1 to"),
+    (f"{TRACE}.trace.overheads.0", 0, "trace.overheads[1] has 1 values for 0 rows"),
 ]
 
 
@@ -166,7 +221,7 @@ def test_damaged_baselines_are_none_and_the_replay_continues(lines: list[Any], t
     observations = play_to(10.0)
     assert len(observations) == 6
     assert source.problem is None
-    assert source.baselines(observations[-1]) == {}
+    assert source.baselines(observations[3]) == {}
     assert source.problem is not None
     assert "the baselines of observation" in source.problem
 

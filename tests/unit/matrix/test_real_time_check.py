@@ -52,6 +52,7 @@ class ScriptedCellRunner:
         self.rows = tuple(victim.row.name for victim in victims)
         self.aggressor_sets = aggressor_sets
         self.session = ScriptedSession()
+        self.timeline = None
 
     def __enter__(self) -> ScriptedCellRunner:
         return self

@@ -90,8 +90,6 @@ def test_the_warm_up_has_every_victim_and_every_aggressor() -> None:
     assert {block.aggressor_set.column.name for block in warm_up} == {one.column.name for one in WHOLE.aggressor_sets}
     assert {victim.row.name for block in warm_up for victim in block.victims} == {v.row.name for v in WHOLE.victims}
     assert schedule.window_count(warm_up) <= len(WHOLE.victims) * len(WHOLE.aggressor_sets) / 3
-    virtual = [block for block in schedule.blocks(WHOLE, 1, 1, virtual=True) if block.repeat == 0]
-    assert all(block.victims == WHOLE.victims for block in virtual)
 
 
 def test_the_last_repeats_may_end_when_the_time_is_spent(clock: Clock) -> None:

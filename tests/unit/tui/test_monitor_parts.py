@@ -6,7 +6,7 @@ import pytest
 
 from stallprobes.live.observation import EngineCondition
 from stallprobes.model import MS
-from stallscope.tui.actions import MATRIX_ACTIONS, MONITOR_ACTIONS, SCREENS, all_actions
+from stallscope.tui.actions import SCREENS, all_actions
 from stallscope.tui.monitor import status
 from stallscope.tui.monitor.layout import layout
 from stallscope.tui.monitor.stall_trigger import DELAY_S, StallTrigger
@@ -52,4 +52,4 @@ def test_a_frozen_view_says_whether_the_probes_run() -> None:
 
 def test_actions_that_open_a_screen_name_one_and_common_actions_count_once() -> None:
     assert all(action.name in SCREENS for action in all_actions() if action.opens_screen)
-    assert len(all_actions()) == len(set(MONITOR_ACTIONS) | set(MATRIX_ACTIONS))
+    assert len(all_actions()) == len(set().union(*SCREENS.values()))

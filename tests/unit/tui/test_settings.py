@@ -117,3 +117,12 @@ def test_names_and_keys_of_actions_are_unique_and_hints_follow_the_settings() ->
     assert ("P", "pause", "pause") in key_hints(False, {"pause": "P"}, MONITOR_ACTIONS)
     assert not {action.name for action in available(True, MONITOR_ACTIONS)} & {"restart", "pick", "quiet"}
     assert key_label("question_mark") == "?"
+
+
+def test_keys_that_a_user_chose_before_the_timeline_existed_are_valid(tmp_path: Path) -> None:
+    """They win over the keys of its screen and of the last victim."""
+    text = '[keys]\npause = "z"\ntrap = "F"\ntheme = "t"\n'
+    assert load(written(tmp_path, text)).keys == {"pause": "z", "trap": "F", "theme": "t"}
+    # Two keys that the file sets itself are still an error.
+    with pytest.raises(SettingsError, match='the key "t" is used by'):
+        load(written(tmp_path, f'{text}trace_trigger = "t"\n'))

@@ -8,10 +8,12 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from stallprobes.catalog import cause, entries
+from stallprobes.engine.timeline.work import submissions
 from stallprobes.live.observation import ProbeSet
 from stallprobes.live.view_model import LogEntry
 from stallprobes.model import Kind, Probe, Role, op_name
 from stallprobes.patterns import patterns
+from stallscope.report.timeline_text import how_to_see, phases_text
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableText, click_text
 
@@ -51,6 +53,8 @@ def explanation(probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live
         section(text, "What it does", entry.what)
     calls = ", ".join(f"{op_name(op)} ({op.phase})" for op in probe.program.ops if op.phase is not None)
     section(text, "Calls and their phases", calls)
+    if submissions(probe.program):
+        section(text, "On the GPU", f"{phases_text()} {how_to_see(probe_set.pattern or probe.name)}")
     for other in probe_set.probes:
         victim, aggressor = (probe, other) if probe.role is not Role.AGGRESSOR else (other, probe)
         if victim.role is Role.AGGRESSOR or aggressor.role is not Role.AGGRESSOR or aggressor.entry not in entries():

@@ -16,6 +16,9 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.timer import Timer
 
+from stallprobes.live.analyzer import Analyzer
+from stallprobes.live.observation import Observation
+from stallprobes.traces.trace import Trace
 from stallscope.tui.actions import SCREENS, Action, available, key_hints, key_label, keys_of
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.lines import SMALLEST, LineWidget
@@ -36,10 +39,18 @@ Kept = TypeVar("Kept", bound=Closeable)
 
 @dataclass
 class ScreenContext:
-    """What all screens share: the source of observations, the settings, and objects that outlive their screen."""
+    """What all screens share: the source of observations, the settings, and objects that outlive their screen.
+
+    ``observation`` and ``analyzer`` are the monitor's last ones, ``focus_name`` is the probe that it shows.
+    ``record_trace`` puts a trace into the recording, None without one.
+    """
 
     source: LiveSource | ReplaySource
     settings: Settings
+    observation: Observation | None = None
+    analyzer: Analyzer | None = None
+    focus_name: str | None = None
+    record_trace: Callable[[Trace], None] | None = None
     controllers: dict[type[Any], Closeable] = field(default_factory=dict)
 
     def controller(self, kind: type[Kept], create: Callable[[], Kept]) -> Kept:

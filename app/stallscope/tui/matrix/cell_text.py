@@ -9,7 +9,7 @@ from stallprobes.live.view_model import ChannelView, FocusView
 from stallprobes.live.view_model import ProbeRow as Line
 from stallprobes.matrix.compare import Change
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
-from stallprobes.model import Channel, Role
+from stallprobes.model import TIMELINE_PHASES, Channel, Role
 from stallprobes.units import duration_ns, times
 from stallscope.report import wording
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
@@ -113,13 +113,17 @@ def _change_sentences(change: CellChange) -> str:
 
 
 def histograms(matrix_view: MatrixView, key: Key) -> FocusView | None:
-    """Call and wait of a cell with their baselines, None if nothing was measured."""
+    """Call and wait of a cell, and what the timeline measured, with their baselines; None if nothing was measured."""
     cell = matrix_view.matrix.cells.get(key)
     if cell is None or not cell.repeats:
         return None
     known = matrix_view.figures[key]
     worst = cell.worst
-    channels = [Channel(phase) for phase in PHASES if Channel(phase) in cell.channels]
+    shown = (*PHASES, *TIMELINE_PHASES) if matrix_view.matrix.timeline else PHASES
+    # Most calls have no start before their return.
+    channels = [
+        one for one in map(Channel, shown) if one in cell.channels and (one.phase in PHASES or cell.channels[one].count)
+    ]
     return FocusView(
         Line(
             name=cell.row,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallprobes.errors import CheckFileError, NotComparable
+from stallprobes.errors import CheckFileError, NotComparable, TimelinesDiffer
 from stallprobes.matrix.matrix import Matrix
 
 if TYPE_CHECKING:
@@ -91,5 +91,7 @@ class MatrixServices:
 
         try:
             return compare.compare(old, new, force=force)
+        except TimelinesDiffer as error:
+            raise RequestRejected(str(error)) from error
         except NotComparable as error:
             raise RequestRejected(str(error), "" if force else "compare them anyway") from error

@@ -18,7 +18,7 @@ from stallprobes.measurement import blame as experiment
 from stallprobes.measurement.blame import BlameProgress, BlameStopped
 from stallprobes.model import Probe, Role
 from stallprobes.units import duration_ns
-from stallprobes.verdicts.blame import Blame, BlameOutcome, FigureBlame, channel_name, sentence, share_text
+from stallprobes.verdicts.blame import Blame, BlameOutcome, FigureBlame, sentence, share_text
 from stallprobes.verdicts.experiment import BlamePlan
 from stallscope.tui.common.dialog import Dialog, TextDialog
 from stallscope.tui.common.printable_text import (
@@ -244,7 +244,7 @@ class BlameResult(TextDialog[None]):
         shown = [figure for victim in result.victims for figure in result.main_figures(victim)]
         for figure in sorted(shown, key=lambda one: _ORDER.index(one.outcome)):
             change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
-            head = f"{self.titles[figure.victim]}: {channel_name(figure.channel)} {figure.quantile} {change}"
+            head = f"{self.titles[figure.victim]}: {figure.channel.in_sentence} {figure.quantile} {change}"
             parts += [PrintableText(head, "bold"), PrintableText(sentence(figure, self.titles))]
             if figure.outcome is not BlameOutcome.UNDECIDED:
                 parts.append(self._table(figure))

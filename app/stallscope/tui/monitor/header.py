@@ -63,6 +63,9 @@ class Header(LineWidget):
             minutes, seconds = divmod(int(self.live_s), 60)
             found.append((0, [("● live", "good")]))
             found.append((9, [(f" {minutes // 60:02}:{minutes % 60:02}:{seconds:02}", "dim")]))
+        if observation.timeline is not False:
+            state = "timeline on" if observation.timeline else "switching the timeline"
+            found.append((2, [(" ", ""), (f" {state} ", "notice")]))
         if self.view:
             found.append((1, [(" ", ""), (f" {self.view} ", "notice")]))
         if engine.state == EngineCondition.READY and self.monitor_view is not None:

@@ -51,6 +51,7 @@ class Monitor(ActionScreen):
     def __init__(self, context: ScreenContext, recorder: Recorder | None = None) -> None:
         super().__init__(context)
         self.recorder = recorder
+        context.record_trace = None if recorder is None else recorder.put_trace
         self.analyzer: Analyzer | None = None
         self.frozen: Analyzer | None = None
         self.frozen_why = ""
@@ -124,7 +125,10 @@ class Monitor(ActionScreen):
                 self._feed(observation)
                 self._observed, self._plotted_last_observation = True, False
         if live is not None and self.analyzer is not None:
-            live.update_engine(bool(self.analyzer.without_baseline))
+            live.update_engine(self.analyzer.holds_aggressors)
+            if self.app.screen is self and self._observed and live.timeline.wanted:
+                # Kept on: what is recorded is there when its screen is opened.
+                live.timeline.read()
         self.blame.finish(self.analyzer, self.last)
         self._freeze_on_stall()
         if self.can_draw and (self.app.screen is self or self.app.screen.is_modal):
@@ -152,6 +156,7 @@ class Monitor(ActionScreen):
         if states[0] is None or (states[0] != EngineCondition.READY and states[1] == EngineCondition.READY):
             self._ready_at = observation.wall_s
         self.last = observation
+        self.context.observation, self.context.analyzer = observation, self.analyzer
         if self.recorder is not None:
             self.recorder.put(observation, self.analyzer.baselines)
         if observation.telemetry is not None:
@@ -304,6 +309,11 @@ class Monitor(ActionScreen):
         heat_map.styles.height = sizes.heat_map
         heat_map.display = sizes.heat_map > 0
         log.styles.height = sizes.log
+
+    def action_open(self, name: str) -> None:
+        """Open the screen called ``name``, which may show the focused probe."""
+        self.context.focus_name = self.focus_name
+        super().action_open(name)
 
     # Focus and switches.
 

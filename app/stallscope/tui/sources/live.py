@@ -27,6 +27,7 @@ from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
 from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
 from stallprobes.model import Probe, Role
 from stallscope.tui import probe_sets
+from stallscope.tui.sources.live_timeline import LiveTimeline
 
 SILENT_AFTER_S = 0.5
 _CLOSE_S = 0.5
@@ -63,7 +64,7 @@ class LiveSource:
     """A live engine as a source of observations.
 
     ``fatal`` is an exit code and a sentence once no engine can be started. With ``sharing_allowed`` aggressors may run
-    beside other processes on the GPU.
+    beside other processes on the GPU. ``timeline`` is that of the engine, to be read; ``switch_timeline`` switches it.
     """
 
     replayed = False
@@ -79,6 +80,7 @@ class LiveSource:
         self.request = request
         self.sharing_allowed = request.allow_shared
         self.fatal: tuple[int, str] | None = None
+        self.timeline = LiveTimeline()
         self._make_survey = survey or gpus.survey
         self._spare = spare
         self._survey: gpus.Survey | None = None
@@ -137,6 +139,7 @@ class LiveSource:
             waiting=self._waiting,
             other_processes=self._other_processes(session),
             experiment=session is not None and session is self._experiment,
+            timeline=self.timeline.is_on,
         )
 
     def _telemetry_snapshot(self, probe_set: ProbeSet, session: Session | None) -> TelemetrySnapshot | None:
@@ -166,6 +169,11 @@ class LiveSource:
         """Whether a probe is switched on; an aggressor may still be waiting for the baseline."""
         probe = self._current[0].probe(name)
         return self._switches.get(name, probe is not None and probe.role is not Role.AGGRESSOR)
+
+    def switch_timeline(self, on: bool) -> None:
+        """Switch the timeline on or off, for this engine and those that follow."""
+        self.timeline.want(on)
+        self._jobs.put(self.timeline.apply)
 
     def switch_all_off(self) -> None:
         """Switch all aggressors off."""
@@ -339,6 +347,7 @@ class LiveSource:
         self._set_status(
             EngineCondition.STARTING, "stopping the previous engine" if previous is not None else "starting the engine"
         )
+        self.timeline.attach(None)
         if previous is not None:
             previous.stop()
         self._current, self._waiting = (probe_set, None), frozenset()
@@ -374,6 +383,7 @@ class LiveSource:
             session.set_running(self._applied)
             self._current = (_with_simulated_details(probe_set, info), session)
             self._set_status(EngineCondition.READY)
+            self.timeline.attach(session)
         if self._spare is not None:
             # Unused where it was started for another backend.
             self._spare.close()
@@ -382,6 +392,7 @@ class LiveSource:
     def _release_gpu(self, target: Future[EngineTarget], count: int) -> None:
         probe_set, session = self._current
         self._set_status(EngineCondition.STARTING, "the check has the GPU to itself")
+        self.timeline.attach(None)
         if session is not None:
             session.stop()
         self._current, self._waiting = (probe_set, None), frozenset()

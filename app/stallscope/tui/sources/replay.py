@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from stallprobes.errors import RecordingError
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import Observation
-from stallprobes.live.recording import Recording
+from stallprobes.live.recording import RecordedTrace, Recording
+from stallprobes.traces.trace import Trace
 
 # Time before the target of a seek that is read again, so that the view has a history.
 LEAD_S = 20.0
@@ -18,7 +19,7 @@ class ReplaySource:
     """Plays ``recording`` in real time; ``restarted`` is True from a seek until the next analyzer is made.
 
     It stops before a damaged observation; seeking goes past it. ``problem`` is a sentence once one was met, and
-    ``damaged_here`` is True where playing has stopped at one.
+    ``damaged_here`` is True where playing has stopped at one. ``traces`` are those of the recording, not decoded.
     """
 
     replayed = True
@@ -30,6 +31,7 @@ class ReplaySource:
         self._next = 0
         self._at_s = 0.0
         self._since: float | None = None
+        self.traces: tuple[RecordedTrace, ...] = recording.traces()
         self.restarted = True
         self.problem: str | None = None
         self.damaged_here = False
@@ -92,6 +94,23 @@ class ReplaySource:
         except RecordingError as error:
             self.problem = str(error)
             return {}
+
+    def nearest_trace(self, at_s: float) -> RecordedTrace | None:
+        """The trace nearest to ``at_s`` seconds from the first observation; None if the recording has none."""
+        return min(self.traces, key=lambda one: abs(one.at_s - at_s), default=None)
+
+    def trace(self, recorded: RecordedTrace) -> Trace | None:
+        """The trace ``recorded``, decoded; None if it is damaged, with a sentence in ``problem``."""
+        try:
+            return self.recording.trace(recorded.number)
+        except RecordingError as error:
+            self.problem = str(error)
+            return None
+
+    def trace_near(self, at_s: float) -> Trace | None:
+        """The trace nearest to ``at_s``, decoded; None if there is none or it is damaged."""
+        nearest = self.nearest_trace(at_s)
+        return None if nearest is None else self.trace(nearest)
 
     def close(self) -> None:
         """Close the recording."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from stallprobes.engine.backend import InjectedStall, Options, ProbeFailure, failed_op, for_each
-from stallprobes.engine.board import CLOCK_NS, ERROR_CODE, ERROR_OP, SENSORS_FROM, STATE, Board, ProbeState
+from stallprobes.engine.board import CLOCK_NS, ERROR_CODE, ERROR_OP, RUN, SENSORS_FROM, STATE, Board, ProbeState
 from stallprobes.engine.sim.clock import EPOCH_NS, NEVER
 from stallprobes.engine.sim.device import Simulation, us
 from stallprobes.engine.sim.host_thread import TEXTS
@@ -58,7 +58,7 @@ class SimBackend:
         board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)] = self._sensors.numbers
         self._machine = SimMachine(simulation, options.watchdog_ns, options.max_memory)
         self._board = board
-        self._timeline = SimTimeline(board, simulation.gpus)
+        self._timeline = SimTimeline(board, simulation.gpus, options.rings)
         machine = self._machine
         for_each(probes, lambda probe: self._threads.append(machine.thread(probe, board[probe.name], options.seed)))
         self._slots = SlotWriter(probes, board, options.together)
@@ -103,8 +103,7 @@ class SimBackend:
         self._publish()
 
     def poll(self) -> list[ProbeFailure]:
-        """Copy proof words to the board; returns the probes that failed since the last call."""
-        self._publish()
+        """The probes that failed since the last call."""
         found = []
         for thread in self._threads:
             if thread.words[STATE] == ProbeState.ERROR and thread.probe.name not in self._reported:
@@ -125,7 +124,8 @@ class SimBackend:
         self._publish()
 
     def _switch(self, simulation: Simulation) -> None:
-        changed = [thread for thread in self._threads if thread.switch_pending]
+        quits = simulation.quit
+        changed = [thread for thread in self._threads if (thread.words[RUN] != 0) is not thread.was_on or quits]
         if not changed:
             return
         self._update_slots()

@@ -28,12 +28,14 @@ from stallprobes.engine.sim.steps import Step
 
 FEWEST = 8
 MOST = 2048
+# Fewer iterations than this are computed without numpy, a call to which costs more than several of them.
+_FEW = 64
 
 Int64s = NDArray[np.int64]
 
 
 class IterationBatch:
-    """Computes iterations of one thread in batches of FEWEST to MOST."""
+    """Computes iterations of one thread in batches of up to MOST."""
 
     def __init__(self, host: HostThread, recorder: HistogramWriter, steps: Sequence[Step]) -> None:
         self._host = host
@@ -45,13 +47,19 @@ class IterationBatch:
         self._factors: dict[LatencyDistribution, Int64s] = {}
         self._pending: list[Int64s] = []
         self._pending_due: list[Int64s] = []
+        # The latencies of few iterations, by call, and the times of whole iterations.
+        self._pending_few: list[list[int]] = [[] for _ in steps]
+        self._pending_few_due: list[int] = []
+        self._last_measured = max((number for number, each in enumerate(steps) if each.channel >= 0), default=0)
         # Called with the starts and ends of the calls of each batch, int64[iterations][calls], before it is counted.
         self.on_batch: Callable[[Int64s, Int64s], None] | None = None
+        # Whether ``on_batch`` is to be called now.
+        self.is_traced: Callable[[], bool] = lambda: False
 
     def run(self, gap_ns: int) -> bool:
         """Compute the iterations that end before the next event, each call ``gap_ns`` after the one before.
 
-        False if there are fewer than FEWEST, or a call is not only a latency now.
+        False if there is none, or too few to keep each call, or a call is not only a latency now.
         """
         if not self._possible:
             return False
@@ -64,6 +72,8 @@ class IterationBatch:
             return False
         usual = sum(cost.p50_ns + gap_ns for cost in costs)
         wanted = min(MOST, int((min(horizon, now + MOST * usual) - now) // usual))
+        if wanted < _FEW and not self._host.simulation.rings and not self.is_traced():
+            return self._run_few(costs, gap_ns, horizon)
         if wanted < FEWEST:
             return False
         took = self._times(costs, wanted)
@@ -75,6 +85,46 @@ class IterationBatch:
         self._record(now, took[:fit], ends[:fit])
         clock.advance_to(int(ends[fit - 1, -1]))
         return True
+
+    def _run_few(self, costs: Sequence[LatencyDistribution], gap_ns: int, horizon: int) -> bool:
+        """Compute the iterations that end before ``horizon``; False if there is none."""
+        clock, random = self._host.clock, self._host.random
+        random.fill(_FEW * len(costs))
+        numbers, last = random.numbers, self._last_measured
+        parts = list(zip(costs, [cost.factors for cost in costs], self._pending_few, strict=True))
+        start = clock.now
+        done, began, call_began = 0, start, start
+        # More than usual fit if they happen to be fast.
+        while done < _FEW:
+            place, end, measured, took = -1 - done * len(parts), start, start, []
+            for cost, factors, _ in parts:
+                ns = cost.p50_ns * factors[numbers[place]] >> UNIT_BITS
+                place -= 1
+                end += gap_ns + ns
+                took.append(ns)
+                if len(took) == last + 1:
+                    measured = end
+            if end >= horizon:
+                break
+            for ns, (_, _, values) in zip(took, parts, strict=True):
+                values.append(ns)
+            self._pending_few_due.append(measured - start)
+            began, call_began, start = start, end - took[-1], end
+            done += 1
+        if not done:
+            return False
+        random.discard(done * len(parts))
+        self._publish_words(began, call_began, done)
+        clock.advance_to(start)
+        return True
+
+    def _publish_words(self, began: int, call_began: int, iterations: int) -> None:
+        """Update the words for ``iterations``; the last one began at ``began`` and its last call at ``call_began``."""
+        words = self._recorder.words
+        words[HEARTBEAT_NS] = words[DUE_NS] = began
+        words[DUE_ALLOWED_NS] = began - words[SLOT + OFFSET_NS]
+        words[INFLIGHT_SINCE_NS] = call_began
+        words[ITERATIONS] += iterations
 
     def _times(self, costs: Sequence[LatencyDistribution], iterations: int) -> Int64s:
         """The latencies in ns of ``iterations`` iterations, int64[iterations][calls]."""
@@ -88,7 +138,7 @@ class IterationBatch:
         return numbers
 
     def _record(self, now: int, took: Int64s, ends: Int64s) -> None:
-        recorder, words = self._recorder, self._recorder.words
+        recorder = self._recorder
         measured = np.flatnonzero(self._channels >= 0)
         if self.on_batch is not None:
             self.on_batch(ends - took, ends)
@@ -98,20 +148,22 @@ class IterationBatch:
         starts = np.concatenate(([now], ends[:-1, -1]))
         self._pending.append(took)
         self._pending_due.append(ends[:, measured[-1]] - starts)
-        words[HEARTBEAT_NS] = words[DUE_NS] = int(starts[-1])
-        words[DUE_ALLOWED_NS] = int(starts[-1]) - words[SLOT + OFFSET_NS]
-        words[INFLIGHT_SINCE_NS] = int(ends[-1, -1] - took[-1, -1])
-        words[ITERATIONS] += len(took)
+        self._publish_words(int(starts[-1]), int(ends[-1, -1] - took[-1, -1]), len(took))
 
     def flush(self) -> None:
         """Add the pending samples to the histograms, together, because each call to numpy costs more than a sample."""
+        if self._pending_few_due:
+            for each, values in zip(self._steps, self._pending_few, strict=True):
+                if each.rows:
+                    self._recorder.count_list(each.rows, values)
+                values.clear()
+            self._recorder.count_list((self._recorder.words[DUE_CHANNEL],), self._pending_few_due)
+            self._pending_few_due.clear()
         if not self._pending:
             return
         took, iterations = np.concatenate(self._pending), np.concatenate(self._pending_due)
         self._pending, self._pending_due = [], []
-        for channel in dict.fromkeys(each.channel for each in self._steps if each.channel >= 0):
-            self._recorder.count_all(channel, took[:, self._channels == channel].ravel())
         for column, each in enumerate(self._steps):
-            if each.channel >= 0 and each.label >= 0:
-                self._recorder.count_all(each.label, took[:, column])
-        self._recorder.count_all(self._recorder.words[DUE_CHANNEL], iterations)
+            if each.rows:
+                self._recorder.count_all(each.rows, took[:, column])
+        self._recorder.count_all((self._recorder.words[DUE_CHANNEL],), iterations)

@@ -30,6 +30,42 @@ class Delay(simpy.Event):  # type: ignore[misc]
         heappush(clock._queue, (clock.now + ns, NORMAL, next(clock._eid), self))
 
 
+class ClockProcess(simpy.Process):  # type: ignore[misc]
+    """A process of the clock. Its generator yields the events that it waits for, or a time in ns.
+
+    Nothing interrupts it, and no event that it waits for fails, so that SimPy's general way to resume it is not needed.
+    """
+
+    def __init__(self, clock: Clock, generator: Wait) -> None:
+        """Run ``generator`` from now on."""
+        self._send = generator.send
+        # It waits for one thing at a time, so that one event serves for all delays.
+        self._delay = simpy.Event(clock)
+        self._delay._ok, self._delay._value = True, None
+        self._callbacks = (self._resume,)
+        super().__init__(clock, generator)
+
+    def _resume(self, event: Any) -> None:
+        clock = self.env
+        clock._active_proc = self
+        while True:
+            try:
+                event = self._send(event._value)
+            except StopIteration as end:
+                self._ok, self._value = True, end.value
+                clock.schedule(self)
+                break
+            if type(event) is int:
+                delay = self._delay
+                delay.callbacks = self._callbacks
+                heappush(clock.queue, (clock.now + event, NORMAL, next(clock._eid), delay))
+                break
+            if event.callbacks is not None:
+                event.callbacks.append(self._resume)
+                break
+        clock._active_proc = None
+
+
 class Clock(simpy.Environment):  # type: ignore[misc]
     """Virtual time in ns.
 
@@ -46,6 +82,9 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         super().__init__(EPOCH_NS)
         # SimPy does this for its own class only.
         self.event = MethodType(simpy.Event, self)
+        self.process = MethodType(ClockProcess, self)
+        # The events that are due, for whoever compares their times more often than a function call is worth.
+        self.queue: list[tuple[int, int, int, Any]] = self._queue
 
     def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: int = 0) -> None:
         """Add ``event`` to the queue."""
@@ -94,7 +133,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         if not queue or queue[0][0] > until:
             self.now = until
         elif ns > 0:
-            yield Delay(self, ns)
+            yield ns
 
     def call_at(self, time: int, what: Callable[[Any], None]) -> None:
         """Call ``what`` with the event that fired, at ``time``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from stallprobes.engine.sim.clock import Clock
@@ -18,6 +19,7 @@ from stallprobes.model import Space, StreamKind
 US = 1_000
 
 
+@cache
 def us(value: float) -> int:
     """``value`` microseconds, the unit of profiles, in ns."""
     return round(value * US)
@@ -121,30 +123,29 @@ class _Slowdown:
 
 
 class Slowdowns:
-    """Factors by which calls take longer, each until its time."""
+    """Factors by which calls take longer, each until its time.
 
-    __slots__ = ("_clock", "_parts")
+    ``parts``: those that may be in effect now; without any, none is.
+    """
+
+    __slots__ = ("_clock", "parts")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._parts: list[_Slowdown] = []
-
-    def __bool__(self) -> bool:
-        """Whether there may be one now; False is certain."""
-        return bool(self._parts)
+        self.parts: list[_Slowdown] = []
 
     def add(self, factor: float, until: int) -> None:
         """Make calls take ``factor`` times as long until the time ``until`` (ns)."""
-        self._parts.append(_Slowdown(factor, until))
+        self.parts.append(_Slowdown(factor, until))
 
     @property
     def factor(self) -> float:
         """The largest factor in effect now, 1 if there is none."""
-        if not self._parts:
+        if not self.parts:
             return 1.0
         now = self._clock.now
-        self._parts = [part for part in self._parts if part.until > now]
-        return max((part.factor for part in self._parts), default=1.0)
+        self.parts = [part for part in self.parts if part.until > now]
+        return max((part.factor for part in self.parts), default=1.0)
 
 
 class SimGpu:
@@ -254,7 +255,7 @@ class GpuContext:
     def slowed_ns(self, ns: int) -> int:
         """The duration now of a call that takes ``ns`` on an idle machine, by the largest factor in effect."""
         own, gpu = self.slowdowns, self.gpu.slowdowns
-        if not (own or gpu):
+        if not (own.parts or gpu.parts):
             return ns
         factor = max(own.factor, gpu.factor)
         return round(ns * factor) if factor != 1.0 else ns

@@ -94,7 +94,7 @@ class GraphicsEngine:
                 if self._timer_due < NEVER:
                     self._schedule_timer()
                 return
-        elif not self._running and not any(other.has_work for other in self._contexts):
+        elif not self._running and not self._waiting_beside(None):
             context.pending.append((job, ready))
             self._switch(context, self._timing.yield_ns if self._current is not None else 0)
             return
@@ -136,7 +136,11 @@ class GraphicsEngine:
             self._start(job, max(ready, now))
 
     def _others_waiting(self) -> bool:
-        return any(other.has_work for other in self._contexts if other is not self._current)
+        return self._waiting_beside(self._current)
+
+    def _waiting_beside(self, one: ContextQueue | None) -> bool:
+        """Whether a context other than ``one`` has work that waits."""
+        return any(context is not one and (context.pending or context.preempted) for context in self._contexts)
 
     def _schedule_timer(self) -> None:
         """Schedule the next time at which the engine has to be updated."""

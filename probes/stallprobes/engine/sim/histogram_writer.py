@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,8 +12,8 @@ from stallprobes.latency.histogram import BUCKETS, LOWER, SUB, SUB_BITS, index, 
 
 _LAST = BUCKETS - 1
 _STATS = 4
-# From so many values on, numpy adds them faster than a loop.
-_MANY = 16
+# From so many values on, numpy adds them faster than a loop: periods that passed, and counts of any values.
+_MANY, _MANY_COUNTS = 16, 48
 
 
 class HistogramWriter:
@@ -24,21 +26,9 @@ class HistogramWriter:
         self._stats = part.stats.reshape(-1).data
         self._ring = part.ring.reshape(-1).data
 
-    def count(self, channel: int, value: int, times: int = 1) -> None:
+    def count(self, channel: int, value: int) -> None:
         """Add ``value`` ns to a channel."""
-        at = channel * _STATS
-        stats = self._stats
-        if value > stats[at + MAX_NS]:
-            stats[at + MAX_NS] = value
-        stats[at + COUNT] += times
-        stats[at + SUM_NS] += value * times
-        if value >= SUB:
-            # ``histogram.index``, inlined for speed.
-            exponent = value.bit_length() - SUB_BITS - 1
-            bucket = exponent * SUB + (value >> exponent)
-            self._hist[channel * BUCKETS + (bucket if bucket < _LAST else _LAST)] += times
-        else:
-            self._hist[channel * BUCKETS + max(value, 0)] += times
+        self.count_list((channel,), [value])
 
     def first(self, channel: int, value: int) -> None:
         """Store a value of the first iteration, which no histogram counts; the channel's first one is kept."""
@@ -56,13 +46,40 @@ class HistogramWriter:
         ring[at + 2] = value
         words[RING_HEAD] = head + 1
 
-    def count_all(self, channel: int, values: NDArray[np.int64]) -> None:
-        """Add all ``values`` ns to a channel."""
-        at = channel * _STATS
-        self._stats[at + MAX_NS] = max(self._stats[at + MAX_NS], int(values.max()))
-        self._stats[at + COUNT] += len(values)
-        self._stats[at + SUM_NS] += int(values.sum())
-        self._part.hist[channel] += np.bincount(indices(values), minlength=BUCKETS).astype(np.uint64)
+    def count_all(self, channels: Iterable[int], values: NDArray[np.int64]) -> None:
+        """Add all ``values`` ns to each of ``channels``."""
+        counts = np.bincount(indices(values), minlength=BUCKETS).astype(np.uint64)
+        self._add_statistics(channels, len(values), int(values.sum()), int(values.max()))
+        for channel in channels:
+            self._part.hist[channel] += counts
+
+    def count_list(self, channels: Iterable[int], values: list[int]) -> None:
+        """Add ``values`` ns, at least one, to each of ``channels``; with few of them faster than ``count_all``."""
+        if len(values) >= _MANY_COUNTS:
+            self.count_all(channels, np.array(values, dtype=np.int64))
+            return
+        self._add_statistics(channels, len(values), sum(values), max(values))
+        hist = self._hist
+        starts = [channel * BUCKETS for channel in channels]
+        for value in values:
+            if value >= SUB:
+                # ``histogram.index``, inlined for speed.
+                exponent = value.bit_length() - SUB_BITS - 1
+                bucket = exponent * SUB + (value >> exponent)
+                if bucket > _LAST:
+                    bucket = _LAST
+            else:
+                bucket = max(value, 0)
+            for start in starts:
+                hist[start + bucket] += 1
+
+    def _add_statistics(self, channels: Iterable[int], number: int, sum_ns: int, max_ns: int) -> None:
+        stats = self._stats
+        for channel in channels:
+            at = channel * _STATS
+            stats[at + MAX_NS] = max(stats[at + MAX_NS], max_ns)
+            stats[at + COUNT] += number
+            stats[at + SUM_NS] += sum_ns
 
     def push_all(self, ends: NDArray[np.int64], channels: NDArray[np.int64], values: NDArray[np.int64]) -> None:
         """Append calls to the ring, which keeps the last RING of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from stallprobes.engine.sim.clock import NEVER, Call, Delay, Wait
+from stallprobes.engine.sim.clock import NEVER, Call, Wait
 from stallprobes.engine.sim.device import GpuContext, SimStream, Simulation, us
 from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.locks import Lock
@@ -44,7 +44,7 @@ class HostThread:
         self.clock = simulation.clock
         self.name = name
         self.random = RandomStream(seed, name)
-        self._cost = simulation.profile.cost
+        self._costs = simulation.profile.costs
         self.contexts: list[GpuContext] = []
         self.slept_ns = 0
         self._made: dict[Hashable, int] = {}
@@ -57,7 +57,7 @@ class HostThread:
 
     def base_ns(self, call: str, extra_ns: int = 0) -> int:
         """A random latency of ``call`` in ns, plus ``extra_ns`` for the size of its work, scaled by the same factor."""
-        cost = self._cost(call)
+        cost = self._costs[call]
         ns = cost.draw(self.random)
         if extra_ns:
             ns += extra_ns * ns // max(cost.p50_ns, 1)
@@ -69,7 +69,7 @@ class HostThread:
         It is longer if this thread has slept since its last call of the same ``kind`` (by default the call itself),
         because the caches are cold, and while other work keeps the bus busy.
         """
-        ns = self.base_ns(call, extra_ns) if extra_ns else self._cost(call).draw(self.random)
+        ns = self.base_ns(call, extra_ns) if extra_ns else self._costs[call].draw(self.random)
         kind = call if kind is None else kind
         made = self._made.get(kind, _NEVER_MADE)
         if made != self.slept_ns:
@@ -81,8 +81,11 @@ class HostThread:
                 ns += round(us(most) * min((self.slept_ns - made) / (1e6 * parameters.cold_ms), 1))
             self._made[kind] = self.slept_ns
         self._awake = True
-        contexts = self.contexts
-        return contexts[-1].slowed_ns(ns) if contexts else ns
+        if self.contexts:
+            context = self.contexts[-1]
+            if context.slowdowns.parts or context.gpu.slowdowns.parts:
+                return context.slowed_ns(ns)
+        return ns
 
     def record_sleep(self, ns: int) -> None:
         """Record that the thread sleeps for ``ns``. A short sleep does not cool the caches."""
@@ -111,7 +114,8 @@ class HostThread:
         """Work for ``ns`` while holding ``locks``, acquired in this order."""
         clock = self.clock
         until = clock.now + ns
-        if clock.is_idle_until(until):
+        queue = clock.queue
+        if not queue or queue[0][0] > until:
             for lock in locks:
                 if lock.owner is not None:
                     break
@@ -119,8 +123,15 @@ class HostThread:
                 clock.now = until
                 return
         for lock in locks:
-            yield from lock.acquire(self)
-        yield from clock.wait(ns)
+            if lock.owner is None:
+                lock.owner = self
+            else:
+                yield from lock.acquire(self)
+        until = clock.now + ns
+        if not queue or queue[0][0] > until:
+            clock.now = until
+        elif ns > 0:
+            yield ns
         for lock in reversed(locks):
             lock.release()
 
@@ -129,8 +140,8 @@ class HostThread:
         if stream.is_null:
             yield from self.pass_streams(stream)
         clock, lock = self.clock, stream.context.lock
-        until = clock.now + ns
-        if stream.lock.owner is None and lock.owner is None and clock.is_idle_until(until):
+        until, queue = clock.now + ns, clock.queue
+        if stream.lock.owner is None and lock.owner is None and (not queue or queue[0][0] > until):
             clock.now = until
             return
         yield from self.work_under(ns, stream.lock, lock)
@@ -163,10 +174,14 @@ class HostThread:
         if stream.is_null:
             yield from self.pass_streams(stream)
         until = clock.now + ns
-        if stream.lock.owner is None and lock.owner is None and memory.owner is None and clock.is_idle_until(until):
+        free = stream.lock.owner is None and lock.owner is None and memory.owner is None
+        if free and clock.is_idle_until(until):
             clock.now = until
             return
-        yield from stream.lock.acquire(self)
+        if stream.lock.owner is None:
+            stream.lock.owner = self
+        else:
+            yield from stream.lock.acquire(self)
         yield from self.work_under(ns >> _LOOKUP_SHIFT, memory)
         yield from self.work_under(ns - (ns >> _LOOKUP_SHIFT), lock)
         stream.lock.release()
@@ -186,18 +201,24 @@ class HostThread:
     def wait_for_jobs(self, jobs: list[Job]) -> Wait:
         """Wait until ``jobs`` are done and this thread has noticed it."""
         clock = self.clock
+        queue = clock.queue
         for job in jobs:
-            if job.end > clock.now:
+            end = job.end
+            if end <= clock.now:
+                continue
+            if end < NEVER and (not queue or queue[0][0] > end):
+                clock.now = end
+            else:
                 yield from self.wait_for_job(job)
-        late = self.sample_ns(self.simulation.poll)
+        late = self.simulation.poll.draw(self.random)
         for job in jobs:
             if job.staging is not None and job.staging.copies:
                 late += job.staging.delay_ns(clock.now, self)
         until = clock.now + late
-        if clock.is_idle_until(until):
+        if not queue or queue[0][0] > until:
             clock.now = until
         elif late > 0:
-            yield Delay(clock, late)
+            yield late
 
     def wait_for_word(self, word: Any, until: int) -> Wait:
         """Wait until another thread stores into ``word``, at most until ``until`` (ns)."""

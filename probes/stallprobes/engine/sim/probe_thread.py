@@ -39,7 +39,7 @@ from stallprobes.engine.board import (
     counter_ns,
 )
 from stallprobes.engine.sim.batch import IterationBatch
-from stallprobes.engine.sim.clock import Call, Delay, Wait
+from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import HostThread
@@ -95,13 +95,23 @@ class SimProbeThread:
         self._setup, self._ops, self._teardown = steps
         self._guard = guard
         self._proof = proof
+        # The values that are not on the board yet, with the rows of their histograms: of each op, and of the due time.
+        pending: list[list[int]] = [[] for _ in self._ops]
+        self._pending_due: list[int] = []
+        self._pending = [(each.rows, values) for each, values in zip(self._ops, pending, strict=True)]
+        self._pending.append(((self.words[DUE_CHANNEL],), self._pending_due))
         # Every call of an iteration with the number of its op.
         self._calls = [
-            (number, each, each.call) for number, each in enumerate(self._ops, 1) for _ in range(each.repeat)
+            (number, each, each.call, pending[number - 1].append)
+            for number, each in enumerate(self._ops, 1)
+            for _ in range(each.repeat)
         ]
         self._batch = IterationBatch(host, self._recorder, self._ops) if guard is None else None
         self._wakeup: Any = None
-        self._last_on = False
+        # Whether it was on at the last ``notify_switch``.
+        self.was_on = False
+        # Whether all samples are on the board, and the thread waits to be woken up.
+        self._published = False
         self._injector: StallInjector | None = None
         self._traced: TracedThread | None = None
         self.settled: Any = host.clock.event()
@@ -124,19 +134,13 @@ class SimProbeThread:
                 traced.record_batch(began, ended, measured)
 
         if self._batch is not None:
-            self._batch.on_batch = record
-
-    @property
-    def switch_pending(self) -> bool:
-        """Whether the probe was switched since the last ``notify_switch``."""
-        return bool((self.words[RUN] != 0) != self._last_on or self.host.simulation.quit)
+            self._batch.on_batch, self._batch.is_traced = record, lambda: traced.on
 
     def notify_switch(self, drift_ns: int) -> None:
         """Wake a waiting thread, at least ``drift_ns`` later, to read its words, which have changed."""
-        if self.switch_pending:
-            self._last_on = self.words[RUN] != 0
-            self._switch_delay_ns = drift_ns
-            self._wake()
+        self.was_on = self.words[RUN] != 0
+        self._switch_delay_ns = drift_ns
+        self._wake()
 
     def notify_slot(self) -> None:
         """Wake the thread if it waits for its slot and the slot has opened."""
@@ -146,16 +150,27 @@ class SimProbeThread:
     def _wake(self) -> None:
         if self._wakeup is not None:
             wakeup, self._wakeup = self._wakeup, None
+            self._published = False
             wakeup.succeed()
 
     def publish(self) -> None:
         """Copy pending samples and the proof word to the board, and update the heartbeat of a waiting thread."""
-        if self._batch is not None:
-            self._batch.flush()
+        if not self._published:
+            self._publish_samples()
+            self._published = self._wakeup is not None
         if self._proof is not None:
             self.words[PROOF] = self._proof.value
         if self._wakeup is not None:
             self.words[HEARTBEAT_NS] = self.host.clock.now
+
+    def _publish_samples(self) -> None:
+        # Together, because each count costs less then.
+        for rows, values in self._pending:
+            if values:
+                self._recorder.count_list(rows, values)
+                values.clear()
+        if self._batch is not None:
+            self._batch.flush()
 
     def run(self) -> Wait:
         """The thread from its setup to its end."""
@@ -225,7 +240,7 @@ class SimProbeThread:
         host, words, recorder = self.host, self.words, self._recorder
         clock, simulation, random = host.clock, host.simulation, host.random
         calls, batch, guard = self._calls, self._batch, self._guard
-        count, push, is_idle_until = recorder.count, recorder.push, clock.is_idle_until
+        push, count_due, queue = recorder.push, self._pending_due.append, clock.queue
         due_channel, lead = words[DUE_CHANNEL], words[LEAD_NS]
         gap = round(simulation.profile.locks.loop_ns)
         timer, plant, rings = simulation.timer, self._injector, simulation.rings
@@ -266,7 +281,7 @@ class SimProbeThread:
                     # Once awake it polls the clock until the due time.
                     until = max(due, awake) if now + WAIT_SLICE_NS >= due - lead else awake
                     host.record_sleep(awake - now)
-                yield Delay(clock, until - now)
+                yield until - now
                 continue
             if period == 0:
                 due = now
@@ -278,12 +293,12 @@ class SimProbeThread:
             first = words[ITERATIONS] == 0
             measured = False
             measured_end = end = now
-            for number, each, call in calls:
+            for number, each, call, count in calls:
                 began = clock.now + gap
-                if is_idle_until(began):
+                if not queue or queue[0][0] > began:
                     clock.now = began
                 else:
-                    yield Delay(clock, gap)
+                    yield gap
                 closed = words[_SLOT_CHANGES] != slot
                 words[INFLIGHT_SINCE_NS] = began
                 words[INFLIGHT_OP] = number
@@ -292,7 +307,7 @@ class SimProbeThread:
                 result = yield from call()
                 end = clock.now
                 if plant is not None and each.channel == plant.channel and plant.due(end - began, random):
-                    yield Delay(clock, began + plant.at_least_ns - end)
+                    yield began + plant.at_least_ns - end
                     end = clock.now
                 words[INFLIGHT_OP] = 0
                 if result != 0 and self._is_wrong(each, result):
@@ -316,9 +331,7 @@ class SimProbeThread:
                     if each.label >= 0:
                         recorder.first(each.label, value)
                 else:
-                    count(channel, value)
-                    if each.label >= 0:
-                        count(each.label, value)
+                    count(value)
                 if rings:
                     push(end, channel, value)
             late, allowed = measured_end - due, end - due
@@ -328,7 +341,7 @@ class SimProbeThread:
             if measured and first:
                 recorder.first(due_channel, late)
             elif measured:
-                count(due_channel, late)
+                count_due(late)
                 if min(late, allowed) > period > 0:
                     recorder.passed(due_channel, min(late, allowed), period)
             if fresh and not slot_ended:

@@ -62,7 +62,7 @@ class Profile:
 
     def cost(self, call: str) -> LatencyDistribution:
         """Distribution of the latency of ``call``. Raises KeyError if the profile has none."""
-        return self._costs[call]
+        return self.costs[call]
 
     @property
     def title(self) -> str:
@@ -77,7 +77,8 @@ class Profile:
         return f"{self.name} with {changed}" if changed else self.name
 
     @cached_property
-    def _costs(self) -> dict[str, LatencyDistribution]:
+    def costs(self) -> dict[str, LatencyDistribution]:
+        """Distribution of the latency of each call."""
         return {call: LatencyDistribution(1000 * p50, 1000 * p99) for call, (p50, p99) in self.calls.items()}
 
     @property

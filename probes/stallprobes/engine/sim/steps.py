@@ -28,6 +28,11 @@ class Step:
     repeat: int
     latency: Callable[[], LatencyDistribution | None] | None = None
 
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of its histograms."""
+        return tuple(row for row in (self.channel, self.label) if self.channel >= 0 and row >= 0)
+
 
 def step(
     op: Op,

@@ -1,7 +1,8 @@
 """The timeline of the simulated GPU: what the simulation knows, written where the collector writes it.
 
 Every call leads to its work by reference, so nothing is matched, dropped or late. Nothing here makes an event of the
-clock or a random number: a simulation with the timeline on gives the same samples as one with it off.
+clock or a random number: a simulation with the timeline on gives the same samples as one with it off. Without rings
+(``Options.rings``) only the histograms are written, since nobody reads single records.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from stallprobes.engine.timeline.ring import (
     append,
 )
 from stallprobes.engine.timeline.status import OFF, TimelineStatus
-from stallprobes.model import Channel, Phase, Probe, Program, StreamKind
+from stallprobes.model import TIMELINE_PHASES, Channel, Probe, StreamKind
 
 _PAGEABLE, _PINNED, _DEVICE = 1, 2, 3
 
@@ -62,7 +63,7 @@ WORK_KINDS = {
 KINDS = (*sorted({int(kind.record) for kind in WORK_KINDS.values()}), int(RecordKind.CONTEXT_SWITCH))
 
 
-@dataclass
+@dataclass(slots=True)
 class TracedCall:
     """A call while the timeline is on; ``returned_ns`` is None until it has returned, ``bits`` those of the ring."""
 
@@ -74,7 +75,7 @@ class TracedCall:
     bits: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class _Work:
     """A piece of work, with the call that submitted it."""
 
@@ -85,13 +86,17 @@ class _Work:
 
 @dataclass
 class TracedThread:
-    """A probe's thread: its number on the board, its section, and its call in flight. ``on``: calls are recorded."""
+    """A probe's thread: its number on the board, its section, and its call in flight.
+
+    ``rows`` are the histograms of each op's phases, in the order of TIMELINE_PHASES: of the phase, and of the op's
+    label. ``rings``: single calls are kept. ``on``: calls are recorded.
+    """
 
     number: int
-    program: Program
     writer: HistogramWriter
     trace: Any
-    rows: dict[Channel, int]
+    rows: tuple[tuple[tuple[int, ...], ...], ...]
+    rings: bool
     call: TracedCall | None = None
     on: bool = False
 
@@ -107,6 +112,8 @@ class TracedThread:
             return
         call.returned_ns = returned_ns
         call.bits = (MEASURED if measured else 0) | (FIRST if first else 0)
+        if not self.rings:
+            return
         words = self.writer.words
         head = words[TRACE_HEAD]
         self.trace[head % CALLS] = call.began_ns, returned_ns, call.op | call.bits, call.iteration
@@ -114,6 +121,8 @@ class TracedThread:
 
     def record_batch(self, began: Int64s, ended: Int64s, measured: Sequence[bool]) -> None:
         """Record iterations that were computed together; int64[iterations][calls] each."""
+        if not self.rings:
+            return
         words, each = self.writer.words, began.shape[1]
         kept = min(len(began), CALLS // each)
         ops = np.arange(each) | np.where(measured, MEASURED, 0)
@@ -128,19 +137,18 @@ class TracedThread:
         self.trace[np.arange(head - kept * each, head) % CALLS] = np.stack(rows, axis=1)
         words[TRACE_HEAD] = head
 
-    def count(self, phase: Phase, value: int, call: TracedCall) -> None:
-        """Count a phase of a call, also under the op's label."""
+    def count(self, work: Job, call: TracedCall) -> None:
+        """Count the phases of a call whose work has ended."""
+        assert call.returned_ns is not None
         if not call.bits & MEASURED:
             return
-        label = self.program.ops[call.op].label
-        for channel in dict.fromkeys((Channel(phase), Channel(phase, label))):
-            row = self.rows.get(channel)
-            if row is None:
-                continue
-            if call.bits & FIRST:
-                self.writer.first(row, value)
-            else:
-                self.writer.count(row, value)
+        start, early, gpu = self.rows[call.op]
+        add = self.writer.first if call.bits & FIRST else self.writer.count
+        delay = work.start - call.returned_ns
+        for row in start if delay >= 0 else early:
+            add(row, abs(delay))
+        for row in gpu:
+            add(row, work.end - work.start)
 
 
 @dataclass
@@ -149,6 +157,7 @@ class SimTimeline:
 
     board: Board
     gpus: Sequence[SimGpu]
+    rings: bool = True
     on: bool = False
     _threads: dict[Any, TracedThread] = field(default_factory=dict)
     _pending: list[_Work] = field(default_factory=list)
@@ -161,8 +170,15 @@ class SimTimeline:
     def add(self, process: Any, number: int, probe: Probe, writer: HistogramWriter) -> TracedThread:
         """Add the thread of a probe, which ``process`` of the clock runs."""
         part = self.board[probe.name]
-        rows = {channel: len(part.channels) + place for place, channel in enumerate(part.timeline_channels)}
-        thread = TracedThread(number, probe.program, writer, part.trace, rows)
+        known = {channel: len(part.channels) + place for place, channel in enumerate(part.timeline_channels)}
+        rows = tuple(
+            tuple(
+                tuple(known[one] for one in dict.fromkeys((Channel(phase), Channel(phase, op.label))) if one in known)
+                for phase in TIMELINE_PHASES
+            )
+            for op in probe.program.ops
+        )
+        thread = TracedThread(number, writer, part.trace, rows, self.rings)
         self._threads[process] = thread
         return thread
 
@@ -190,7 +206,7 @@ class SimTimeline:
         words[ON] = int(on)
         for index, gpu in enumerate(self.gpus):
             gpu.on_submit = self._submitted if on else None
-            gpu.graphics.on_switch = self._switched(index) if on else None
+            gpu.graphics.on_switch = self._switched(index) if on and self.rings else None
         self._status = TimelineStatus(
             on=on,
             library="simulated",
@@ -220,13 +236,14 @@ class SimTimeline:
             self._pending = [work for work in self._pending if work.job.end >= now or work.call.returned_ns is None]
         due = [switch for switch in self._switches if switch[0] <= now]
         self._switches = [switch for switch in self._switches if switch[0] > now]
-        rows = [self._row(work) for work in ready] + [self._switch_row(*switch) for switch in due]
-        for row in sorted(rows, key=lambda row: row[1]):
-            append(self.board.timeline, row)
+        if self.rings:
+            rows = [self._row(work) for work in ready] + [self._switch_row(*switch) for switch in due]
+            for row in sorted(rows, key=lambda row: row[1]):
+                append(self.board.timeline, row)
         for work in sorted(ready, key=lambda work: work.job.start):
-            self._count(work)
+            work.call.caller.count(work.job, work.call)
         words = self.board.timeline.words
-        words[COLLECTED] += len(rows)
+        words[COLLECTED] += len(ready) + len(due)
         words[ROUNDS] += 1
         words[COLLECTED_NS] = now
 
@@ -246,13 +263,6 @@ class SimTimeline:
             self._switches.append((got, index, new, SwitchOperation.START))
 
         return switched
-
-    def _count(self, work: _Work) -> None:
-        call, thread = work.call, work.call.caller
-        assert call.returned_ns is not None
-        delay = work.job.start - call.returned_ns
-        thread.count(Phase.START if delay >= 0 else Phase.EARLY, abs(delay), call)
-        thread.count(Phase.GPU, work.job.end - work.job.start, call)
 
     def _row(self, work: _Work) -> tuple[int, ...]:
         kind, call = WORK_KINDS[work.job.what], work.call

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.board import TRACE_HEAD, Board
 from stallprobes.engine.timeline import tables
-from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal
-from stallprobes.engine.timeline.records import CONTEXT_SWITCH_VERSION, RecordKind, kinds_of, offset_table
+from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal, without_context_switches
+from stallprobes.engine.timeline.records import RecordKind, kinds_of, offset_table
 from stallprobes.engine.timeline.ring import CALL_WORDS, EXHAUSTED, ON, RECORD_WORDS, STARTED_NS, STOPPED_NS
 from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
 from stallprobes.engine.timeline.work import depth, submissions
@@ -26,8 +26,11 @@ from stallprobes.model import Channel, Phase, Probe, Stream
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
 
-# CUpti_driver_api_trace_cbid of the calls that submit work: launches, copies, memsets, graphs, batches of copies.
-SUBMITTING_CALLS = (307, 442, 277, 279, 281, 421, 422, 423, 319, 426, 514, 515, 776, 777, 796, 797)
+# CUpti_driver_api_trace_cbid of the calls that submit work: launches, copies, graphs, batches of copies, and the
+# copies and memsets without a stream.
+SUBMITTING_CALLS = (
+    307, 442, 277, 279, 281, 421, 422, 423, 319, 426, 514, 515, 776, 777, 796, 797, 276, 278, 280, 318, 249, 251,
+)  # fmt: skip
 
 
 class CuptiCalls(Protocol):
@@ -166,8 +169,8 @@ class Collector:
         except Exception as error:
             self._close()
             self._wanted = False
-            found = f"the timeline could not be switched on: {type(error).__name__}: {error}"
-            self._status = TimelineStatus(False, TimelineProblem.FAILED, found)
+            found = f"switching it on failed ({type(error).__name__}: {error})"
+            self._status = TimelineStatus(False, TimelineProblem.FAILED, found, "please report this")
             return
         words = self._board.timeline.words
         words[STARTED_NS] = words[STARTED_NS] or self._board.now()
@@ -311,6 +314,7 @@ def _check(cupti: CuptiCalls, function: str, code: int) -> None:
 def _note(cupti: CuptiCalls, enabled: Sequence[int]) -> str:
     if RecordKind.CONTEXT_SWITCH in enabled:
         return ""
-    if cupti.version < CONTEXT_SWITCH_VERSION:
-        return "no context switches: this libcupti is older than 13.1 (pip install -U nvidia-cuda-cupti)"
-    return "no context switches: CUPTI refuses to record them on this GPU or driver"
+    why, do = without_context_switches(cupti.version)
+    if not why:
+        return "no context switches: CUPTI refuses to record them on this GPU or driver"
+    return f"{why} ({do})" if do else why

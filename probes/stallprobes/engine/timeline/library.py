@@ -28,6 +28,9 @@ NOT_INITIALIZED = 15
 INVALID_KIND = 21
 TAKEN = 39
 
+# ``cuptiGetVersion`` of CUDA 13.0 and of the first library that records context switches.
+_CUDA_13, _CONTEXT_SWITCHES = 130_000, 130_100
+
 _THREAD_ID_SYSTEM = 1
 FLUSH_FORCED = 1
 
@@ -89,6 +92,20 @@ def matching(driver_version: int, libraries: Iterable[LibraryFile]) -> list[Libr
     raise TimelineUnavailable(problem, sentence, install, library=other.path)
 
 
+def not_started(detail: str) -> str:
+    """The words for a library that gives no version; ``detail`` says which one, or what it returned."""
+    return f"libcupti does not start with this driver ({detail})"
+
+
+def without_context_switches(version: int) -> tuple[str, str]:
+    """Why a library of this version records no context switches, and what to do; "" and "" if it may record them."""
+    if version >= _CONTEXT_SWITCHES:
+        return "", ""
+    if version >= _CUDA_13:
+        return "no context switches: libcupti is older than 13.1", "pip install --upgrade nvidia-cuda-cupti"
+    return "no context switches: they need a driver for CUDA 13", ""
+
+
 def _package(major: int | None) -> str:
     return _PACKAGES.get(major or 0, _PACKAGES[max(_PACKAGES)])
 
@@ -114,7 +131,7 @@ class Cupti:
             # Since CUDA 13.2 the library answers nothing without a driver that it can use.
             raise TimelineUnavailable(
                 TimelineProblem.LIBRARY_TOO_NEW,
-                f"libcupti does not start with this driver (cuptiGetVersion returned {code})",
+                not_started(f"cuptiGetVersion returned {code}"),
                 f"install an older {_package(library.major)}, or a newer driver",
                 library.path,
             )
@@ -242,8 +259,8 @@ _PROBLEMS = {
     45: (TimelineProblem.NOT_SUPPORTED, "CUPTI does not support this GPU under WSL", "use Linux"),
     NOT_INITIALIZED: (
         TimelineProblem.LIBRARY_TOO_NEW,
-        "libcupti does not start with this driver, which is usual if it is newer than the driver",
-        "install a driver at least as new, or an older nvidia-cuda-cupti",
+        not_started("usual if it is newer than the driver"),
+        "install an older nvidia-cuda-cupti, or a newer driver",
     ),
 }
 

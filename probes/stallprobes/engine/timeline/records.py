@@ -27,6 +27,11 @@ class RecordKind(IntEnum):
     CONTEXT_SWITCH = 57
 
     @property
+    def word(self) -> str:
+        """The kind in words: ``peer copy``."""
+        return self.name.lower().replace("_", " ")
+
+    @property
     def is_gpu_work(self) -> bool:
         """Whether the record is a piece of work on the GPU, with a start, an end and a stream."""
         return self in GPU_WORK
@@ -144,7 +149,6 @@ SIZES: Mapping[RecordKind, Mapping[int, int]] = {
 }
 OLDEST_VERSION = 18
 NEWEST_VERSION = 130_599
-CONTEXT_SWITCH_VERSION = 130_100
 
 # Rows of the table of offsets, for the compiled decoder.
 KINDS = max(RecordKind) + 1

@@ -105,13 +105,3 @@ def append(section: TimelineSection, row: Sequence[int]) -> None:
     section.records[place, KIND:] = row
     section.records[place, SEQUENCE] = head + 1
     section.words[HEAD] = head + 1
-
-
-def read_calls(ring: Int64s, head: int, since: int, now_head: int) -> Int64s:
-    """The host calls from number ``since`` to ``head`` as int64[n][CALL_WORDS], oldest first.
-
-    ``ring`` is a copy made after ``head`` was read, ``now_head`` the head after the copy: calls that may have been
-    overwritten meanwhile are left out.
-    """
-    first = max(since, now_head - CALLS + 1, 0)
-    return ring[np.arange(first, head) % CALLS] if head > first else ring[:0]

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+# How every message about a missing timeline begins, the doctor's too.
+UNAVAILABLE = "the timeline is not available"
+
 
 class TimelineProblem(StrEnum):
     """Why the timeline cannot be switched on."""
@@ -53,7 +56,7 @@ class TimelineStatus:
         """The problem and what to do, as one sentence; "" if nothing failed."""
         if self.problem is None:
             return ""
-        return f"{self.found}: {self.do}" if self.do else self.found
+        return f"{UNAVAILABLE}: {self.found}" + (f"; {self.do}" if self.do else "")
 
 
 OFF = TimelineStatus()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.status import OFF, TimelineStatus
@@ -106,6 +106,10 @@ class TimelineLosses:
     def lost(self) -> int:
         """The number of records that were collected by nobody."""
         return self.dropped + self.overwritten + self.unknown
+
+    def plus(self, other: TimelineLosses) -> TimelineLosses:
+        """The losses of both."""
+        return TimelineLosses(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
 
 
 @dataclass(frozen=True)

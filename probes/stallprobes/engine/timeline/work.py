@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stallprobes.model import Channel, Graph, Op, Phase, Program, Stream, StreamKind
+from stallprobes.model import TIMELINE_PHASES, Channel, Graph, Op, Program, Source, Stream, StreamKind, null_stream
 
 # The driver functions that put work with a record of its own on a stream.
 _KERNELS = frozenset({"cuLaunchKernel", "cuGraphLaunch"})
@@ -12,10 +12,14 @@ _COPIES = frozenset(
     {"cuMemcpyDtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuMemcpyPeerAsync", "cuMemcpyBatchAsync"}
 )
 _MEMSETS = frozenset({"cuMemsetD8Async", "cuMemsetD32Async"})
-SUBMITTING = _KERNELS | _COPIES | _MEMSETS
+# Those without a stream among their arguments, which use the legacy default stream of the thread's context.
+_ON_DEFAULT_STREAM = frozenset(
+    {"cuMemcpyDtoH", "cuMemcpyHtoD", "cuMemcpyDtoD", "cuMemcpyPeer", "cuMemsetD8", "cuMemsetD32"}
+)
+SUBMITTING = _KERNELS | _COPIES | _MEMSETS | _ON_DEFAULT_STREAM
 _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
-
-TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
+# It returns when all work of the default stream is complete. The others without a stream can return before.
+_SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
 # No program has more submissions in flight: the driver's queue of a stream holds about 1000.
 UNBOUNDED = 2048
@@ -33,10 +37,10 @@ class Submission:
 
 
 def submissions(program: Program) -> tuple[Submission, ...]:
-    """The ops of an iteration that put work on a stream the program names."""
+    """The ops of an iteration that put work on a stream: one that they name, or the default stream."""
     found = []
     for number, op in enumerate(program.ops):
-        stream = _stream(op)
+        stream = _stream(op, program)
         if op.fn in SUBMITTING and stream is not None:
             found.append(Submission(number, stream, op.label, op.repeat, _records(op)))
     return tuple(found)
@@ -49,7 +53,10 @@ def depth(program: Program, stream: Stream) -> int:
     guard lets it be ahead.
     """
     each = sum(part.repeat for part in submissions(program) if part.stream == stream)
-    if any(op.fn in _SYNCHRONIZING for op in program.ops):
+    waits = set(_SYNCHRONIZING)
+    if stream.kind is StreamKind.NULL:
+        waits.add(_SYNCHRONIZES_DEFAULT_STREAM)
+    if any(op.fn in waits for op in program.ops):
         return min(each, UNBOUNDED)
     if program.guard is not None:
         return min(each * program.guard.ahead, UNBOUNDED)
@@ -64,13 +71,9 @@ def timeline_channels(program: Program) -> tuple[Channel, ...]:
     found = submissions(program)
     if not found:
         return ()
-    own = program.channels()
-    measures_gpu = any(channel.phase is Phase.GPU for channel in own)
-    phases = tuple(phase for phase in TIMELINE_PHASES if not (measures_gpu and phase is Phase.GPU))
+    phases = tuple(phase for phase in TIMELINE_PHASES if program.source(phase) is Source.TIMELINE)
     labels = dict.fromkeys(part.label for part in found if part.label)
-    channels = [Channel(phase) for phase in phases]
-    channels += [Channel(phase, label) for label in labels for phase in phases]
-    return tuple(channel for channel in channels if channel not in own)
+    return (*map(Channel, phases), *(Channel(phase, label) for label in labels for phase in phases))
 
 
 def is_shared(stream: Stream) -> bool:
@@ -78,7 +81,9 @@ def is_shared(stream: Stream) -> bool:
     return stream.shared or stream.kind is StreamKind.NULL
 
 
-def _stream(op: Op) -> Stream | None:
+def _stream(op: Op, program: Program) -> Stream | None:
+    if op.fn in _ON_DEFAULT_STREAM:
+        return None if program.context is None else null_stream(program.context)
     return next((arg for arg in op.args if isinstance(arg, Stream)), None)
 
 

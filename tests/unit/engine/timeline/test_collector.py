@@ -21,7 +21,19 @@ from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.status import TimelineProblem, TimelineUnavailable
 from stallprobes.engine.timeline.trace import BEGINNING, TimelineSnapshot
 from stallprobes.engine.timeline.work import submissions, timeline_channels
-from stallprobes.model import SECONDARY, Channel, Phase, Probe
+from stallprobes.model import (
+    PRIMARY,
+    SECONDARY,
+    Buffer,
+    Channel,
+    Op,
+    Phase,
+    Probe,
+    Program,
+    Role,
+    Space,
+    StreamKind,
+)
 
 US = 1_000
 PRIMARY_NUMBER = 1
@@ -218,6 +230,57 @@ def test_on_a_shared_stream_the_correlation_id_finds_the_thread(rig: Callable[..
     assert one.values("second", Phase.START) == (1, 2_000)
 
 
+def read_back(name: str) -> Probe:
+    """A probe that copies four bytes to the host, without naming a stream."""
+    source, target = Buffer("source", Space.DEVICE, 4096), Buffer("target", Space.PAGEABLE, 4)
+    program = Program((Op("cuMemcpyDtoH", (target, source, 4)),))
+    return Probe(name, name, Role.VICTIM, program, 1_000_000, name)
+
+
+def copy(start: int, end: int, correlation: int = 0, stream: int = 0) -> bytes:
+    fields = {"context": PRIMARY_NUMBER, "device": 0, "correlation": correlation}
+    return record(RecordKind.COPY, start=start, end=end, stream=stream, subkind=2, **fields)
+
+
+def test_a_call_without_a_stream_has_its_record_on_the_default_stream(rig: Callable[..., Rig]) -> None:
+    one = rig(read_back("read"))
+    [use] = submissions(one.probes[0].program)
+    assert (use.stream.kind, use.stream.context) == (StreamKind.NULL, PRIMARY)
+    one.on()
+    # What another call of the context, such as loading a module, has put on the default stream.
+    one.cupti.put(copy(900_000, 901_000))
+    for number in range(1, 5):
+        one.call("read", number * 1_000_000, number * 1_000_000 + 30_000)
+    # The record of the second call is lost.
+    one.cupti.put(*(copy(number * 1_000_000 + 10_000, number * 1_000_000 + 12_000) for number in (1, 3, 4)))
+    seen = one.rounds()
+    assert [(each.probe, each.iteration, each.delay_ns) for each in seen.intervals] == [
+        (None, None, None),
+        ("read", 0, -20_000),
+        ("read", 2, -20_000),
+        ("read", 3, -20_000),
+    ]
+    assert (seen.losses.unmatched, seen.losses.unanswered) == (1, 1)
+    assert one.values("read", Phase.EARLY) == (3, 20_000)
+
+
+def test_calls_of_two_threads_on_the_default_stream_are_told_apart_by_their_driver_calls(
+    rig: Callable[..., Rig],
+) -> None:
+    one = rig(read_back("one"), read_back("other"), shared=True)
+    one.on()
+    for number, name in enumerate(("one", "other", "one", "other"), 1):
+        began = number * 100_000
+        one.call(name, began, began + 30_000)
+        thread = 1000 if name == "one" else 1001
+        fields = {"start": began + 1_000, "end": began + 29_000, "thread": thread, "correlation": number}
+        one.cupti.put(record(RecordKind.DRIVER_CALL, subkind=278, **fields))
+        one.cupti.put(copy(began + 10_000, began + 12_000, correlation=number, stream=7))
+    seen = one.rounds()
+    assert [each.probe for each in seen.intervals] == ["one", "other", "one", "other"]
+    assert seen.losses.unmatched == seen.losses.unanswered == 0
+
+
 def test_work_of_an_unknown_stream_is_shown_without_a_call(rig: Callable[..., Rig]) -> None:
     one = rig(probe("launch"))
     one.on()
@@ -382,7 +445,7 @@ def test_a_library_that_is_missing_is_a_state(rig: Callable[..., Rig]) -> None:
     collector = Collector(load, one.board, one.probes, [], dict)
     collector.switch(True)
     assert collector.wait(60)
-    assert collector.status.sentence == "libcupti was not found: pip install it"
+    assert collector.status.sentence == "the timeline is not available: libcupti was not found; pip install it"
     assert collector.stop(10)
 
 
@@ -390,7 +453,7 @@ def test_a_library_that_is_missing_is_a_state(rig: Callable[..., Rig]) -> None:
     ("cupti", "note"),
     [
         (FakeCupti(version=130_001), "older than 13.1"),
-        (FakeCupti(version=28), "older than 13.1"),
+        (FakeCupti(version=28), "need a driver for CUDA 13"),
         (FakeCupti(refused={57: 14}), "refuses"),
     ],
 )

@@ -51,7 +51,10 @@ def test_a_library_of_another_major_version_is_refused(major: int, problem: Time
 def test_no_library_says_what_to_install() -> None:
     with pytest.raises(TimelineUnavailable) as error:
         matching(13_000, [])
-    assert error.value.status.sentence == "libcupti was not found: pip install nvidia-cuda-cupti"
+    assert (
+        error.value.status.sentence
+        == "the timeline is not available: libcupti was not found; pip install nvidia-cuda-cupti"
+    )
 
 
 def test_a_file_that_is_no_library_is_a_problem_with_a_sentence(tmp_path: Path) -> None:

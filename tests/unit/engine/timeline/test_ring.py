@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from factories.host_probes import host_probe
-from stallprobes.engine.board import Board, BoardLayout
+from stallprobes.engine.board import TRACE_HEAD, Board, BoardLayout
 from stallprobes.engine.timeline import ring
+from stallprobes.engine.timeline.reader import read_calls
 
 
 def new_board() -> Board:
@@ -59,7 +60,10 @@ def test_two_readers_do_not_disturb_each_other() -> None:
 
 
 def test_calls_that_may_have_been_overwritten_are_left_out() -> None:
-    calls = np.arange(ring.CALLS * ring.CALL_WORDS, dtype=np.int64).reshape(ring.CALLS, ring.CALL_WORDS)
-    assert len(ring.read_calls(calls, 10, 4, 10)) == 6
-    assert len(ring.read_calls(calls, ring.CALLS + 10, 0, ring.CALLS + 20)) == ring.CALLS - 11
-    assert len(ring.read_calls(calls, 10, 10, 10)) == 0
+    part = new_board()["host"]
+    part.trace[:] = np.arange(ring.CALLS * ring.CALL_WORDS, dtype=np.int64).reshape(ring.CALLS, ring.CALL_WORDS)
+    part.words[TRACE_HEAD] = 10
+    assert len(read_calls(part, 4, 10)) == 6
+    assert len(read_calls(part, 10, 10)) == 0
+    part.words[TRACE_HEAD] = ring.CALLS + 20
+    assert len(read_calls(part, 0, ring.CALLS + 10)) == ring.CALLS - 11

@@ -1,0 +1,238 @@
+"""SVG picture of a trace: what the text picture shows, as vector graphics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+import numpy as np
+
+from stallprobes.foreign_text import printable
+from stallprobes.traces.rows import RowGroup, TraceRow, rows_of
+from stallprobes.traces.trace import CALL_PROBE, Int64s, Trace
+from stallprobes.units import duration_ns
+from stallscope.report import trace_wording
+from stallscope.report.trace_wording import CallStory, TimeScale
+
+NARROWEST = 800
+_MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
+# The font's letters are so wide.
+_LETTER = 7.23
+_TICK_EVERY = 90
+# Spans closer than this (in pixels) are drawn as one, and none is narrower than the least width.
+_MERGED, _LEAST = 0.3, 1.0
+
+_LIGHT = {
+    "paper": "#ffffff", "ink": "#1a1a1a", "soft": "#5c5c5c", "line": "#d4d4d4", "call": "#0b57a4", "wait": "#9dbfe3",
+    "work": "#2f7d3b", "engine": "#b7791f", "foreign": "#8a8f98", "delay": "#c2410c",
+}  # fmt: skip
+_DARK = {
+    "paper": "#16181b", "ink": "#e8e6e3", "soft": "#a5a5a5", "line": "#3a3d42", "call": "#8ab4f8", "wait": "#3d5a80",
+    "work": "#6cbf79", "engine": "#e0a84a", "foreign": "#9aa0a8", "delay": "#f59e6b",
+}  # fmt: skip
+_CLASSES = {RowGroup.CALLS: "call", RowGroup.WORK: "work", RowGroup.ENGINE: "engine"}
+
+
+def trace_svg(
+    trace: Trace, *, width: int = 1100, dark: bool | None = None, title: str = "", call: int | None = None
+) -> str:
+    """``trace`` as an SVG image of ``width`` pixels, at least 800, that loads nothing.
+
+    It is dark or light as the reader's system is, unless ``dark`` says it. ``title`` and ``call`` are those of
+    ``trace_text``.
+    """
+    return _Image(trace, max(width, NARROWEST), title, call).svg(dark)
+
+
+class _Image:
+    """The image; ``_y`` is where the next line is drawn."""
+
+    def __init__(self, trace: Trace, width: int, title: str, call: int | None) -> None:
+        self._trace, self._width, self._title = trace, width, title
+        chosen = trace_wording.selected_call(trace) if call is None else call
+        self._trigger = trace.trigger is not None and call is None
+        self._story = None if chosen is None else trace_wording.story(trace, chosen)
+        self._probe = None if chosen is None else int(trace.calls[chosen, CALL_PROBE])
+        self._scale = TimeScale(trace.begin_ns, trace.end_ns, trace_wording.zero_of(trace, chosen))
+        self._rows = rows_of(trace)
+        most = max((len(row.label) for row in self._rows), default=0)
+        self._left = _MARGIN + min(int((most + 3) * _LETTER), width // 3)
+        self._plot = width - _MARGIN - self._left
+        self._y = _MARGIN
+
+    def svg(self, dark: bool | None) -> str:
+        head = "".join(self._head())
+        top = self._y
+        ticks = self._scale.ticks(max(self._plot // _TICK_EVERY, 2))
+        self._y += _LINE
+        rows = "".join(self._drawn_rows())
+        axis = "".join(self._axis(ticks, top))
+        guides = "".join(self._guides(top + _LINE))
+        legend, foot = "".join(self._legend()), "".join(self._foot())
+        height = round(self._y + _MARGIN)
+        label = escape(printable(self._label()), quote=True)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self._width}" height="{height}" '
+            f'viewBox="0 0 {self._width} {height}" role="img" aria-label="{label}"><style>{_css(dark)}</style>'
+            '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse">'
+            '<path class="hatch" d="M0 6L6 0M-1 1L1 -1M5 7L7 5"/></pattern></defs>'
+            f'<rect class="paper" width="{self._width}" height="{height}"/>'
+            f"{head}{axis}{guides}{rows}{legend}{foot}</svg>\n"
+        )
+
+    def _label(self) -> str:
+        text = f"Trace of {trace_wording.span_text(self._trace)}"
+        return text if self._story is None else f"{text}. {self._story.title}: {self._story.text}"
+
+    def _x(self, at_ns: float) -> float:
+        return self._left + self._scale.place(at_ns) * self._plot
+
+    def _label_at(self, x: float, text: str, style: str = "", anchor: str = "") -> str:
+        """``text`` with its baseline at ``_y``."""
+        at = f' text-anchor="{anchor}"' if anchor else ""
+        kind = f' class="{style}"' if style else ""
+        return f'<text x="{x:.1f}" y="{self._y:.1f}"{kind}{at}>{escape(printable(text))}</text>'
+
+    def _paragraph(self, text: str, style: str = "") -> Iterator[str]:
+        room = int((self._width - 2 * _MARGIN) / _LETTER)
+        for line in trace_wording.folded(text, room):
+            self._y += _LINE
+            yield self._label_at(_MARGIN, line, style)
+
+    def _head(self) -> Iterator[str]:
+        span = f"Trace of {trace_wording.span_text(self._trace)}"
+        yield from self._paragraph(self._title or span, "title")
+        if self._title:
+            yield from self._paragraph(span, "soft")
+        for note in trace_wording.notes(self._trace):
+            yield from self._paragraph(note, "soft")
+        self._y += _LINE
+
+    def _axis(self, ticks: Sequence[tuple[int, str]], top: float) -> Iterator[str]:
+        grid = "".join(f"M{self._x(at):.1f} {top + 5:.1f}V{self._y:.1f}" for at, _ in ticks)
+        yield f'<path class="grid" d="{grid}M{self._left} {top + 5:.1f}h{self._plot}"/>'
+        for at, label in ticks:
+            half = len(label) * _LETTER / 2
+            x = min(max(self._x(at), self._left + half), self._width - _MARGIN - half)
+            yield f'<text x="{x:.1f}" y="{top:.1f}" class="soft" text-anchor="middle">{escape(label)}</text>'
+
+    def _drawn_rows(self) -> Iterator[str]:
+        group = None
+        for row in self._rows:
+            if row.group is not group:
+                group = row.group
+                self._y += _LINE + 4
+                yield self._label_at(_MARGIN, str(group), "soft")
+            self._y += _ROW
+            yield from self._drawn(row)
+            if row.probe is not None and row.probe == self._probe and self._story is not None:
+                yield from self._delay(self._story)
+        self._y += 8
+
+    def _drawn(self, row: TraceRow) -> Iterator[str]:
+        room = int((self._left - _MARGIN) / _LETTER) - 2
+        label = row.label if len(row.label) <= room else f"{row.label[: room - 1]}…"
+        yield self._label_at(_MARGIN + _LETTER, label)
+        top = self._y - _BAR + 3
+        yield f'<path class="rail" d="M{self._left} {top + _BAR:.1f}h{self._plot}"/>'
+        for spans, style in ((row.waits, "wait"), (row.spans, "foreign" if row.foreign else _CLASSES[row.group])):
+            boxes = self._boxes(spans)
+            if boxes:
+                path = "".join(f"M{x:.2f} {top:.1f}h{wide:.2f}v{_BAR}h-{wide:.2f}z" for x, wide in boxes)
+                yield f'<path class="{style}" d="{path}"/>'
+
+    def _boxes(self, spans: Int64s) -> list[tuple[float, float]]:
+        """Left edge and width of each box that ``spans`` need; neighbours that no one could tell apart are one."""
+        scale = self._scale
+        inside = spans[(spans[:, 1] >= scale.begin_ns) & (spans[:, 0] <= scale.end_ns)]
+        if not len(inside):
+            return []
+        inside = inside[np.argsort(inside[:, 0], kind="stable")]
+        per = self._plot / scale.span_ns
+        begins = self._left + np.clip((inside[:, 0] - scale.begin_ns) * per, 0, self._plot)
+        ends = self._left + np.clip((inside[:, 1] - scale.begin_ns) * per, 0, self._plot)
+        ends = np.maximum.accumulate(np.maximum(ends, begins + _LEAST))
+        first = np.flatnonzero(np.concatenate(([True], begins[1:] - ends[:-1] > _MERGED)))
+        last = np.concatenate((first[1:], [len(begins)])) - 1
+        return list(zip(begins[first].tolist(), (ends[last] - begins[first]).tolist(), strict=True))
+
+    def _delay(self, story: CallStory) -> Iterator[str]:
+        """The delay as an arrow from the return to the GPU's start, with its text below."""
+        delay = story.delay
+        if delay is None or delay.ns <= 0:
+            return
+        self._y += _ROW
+        begin, end = self._x(delay.returned_ns), self._x(delay.start_ns)
+        y = self._y - _BAR
+        if end - begin >= 6:
+            yield f'<path class="arrow" d="M{begin:.1f} {y - 4}v8M{begin:.1f} {y}H{end:.1f}m-5 -4l5 4l-5 4"/>'
+        width = len(story.text) * _LETTER
+        self._y += 4
+        x = max(min(begin, self._width - _MARGIN - width), _MARGIN)
+        # Lines of the axis would cross the letters.
+        yield f'<rect class="paper" x="{x - 3:.1f}" y="{self._y - 11:.1f}" width="{width + 6:.1f}" height="14"/>'
+        yield self._label_at(x, story.text, "delay")
+
+    def _guides(self, top: float) -> Iterator[str]:
+        """Dashed lines through all rows where the call returned and where the GPU started."""
+        delay = None if self._story is None else self._story.delay
+        if delay is None or delay.ns <= 0:
+            return
+        path = "".join(f"M{self._x(at):.1f} {top}V{self._y:.1f}" for at in (delay.returned_ns, delay.start_ns))
+        yield f'<path class="guide" d="{path}"/>'
+
+    def _legend(self) -> Iterator[str]:
+        entries = [("call", "host call")]
+        if any(len(row.waits) for row in self._rows):
+            entries.append(("wait", "waiting for the GPU"))
+        entries += [("work", "GPU work"), ("engine", "context has the graphics engine")]
+        if any(row.foreign for row in self._rows):
+            entries.append(("foreign", "another process has it"))
+        self._y += _LINE + 4
+        x = float(_MARGIN)
+        for style, text in entries:
+            wide = 22 + (len(text) + 2) * _LETTER
+            if x + wide > self._width - _MARGIN and x > _MARGIN:
+                x = float(_MARGIN)
+                self._y += _LINE
+            yield f'<path class="{style}" d="M{x:.1f} {self._y - 10:.1f}h14v12h-14z"/>'
+            yield self._label_at(x + 20, text, "soft")
+            x += wide
+
+    def _foot(self) -> Iterator[str]:
+        story = self._story
+        if story is None:
+            return
+        self._y += 6
+        yield from self._paragraph(f"{'Trigger' if self._trigger else 'Selected call'}: {story.title}", "title")
+        widest = max(len(moment.what) for moment in story.moments)
+        for moment in story.moments:
+            self._y += _LINE
+            yield self._label_at(_MARGIN + 16 * _LETTER, self._scale.exact(moment.at_ns), anchor="end")
+            yield self._label_at(_MARGIN + 18 * _LETTER, moment.what)
+            yield self._label_at(_MARGIN + (21 + widest) * _LETTER, moment.detail, "soft")
+        if len(story.causes) > 1:
+            parts = "; ".join(f"{duration_ns(ns)} {text}" for text, ns in story.causes)
+            yield from self._paragraph(f"All of the delay: {parts}.", "soft")
+        if story.beside:
+            calls = "; ".join(f"{text} for {duration_ns(ns)}" for text, ns in story.beside)
+            yield from self._paragraph(f"Calls of the same context during the call: {calls}.", "soft")
+
+
+def _css(dark: bool | None) -> str:
+    if dark is not None:
+        return _rules(_DARK if dark else _LIGHT)
+    return f"{_rules(_LIGHT)}@media (prefers-color-scheme: dark){{{_rules(_DARK)}}}"
+
+
+def _rules(colours: dict[str, str]) -> str:
+    of = colours.__getitem__
+    fills = "".join(f".{name}{{fill:{of(name)}}}" for name in ("paper", "call", "work", "engine"))
+    return (
+        f'text{{font:12px "DejaVu Sans Mono",ui-monospace,monospace;fill:{of("ink")};white-space:pre}}'
+        f".title{{font-weight:700}}text.soft{{fill:{of('soft')}}}text.delay{{fill:{of('delay')};font-weight:700}}"
+        f"{fills}.wait{{fill:none;stroke:{of('wait')}}}.foreign{{fill:url(#hatch);stroke:{of('foreign')}}}"
+        f".hatch{{fill:none;stroke:{of('foreign')}}}.grid,.rail{{fill:none;stroke:{of('line')}}}"
+        f".rail{{stroke-opacity:.6}}.arrow{{fill:none;stroke:{of('delay')};stroke-width:1.5}}"
+        f".guide{{fill:none;stroke:{of('delay')};stroke-dasharray:3 3}}"
+    )

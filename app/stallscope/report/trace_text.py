@@ -1,0 +1,228 @@
+"""Text picture of a trace: a time axis, rows of calls, GPU work and tenures, and the selected call with its delay."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallprobes.foreign_text import printable
+from stallprobes.traces import labels
+from stallprobes.traces.ranking import RankedCall, ranked_calls
+from stallprobes.traces.rows import RowGroup, TraceRow, rows_of
+from stallprobes.traces.trace import CALL_PROBE, Trace, op_label
+from stallprobes.units import duration_ns
+from stallscope.report import trace_wording
+from stallscope.report.columns import cut_columns, display_width, padded
+from stallscope.report.text import NARROWEST, TableColumn, TextWriter
+from stallscope.report.trace_wording import CallStory, TimeScale
+
+_SLOWEST = 5
+# The labels of rows take at most this share of the width.
+_LABELS = 0.34
+_TICK_EVERY = 10
+# The least width of the details of a moment.
+_DETAIL = 24
+
+
+@dataclass(frozen=True)
+class _Glyphs:
+    """Characters of a picture: cells that are covered little, half and fully, waits, tenures of others, the axis, the
+    delay's bracket, and the end of a label that was cut."""
+
+    little: str
+    half: str
+    full: str
+    wait: str
+    foreign: str
+    axis: str
+    tick: str
+    left: str
+    right: str
+    line: str
+    cut: str
+
+
+_UNICODE = _Glyphs("▏", "▌", "█", "░", "▒", "─", "┴", "├", "┤", "─", "…")
+_ASCII = _Glyphs("|", "+", "#", ".", "x", "-", "+", "<", ">", "-", "~")
+
+
+def trace_text(
+    trace: Trace,
+    *,
+    width: int = 80,
+    ascii: bool = False,
+    title: str = "",
+    call: int | None = None,
+    slowest: int = _SLOWEST,
+) -> str:
+    """``trace`` as lines of at most ``width`` columns, at least 40; with ``ascii`` of ASCII characters only.
+
+    ``title`` says what was traced, such as the GPU and the pattern. ``call`` is the row of the call that is explained,
+    by default the trigger's, or the most unusual one; times count from its begin. ``slowest`` is the length of the
+    table of the slowest calls.
+    """
+    stream = io.StringIO()
+    out = TextWriter(stream, width=max(width, NARROWEST), ascii=ascii)
+    chosen = trace_wording.selected_call(trace) if call is None else call
+    scale = TimeScale(trace.begin_ns, trace.end_ns, trace_wording.zero_of(trace, chosen))
+    story = None if chosen is None else trace_wording.story(trace, chosen)
+    if title:
+        out.paragraph(title)
+    out.paragraph(f"Trace of {trace_wording.span_text(trace)}")
+    for note in trace_wording.notes(trace):
+        out.paragraph(note)
+    out.line()
+    picture = _Drawing(trace, scale, out)
+    for line in picture.lines(chosen, story):
+        out.line(line)
+    for legend in picture.legend():
+        out.paragraph(legend)
+    if story is not None:
+        out.line()
+        _selected(out, trace, scale, story, trigger=trace.trigger is not None and call is None)
+    ranked = ranked_calls(trace, slowest)
+    if ranked:
+        out.line()
+        _slowest(out, trace, scale, ranked)
+    return stream.getvalue()
+
+
+class _Drawing:
+    """The drawing: a row of text for each row of the trace."""
+
+    def __init__(self, trace: Trace, scale: TimeScale, out: TextWriter) -> None:
+        self._scale, self._out = scale, out
+        self._glyphs = _ASCII if out.ascii else _UNICODE
+        self._rows = rows_of(trace)
+        self._trace = trace
+        longest = max((display_width(printable(row.label)) + 1 for row in self._rows), default=0)
+        titles = max(len(group) for group in RowGroup)
+        self._left = min(max(longest, titles), int(out.width * _LABELS)) + 1
+        self._cells = out.width - self._left
+
+    def lines(self, call: int | None, story: CallStory | None) -> Iterator[str]:
+        yield from self._axis()
+        group = None
+        chosen = None if call is None else int(self._trace.calls[call, CALL_PROBE])
+        for row in self._rows:
+            if row.group is not group:
+                group = row.group
+                yield str(group)
+            yield (padded(self._label(row.label), self._left) + self._drawn(row)).rstrip()
+            if row.probe is not None and row.probe == chosen and story is not None:
+                yield from self._delay(story)
+
+    def legend(self) -> Iterator[str]:
+        glyphs = self._glyphs
+        column = duration_ns(self._scale.span_ns / self._cells)
+        text = f"A column is {column}: {glyphs.full} busy, {glyphs.half} for half of it, {glyphs.little} for less"
+        if any(len(row.waits) for row in self._rows):
+            text += f"; {glyphs.wait} waiting for the GPU"
+        if any(row.foreign for row in self._rows):
+            text += f"; {glyphs.foreign} another process had the engine"
+        yield f"{text}."
+
+    def _label(self, text: str) -> str:
+        label = printable(text)
+        room = self._left - 2
+        if display_width(label) > room:
+            label = cut_columns(label, room - 1) + self._glyphs.cut
+        return f" {label}"
+
+    def _axis(self) -> Iterator[str]:
+        names, line = [" "] * self._cells, [self._glyphs.axis] * self._cells
+        free = 0
+        for at_ns, label in self._scale.ticks(max(self._cells // _TICK_EVERY, 2)):
+            column = min(int(self._scale.place(at_ns) * self._cells), self._cells - 1)
+            line[column] = self._glyphs.tick
+            begin = min(max(column - len(label) // 2, 0), self._cells - len(label))
+            if begin >= free:
+                names[begin : begin + len(label)] = label
+                free = begin + len(label) + 1
+        pad = " " * self._left
+        yield (pad + "".join(names)).rstrip()
+        yield pad + "".join(line)
+
+    def _drawn(self, row: TraceRow) -> str:
+        solid = trace_wording.shares(row.spans, self._scale, self._cells)
+        waits = trace_wording.shares(row.waits, self._scale, self._cells)
+        glyphs = self._glyphs
+        if row.foreign:
+            return "".join(glyphs.foreign if share > 0 else " " for share in solid)
+        levels = np.digitize(solid, (1e-9, 0.25, 0.75))
+        letters = (" ", glyphs.little, glyphs.half, glyphs.full)
+        return "".join(
+            letters[level] if level else glyphs.wait if wait > 0 else " "
+            for level, wait in zip(levels.tolist(), waits.tolist(), strict=True)
+        )
+
+    def _delay(self, story: CallStory) -> Iterator[str]:
+        """The delay as a bracket from the return to the GPU's start, with its text beside or below it."""
+        delay = story.delay
+        if delay is None or delay.ns <= 0:
+            return
+        first = int(self._scale.place(delay.returned_ns) * self._cells)
+        last = min(int(self._scale.place(delay.start_ns) * self._cells), self._cells - 1)
+        glyphs = self._glyphs
+        if last - first < 2:
+            return
+        yield " " * (self._left + first) + glyphs.left + glyphs.line * (last - first - 1) + glyphs.right
+        room = self._left + self._cells
+        text = self._out.printed(story.text)
+        if display_width(text) > room:
+            text = self._out.printed(trace_wording.delay_length(delay))
+        begin = min(self._left + first, room - display_width(text))
+        yield " " * begin + text
+
+
+def _selected(out: TextWriter, trace: Trace, scale: TimeScale, story: CallStory, trigger: bool) -> None:
+    out.paragraph(f"{'Trigger' if trigger else 'Selected call'}: {story.title}")
+    rows = [(scale.exact(moment.at_ns), moment.what, moment.detail) for moment in story.moments]
+    columns = (TableColumn("", right=True), TableColumn(""), TableColumn(""))
+    if out.natural_width(columns[:2], [row[:2] for row in rows]) + _DETAIL <= out.width:
+        out.table(columns, rows)
+    else:
+        for at, what, detail in rows:
+            out.paragraph(f"{at} {what}{', ' if detail else ''}{detail}", "    ", "  ")
+    if story.text:
+        out.paragraph(f"{story.text[0].upper()}{story.text[1:]}.")
+    if len(story.causes) > 1:
+        parts = "; ".join(f"{duration_ns(ns)} {text}" for text, ns in story.causes)
+        out.paragraph(f"All of the delay: {parts}.")
+    if story.beside:
+        calls = "; ".join(f"{text} for {duration_ns(ns)}" for text, ns in story.beside)
+        out.paragraph(f"Calls of the same context during the call: {calls}.")
+
+
+def _slowest(out: TextWriter, trace: Trace, scale: TimeScale, ranked: tuple[RankedCall, ...]) -> None:
+    out.line("Slowest calls")
+    columns = (
+        TableColumn("call began", right=True),
+        TableColumn("probe"),
+        TableColumn("call"),
+        TableColumn("in the call", right=True),
+        TableColumn("to GPU start", right=True),
+        TableColumn("waited for"),
+    )
+    rows = [
+        [
+            scale.exact(each.began_ns),
+            labels.probe_label(trace.probes[each.probe]),
+            op_label(trace.probes, each.probe, each.op),
+            duration_ns(each.call_ns),
+            "–" if each.delay is None else duration_ns(each.delay.ns),
+            each.cause,
+        ]
+        for each in ranked
+    ]
+    if out.natural_width(columns, rows) <= out.width:
+        out.table(columns, rows)
+        return
+    for (began, probe, call, in_call, to_start, cause), each in zip(rows, ranked, strict=True):
+        start = "" if each.delay is None else f", {to_start} to GPU start"
+        out.paragraph(f"{began.strip()} {probe} {call}: {in_call} in the call{start}", "    ", "  ")
+        if cause:
+            out.paragraph(cause, "    ")

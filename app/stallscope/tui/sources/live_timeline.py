@@ -1,0 +1,117 @@
+"""Timeline of a live engine: switched on and off, and read into a history."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stallprobes.engine.session import Session
+from stallprobes.engine.timeline.status import OFF, TimelineStatus
+from stallprobes.errors import EngineFailed
+from stallprobes.live.observation import SIM
+from stallprobes.traces.history import TraceHistory
+
+
+class TimelineCondition(StrEnum):
+    """The condition of the timeline of a live engine.
+
+    ``PROBLEM``: it cannot be switched on here. ``NO_ENGINE``: no engine runs.
+    """
+
+    OFF = "off"
+    SWITCHING_ON = "switching on"
+    ON = "on"
+    SWITCHING_OFF = "switching off"
+    PROBLEM = "problem"
+    NO_ENGINE = "no engine"
+
+
+@dataclass(frozen=True)
+class TimelineReport:
+    """The condition of the timeline, the seconds since it was switched last, and the engine's status."""
+
+    condition: TimelineCondition
+    age_s: float = 0.0
+    status: TimelineStatus = OFF
+
+
+class LiveTimeline:
+    """The timeline of the engine that runs, and of each one that follows.
+
+    ``wanted`` is True from ``want(True)`` on; ``apply`` asks the engine for it. ``history`` has what was recorded since
+    the timeline was switched on last, None before.
+    """
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self.history: TraceHistory | None = None
+        self._session: Session | None = None
+        # What the session was asked for last, and when.
+        self._asked = False
+        self._asked_s = 0.0
+        # The session whose rows the history has, None while the timeline is not on.
+        self._read: Session | None = None
+
+    def want(self, on: bool) -> None:
+        """Want it on or off; ``apply`` follows in the thread that owns the engine."""
+        if on != self.wanted:
+            self.wanted, self._asked_s = on, time.monotonic()
+
+    def attach(self, session: Session | None) -> None:
+        """Belong to the engine of ``session`` from now on, or to none, and switch its timeline on if that is wanted."""
+        self._asked, self._session = False, session
+        self.apply()
+
+    def apply(self) -> None:
+        """Ask the engine for what is wanted, unless it was asked before."""
+        session, wanted = self._session, self.wanted
+        if session is None or wanted == self._asked:
+            return
+        # An engine that has ended has no timeline; the source reports the end.
+        with contextlib.suppress(EngineFailed, RuntimeError):
+            session.switch_timeline(wanted)
+        self._asked, self._asked_s = wanted, time.monotonic()
+
+    @property
+    def report(self) -> TimelineReport:
+        """The present condition."""
+        session, wanted = self._session, self.wanted
+        age_s = time.monotonic() - self._asked_s
+        if session is None or not session.alive:
+            return TimelineReport(TimelineCondition.NO_ENGINE, age_s)
+        status = session.timeline_status()
+        if wanted:
+            if not self._asked or status is None:
+                return TimelineReport(TimelineCondition.SWITCHING_ON, age_s)
+            if status.problem is not None:
+                return TimelineReport(TimelineCondition.PROBLEM, age_s, status)
+            return TimelineReport(TimelineCondition.ON if status.on else TimelineCondition.OFF, age_s, status)
+        if status is None or status.on:
+            return TimelineReport(TimelineCondition.SWITCHING_OFF, age_s)
+        return TimelineReport(TimelineCondition.OFF, age_s, status)
+
+    @property
+    def is_on(self) -> bool | None:
+        """Whether calls are recorded, which makes them longer; None while it is being switched."""
+        found = self.report.condition
+        if found in (TimelineCondition.SWITCHING_ON, TimelineCondition.SWITCHING_OFF):
+            return None
+        return found is TimelineCondition.ON
+
+    def read(self) -> TraceHistory | None:
+        """Read what was recorded since the last time; None unless the timeline is on."""
+        session = self._session
+        if session is None or self.report.condition is not TimelineCondition.ON:
+            self._read = None
+            return None
+        with contextlib.suppress(RuntimeError):
+            if self._read is not session or self.history is None:
+                # What was recorded before is left out: who had the engine in between is not known.
+                self.history = TraceHistory(session.probes, simulated=session.backend == SIM)
+                rows = session.timeline_rows()
+                self.history.position, self.history.started_ns = rows.position, rows.at_ns
+                self._read = session
+            self.history.feed(session.timeline_rows(self.history.position), time.time())
+        return self.history

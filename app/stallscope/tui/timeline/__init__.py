@@ -1,0 +1,1 @@
+"""The timeline: host calls, GPU work and the contexts on the graphics engine, on one time axis."""

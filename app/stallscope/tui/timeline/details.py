@@ -1,0 +1,189 @@
+"""Details of the selected interval: what it is, when, for how long, and what its work waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
+from stallprobes.traces.labels import copy_label, memory_labels, overhead_label, work_kind_label
+from stallprobes.traces.trace import (
+    OVERHEAD_REASON,
+    WORK_BYTES,
+    WORK_CONTEXT,
+    WORK_COPY,
+    WORK_END,
+    WORK_ITERATION,
+    WORK_KIND,
+    WORK_MEMORY,
+    WORK_OP,
+    WORK_PROBE,
+    WORK_START,
+    WORK_STREAM,
+    Int64s,
+    Trace,
+    op_label,
+)
+from stallprobes.units import duration_ns
+from stallscope.report.columns import wrapped
+from stallscope.report.trace_wording import size_text
+from stallscope.tui.common.lines import Line, LineWidget, cut, rule
+from stallscope.tui.timeline.rows import PlotRow, RowKind
+from stallscope.tui.timeline.view_model import RowIntervals, Selection, TraceView, selected_index, selected_work
+
+# Parts of a delay that are named one by one.
+_MOST_PARTS = 3
+
+
+def clock_text(wall_s: float) -> str:
+    """A time of the day with microseconds."""
+    whole, part = divmod(round(wall_s * 1e6), 1_000_000)
+    return f"{time.strftime('%H:%M:%S', time.localtime(whole))}.{part:06}"
+
+
+def offset_text(ns: int) -> str:
+    """A time relative to another: ``+2264.310 µs``, ``-1.200 µs``."""
+    return f"{ns / 1000:+.3f} µs"
+
+
+def work_text(trace: Trace, work: Int64s) -> str:
+    """What a piece of GPU work is: ``D2D copy, 1.00 MiB, device to device memory``."""
+    kind, copy, nbytes = int(work[WORK_KIND]), int(work[WORK_COPY]), int(work[WORK_BYTES])
+    words = [work_kind_label(kind, copy)]
+    if kind != RecordKind.KERNEL and nbytes > 0:
+        words.append(size_text(nbytes))
+    if copy_label(kind, copy):
+        source, target = memory_labels(int(work[WORK_MEMORY]))
+        if source and target:
+            words.append(f"{source} to {target} memory")
+    return ", ".join(words)
+
+
+def detail_texts(view: TraceView) -> tuple[tuple[str, str], ...]:
+    """The details as (title, text), the most important first."""
+    trace, selection = view.trace, view.selection
+    if trace is None or selection is None:
+        return ()
+    found = RowIntervals(trace, view.limits)
+    row = next((row for row in view.rows if row.key == selection.row), None)
+    if row is None:
+        return ()
+    index = selected_index(found, selection)
+    if index is None:
+        return ((row.name, _row_text(trace, row, None if view.live else found)),)
+    part = found[selection.row]
+    start, end, number = int(part.starts[index]), int(part.ends[index]), int(part.numbers[index])
+    when = f"{clock_text(trace.wall_s(start))}, {offset_text(start - view.zero_ns)}"
+    out = [(row.name, f"{_what(trace, selection, number, start, end)} · began {when}")]
+    work = selected_work(trace, found, selection)
+    if work is not None:
+        out.extend(_work_texts(trace, work, selection, view.zero_ns))
+    if selection.row.kind is RowKind.CALLS and number >= 0:
+        out.extend(_beside_texts(trace, number))
+    return tuple(out)
+
+
+def _row_text(trace: Trace, row: PlotRow, found: RowIntervals | None) -> str:
+    """What the row shows; ``found`` is None for a trace that moves."""
+    count = 0 if found is None else len(found[row.key].starts)
+    words = f"{count} in the trace; , and . select one" if count else "none in the trace"
+    if found is None:
+        words = "t freezes on the next slow call; p, w or a click freezes now"
+    if row.key.kind is RowKind.CALLS:
+        probe = trace.probes[row.key.number]
+        return f"{probe.title}: {', '.join(dict.fromkeys(probe.ops))}; {words}"
+    return f"{row.key.kind}: {words}"
+
+
+def _what(trace: Trace, selection: Selection, number: int, start: int, end: int) -> str:
+    took = duration_ns(end - start)
+    match selection.row.kind:
+        case RowKind.CALLS if number < 0:
+            flight = next(one for one in trace.open_calls if one.since_ns == start)
+            return f"{op_label(trace.probes, flight.probe, flight.op)} · in flight for {took}, has not returned"
+        case RowKind.CALLS:
+            call = trace.call(number)
+            what = "wait" if trace.probes[selection.row.number].waits(call.op) else "call"
+            name = op_label(trace.probes, selection.row.number, call.op)
+            return f"{name} · iteration {call.iteration} · {what} {took}"
+        case RowKind.WORK:
+            return f"{work_text(trace, trace.work[number])} · on the GPU for {took}"
+        case RowKind.TENURES:
+            return f"had the graphics engine for {took}"
+        case RowKind.FOREIGN:
+            by = f"; NVML names {', '.join(trace.others)}" if trace.others else ""
+            return f"work waited, and no context of this program had the engine, for {took}{by}"
+        case RowKind.OVERHEADS:
+            return f"{overhead_label(int(trace.overheads[number, OVERHEAD_REASON]))} · {took}"
+
+
+def _work_texts(trace: Trace, work: Int64s, selection: Selection, zero_ns: int) -> Iterator[tuple[str, str]]:
+    delay = delay_of(trace, work)
+    if delay is not None:
+        yield "delay", _delay_text(trace, delay)
+    start, end = int(work[WORK_START]), int(work[WORK_END])
+    if selection.row.kind is RowKind.CALLS:
+        where = f"{trace.names.context(int(work[WORK_CONTEXT]))} · "
+        where += trace.names.stream(int(work[WORK_CONTEXT]), int(work[WORK_STREAM]))
+        text = f"{work_text(trace, work)} on {where} · started {offset_text(start - zero_ns)}"
+        yield "GPU", f"{text} · on the GPU for {duration_ns(end - start)}"
+    elif work[WORK_PROBE] >= 0:
+        name = trace.probes[int(work[WORK_PROBE])].name
+        op = op_label(trace.probes, int(work[WORK_PROBE]), int(work[WORK_OP]))
+        yield "call", f"{name}: {op} · iteration {int(work[WORK_ITERATION])}"
+
+
+def _delay_text(trace: Trace, delay: Delay) -> str:
+    """The delay with its main cause, and its other parts where they are more than a change between contexts."""
+    text = delay_text(trace, delay)
+    total: dict[str, int] = {}
+    for part in delay.parts:
+        cause = cause_text(trace, part)
+        total[cause] = total.get(cause, 0) + part.ns
+    if len(total) < 2:
+        return text
+    parts = sorted(total.items(), key=lambda one: -one[1])[:_MOST_PARTS]
+    return f"{text} ({'; '.join(f'{duration_ns(ns)} {cause}' for cause, ns in parts)})"
+
+
+def _beside_texts(trace: Trace, number: int) -> Iterator[tuple[str, str]]:
+    beside = calls_beside(trace, number)[:_MOST_PARTS]
+    if beside:
+        words = [
+            f"{trace.probes[one.probe].name} ({op_label(trace.probes, one.probe, one.op)}) "
+            f"{duration_ns(one.overlap_ns)}"
+            for one in beside
+        ]
+        yield "beside", f"{'; '.join(words)} in the same context at the same time"
+
+
+class TraceDetails(LineWidget):
+    """Draws the details of ``view``, one below the other."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view = TraceView()
+
+    def drawn_state(self) -> object:
+        """The details."""
+        return detail_texts(self.view)
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """A rule, and as many lines as fit."""
+        return detail_lines(detail_texts(self.view), width, height)
+
+
+def detail_lines(details: Sequence[tuple[str, str]], width: int, height: int) -> list[Line]:
+    """``details`` folded to ``width`` in at most ``height`` lines, the first of them a rule."""
+    out: list[Line] = [rule("", width)]
+    for title, text in details:
+        for number, part in enumerate(wrapped(f"{title}  {text}", max(20, width - 2), indent="    ")):
+            if number == 0:
+                out.append([(" ", ""), (part[: len(title)], "strong"), (part[len(title) :], "")])
+            else:
+                out.append([(f" {part}", "")])
+    if len(out) > height > 1:
+        text = "".join(part for part, _ in out[height - 1])
+        out[height - 1] = [(f"{cut(text, width - 2).rstrip('…')}…", "")]
+    return out[: max(height, 0)]

@@ -1,0 +1,132 @@
+"""Glyphs of the trace: the letter of each cell of a raster, in blocks or in ASCII."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallscope.tui.timeline.raster import Bools, Raster
+
+# A share of a cell that is drawn as if it were the whole, or its edge.
+_WHOLE, _EDGE = 0.94, 0.03
+_HALF = 0.5
+# Of a cell that a call leaves soon after its begin, so that a thin line is not all that is visible of it.
+_LEAST_EIGHTHS = 2
+
+
+class CellStyle(IntEnum):
+    """The style of a cell; ``STYLES`` has its name in the palette."""
+
+    NONE = 0
+    CALL = 1
+    WAIT = 2
+    SLOW = 3
+    WORK = 4
+    TENURE = 5
+    FOREIGN = 6
+    SELECTED = 7
+    UNKNOWN = 8
+
+
+STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint")
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """The letters of cells.
+
+    ``left`` are eight parts of a cell from its left edge on, the last one whole; ``right`` are a narrow and a half part
+    at its right edge. ``short`` is a call within a cell, in its left and in its right half. ``density`` are eight
+    shares of several calls. ``wait`` and ``slow_wait`` are hollow, ``slow`` is a slow call shorter than a cell.
+    ``forward`` and ``backward`` are the heads of the delay's arrow. ``unknown`` is a time of which nothing is known.
+    """
+
+    left: str
+    right: str
+    short: str
+    density: str
+    wait: str
+    slow_wait: str
+    slow: str
+    forward: str
+    backward: str
+    line: str
+    end: str
+    cursor: str
+    unknown: str
+    tick: str
+
+
+BLOCK_GLYPHS = Glyphs(
+    left="▏▎▍▌▋▊▉█",
+    right="▕▐",
+    short="▌▐",
+    density="▁▂▃▄▅▆▇█",
+    wait="░",
+    slow_wait="▒",
+    slow="◆",
+    forward="▶",
+    backward="◀",
+    line="─",
+    end="│",
+    cursor="▼",
+    unknown="·",
+    tick="╵",
+)
+ASCII_GLYPHS = Glyphs(
+    left="|||#####",
+    right="|#",
+    short="||",
+    density="..::++##",
+    wait="-",
+    slow_wait="=",
+    slow="@",
+    forward=">",
+    backward="<",
+    line="-",
+    end="|",
+    cursor="v",
+    unknown="?",
+    tick="'",
+)
+
+
+def cell_glyphs(cells: Raster, glyphs: Glyphs) -> NDArray[np.str_]:
+    """The letter of each cell, one of a call before that of a wait; " " for an empty one."""
+    found = np.full(cells.solid.shape, " ", dtype="<U1")
+    found[cells.waits > 0] = glyphs.wait
+    one, several = cells.calls == 1, cells.calls > 1
+    share = cells.end - cells.begin
+    left = np.array(list(glyphs.left))[np.clip(np.round(share * 8).astype(np.int64), _LEAST_EIGHTHS, 8) - 1]
+    right = np.where(share >= 5 / 16, glyphs.right[1], glyphs.right[0])
+    middle = np.where(cells.begin + cells.end < 1, glyphs.short[0], glyphs.short[1])
+    single = np.where(cells.begin <= _EDGE, left, np.where(cells.end >= 1 - _EDGE, right, middle))
+    # A short call at the left edge is as visible as one elsewhere in the cell.
+    inside = (cells.begin > 0) & (cells.end < 1 - _EDGE)
+    single = np.where(inside & (share < _HALF), middle, single)
+    found[one] = np.where(share >= _WHOLE, glyphs.left[-1], single)[one]
+    covered = np.clip(np.ceil((cells.solid + cells.hollow) * 8).astype(np.int64), 1, 8) - 1
+    found[several] = np.array(list(glyphs.density))[covered][several]
+    found[several & _mostly_waits(cells)] = glyphs.wait
+    found[cells.slow_wait & (found == glyphs.wait)] = glyphs.slow_wait
+    found[cells.short] = glyphs.slow
+    return found
+
+
+def cell_styles(cells: Raster, usual: Sequence[CellStyle]) -> NDArray[np.intp]:
+    """The CellStyle of each cell; ``usual`` are those of solid intervals by row."""
+    found = np.full(cells.solid.shape, CellStyle.NONE, dtype=np.intp)
+    found[cells.waits > 0] = CellStyle.WAIT
+    found = np.where(cells.calls > 0, np.array(usual, dtype=np.intp).reshape(-1, 1), found)
+    found[(cells.calls > 1) & _mostly_waits(cells)] = CellStyle.WAIT
+    found[cells.slow_wait & (found == CellStyle.WAIT)] = CellStyle.SLOW
+    found[cells.slow_call | cells.short] = CellStyle.SLOW
+    return found
+
+
+def _mostly_waits(cells: Raster) -> Bools:
+    return (cells.hollow >= _HALF) & (cells.hollow > cells.solid)

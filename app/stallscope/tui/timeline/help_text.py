@@ -1,0 +1,38 @@
+"""Sections of the timeline's help: (title, text)."""
+
+from __future__ import annotations
+
+SECTIONS = (
+    (
+        "Rows",
+        "Host calls: a row for each probe; █ is a call, ░ a wait for the GPU. GPU work: a row for each stream, with "
+        "context, stream and probes. Graphics engine: a row for each context of this program, █ while it has the "
+        "engine, · where that is not known. another process: work waited, and none of these contexts had the engine. "
+        "All rows have one time axis.",
+    ),
+    (
+        "Cells",
+        "▏▎▍▌▋▊▉ and ▐▕ are parts of a cell; ▌ and ▐ are also a call shorter than a cell, in its left or right half. "
+        "▁▂▃▄▅▆▇ are several calls, by the share of the time that they take. Calls above the trigger's limit have "
+        "another color, ▒ while they wait, and ◆ where they are shorter than a cell: other calls never hide them.",
+    ),
+    (
+        "Delay",
+        "The arrow begins where the selected call returned and ends where the GPU started its work; its label says "
+        "what the work waited for. An arrow to the left: the GPU started before the call returned. Of a wait it is "
+        "the delay of its iteration's work.",
+    ),
+    (
+        "Trigger",
+        "Armed, it freezes the trace at the first call of a victim above the limit. By default each probe's limit "
+        "follows its baseline: three times the p99, at least 100 µs above it, and longer than all but one in 100 000 "
+        "calls. What was recorded in the last 12 s is kept. Opened from a probe that stalls, the timeline freezes on "
+        "the worst call of that probe.",
+    ),
+    (
+        "Cost",
+        "While the timeline is on, calls are 1 to 2 µs longer: the monitor says so, has a baseline of its own for that "
+        "state, and measures it while no aggressor runs. The timeline is switched off when this screen is closed, "
+        "unless it is kept on. On a GPU, switching it on first takes some 16 s.",
+    ),
+)

@@ -1,0 +1,518 @@
+"""The screen of the timeline: live, armed or frozen, over a live engine or the traces of a recording."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from textual.app import ComposeResult
+
+from stallprobes.errors import FileNotWritten
+from stallprobes.latency.baseline import Baseline
+from stallprobes.live.observation import EngineCondition
+from stallprobes.model import MS, Probe, Role
+from stallprobes.traces.history import TraceHistory
+from stallprobes.traces.trace import Trace, TracedProbe
+from stallprobes.traces.trigger import CallTrigger, TriggerLimits
+from stallprobes.verdicts.kinds import VerdictKind
+from stallscope.tui.common.choose import Choose
+from stallscope.tui.common.key_bar import KeyBar
+from stallscope.tui.common.pace import Pace
+from stallscope.tui.common.screen import ActionScreen, ScreenContext
+from stallscope.tui.probe_sets import gpu_label
+from stallscope.tui.sources.live import LiveSource
+from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
+from stallscope.tui.sources.replay import ReplaySource
+from stallscope.tui.timeline import help_text, status
+from stallscope.tui.timeline.cursor import TraceCursor
+from stallscope.tui.timeline.details import TraceDetails, clock_text
+from stallscope.tui.timeline.header import TraceHead, TraceHeadView
+from stallscope.tui.timeline.rows import RowKey, RowKind
+from stallscope.tui.timeline.time_axis import Viewport, span_text
+from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
+from stallscope.tui.timeline.trace_files import TraceFormat, export
+from stallscope.tui.timeline.trace_plot import TracePlot
+from stallscope.tui.timeline.view_model import Selection, TraceView
+
+READS_PER_S = 10.0
+# Drawing takes at most this share of the time; the widest spans hold so many calls that they are drawn less often.
+_DRAW_SHARE = 0.1
+_STALLS = (VerdictKind.STALLED, VerdictKind.STARVED, VerdictKind.SLOWER)
+
+
+class TimelineScreen(ActionScreen):
+    """Shows the timeline of the live engine, or the traces of a recording.
+
+    It switches the engine's timeline on, and off when it is closed, unless the capture says to keep it on.
+    """
+
+    NAME = "timeline"
+    HELP_SECTIONS = help_text.SECTIONS
+
+    def __init__(self, context: ScreenContext) -> None:
+        super().__init__(context)
+        self.capture = context.controller(TraceCapture, TraceCapture)
+        self.cursor = TraceCursor()
+        # The number of the recorded trace that is shown, and why it cannot be.
+        self.recorded: int | None = None
+        self.recorded_problem = ""
+        self._marker: tuple[tuple[Probe, ...], int | None, CallTrigger] | None = None
+        self._read_pace = Pace(READS_PER_S, context.settings.frames_per_second)
+        self._report: TimelineReport | None = None
+        self._engine: EngineCondition | None = None
+        self._next_draw_s = 0.0
+
+    def compose(self) -> ComposeResult:
+        """Header, trace, details, key bar."""
+        yield TraceHead(id="trace-head")
+        yield TracePlot(ascii_only=self.settings.ascii, id="plot")
+        yield TraceDetails(id="details")
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        """Switch the timeline on, and wait for the stall of the focused probe if it has one."""
+        source = self.source
+        if isinstance(source, LiveSource):
+            source.switch_timeline(True)
+            self._select_focus()
+            if self._focus_stalls():
+                self.capture.arm(self.context.focus_name)
+            elif self.capture.state is CaptureState.FROZEN:
+                self._show_frozen()
+        elif isinstance(source, ReplaySource):
+            self._open_recorded(source)
+
+    def on_unmount(self) -> None:
+        """Switch the timeline off, unless it is kept on."""
+        if self.live is not None and not self.capture.keep_on:
+            if self.capture.state is not CaptureState.FROZEN:
+                self.capture.go_live()
+            self.live.switch_timeline(False)
+
+    # State of the live engine.
+
+    @property
+    def _probes(self) -> tuple[Probe, ...]:
+        observation = self.context.observation
+        return () if observation is None else observation.probe_set.probes
+
+    @property
+    def _baselines(self) -> Mapping[str, Baseline]:
+        analyzer = self.context.analyzer
+        return {} if analyzer is None else analyzer.known_baselines
+
+    @property
+    def _others(self) -> Sequence[str]:
+        observation = self.context.observation
+        return () if observation is None else observation.other_processes
+
+    def _select_focus(self) -> None:
+        """Select the row of the probe that the monitor shows."""
+        names = [probe.name for probe in self._probes]
+        if self.context.focus_name in names:
+            self.cursor.selection = Selection(RowKey(RowKind.CALLS, names.index(self.context.focus_name)))
+
+    def _focus_stalls(self) -> bool:
+        """Whether the focused probe is a victim with a verdict that an aggressor or the GPU slows it down."""
+        analyzer, name = self.context.analyzer, self.context.focus_name
+        probe = next((one for one in self._probes if one.name == name), None)
+        if analyzer is None or probe is None or probe.role is not Role.VICTIM:
+            return False
+        return any(one.probe == name and one.kind in _STALLS for one in analyzer.verdicts)
+
+    def _limits(self, traced: Sequence[TracedProbe]) -> TriggerLimits | None:
+        """The limits above which the calls of ``traced`` are marked, now; None if the engine has other probes."""
+        if not self._has(traced):
+            return None
+        probes, above_ns = self._probes, self.capture.above_ns
+        if self._marker is None or self._marker[0] is not probes or self._marker[1] != above_ns:
+            self._marker = (probes, above_ns, CallTrigger(probes, above_ns=above_ns))
+        return self._marker[2].limits(self._baselines)
+
+    def _has(self, traced: Sequence[TracedProbe]) -> bool:
+        """Whether the monitor's probes are those of a trace: it may be of an earlier probe set, or of the next one."""
+        return [(one.name, len(one.ops)) for one in traced] == [
+            (probe.name, len(probe.program.ops)) for probe in self._probes
+        ]
+
+    def tick(self) -> None:
+        """Read the timeline, look for the trigger, and draw what changed."""
+        live, now_s = self.live, time.monotonic()
+        if live is not None and self._read_pace.due(now_s):
+            self._follow(live)
+        if self.can_draw and self.is_mounted and (self.has_changed or self._is_moving) and now_s >= self._next_draw_s:
+            self.take_changed()
+            begun_s = time.thread_time()
+            self.draw()
+            if self._is_moving:
+                self._next_draw_s = now_s + (time.thread_time() - begun_s) / _DRAW_SHARE
+
+    @property
+    def _is_moving(self) -> bool:
+        return self.live is not None and self.capture.state is not CaptureState.FROZEN
+
+    def _follow(self, live: LiveSource) -> None:
+        history, report = live.timeline.read(), live.timeline.report
+        observation = self.context.observation
+        engine = None if observation is None else observation.engine.state
+        before = None if self._report is None else self._report.condition
+        if report.condition is not before or engine is not self._engine:
+            self.mark_changed()
+        if report.condition is TimelineCondition.NO_ENGINE and before is not report.condition:
+            self._freeze_now("the engine ended")
+        self._engine = engine
+        self._report = report
+        if history is None or not self._has(history.probes):
+            return
+        snapshot = None if observation is None else observation.snapshot
+        if self.capture.feed(
+            history, self._probes, self._baselines, snapshot, self._others, self.cursor.viewport.span_ns
+        ):
+            self._record_frozen()
+            self._show_frozen()
+
+    def _record_frozen(self) -> None:
+        """Put the part of the frozen trace around the slow call into the recording, if there is one."""
+        trace, found, record = self.capture.trace, self.capture.found, self.context.record_trace
+        if record is not None and trace is not None and found is not None:
+            begin_ns, end_ns = found.span
+            record(trace.between(max(begin_ns, trace.begin_ns), min(end_ns, trace.end_ns)))
+
+    def _freeze_now(self, why: str) -> bool:
+        """Freeze what was recorded so far; False where there is nothing."""
+        capture, history = self.capture, None if self.live is None else self.live.timeline.history
+        if capture.state is CaptureState.FROZEN:
+            return True
+        if history is None or self.cursor.trace is None:
+            return False
+        snapshot = None if self.context.observation is None else self.context.observation.snapshot
+        end_ns = max(self.cursor.trace.end_ns, history.collected_ns)
+        trace = history.trace(history.begin_ns, end_ns, snapshot=snapshot, others=self._others)
+        capture.freeze(trace, self._limits(trace.probes), f"{why} at {clock_text(trace.wall_s(end_ns))[:8]}")
+        self.cursor.show(trace, capture.limits)
+        self.mark_changed()
+        return True
+
+    def _show_frozen(self) -> None:
+        """Show the frozen trace around its trigger."""
+        capture, cursor = self.capture, self.cursor
+        if capture.trace is None:
+            return
+        cursor.show(capture.trace, capture.limits)
+        if capture.found is not None:
+            cursor.move_to_slow_call(capture.trace, capture.found, capture.before, capture.stalled is not None)
+        else:
+            cursor.move_to_end(capture.trace.end_ns)
+        self.mark_changed()
+
+    # Recorded traces.
+
+    def _open_recorded(self, source: ReplaySource) -> None:
+        """Show the recorded trace nearest to the position of the replay."""
+        nearest = source.nearest_trace(source.at_s)
+        if nearest is not None:
+            self._show_recorded(source, nearest.number)
+
+    def _show_recorded(self, source: ReplaySource, number: int) -> None:
+        self.recorded, self.recorded_problem = number, ""
+        trace = source.trace(source.traces[number])
+        if trace is None:
+            self.recorded_problem = source.problem or ""
+            self.cursor.clear()
+        else:
+            self.cursor.show(trace, None)
+            self.cursor.move_to_trigger(trace, self.capture.before)
+        self.mark_changed()
+
+    def _step_recorded(self, by: int) -> None:
+        source = self.source
+        if isinstance(source, ReplaySource) and self.recorded is not None:
+            number = self.recorded + by
+            if 0 <= number < len(source.traces):
+                self._show_recorded(source, number)
+
+    # Drawing.
+
+    def draw(self) -> None:
+        """Draw header, trace and details."""
+        if not self.is_mounted:
+            return
+        view = self._view()
+        self.query_one(TracePlot).view = self.query_one(TraceDetails).view = view
+        self.query_one(TraceHead).view = self._head()
+        self.query_one(KeyBar).note = self._note()
+        self.redraw_panels()
+
+    def _view(self) -> TraceView:
+        sentences, cursor = self._sentences(), self.cursor
+        history = None if self.live is None else self.live.timeline.history
+        if sentences or (self._is_moving and history is None):
+            return TraceView(sentences=sentences)
+        if self._is_moving and history is not None:
+            trace = self._live_trace(history)
+            cursor.follow(trace)
+            zero_ns, limits = cursor.viewport.end_ns, self._limits(trace.probes)
+            return TraceView(trace, cursor.book.rows, cursor.viewport, zero_ns, cursor.selection, limits, live=True)
+        if cursor.trace is None or cursor.intervals is None:
+            return TraceView()
+        trigger = cursor.trace.trigger
+        zero_ns = cursor.trace.end_ns if trigger is None else trigger.began_ns
+        limits = cursor.intervals.limits
+        return TraceView(cursor.trace, cursor.book.rows, cursor.viewport, zero_ns, cursor.selection, limits)
+
+    def _live_trace(self, history: TraceHistory) -> Trace:
+        """The trace of the last span. It moves by whole columns, so that nothing flickers."""
+        span_ns = self.cursor.viewport.span_ns
+        column_ns = max(span_ns // max(self.query_one(TracePlot).plot_layout.columns, 1), 1)
+        end_ns = history.collected_ns // column_ns * column_ns
+        self.cursor.move_to_end(end_ns)
+        snapshot = None if self.context.observation is None else self.context.observation.snapshot
+        return history.trace(end_ns - span_ns, end_ns, snapshot=snapshot, others=self._others)
+
+    def _sentences(self) -> tuple[str, ...]:
+        """What is shown in place of a trace; () where there is one."""
+        if self.live is None:
+            if self.recorded is None:
+                return (status.NO_TRACE,)
+            return (self.recorded_problem,) if self.recorded_problem else ()
+        if self.capture.state is CaptureState.FROZEN:
+            return ()
+        history = self.live.timeline.history
+        recorded = history is not None and history.collected_ns > 0
+        return status.live_sentences(self._report, self.context.observation, recorded)
+
+    def _head(self) -> TraceHeadView:
+        observation, trace = self.context.observation, self.cursor.trace
+        if isinstance(self.source, ReplaySource):
+            number = self.recorded
+            text = "NO TRACE" if number is None else f"TRACE {number + 1}/{len(self.source.traces)}"
+            return status.head_view(self.cursor, (text, "notice"), observation, ())
+        limits = None if trace is None else self._limits(trace.probes)
+        parts = status.live_parts(self.capture, limits, self._report)
+        state = status.live_state(self.capture, self._report, observation)
+        return status.head_view(self.cursor, state, observation, parts)
+
+    def _note(self) -> str:
+        if self.capture.state is CaptureState.ARMED and self.capture.above_ns is None and not self._baselines:
+            return "armed: a limit is known when the baseline is measured"
+        return ""
+
+    def place_panels(self, width: int, height: int) -> None:
+        """Give the details a fifth of the screen, at least five lines."""
+        self.query_one(TraceDetails).styles.height = max(5, min(10, height // 5))
+
+    # Capture.
+
+    def action_trace_trigger(self) -> None:
+        """Arm the trigger, disarm it, or arm it again."""
+        if self.live is None:
+            return
+        if self.capture.state in (CaptureState.ARMED, CaptureState.TRIGGERED):
+            self.capture.go_live()
+        else:
+            self.capture.arm()
+        self._unselect()
+
+    def action_trace_pause(self) -> None:
+        """Freeze now, or return to live."""
+        if self.capture.state is CaptureState.FROZEN:
+            self.action_trace_home()
+        elif not self._freeze_now("paused"):
+            self.notify("Nothing has been recorded yet.")
+
+    def action_trace_home(self) -> None:
+        """Return to live, or to the trigger of a recorded trace."""
+        source = self.source
+        if isinstance(source, ReplaySource):
+            if self.recorded is not None:
+                self._show_recorded(source, self.recorded)
+            return
+        self.capture.go_live()
+        self._unselect()
+
+    def _unselect(self) -> None:
+        """Select only the row: its intervals pass."""
+        self.cursor.unselect()
+        self.mark_changed()
+
+    def action_trace_lower(self) -> None:
+        """Lower the limit."""
+        self._step_limit(-1)
+
+    def action_trace_higher(self) -> None:
+        """Raise the limit."""
+        self._step_limit(1)
+
+    def _step_limit(self, steps: int) -> None:
+        self.capture.step_limit(steps, round(self.settings.freeze_above_ms * MS))
+        self._mark_again()
+
+    def action_trace_auto(self) -> None:
+        """Have the limits follow the baselines."""
+        self.capture.set_limit(None)
+        self._mark_again()
+
+    def _mark_again(self) -> None:
+        if self.cursor.intervals is not None:
+            self.cursor.mark(self._limits(self.cursor.intervals.trace.probes))
+        self.mark_changed()
+
+    def action_trace_before(self) -> None:
+        """Show less of the time before the trigger."""
+        self._step_before(-1)
+
+    def action_trace_after(self) -> None:
+        """Show more of the time before the trigger."""
+        self._step_before(1)
+
+    def _step_before(self, steps: int) -> None:
+        self.capture.step_before(steps)
+        trace = self.cursor.trace
+        if not self._is_moving and trace is not None and trace.trigger is not None:
+            span_ns = self.cursor.viewport.span_ns
+            self.cursor.viewport = Viewport(trace.trigger.began_ns - round(self.capture.before * span_ns), span_ns)
+        self.mark_changed()
+
+    def action_trace_keep(self) -> None:
+        """Keep the timeline on when the screen is closed, or not."""
+        self.capture.keep_on = not self.capture.keep_on
+        on = "stays on" if self.capture.keep_on else "is switched off"
+        self.notify(f"The timeline {on} when this screen is closed.")
+        self.mark_changed()
+
+    def action_trace_export(self) -> None:
+        """Ask for a format, and write the visible span to a file in the working directory."""
+        visible = self.cursor.visible() if self._stand() else None
+        if visible is None:
+            self.notify("There is no trace to write.")
+            return
+        trace, call = visible
+
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self._export(trace, TraceFormat(name), call)
+
+        question = f"Write {span_text(trace.span_ns)} of the trace as:"
+        self.app.push_screen(Choose(question, [(str(one), one.description) for one in TraceFormat]), chosen)
+
+    def _export(self, trace: Trace, kind: TraceFormat, call: int | None) -> None:
+        observation = self.context.observation
+        about = "" if observation is None else f"{gpu_label(observation.probe_set)} · {observation.probe_set.title}"
+        try:
+            name = export(trace, kind, about, call, ascii_only=self.settings.ascii)
+        except FileNotWritten as error:
+            self.notify(str(error), severity="error")
+        else:
+            self.notify(f"Saved {name}")
+
+    def action_restart(self) -> None:
+        """Restart the engine."""
+        if self.live is not None:
+            self.live.restart()
+            self.mark_changed()
+
+    def action_trace_back(self) -> None:
+        """Return to the monitor."""
+        self.dismiss(False)
+
+    # Zoom, pan and selection.
+
+    def action_trace_in(self) -> None:
+        """Shorten the span."""
+        self._zoom(-1)
+
+    def action_trace_out(self) -> None:
+        """Lengthen the span."""
+        self._zoom(1)
+
+    def _zoom(self, steps: int, at_ns: int | None = None) -> None:
+        self.cursor.zoom(steps, at_ns)
+        self._next_draw_s = 0.0
+        self.mark_changed()
+
+    def action_trace_left(self) -> None:
+        """Pan to earlier times."""
+        self._pan(-self.cursor.viewport.span_ns // 10)
+
+    def action_trace_right(self) -> None:
+        """Pan to later times."""
+        self._pan(self.cursor.viewport.span_ns // 10)
+
+    def action_trace_page_left(self) -> None:
+        """Pan by a span to earlier times."""
+        self._pan(-self.cursor.viewport.span_ns)
+
+    def action_trace_page_right(self) -> None:
+        """Pan by a span to later times."""
+        self._pan(self.cursor.viewport.span_ns)
+
+    def _pan(self, ns: int) -> None:
+        if self._stand():
+            self.cursor.pan(ns)
+            self.mark_changed()
+
+    def _stand(self) -> bool:
+        """Freeze a live trace, so that it can be moved and selected in; False where there is none."""
+        if self._is_moving:
+            return self._freeze_now("paused")
+        return self.cursor.trace is not None
+
+    def action_trace_up(self) -> None:
+        """Select the row above."""
+        self.cursor.step_row(-1)
+        self.mark_changed()
+
+    def action_trace_down(self) -> None:
+        """Select the row below."""
+        self.cursor.step_row(1)
+        self.mark_changed()
+
+    def action_trace_previous(self) -> None:
+        """Select the previous call of the row."""
+        self._step_interval(-1)
+
+    def action_trace_next(self) -> None:
+        """Select the next call of the row."""
+        self._step_interval(1)
+
+    def _step_interval(self, by: int) -> None:
+        if self._stand():
+            self.cursor.step_interval(by)
+            self.mark_changed()
+
+    def action_trace_worst(self) -> None:
+        """Select the call of the visible span that exceeds its limit most, or the longest one of a victim."""
+        if self._stand() and not self.cursor.select_worst():
+            self.notify("No call of a victim is in this span.")
+        self.mark_changed()
+
+    def action_trace_center(self) -> None:
+        """Center the selected interval and its work."""
+        self.cursor.center()
+        self.mark_changed()
+
+    def on_trace_plot_clicked(self, message: TracePlot.Clicked) -> None:
+        """Select the row, and the interval at the pointer."""
+        self.cursor.selection = Selection(message.row)
+        if message.at_ns is not None and self._stand():
+            self.cursor.select_at(message.row, message.at_ns, follow=False)
+        self.mark_changed()
+
+    def on_trace_plot_zoomed(self, message: TracePlot.Zoomed) -> None:
+        """Zoom at the pointer."""
+        self._zoom(message.steps, message.at_ns)
+
+    def on_trace_plot_panned(self, message: TracePlot.Panned) -> None:
+        """Pan as the pointer moved."""
+        self._pan(message.ns)
+
+    def action_trace_prior(self) -> None:
+        """Show the previous recorded trace."""
+        self._step_recorded(-1)
+
+    def action_trace_following(self) -> None:
+        """Show the next recorded trace."""
+        self._step_recorded(1)
+
+
+SCREEN = TimelineScreen

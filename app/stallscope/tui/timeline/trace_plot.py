@@ -1,0 +1,330 @@
+"""Plot of the trace: a time axis, a line for each row, and the delay of the selected work as an arrow."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from textual import events
+from textual.message import Message
+
+from stallprobes.traces.delay import Delay, delay_text
+from stallprobes.traces.trace import Trace
+from stallscope.report.columns import display_width, padded
+from stallscope.tui.common.lines import Line, LineWidget, cut, rule, runs_of_rows, shortened
+from stallscope.tui.timeline.glyphs import (
+    ASCII_GLYPHS,
+    BLOCK_GLYPHS,
+    STYLES,
+    CellStyle,
+    Glyphs,
+    cell_glyphs,
+    cell_styles,
+)
+from stallscope.tui.timeline.raster import raster
+from stallscope.tui.timeline.rows import PlotRow, RowKey, RowKind
+from stallscope.tui.timeline.time_axis import ticks
+from stallscope.tui.timeline.view_model import RowIntervals, TraceView, selected_delay, selected_index
+
+_USUAL = {
+    RowKind.CALLS: CellStyle.CALL,
+    RowKind.OVERHEADS: CellStyle.FOREIGN,
+    RowKind.WORK: CellStyle.WORK,
+    RowKind.TENURES: CellStyle.TENURE,
+    RowKind.FOREIGN: CellStyle.FOREIGN,
+}
+# The longest and the shortest column of names.
+_NAMES = (14, 40)
+
+
+@dataclass(frozen=True)
+class PlotLayout:
+    """Columns and lines of the plot.
+
+    ``names`` is the width of the names, ``columns`` that of the trace. ``lines`` has the row of each line below the
+    axis, None for titles and blanks. ``titles`` are the sections' titles by line, "" for the line of the delay.
+    """
+
+    names: int
+    columns: int
+    lines: tuple[RowKey | None, ...]
+    titles: tuple[str | None, ...]
+
+
+def plot_layout(rows: Sequence[PlotRow], selected: RowKey | None, width: int, height: int) -> PlotLayout:
+    """The layout in ``width`` columns and ``height`` lines; the selected row is always visible."""
+    longest = max((display_width(row.name) for row in rows), default=0) + 2
+    names = max(_NAMES[0], min(longest, _NAMES[1], width // 4))
+    sections = [(section, list(part)) for section, part in groupby(rows, key=lambda row: row.key.kind.section)]
+    room = height - 1
+    # The line of the delay; titles of the sections where there is room; blank lines between rows where there is more.
+    titled = len(rows) + len(sections) + 1 <= room
+    apart = titled and 2 * len(rows) + len(sections) + 1 <= room
+    lines: list[RowKey | None] = []
+    titles: list[str | None] = []
+    for number, (section, part) in enumerate(sections):
+        if titled:
+            lines.append(None)
+            titles.append(str(section))
+        for row in part:
+            lines.append(row.key)
+            titles.append(None)
+            if apart:
+                lines.append(None)
+                titles.append(None)
+        if number == 0:
+            lines.append(None)
+            titles.append("")
+    if len(lines) > room:
+        # The first lines, unless the selected row is below them; the delay stays.
+        place = lines.index(selected) if selected in lines else 0
+        first = min(max(place - room + 2, 0), len(lines) - room)
+        lines, titles = lines[first : first + room], titles[first : first + room]
+        if "" not in titles and room > 1:
+            at = lines.index(selected) if selected in lines else len(lines) - 1
+            at = at - 1 if at == len(lines) - 1 else len(lines) - 1
+            lines[at], titles[at] = None, ""
+    return PlotLayout(names, max(width - names, 1), tuple(lines), tuple(titles))
+
+
+def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+    """The lines of ``view``: the axis, then the layout's."""
+    trace = view.trace
+    if trace is None or view.sentences:
+        return _sentence_lines(view.sentences, width, height)
+    selection = view.selection
+    at = plot_layout(view.rows, None if selection is None else selection.row, width, height)
+    shown = [key for key in at.lines if key is not None]
+    found = RowIntervals(trace, view.limits)
+    delay = selected_delay(trace, found, selection)
+    index = None if selection is None else selected_index(found, selection)
+    cursor = None
+    cells = raster([found[key] for key in shown], view.viewport, at.columns)
+    text, style = cell_glyphs(cells, glyphs), cell_styles(cells, [_USUAL[key.kind] for key in shown])
+    engine = [number for number, key in enumerate(shown) if key.kind is RowKind.TENURES]
+    unknown = min(max(view.viewport.column(trace.engine_known_ns, at.columns), 0), at.columns)
+    text[engine, :unknown], style[engine, :unknown] = glyphs.unknown, CellStyle.UNKNOWN
+    if selection is not None and selection.row in shown and index is not None:
+        part = found[selection.row]
+        first = view.viewport.column(int(part.starts[index]), at.columns)
+        last = max(view.viewport.column(int(part.ends[index]) - 1, at.columns), first)
+        if last >= 0 and first < at.columns:
+            cursor = min(max(first, 0), at.columns - 1)
+            style[shown.index(selection.row), cursor : last + 1] = CellStyle.SELECTED
+    drawn = dict(zip(shown, runs_of_rows(text, style, STYLES), strict=True))
+    # Where the names do not fit, without blanks around their separators.
+    tight = any(display_width(row.name) > at.names - 2 for row in view.rows)
+    names = {row.key: row.name.replace(" · ", "/") if tight else row.name for row in view.rows}
+    short = dict(zip(names, shortened(tuple(names.values()), at.names - 2), strict=True))
+    lines = [_axis(view, at, cursor, glyphs)]
+    for key, title in zip(at.lines, at.titles, strict=True):
+        if key is not None:
+            chosen = selection is not None and key == selection.row
+            head: Line = [("▸" if chosen else " ", "accent"), (padded(short[key], at.names - 1), _name_style(chosen))]
+            body = drawn[key]
+            if key.kind is RowKind.FOREIGN:
+                body = _labelled(trace, view, found, key, body, at.columns)
+            lines.append([*head, *body])
+        elif title == "":
+            lines.append(_delay_line(view, trace, delay, at, glyphs))
+        else:
+            lines.append(_title(title, trace, width) if title else [])
+    return lines
+
+
+def _name_style(chosen: bool) -> str:
+    return "strong" if chosen else ""
+
+
+def _title(title: str, trace: Trace, width: int) -> Line:
+    unknown = title == RowKind.TENURES and not trace.context_switches
+    return rule(title, width, "who has it was not recorded" if unknown else "")
+
+
+def _axis(view: TraceView, at: PlotLayout, cursor: int | None, glyphs: Glyphs) -> Line:
+    """The labels of the ticks, each after its mark, and the mark of the selected interval."""
+    cells = [" "] * at.columns
+    for column, label in ticks(view.viewport, view.zero_ns, at.columns):
+        for place, letter in enumerate(f"{glyphs.tick}{label}"):
+            if column + place < at.columns:
+                cells[column + place] = letter
+    text = "".join(cells)
+    head: Line = [(" " * at.names, "")]
+    if cursor is None:
+        return [*head, (text, "dim")]
+    return [*head, (text[:cursor], "dim"), (glyphs.cursor, "accent"), (text[cursor + 1 :], "dim")]
+
+
+def _delay_line(view: TraceView, trace: Trace, delay: Delay | None, at: PlotLayout, glyphs: Glyphs) -> Line:
+    """The delay as an arrow from the return to the start, with its label in or beside it."""
+    head: Line = [(padded(" delay" if delay is not None else "", at.names), "dim")]
+    if delay is None:
+        return head
+    label = delay_text(trace, delay)
+    brief = label.removeprefix("returned → GPU start ").removeprefix("the GPU started ")
+    begin, end = sorted((delay.returned_ns, delay.start_ns))
+    width = at.columns
+    first, last = view.viewport.column(begin, width), view.viewport.column(end, width)
+    if last < 0 or first >= width:
+        hint = f"{glyphs.backward} {label}" if last < 0 else f"{label} {glyphs.forward}"
+        text = cut(hint, width)
+        return [*head, (text if last < 0 else text.rjust(width), "accent")]
+    low, high = max(first, 0), min(last, width - 1)
+    arrow = [glyphs.line] * (high - low + 1)
+    forward = delay.ns >= 0
+    if forward:
+        if first >= 0:
+            arrow[0] = glyphs.end
+        if last < width:
+            arrow[-1] = glyphs.forward
+    else:
+        if last < width:
+            arrow[-1] = glyphs.end
+        if first >= 0:
+            arrow[0] = glyphs.backward
+    drawn = "".join(arrow)
+    for text in (label, brief):
+        inside = f" {text} "
+        if len(drawn) >= display_width(inside) + 4:
+            place = (len(drawn) - display_width(inside)) // 2
+            after = drawn[place + display_width(inside) :]
+            return [*head, (" " * low + drawn[:place], "accent"), (inside, "strong"), (after, "accent")]
+        if width - high - 1 >= display_width(inside):
+            return [*head, (" " * low + drawn, "accent"), (inside, "strong")]
+        if low >= display_width(inside):
+            return [*head, (inside.rjust(low), "strong"), (drawn, "accent")]
+    if width - high - 1 >= low:
+        return [*head, (" " * low + drawn, "accent"), (cut(f" {brief}", width - high - 1), "strong")]
+    return [*head, (cut(f"{brief} ", low).rjust(low), "strong"), (drawn, "accent")]
+
+
+def _labelled(trace: Trace, view: TraceView, found: RowIntervals, key: RowKey, body: Line, width: int) -> Line:
+    """The gaps of another process, each with the names of the processes that it may be."""
+    cells = "".join(text for text, _ in body)
+    by = f": {', '.join(trace.others)}" if trace.others else ""
+    label = f" another process{by} "
+    out: Line = []
+    at = 0
+    for begin, end in zip(found[key].starts.tolist(), found[key].ends.tolist(), strict=True):
+        first = max(view.viewport.column(begin, width), at)
+        last = min(view.viewport.column(end, width), width)
+        text = cut(label.strip(), last - first - 2)
+        if last - first < 6 or not text:
+            continue
+        place = first + (last - first - display_width(text)) // 2
+        out += [(cells[at:place], STYLES[CellStyle.FOREIGN]), (text, "notice")]
+        at = place + display_width(text)
+    return [*out, (cells[at:], STYLES[CellStyle.FOREIGN])]
+
+
+def _sentence_lines(sentences: Sequence[str], width: int, height: int) -> list[Line]:
+    out: list[Line] = [[] for _ in range(max(0, min(height // 4, 8)))]
+    for sentence in sentences:
+        out += [[(f"  {part}", "")] for part in textwrap.wrap(sentence, max(width - 4, 20))]
+        out.append([])
+    return out[:height]
+
+
+class TracePlot(LineWidget):
+    """Draws ``view``. A click selects, the wheel zooms at the pointer or pans with shift, dragging pans."""
+
+    class Clicked(Message):
+        """A cell was clicked: its row, and the time of its middle; None on the name."""
+
+        def __init__(self, row: RowKey, at_ns: int | None) -> None:
+            super().__init__()
+            self.row = row
+            self.at_ns = at_ns
+
+    class Zoomed(Message):
+        """The wheel was turned: ``steps`` spans longer, around a time."""
+
+        def __init__(self, steps: int, at_ns: int) -> None:
+            super().__init__()
+            self.steps = steps
+            self.at_ns = at_ns
+
+    class Panned(Message):
+        """The trace was dragged, or the wheel turned with shift: move the view by ``ns``."""
+
+        def __init__(self, ns: int) -> None:
+            super().__init__()
+            self.ns = ns
+
+    def __init__(self, *, ascii_only: bool = False, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view = TraceView()
+        self.glyphs = ASCII_GLYPHS if ascii_only else BLOCK_GLYPHS
+        # Where the button was pressed, and whether the pointer moved since.
+        self._pressed_x: int | None = None
+        self._dragged = False
+
+    def drawn_state(self) -> object:
+        """The view; a trace equals only itself."""
+        return self.view
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """The lines of the view."""
+        return plot_lines(self.view, width, height, self.glyphs)
+
+    @property
+    def plot_layout(self) -> PlotLayout:
+        """The present layout."""
+        selection = self.view.selection
+        return plot_layout(self.view.rows, None if selection is None else selection.row, *self.size)
+
+    def _time_ns(self, x: int) -> int:
+        at = self.plot_layout
+        return self.view.viewport.time_ns(min(max(x - at.names, 0), at.columns) + 0.5, at.columns)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Begin to drag."""
+        self._pressed_x, self._dragged = event.x, False
+        self.capture_mouse()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Pan with the pointer while the button is pressed."""
+        if self._pressed_x is None or event.x == self._pressed_x or self.view.trace is None:
+            return
+        columns = self._pressed_x - event.x
+        self._pressed_x, self._dragged = event.x, True
+        self.post_message(self.Panned(round(columns * self.view.viewport.span_ns / self.plot_layout.columns)))
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """Select the row and time under the pointer, unless it was dragged."""
+        self.release_mouse()
+        pressed, self._pressed_x = self._pressed_x, None
+        if pressed is None or self._dragged or self.view.trace is None:
+            return
+        at = self.plot_layout
+        line = event.y - 1
+        key = at.lines[line] if 0 <= line < len(at.lines) else None
+        if key is not None:
+            self.post_message(self.Clicked(key, self._time_ns(event.x) if event.x >= at.names else None))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Zoom out; with shift pan to later times."""
+        self._wheel(event, 1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Zoom in; with shift pan to earlier times."""
+        self._wheel(event, -1)
+
+    def on_mouse_scroll_right(self, event: events.MouseScrollRight) -> None:
+        """Pan to later times."""
+        event.stop()
+        self.post_message(self.Panned(self.view.viewport.span_ns // 10))
+
+    def on_mouse_scroll_left(self, event: events.MouseScrollLeft) -> None:
+        """Pan to earlier times."""
+        event.stop()
+        self.post_message(self.Panned(-self.view.viewport.span_ns // 10))
+
+    def _wheel(self, event: events.MouseEvent, by: int) -> None:
+        event.stop()
+        if event.shift:
+            self.post_message(self.Panned(by * self.view.viewport.span_ns // 10))
+        else:
+            self.post_message(self.Zoomed(by, self._time_ns(event.x)))

@@ -1,0 +1,130 @@
+"""View model of the trace: what the plot draws, with the selected interval and the delay of its work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stallprobes.model import Role
+from stallprobes.traces.delay import Delay, delay_of
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_ITERATION,
+    CALL_PROBE,
+    CALL_RETURNED,
+    WORK_BEGAN,
+    WORK_END,
+    WORK_ITERATION,
+    WORK_PROBE,
+    WORK_START,
+    Int64s,
+    Trace,
+)
+from stallprobes.traces.trigger import TriggerLimits
+from stallscope.tui.timeline.raster import Intervals
+from stallscope.tui.timeline.rows import PlotRow, RowKey, RowKind, find, intervals
+from stallscope.tui.timeline.time_axis import Viewport
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The selected row, and the start of the selected interval in it; None for the row alone."""
+
+    row: RowKey
+    start_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class TraceView:
+    """What the plot shows. ``trace`` has at least the visible time; it is compared by identity.
+
+    ``zero_ns`` is the time that the axis calls 0. ``limits`` mark slow calls. ``sentences`` are shown in place of a
+    trace. ``live``: the trace moves.
+    """
+
+    trace: Trace | None = None
+    rows: tuple[PlotRow, ...] = ()
+    viewport: Viewport = field(default_factory=lambda: Viewport(0, 10_000_000))
+    zero_ns: int = 0
+    selection: Selection | None = None
+    limits: TriggerLimits | None = None
+    sentences: tuple[str, ...] = ()
+    live: bool = False
+
+
+class RowIntervals:
+    """The intervals of each row of a trace, computed when they are asked for first."""
+
+    def __init__(self, trace: Trace, limits: TriggerLimits | None) -> None:
+        self.trace = trace
+        self.limits = limits
+        self._found: dict[RowKey, Intervals] = {}
+
+    def __getitem__(self, key: RowKey) -> Intervals:
+        """The intervals of a row."""
+        if key not in self._found:
+            self._found[key] = intervals(self.trace, key, self.limits)
+        return self._found[key]
+
+
+def selected_index(found: RowIntervals, selection: Selection) -> int | None:
+    """The index of the selected interval in its row; None where the trace does not have it."""
+    return None if selection.start_ns is None else find(found[selection.row], selection.start_ns)
+
+
+def selected_work(trace: Trace, found: RowIntervals, selection: Selection) -> Int64s | None:
+    """The row of ``trace.work`` that belongs to the selection; None without one.
+
+    Of a call it is the work that the call submitted; of a wait the work that its iteration submitted, the one that
+    started last; of GPU work itself.
+    """
+    index = selected_index(found, selection)
+    if index is None:
+        return None
+    number = int(found[selection.row].numbers[index])
+    if selection.row.kind is RowKind.WORK:
+        row: Int64s = trace.work[number]
+        return row
+    if selection.row.kind is not RowKind.CALLS or number < 0:
+        return None
+    work = trace.work_of(number)
+    if not len(work):
+        call = trace.calls[number]
+        same = (trace.work[:, WORK_PROBE] == call[CALL_PROBE]) & (trace.work[:, WORK_ITERATION] == call[CALL_ITERATION])
+        work = trace.work[same]
+    return work[int(np.argmax(work[:, WORK_START]))] if len(work) else None
+
+
+def selected_delay(trace: Trace, found: RowIntervals, selection: Selection | None) -> Delay | None:
+    """The delay of the work that belongs to the selection; None without one."""
+    work = None if selection is None else selected_work(trace, found, selection)
+    return None if work is None else delay_of(trace, work)
+
+
+def selection_of_call(trace: Trace, probe: int, began_ns: int) -> Selection:
+    """The selection of the call of ``probe`` that began at ``began_ns``, or of the probe's row without that call."""
+    known = ((trace.calls[:, CALL_PROBE] == probe) & (trace.calls[:, CALL_BEGAN] == began_ns)).any()
+    flying = any(call.probe == probe and call.since_ns == began_ns for call in trace.open_calls)
+    return Selection(RowKey(RowKind.CALLS, probe), began_ns if known or flying else None)
+
+
+def work_span(work: Int64s, begin_ns: int, end_ns: int) -> tuple[int, int]:
+    """A span extended by the call and the time of ``work``."""
+    began = int(work[WORK_BEGAN]) or begin_ns
+    return min(begin_ns, began, int(work[WORK_START])), max(end_ns, int(work[WORK_END]))
+
+
+def longest_call(trace: Trace) -> Selection | None:
+    """The selection of the longest call of a victim; None without one."""
+    victims = np.array([probe.role is Role.VICTIM for probe in trace.probes], dtype=np.bool_)
+    if not len(trace.calls):
+        return None
+    lengths = np.where(
+        victims[trace.calls[:, CALL_PROBE]], trace.calls[:, CALL_RETURNED] - trace.calls[:, CALL_BEGAN], -1
+    )
+    longest = int(np.argmax(lengths))
+    if lengths[longest] < 0:
+        return None
+    row = trace.calls[longest]
+    return Selection(RowKey(RowKind.CALLS, int(row[CALL_PROBE])), int(row[CALL_BEGAN]))

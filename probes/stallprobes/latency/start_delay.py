@@ -1,0 +1,26 @@
+"""Start delay: the histogram by which the start on the GPU is judged.
+
+The timeline keeps starts before the call's return apart, by magnitude. Those after it are then only a part of the
+calls, and their percentiles say nothing about all of them. So a start before the return counts as a delay of 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import ChannelMap
+from stallprobes.model import Channel, Phase
+
+
+def judged_histogram(channels: ChannelMap, channel: Channel) -> Histogram | None:
+    """The histogram of ``channel`` that is judged, None without one: that of a start with the early ones as 0 ns."""
+    found = channels.get(channel)
+    if channel.phase is not Phase.START:
+        return found
+    early = channels.get(Channel(Phase.EARLY, channel.label))
+    if early is None or not early.count:
+        return found
+    counts = np.zeros_like(early.counts) if found is None else found.counts.copy()
+    counts[0] += np.uint64(early.count)
+    return Histogram(counts, 0 if found is None else found.max_ns)

@@ -1,0 +1,73 @@
+"""Traces of a recording as a file for Perfetto, decoded one after the other."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import overload
+
+from stallprobes.live.recording import Recording
+from stallprobes.machine.nvml import version_of
+from stallprobes.traces import chrome
+from stallprobes.traces.chrome import TitledTrace
+from stallprobes.traces.summary import summary
+from stallprobes.traces.trace import Trace
+from stallprobes.units import duration_ns
+
+
+def save(recording: Recording, path: Path | str, *, force: bool = False) -> int:
+    """Write all traces of ``recording`` to ``path``; an existing file is replaced only with ``force``.
+
+    Returns their number. Raises FileNotWritten, RecordingError for a damaged trace, and ValueError without a trace.
+    """
+    traces = _Traces(recording)
+    if not traces:
+        raise ValueError("the recording has no trace")
+    chrome.save(traces, path, _about(recording), force=force)
+    return len(traces)
+
+
+class _Traces(Sequence[TitledTrace]):
+    """The traces of a recording, decoded as they are taken: a file of an hour may have hundreds."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._count = len(recording.traces())
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> TitledTrace: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[TitledTrace]: ...
+    def __getitem__(self, number: int | slice) -> TitledTrace | Sequence[TitledTrace]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(self._count)[number]]
+        trace = self._recording.trace(range(self._count)[number])
+        return TitledTrace(trace, _title(trace) if self._count > 1 else "")
+
+    def __iter__(self) -> Iterator[TitledTrace]:
+        return (self[number] for number in range(self._count))
+
+
+def _title(trace: Trace) -> str:
+    found = summary(trace)
+    at_s = trace.wall_s(trace.begin_ns) if found is None else found.wall_s
+    at = datetime.datetime.fromtimestamp(at_s, datetime.UTC).strftime("%H:%M:%S")
+    return at if found is None else f"{at} {found.probe} {duration_ns(found.ns)}"
+
+
+def _about(recording: Recording) -> dict[str, object]:
+    """What the file says of the recording."""
+    probe_set = next(recording.play()).probe_set
+    begun = datetime.datetime.fromtimestamp(recording.begun_s, datetime.UTC)
+    return {
+        "program": f"stallscope {version_of('stallscope') or ''}".rstrip(),
+        "backend": probe_set.backend,
+        "gpu": [gpu.label for gpu in probe_set.gpus],
+        "details": list(probe_set.details),
+        "recorded_at": begun.isoformat(timespec="milliseconds"),
+        "patterns": [probe_set.title],
+    }

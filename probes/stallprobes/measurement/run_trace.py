@@ -1,0 +1,135 @@
+"""Trace of a run: the last seconds of each variant until its aggressors are switched off, and the file of all."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stallprobes.engine.session import Session
+from stallprobes.machine import gpus
+from stallprobes.machine.nvml import version_of
+from stallprobes.traces import chrome
+from stallprobes.traces.chrome import TitledTrace
+from stallprobes.traces.history import TraceHistory
+from stallprobes.traces.ranking import most_unusual_call
+from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, Trace, TraceTrigger
+
+if TYPE_CHECKING:
+    from stallprobes.engine.board import Snapshot
+    from stallprobes.measurement.measure import RunResult
+
+# Until an aggressor's last work has ended and was collected.
+_AFTER_S = 5.0
+# A ring of the board holds 8192 calls, which launches back to back fill in 25 ms.
+_READ_S = 0.02
+
+
+class RunTracer:
+    """Reader of the timeline of ``session``, which keeps ``seconds`` until the end of the measured window.
+
+    ``others`` are the other processes on the GPU, as ``Trace.others``.
+    """
+
+    def __init__(self, session: Session, seconds: float, others: Sequence[str] = ()) -> None:
+        self._session = session
+        self._keep_ns = round(seconds * 1e9)
+        self._others = tuple(others)
+        self._history = TraceHistory(session.probes, seconds + _AFTER_S, simulated=session.backend == "sim")
+        self._window_ns = self._end_ns = 0
+        self._snapshot: Snapshot | None = None
+        self._read()
+        self._history.started_ns = self._history.at_ns
+
+    def run_for(self, seconds: float) -> None:
+        """Let time pass as ``Session.run_for`` does, and read meanwhile. Raises what that raises."""
+        left = seconds
+        while left > 1e-9:
+            step = min(_READ_S, left)
+            self._session.run_for(step)
+            self._read()
+            left -= step
+
+    def _read(self) -> None:
+        """Read what was recorded since the last time."""
+        # A session that was stopped has nothing more.
+        with contextlib.suppress(RuntimeError):
+            self._history.feed(self._session.timeline_rows(self._history.position), time.time())
+
+    def begin_window(self) -> None:
+        """The window with the aggressors begins now."""
+        self._read()
+        self._window_ns = self._history.at_ns
+
+    def end_window(self) -> None:
+        """The window has ended, and with it the trace; what it has on the GPU may still run."""
+        self._read()
+        self._end_ns = self._history.at_ns
+        self._snapshot = self._session.snapshot()
+
+    def trace(self) -> Trace:
+        """The trace. Its trigger is that call of a victim in the window which was delayed most."""
+        self._read()
+        history = self._history
+        begin_ns = max(self._end_ns - self._keep_ns, history.begin_ns)
+        trace = history.trace(begin_ns, self._end_ns, snapshot=self._snapshot, others=self._others)
+        window = trace.between(max(self._window_ns, begin_ns), self._end_ns)
+        return trace.triggered(_slowest(window))
+
+
+def _slowest(window: Trace) -> TraceTrigger | None:
+    row = most_unusual_call(window)
+    if row is None:
+        return None
+    call = window.calls[row]
+    return TraceTrigger(int(call[CALL_PROBE]), int(call[CALL_BEGAN]), int(call[CALL_RETURNED]))
+
+
+def other_processes(gpu: str | None, survey: gpus.Survey | None) -> tuple[str, ...]:
+    """The processes that use the GPUs ``gpu`` (UUIDs, separated by commas) before the run, ``NAME (pid N)`` each."""
+    wanted = (gpu or "").split(",")
+    found = (survey if survey is not None else gpus.survey()).gpus
+    chosen = [
+        one for one in found if any(gpus.same_uuid(uuid, known) for uuid in wanted for known in _uuids(one) if uuid)
+    ]
+    processes = (process for one in chosen for process in gpus.others(one))
+    return tuple(dict.fromkeys(f"{process.name} (pid {process.pid})" for process in processes))
+
+
+def _uuids(gpu: gpus.Gpu) -> tuple[str, ...]:
+    return (gpu.uuid, *([gpu.cuda_uuid] if gpu.cuda_uuid else []), *gpu.mig_uuids)
+
+
+def titled_traces(result: RunResult) -> tuple[TitledTrace, ...]:
+    """The traces of ``result`` with the names of their variants, as a file has them."""
+    found = [(f"{one.pattern} {one.variant}", one.trace) for one in result.variants if one.trace is not None]
+    return tuple(TitledTrace(trace, title if len(found) > 1 else "") for title, trace in found)
+
+
+def save(result: RunResult, path: Path | str, *, force: bool = False) -> None:
+    """Write the traces of ``result`` to ``path`` for Perfetto; an existing file is replaced only with ``force``.
+
+    Raises FileNotWritten, and ValueError for a result without a trace.
+    """
+    traces = titled_traces(result)
+    if not traces:
+        raise ValueError("the result has no trace: run with trace_seconds")
+    chrome.save(traces, path, _about(result), force=force)
+
+
+def _about(result: RunResult) -> dict[str, object]:
+    """What the file says of the measurement."""
+    summary = result.timeline_summary
+    return {
+        "program": f"stallscope {version_of('stallscope') or ''}".rstrip(),
+        "backend": result.backend,
+        "profile": result.profile,
+        "gpu": result.fingerprint.get("gpu"),
+        "driver": result.fingerprint.get("driver"),
+        "cuda": result.fingerprint.get("cuda"),
+        "timeline_library": None if summary is None else summary.library,
+        "started_at": result.started_at,
+        "patterns": list(dict.fromkeys(f"{one.pattern} {one.variant}" for one in result.variants)),
+    }

@@ -1,0 +1,390 @@
+"""Codec of traces: JSON with columns of integers, and back with a check of every value.
+
+Times are differences: the start of a row to that of the row before it, the first one to the beginning of the span; an
+end to its start. A column whose values are all equal holds one. What ``read_trace`` returns is consistent: rows are in
+the order of their starts, and numbers of probes and operations are within the trace's own tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, fields, replace
+from typing import Any
+
+import numpy as np
+
+from stallprobes.engine.timeline.records import GPU_WORK
+from stallprobes.engine.timeline.trace import TimelineLosses
+from stallprobes.files.json_reader import Node, clean
+from stallprobes.model import Phase, Role
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_COLUMNS,
+    CALL_ITERATION,
+    CALL_MEASURED,
+    CALL_OP,
+    CALL_PROBE,
+    CALL_RETURNED,
+    OPEN,
+    OVERHEAD_COLUMNS,
+    OVERHEAD_END,
+    OVERHEAD_NUMBER,
+    OVERHEAD_REASON,
+    OVERHEAD_START,
+    TENURE_COLUMNS,
+    TENURE_CONTEXT,
+    TENURE_END,
+    TENURE_START,
+    WORK_BEGAN,
+    WORK_BYTES,
+    WORK_COLUMNS,
+    WORK_CONTEXT,
+    WORK_COPY,
+    WORK_CORRELATION,
+    WORK_DEVICE,
+    WORK_END,
+    WORK_ITERATION,
+    WORK_KIND,
+    WORK_MEMORY,
+    WORK_NUMBER,
+    WORK_OP,
+    WORK_PROBE,
+    WORK_RETURNED,
+    WORK_START,
+    WORK_STREAM,
+    Int64s,
+    OpenCall,
+    Trace,
+    TracedProbe,
+    TraceNames,
+    TraceTrigger,
+)
+
+# Rows of a trace that is stored: calls, work, tenures and overheads together.
+MOST_ROWS = 20_000
+
+_LONGEST_TEXT = 4000
+_MOST_PROBES = 64
+_MOST_OPS = 64
+_MOST_NAMES = 1000
+_LATEST_NS = 1 << 60
+_LATEST_S = 1e10
+# 28 hours: no sum over the rows exceeds an int64.
+_LONGEST_NS = 10**14
+_WORD = 1 << 53
+_DURATION = (0, _LONGEST_NS)
+_ANY = (-_WORD, _WORD)
+_KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)
+_PHASES = {str(phase): phase for phase in Phase}
+
+# Columns that are stored as they are, with their limits, by the key of their table.
+_PLAIN: Mapping[str, Mapping[int, tuple[int, int]]] = {
+    "calls": {
+        CALL_PROBE: (0, _MOST_PROBES),
+        CALL_OP: (0, _MOST_OPS),
+        CALL_ITERATION: (-1, _WORD),
+        CALL_MEASURED: (0, 1),
+    },
+    "work": {
+        WORK_KIND: (0, 1000),
+        WORK_DEVICE: _ANY,
+        WORK_CONTEXT: _ANY,
+        WORK_STREAM: _ANY,
+        WORK_PROBE: (-1, _MOST_PROBES),
+        WORK_OP: (-1, _MOST_OPS),
+        WORK_ITERATION: (-1, _WORD),
+        WORK_COPY: (0, _WORD),
+        WORK_MEMORY: (0, _WORD),
+        WORK_BYTES: (0, _WORD),
+    },
+    "tenures": {TENURE_CONTEXT: _ANY},
+    "overheads": {OVERHEAD_REASON: _ANY},
+}
+# Columns that count up, stored as differences.
+_COUNTED: Mapping[str, tuple[int, ...]] = {
+    "calls": (),
+    "work": (WORK_NUMBER, WORK_CORRELATION),
+    "tenures": (),
+    "overheads": (OVERHEAD_NUMBER,),
+}
+_COLUMNS = {
+    "calls": (CALL_COLUMNS, CALL_BEGAN, CALL_RETURNED),
+    "work": (WORK_COLUMNS, WORK_START, WORK_END),
+    "tenures": (TENURE_COLUMNS, TENURE_START, TENURE_END),
+    "overheads": (OVERHEAD_COLUMNS, OVERHEAD_START, OVERHEAD_END),
+}
+
+
+def rows(trace: Trace) -> int:
+    """The number of rows of all kinds."""
+    return len(trace.calls) + len(trace.work) + len(trace.tenures) + len(trace.overheads)
+
+
+def cut(trace: Trace, most: int = MOST_ROWS) -> Trace:
+    """The largest part of ``trace`` around its trigger that has at most ``most`` rows; ``trace`` itself if it has.
+
+    If the call of the trigger alone has more beside it, the part ends where its latency does.
+    """
+    if rows(trace) <= most:
+        return trace
+    began_ns, end_ns = _focus(trace)
+    whole = rows(trace.between(began_ns, end_ns)) <= most
+    # Of the time before and after the focus, or before its end, the largest share with few enough rows.
+    low, high = 0.0, 1.0
+    found = trace.between(end_ns, end_ns)
+    for _ in range(24):
+        share = (low + high) / 2
+        if whole:
+            first_ns = began_ns - round(share * (began_ns - trace.begin_ns))
+            part = trace.between(first_ns, end_ns + round(share * (trace.end_ns - end_ns)))
+        else:
+            part = trace.between(end_ns - round(share * (end_ns - began_ns)), end_ns)
+        if rows(part) <= most:
+            low, found = share, part
+        else:
+            high = share
+    return found if rows(found) <= most else _truncated(found, most)
+
+
+def _focus(trace: Trace) -> tuple[int, int]:
+    """When the call of the trigger began, and when it and its work had started; the middle without a trigger."""
+    if trace.trigger is None:
+        middle = (trace.begin_ns + trace.end_ns) // 2
+        return middle, middle
+    began_ns, end_ns = trace.trigger.began_ns, trace.trigger.returned_ns
+    own = trace.work[(trace.work[:, WORK_PROBE] == trace.trigger.probe) & (trace.work[:, WORK_BEGAN] == began_ns)]
+    end_ns = max(end_ns, int(own[:, WORK_START].max(initial=end_ns)))
+    end_ns = min(max(end_ns, trace.begin_ns), trace.end_ns)
+    return min(max(began_ns, trace.begin_ns), end_ns), end_ns
+
+
+def _truncated(trace: Trace, most: int) -> Trace:
+    """``trace`` with the first rows of each kind only."""
+    each = most // 4
+    return replace(
+        trace,
+        calls=trace.calls[:each],
+        work=trace.work[:each],
+        tenures=trace.tenures[:each],
+        overheads=trace.overheads[:each],
+    )
+
+
+# Writing.
+
+
+def trace_out(trace: Trace) -> dict[str, Any]:
+    """``trace`` as JSON types; rows that end before they begin are left out."""
+    out: dict[str, Any] = {
+        "begin": trace.begin_ns,
+        "end": trace.end_ns,
+        "collected": trace.collected_ns,
+        "offset": round(trace.wall_offset_s, 6),
+        "simulated": trace.simulated,
+        "switches": trace.context_switches,
+        "losses": list(astuple(trace.losses)),
+        "probes": [_probe_out(probe) for probe in trace.probes],
+        "contexts": [[number, _foreign(name)] for number, name in trace.names.contexts.items()],
+        "streams": [[*key, _foreign(name)] for key, name in trace.names.streams.items()],
+        "others": [_foreign(name) for name in trace.others],
+        "open": [[call.probe, call.op, call.since_ns] for call in trace.open_calls],
+        "trigger": None if trace.trigger is None else list(astuple(trace.trigger)),
+        "engine_since": min(trace.engine_since_ns, _LATEST_NS),
+    }
+    tables = {"calls": trace.calls, "work": trace.work, "tenures": trace.tenures, "overheads": trace.overheads}
+    return out | {key: _table_out(key, table, trace.begin_ns) for key, table in tables.items()}
+
+
+def _probe_out(probe: TracedProbe) -> list[Any]:
+    ops = [
+        [_foreign(name), None if phase is None else str(phase)]
+        for name, phase in zip(probe.ops, probe.phases or (None,) * len(probe.ops), strict=True)
+    ]
+    names = [_foreign(text) for text in (probe.name, probe.title, probe.context, probe.stream)]
+    return [*names[:2], str(probe.role), *names[2:], ops]
+
+
+def _table_out(key: str, table: Int64s, begin_ns: int) -> list[Any]:
+    """The number of rows, and the columns in the order in which ``_read_table`` reads them."""
+    _, start, end = _COLUMNS[key]
+    table = table[table[:, end] >= table[:, start]]
+    ends = table[:, end] - table[:, start]
+    if key == "tenures":
+        ends = np.where(table[:, end] == OPEN, -1, ends)
+    columns = [np.diff(table[:, start], prepend=begin_ns), ends]
+    columns += [np.diff(table[:, number], prepend=0) for number in _COUNTED[key]]
+    columns += [table[:, number] for number in _PLAIN[key]]
+    if key == "work":
+        known = table[:, WORK_PROBE] >= 0
+        began, returned = table[:, WORK_BEGAN], table[:, WORK_RETURNED]
+        columns.append(np.where(known, table[:, WORK_START] - began, 0))
+        columns.append(np.where(known & (returned >= began), returned - began, -1))
+    return [len(table), *map(_packed, columns)]
+
+
+def _packed(column: Int64s) -> list[int]:
+    alike = len(column) > 0 and bool((column == column[0]).all())
+    values: list[int] = column[:1].tolist() if alike else column.tolist()
+    return values
+
+
+def _foreign(text: str) -> str:
+    return clean(text)[:_LONGEST_TEXT]
+
+
+# Reading.
+
+
+def read_trace(node: Node) -> Trace:
+    """The trace that ``trace_out`` made. Raises MalformedJson, which names the place."""
+    known = node.some(
+        *("begin", "end", "collected", "offset", "simulated", "switches", "losses", "probes", "contexts", "streams"),
+        *("others", "open", "trigger", *_COLUMNS),
+        optional=("engine_since",),
+    )
+    begin_ns = known["begin"].whole(0, _LATEST_NS)
+    end_ns = known["end"].whole(begin_ns, min(begin_ns + _LONGEST_NS, _LATEST_NS))
+    probes = tuple(_probe(one) for one in _items(known["probes"], _MOST_PROBES))
+    ops = np.array([len(probe.ops) for probe in probes], dtype=np.int64)
+    left = MOST_ROWS
+    tables = {}
+    for key in _COLUMNS:
+        tables[key] = _table(known[key], key, begin_ns, end_ns, left)
+        left -= len(tables[key])
+    calls, work = tables["calls"], tables["work"]
+    _check_numbers(known["calls"], calls[:, CALL_PROBE], calls[:, CALL_OP], ops)
+    submitted = work[work[:, WORK_PROBE] >= 0]
+    _check_numbers(known["work"], submitted[:, WORK_PROBE], submitted[:, WORK_OP], ops)
+    if not np.isin(work[:, WORK_KIND], _KINDS).all():
+        raise known["work"].wrong("has a kind that is no work of a GPU")
+    if len(np.unique(work[:, WORK_NUMBER])) < len(work):
+        raise known["work"].wrong("has a number twice")
+    return Trace(
+        begin_ns=begin_ns,
+        end_ns=end_ns,
+        collected_ns=known["collected"].whole(0, _LATEST_NS),
+        probes=probes,
+        names=_names(known["contexts"], known["streams"]),
+        calls=calls,
+        work=work,
+        tenures=tables["tenures"],
+        overheads=tables["overheads"],
+        context_switches=known["switches"].flag(),
+        losses=TimelineLosses(*_wholes(known["losses"], [(0, _WORD)] * len(fields(TimelineLosses)))),
+        wall_offset_s=known["offset"].number(_LATEST_S),
+        open_calls=tuple(_open_call(one, probes) for one in _items(known["open"], _MOST_PROBES)),
+        others=tuple(one.text(_LONGEST_TEXT) for one in _items(known["others"], _MOST_NAMES)),
+        trigger=_trigger(known["trigger"], probes),
+        simulated=known["simulated"].flag(),
+        engine_since_ns=known["engine_since"].whole(0, _LATEST_NS) if "engine_since" in known else 0,
+    )
+
+
+def _probe(node: Node) -> TracedProbe:
+    name, title, role, context, stream, ops = _record(node, 6)
+    pairs = [_record(one, 2) for one in _items(ops, _MOST_OPS)]
+    return TracedProbe(
+        name.name(),
+        title.text(_LONGEST_TEXT),
+        tuple(op.text(_LONGEST_TEXT) for op, _ in pairs),
+        context.text(_LONGEST_TEXT),
+        stream.text(_LONGEST_TEXT),
+        role.choice(Role),
+        tuple(None if phase.value is None else _PHASES[phase.one_of(_PHASES)] for _, phase in pairs),
+    )
+
+
+def _names(contexts: Node, streams: Node) -> TraceNames:
+    named: dict[int, str] = {}
+    for one in _items(contexts, _MOST_NAMES):
+        number, name = _record(one, 2)
+        named[number.whole(*_ANY)] = name.text(_LONGEST_TEXT)
+    of_streams: dict[tuple[int, int], str] = {}
+    for one in _items(streams, _MOST_NAMES):
+        context, stream, name = _record(one, 3)
+        of_streams[context.whole(*_ANY), stream.whole(*_ANY)] = name.text(_LONGEST_TEXT)
+    return TraceNames(named, of_streams)
+
+
+def _open_call(node: Node, probes: Sequence[TracedProbe]) -> OpenCall:
+    probe, op, since_ns = _wholes(node, [(0, len(probes) - 1), (0, _MOST_OPS), (0, _LATEST_NS)])
+    if op >= len(probes[probe].ops):
+        raise node.wrong(f"is of operation {op}, which the probe does not have")
+    return OpenCall(probe, op, since_ns)
+
+
+def _trigger(node: Node, probes: Sequence[TracedProbe]) -> TraceTrigger | None:
+    if node.value is None:
+        return None
+    probe, began_ns, returned_ns = _wholes(node, [(0, len(probes) - 1), (0, _LATEST_NS), (0, _LATEST_NS)])
+    if returned_ns < began_ns:
+        raise node.wrong("returned before it began")
+    return TraceTrigger(probe, began_ns, returned_ns)
+
+
+def _table(node: Node, key: str, begin_ns: int, end_ns: int, most: int) -> Int64s:
+    """The rows of a table, in the order of their starts and within the span at least in part."""
+    columns, start, end = _COLUMNS[key]
+    counted, plain = _COUNTED[key], _PLAIN[key]
+    more = 2 if key == "work" else 0
+    count, starts, ends, *rest = _record(node, 3 + len(counted) + len(plain) + more)
+    length = count.whole(0, most)
+    found: Int64s = np.zeros((length, columns), dtype=np.int64)
+    steps = _column(starts, length, (-_LONGEST_NS, _LONGEST_NS))
+    if (steps[1:] < 0).any():
+        raise node.wrong("is not in the order of the starts")
+    found[:, start] = begin_ns + np.cumsum(steps)
+    lengths = _column(ends, length, (-1, _LONGEST_NS) if key == "tenures" else _DURATION)
+    found[:, end] = np.where(lengths < 0, OPEN, found[:, start] + lengths)
+    if (found[:, start] < 0).any() or (found[:, start] > end_ns).any() or (found[:, end] < begin_ns).any():
+        raise node.wrong("has a row outside of the trace's span")
+    for number, part in zip(counted, rest, strict=False):
+        found[:, number] = np.cumsum(_column(part, length, (-_LONGEST_NS, _LONGEST_NS)))
+    for (number, limits), part in zip(plain.items(), rest[len(counted) :], strict=False):
+        found[:, number] = _column(part, length, limits)
+    if key == "work":
+        before = _column(rest[-2], length, (-_LONGEST_NS, _LONGEST_NS))
+        took = _column(rest[-1], length, (-1, _LONGEST_NS))
+        known = found[:, WORK_PROBE] >= 0
+        began = found[:, WORK_START] - before
+        if (known & (began < 0)).any():
+            raise node.wrong("has a call that began before the clock did")
+        found[:, WORK_BEGAN] = np.where(known, began, 0)
+        found[:, WORK_RETURNED] = np.where(known & (took >= 0), began + took, 0)
+    return found
+
+
+def _column(node: Node, length: int, limits: tuple[int, int]) -> Int64s:
+    """``length`` integers within ``limits``: the items, or the only one for all rows."""
+    values, (low, high) = node.value, limits
+    if type(values) is not list or not set(map(type, values)) <= {int}:
+        raise node.wrong("is not a list of integers")
+    if len(values) != length and not (len(values) == 1 and length):
+        raise node.wrong(f"has {len(values)} values for {length} rows")
+    if values and (min(values) < low or max(values) > high):
+        raise node.wrong(f"has a value that is not from {low} to {high}")
+    column = np.array(values, dtype=np.int64)
+    return column if len(column) == length else np.full(length, column[0], dtype=np.int64)
+
+
+def _check_numbers(node: Node, probe: Int64s, op: Int64s, ops: Int64s) -> None:
+    if len(probe) and (probe.max() >= len(ops) or (op < 0).any() or (op >= ops[probe]).any()):
+        raise node.wrong("has a number of a probe or operation that the trace does not have")
+
+
+def _items(node: Node, most: int) -> list[Node]:
+    found = node.items()
+    if len(found) > most:
+        raise node.wrong(f"has more than {most} items")
+    return found
+
+
+def _record(node: Node, length: int) -> list[Node]:
+    found = node.items()
+    if len(found) != length:
+        raise node.wrong(f"is not a list of {length}")
+    return found
+
+
+def _wholes(node: Node, limits: list[tuple[int, int]]) -> list[int]:
+    return [one.whole(*limit) for one, limit in zip(_record(node, len(limits)), limits, strict=True)]

@@ -1,0 +1,301 @@
+"""Delay: what a piece of GPU work waited for, from the return of its call until the GPU started it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+import numpy as np
+
+from stallprobes.engine.timeline.records import CopyKind, RecordKind
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_PROBE,
+    CALL_RETURNED,
+    TENURE_CONTEXT,
+    TENURE_END,
+    TENURE_START,
+    WORK_CONTEXT,
+    WORK_COPY,
+    WORK_DEVICE,
+    WORK_END,
+    WORK_KIND,
+    WORK_NUMBER,
+    WORK_OP,
+    WORK_PROBE,
+    WORK_RETURNED,
+    WORK_START,
+    WORK_STREAM,
+    Int64s,
+    Trace,
+    op_label,
+)
+from stallprobes.units import duration_ns
+
+# The GPU changes from one context to another within about 80 µs on an H200; more is somebody else's time-slice.
+LONGEST_CHANGE_NS = 300_000
+# As plain numbers: members of an enum are found slowly, and this is asked of every piece of work.
+_COMPUTING = frozenset({int(RecordKind.KERNEL), int(RecordKind.MEMSET)})
+_COPY, _WITHIN_DEVICE = int(RecordKind.COPY), int(CopyKind.DEVICE_TO_DEVICE)
+
+
+class DelayCause(StrEnum):
+    """What work waited for during a part of its delay.
+
+    ``CONTEXT``: another context of this program had the graphics engine. ``PROCESS``: none of its contexts had it, for
+    longer than a change takes. ``CHANGE``: the engine changed from one context to another. ``STREAM``: earlier work of
+    its stream ran. ``COPY``: another copy in its direction ran. ``UNKNOWN``: none of these.
+    """
+
+    CONTEXT = "context"
+    PROCESS = "process"
+    CHANGE = "change"
+    STREAM = "stream"
+    COPY = "copy"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class DelayPart:
+    """A part of a delay with one cause. ``context`` is the one that had the engine, ``work`` the number of the work."""
+
+    cause: DelayCause
+    begin_ns: int
+    end_ns: int
+    context: int | None = None
+    work: int | None = None
+
+    @property
+    def ns(self) -> int:
+        """Its length."""
+        return self.end_ns - self.begin_ns
+
+
+@dataclass(frozen=True)
+class Delay:
+    """The time from a call's return to the start of its work, negative where the GPU started first.
+
+    ``work`` is the work's number. ``parts`` cover the delay in the order of time; there is none of a negative one.
+    """
+
+    work: int
+    returned_ns: int
+    start_ns: int
+    parts: tuple[DelayPart, ...]
+
+    @property
+    def ns(self) -> int:
+        """Its length, negative if the GPU started before the return."""
+        return self.start_ns - self.returned_ns
+
+    def main(self) -> DelayPart | None:
+        """The longest cause, as its longest part; None without parts."""
+        total: dict[tuple[DelayCause, int | None], int] = {}
+        for part in self.parts:
+            key = (part.cause, part.context)
+            total[key] = total.get(key, 0) + part.ns
+        if not total:
+            return None
+        longest = max(total, key=lambda key: total[key])
+        return max((part for part in self.parts if (part.cause, part.context) == longest), key=lambda part: part.ns)
+
+
+@dataclass(frozen=True)
+class CallBeside:
+    """A call of another probe during a call, in the same context: ``overlap_ns`` is the time that both took."""
+
+    probe: int
+    op: int
+    overlap_ns: int
+
+
+@dataclass(frozen=True)
+class ForeignGap:
+    """A time in which work waited for the graphics engine and no context of this program had it."""
+
+    begin_ns: int
+    end_ns: int
+
+
+def needs_graphics_engine(work: Int64s) -> bool:
+    """Whether the work in row ``work`` runs on the graphics engine, which contexts share by time-slices.
+
+    Kernels, memsets and copies within a device do; copies to and from the host and to a peer have engines of their own.
+    """
+    kind = int(work[WORK_KIND])
+    return kind in _COMPUTING or (kind == _COPY and work[WORK_COPY] == _WITHIN_DEVICE)
+
+
+def delay_of(trace: Trace, work: Int64s) -> Delay | None:
+    """The delay of the work in row ``work`` of ``trace.work``; None where its call is not known."""
+    if work[WORK_PROBE] < 0 or work[WORK_RETURNED] <= 0:
+        return None
+    returned, start = int(work[WORK_RETURNED]), int(work[WORK_START])
+    parts = tuple(_merged(_parts(trace, work, returned, start))) if start > returned else ()
+    return Delay(int(work[WORK_NUMBER]), returned, start, parts)
+
+
+def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPart]:
+    others = trace.work[(trace.work[:, WORK_END] > begin) & (trace.work[:, WORK_START] < end)]
+    others = others[others[:, WORK_NUMBER] != work[WORK_NUMBER]]
+    same_stream = (others[:, WORK_CONTEXT] == work[WORK_CONTEXT]) & (others[:, WORK_STREAM] == work[WORK_STREAM])
+    ahead = others[same_stream & (others[:, WORK_START] < end)]
+    on_engine = needs_graphics_engine(work)
+    tenures, copies = trace.tenures[:0], others[:0]
+    if on_engine and trace.context_switches:
+        tenures = trace.tenures[(trace.tenures[:, TENURE_END] > begin) & (trace.tenures[:, TENURE_START] < end)]
+    elif not on_engine:
+        same = (others[:, WORK_KIND] == work[WORK_KIND]) & (others[:, WORK_COPY] == work[WORK_COPY])
+        copies = others[same & (others[:, WORK_DEVICE] == work[WORK_DEVICE])]
+    times = [tenures[:, TENURE_START], tenures[:, TENURE_END]]
+    times += [rows[:, column] for rows in (ahead, copies) for column in (WORK_START, WORK_END)]
+    # Nobody recorded who had the engine before.
+    times.append(np.array([trace.engine_known_ns], dtype=np.int64))
+    inner = np.unique(np.concatenate(times))
+    borders = [begin, *inner[(inner > begin) & (inner < end)].tolist(), end]
+    for first, last in pairwise(borders):
+        running = ahead[(ahead[:, WORK_START] <= first) & (ahead[:, WORK_END] >= last)]
+        if len(running):
+            yield DelayPart(DelayCause.STREAM, first, last, work=int(running[-1, WORK_NUMBER]))
+            continue
+        copying = copies[(copies[:, WORK_START] <= first) & (copies[:, WORK_END] >= last)]
+        if len(copying):
+            yield DelayPart(DelayCause.COPY, first, last, work=int(copying[-1, WORK_NUMBER]))
+            continue
+        if not (on_engine and trace.context_switches):
+            yield DelayPart(DelayCause.UNKNOWN, first, last)
+            continue
+        held = tenures[(tenures[:, TENURE_START] <= first) & (tenures[:, TENURE_END] >= last)]
+        holders = held[:, TENURE_CONTEXT].tolist()
+        if not holders and last <= trace.engine_known_ns:
+            yield DelayPart(DelayCause.UNKNOWN, first, last)
+        elif not holders:
+            long = last - first > LONGEST_CHANGE_NS
+            yield DelayPart(DelayCause.PROCESS if long else DelayCause.CHANGE, first, last)
+        elif int(work[WORK_CONTEXT]) in holders:
+            yield DelayPart(DelayCause.UNKNOWN, first, last)
+        else:
+            yield DelayPart(DelayCause.CONTEXT, first, last, context=holders[-1])
+
+
+def _merged(parts: Iterator[DelayPart]) -> Iterator[DelayPart]:
+    """Adjacent parts of one cause as one."""
+    held: DelayPart | None = None
+    for part in parts:
+        if held is not None and (held.cause, held.context, held.work) == (part.cause, part.context, part.work):
+            held = DelayPart(held.cause, held.begin_ns, part.end_ns, held.context, held.work)
+            continue
+        if held is not None:
+            yield held
+        held = part
+    if held is not None:
+        yield held
+
+
+def calls_beside(trace: Trace, call: int) -> tuple[CallBeside, ...]:
+    """Calls of other probes of the same context during the call in row ``call``, the longest overlap first."""
+    row = trace.calls[call]
+    probe = trace.probes[row[CALL_PROBE]]
+    began, returned = int(row[CALL_BEGAN]), int(row[CALL_RETURNED])
+    rows = trace.calls[(trace.calls[:, CALL_RETURNED] > began) & (trace.calls[:, CALL_BEGAN] < returned)]
+    found: dict[tuple[int, int], int] = {}
+    for number, op, _, other_began, other_returned, _ in rows.tolist():
+        other = trace.probes[number]
+        if number != row[CALL_PROBE] and other.context == probe.context:
+            overlap = min(other_returned, returned) - max(other_began, began)
+            found[number, op] = found.get((number, op), 0) + overlap
+    for flight in trace.open_calls:
+        other = trace.probes[flight.probe]
+        if flight.probe != row[CALL_PROBE] and flight.since_ns < returned and other.context == probe.context:
+            overlap = returned - max(flight.since_ns, began)
+            found[flight.probe, flight.op] = found.get((flight.probe, flight.op), 0) + overlap
+    beside = [CallBeside(number, op, overlap) for (number, op), overlap in found.items()]
+    return tuple(sorted(beside, key=lambda each: -each.overlap_ns))
+
+
+def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
+    """The times in which work waited for the graphics engine and none of the recorded contexts had it."""
+    if not trace.context_switches:
+        return ()
+    work = trace.work
+    kinds, copies = work[:, WORK_KIND], work[:, WORK_COPY]
+    on_engine = np.isin(kinds, list(_COMPUTING)) | ((kinds == _COPY) & (copies == _WITHIN_DEVICE))
+    returned, start = work[:, WORK_RETURNED], work[:, WORK_START]
+    waited = on_engine & (returned > 0) & (start > returned)
+    waits = _united(
+        np.maximum(returned[waited], trace.engine_known_ns),
+        np.minimum(start[waited], trace.end_ns),
+    )
+    held = _united(trace.tenures[:, TENURE_START], trace.tenures[:, TENURE_END])
+    found = []
+    for begin, end in waits.tolist():
+        # Tenures that overlap the wait; their ends are in order, since united ones do not overlap.
+        first, last = np.searchsorted(held[:, 1], begin, "right"), np.searchsorted(held[:, 0], end, "left")
+        borders = [begin, *held[first:last].ravel().tolist(), end]
+        for at, until in zip(borders[::2], borders[1::2], strict=True):
+            if until - at > LONGEST_CHANGE_NS:
+                found.append(ForeignGap(at, until))
+    return tuple(found)
+
+
+def _united(begins: Int64s, ends: Int64s) -> Int64s:
+    """Spans as int64[n][2], overlapping ones as one, in the order of their begins."""
+    whole = ends > begins
+    begins, ends = begins[whole], ends[whole]
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    if not len(begins):
+        return np.zeros((0, 2), dtype=np.int64)
+    first = np.flatnonzero(np.concatenate(([True], begins[1:] > ends[:-1])))
+    last = np.concatenate((first[1:], [len(begins)])) - 1
+    return np.column_stack((begins[first], ends[last]))
+
+
+def work_label(trace: Trace, number: int) -> str:
+    """What the work with ``number`` is: its probe and operation, or its kind."""
+    for row in trace.work:
+        if row[WORK_NUMBER] != number:
+            continue
+        if row[WORK_PROBE] >= 0:
+            probe = trace.probes[row[WORK_PROBE]]
+            return f"{probe.name} ({op_label(trace.probes, int(row[WORK_PROBE]), int(row[WORK_OP]))})"
+        return RecordKind(row[WORK_KIND]).name.lower().replace("_", " ")
+    return ""
+
+
+def cause_text(trace: Trace, part: DelayPart) -> str:
+    """The cause of ``part`` as a clause."""
+    match part.cause:
+        case DelayCause.CONTEXT:
+            assert part.context is not None
+            return f"context {trace.names.context(part.context)} had the engine"
+        case DelayCause.PROCESS:
+            by = f": {', '.join(trace.others)}" if trace.others else ""
+            return f"another process had the engine{by}"
+        case DelayCause.CHANGE:
+            return "the engine changed between contexts"
+        case DelayCause.STREAM:
+            return f"its stream ran {work_label(trace, part.work or 0)}"
+        case DelayCause.COPY:
+            return f"the copy engine ran {work_label(trace, part.work or 0)}"
+        case DelayCause.UNKNOWN:
+            return "no recorded work was in front of it"
+
+
+def delay_text(trace: Trace, delay: Delay) -> str:
+    """``delay`` in a sentence: ``returned → GPU start 2.26 ms: context primary had the engine``."""
+    if delay.ns < 0:
+        return f"the GPU started {duration_ns(-delay.ns)} before the return"
+    text = f"returned → GPU start {duration_ns(delay.ns)}"
+    main = delay.main()
+    if main is None or (main.cause is DelayCause.UNKNOWN and len(delay.parts) == 1):
+        return text
+    return f"{text}: {cause_text(trace, main)}"
+
+
+def delays_of_call(trace: Trace, call: int) -> tuple[Delay, ...]:
+    """The delays of the work of the call in row ``call``."""
+    found = (delay_of(trace, work) for work in trace.work_of(call))
+    return tuple(delay for delay in found if delay is not None)

@@ -1,0 +1,177 @@
+"""Delay index: the causes of the delays of all work of a trace, each from the rows of its own time only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.traces.delay import (
+    LONGEST_CHANGE_NS,
+    Delay,
+    DelayCause,
+    DelayPart,
+    cause_text,
+    delay_of,
+    needs_graphics_engine,
+)
+from stallprobes.traces.trace import (
+    TENURE_CONTEXT,
+    TENURE_END,
+    TENURE_START,
+    WORK_CONTEXT,
+    WORK_COPY,
+    WORK_DEVICE,
+    WORK_END,
+    WORK_KIND,
+    WORK_NUMBER,
+    WORK_OP,
+    WORK_PROBE,
+    WORK_RETURNED,
+    WORK_START,
+    WORK_STREAM,
+    Int64s,
+    Trace,
+)
+
+# Among more rows the parts of a delay are not computed one by one.
+_MOST_ROWS = 24
+# The columns from which the name of work is made, and those that say which copy engine it uses.
+_NAMED = [WORK_KIND, WORK_PROBE, WORK_OP]
+_ENGINE = [WORK_KIND, WORK_COPY, WORK_DEVICE]
+
+
+class DelayIndex:
+    """Causes of the delays in ``trace``; a query takes time by the rows beside the work, not by those of the trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._starts = trace.work[:, WORK_START]
+        self._ends = np.maximum.accumulate(trace.work[:, WORK_END])
+        self._tenure_starts = trace.tenures[:, TENURE_START]
+        self._tenure_ends = np.maximum.accumulate(trace.tenures[:, TENURE_END])
+        # Of a queue: all of it waits for work of few names.
+        self._queue_texts: dict[bytes, str] = {}
+
+    def delay_of(self, row: int) -> Delay | None:
+        """As ``delay.delay_of``, of row ``row`` of the trace's work."""
+        work = self._trace.work[row]
+        return delay_of(self._beside(work), work)
+
+    def cause_text(self, row: int) -> str:
+        """The main cause of the delay of row ``row`` of the trace's work as a clause; "" where nothing is known."""
+        work = self._trace.work[row]
+        rows, tenures = self._spans(work)
+        few = rows.stop - rows.start + tenures.stop - tenures.start <= _MOST_ROWS
+        if not few and self._queued[row]:
+            return self._queue_text(rows, work, row)
+        beside = self._beside(work)
+        part = _main(beside, work) if few else _longest(beside, work)
+        return "" if part is None or part.cause is DelayCause.UNKNOWN else cause_text(beside, part)
+
+    @cached_property
+    def _uniform(self) -> NDArray[np.bool_]:
+        """For each row of work whether all work of its stream has one name."""
+        work = self._trace.work
+        found = np.zeros(len(work), dtype=bool)
+        for own in self._streams():
+            found[own] = (work[own][:, _NAMED] == work[own[0], _NAMED]).all()
+        return found
+
+    def _streams(self) -> Iterator[Int64s]:
+        """The rows of each stream's work."""
+        streams = self._trace.work[:, [WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]]
+        for stream in np.unique(streams, axis=0):
+            yield np.flatnonzero((streams == stream).all(axis=1))
+
+    @cached_property
+    def _queued(self) -> NDArray[np.bool_]:
+        """For each row of work whether its stream was busy for most of its delay."""
+        work = self._trace.work
+        found = np.zeros(len(work), dtype=bool)
+        for own in self._streams():
+            starts, ends = work[own, WORK_START], np.maximum.accumulate(work[own, WORK_END])
+            # Where work overlaps, its time counts once.
+            begins = np.maximum(starts, np.concatenate((starts[:1], ends[:-1])))
+            busy = np.concatenate(([0], np.cumsum(np.maximum(ends - begins, 0))))
+            returned = work[own, WORK_RETURNED]
+            # The time that the stream was busy before each return; work that ran then counts in part.
+            places = np.searchsorted(begins, returned)
+            running = np.maximum(ends[np.maximum(places - 1, 0)] - returned, 0)
+            until_return = busy[places] - np.where(places > 0, running, 0)
+            waited = busy[:-1] - until_return
+            delay = starts - returned
+            found[own] = (returned > 0) & (delay > 0) & (2 * waited > delay)
+        return found
+
+    def _queue_text(self, rows: slice, work: Int64s, row: int) -> str:
+        """The clause for ``work``, row ``row``, behind other work of its stream, the longest of which is named."""
+        longest = work if self._uniform[row] else _longest_ahead(self._trace.work[rows], work)
+        key = longest[_NAMED].tobytes()
+        if key not in self._queue_texts:
+            part = DelayPart(DelayCause.STREAM, 0, 0, work=int(longest[WORK_NUMBER]))
+            self._queue_texts[key] = cause_text(replace(self._trace, work=longest[None]), part)
+        return self._queue_texts[key]
+
+    def _spans(self, work: Int64s) -> tuple[slice, slice]:
+        """The rows of work and of tenures that may overlap the delay of ``work``."""
+        begin, end = work[WORK_RETURNED], work[WORK_START]
+        rows = slice(np.searchsorted(self._ends, begin, "right"), np.searchsorted(self._starts, end))
+        tenures = slice(np.searchsorted(self._tenure_ends, begin, "right"), np.searchsorted(self._tenure_starts, end))
+        return rows, tenures
+
+    def _beside(self, work: Int64s) -> Trace:
+        """The trace with the rows of ``_spans`` only."""
+        rows, tenures = self._spans(work)
+        return replace(self._trace, work=self._trace.work[rows], tenures=self._trace.tenures[tenures])
+
+
+def _longest_ahead(beside: Int64s, work: Int64s) -> Int64s:
+    """The row of ``beside`` that ran longest on the stream of ``work`` during its delay."""
+    same = (beside[:, WORK_STREAM] == work[WORK_STREAM]) & (beside[:, WORK_CONTEXT] == work[WORK_CONTEXT])
+    rows = beside[same & (beside[:, WORK_NUMBER] != work[WORK_NUMBER])]
+    spent = _inside(rows[:, WORK_START], rows[:, WORK_END], int(work[WORK_RETURNED]), int(work[WORK_START]))
+    longest: Int64s = rows[np.argmax(spent)]
+    return longest
+
+
+def _main(trace: Trace, work: Int64s) -> DelayPart | None:
+    delay = delay_of(trace, work)
+    return None if delay is None else delay.main()
+
+
+def _longest(trace: Trace, work: Int64s) -> DelayPart | None:
+    """The main cause by the time that each took during the delay, without the order in which they took it."""
+    begin, end = int(work[WORK_RETURNED]), int(work[WORK_START])
+    found: list[tuple[int, DelayPart]] = []
+    if not needs_graphics_engine(work):
+        rows = trace.work[trace.work[:, WORK_NUMBER] != work[WORK_NUMBER]]
+        same = rows[(rows[:, _ENGINE] == work[_ENGINE]).all(axis=1)]
+        spent = _inside(same[:, WORK_START], same[:, WORK_END], begin, end)
+        if spent.any():
+            longest = int(same[np.argmax(spent), WORK_NUMBER])
+            found.append((int(spent.sum()), DelayPart(DelayCause.COPY, begin, end, work=longest)))
+    elif trace.context_switches:
+        tenures = trace.tenures
+        held = _inside(tenures[:, TENURE_START], tenures[:, TENURE_END], begin, end)
+        for context in np.unique(tenures[:, TENURE_CONTEXT]).tolist():
+            time = int(held[tenures[:, TENURE_CONTEXT] == context].sum())
+            own = context == work[WORK_CONTEXT]
+            part = DelayPart(DelayCause.UNKNOWN if own else DelayCause.CONTEXT, begin, end, context=context)
+            found.append((time, part))
+        since = np.concatenate(([max(begin, trace.engine_known_ns)], np.maximum.accumulate(tenures[:, TENURE_END])))
+        until = np.concatenate((tenures[:, TENURE_START], [end]))
+        gaps = _inside(since, until, begin, end)
+        long = gaps > LONGEST_CHANGE_NS
+        found.append((int(gaps[long].sum()), DelayPart(DelayCause.PROCESS, begin, end)))
+        found.append((int(gaps[~long].sum()), DelayPart(DelayCause.CHANGE, begin, end)))
+    return max(found, key=lambda each: each[0], default=(0, None))[1]
+
+
+def _inside(starts: Int64s, ends: Int64s, begin: int, end: int) -> Int64s:
+    """The part of each span that is between ``begin`` and ``end``."""
+    found: Int64s = np.maximum(np.minimum(ends, end) - np.maximum(starts, begin), 0)
+    return found

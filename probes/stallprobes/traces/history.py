@@ -1,0 +1,257 @@
+"""History of a live timeline: the records of the last seconds, from which traces are cut."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from stallprobes.engine.board import Snapshot
+from stallprobes.engine.timeline.reader import TimelineRows
+from stallprobes.engine.timeline.records import GPU_WORK, RecordKind, SwitchOperation
+from stallprobes.engine.timeline.ring import (
+    BEGAN_NS,
+    CALL_BEGAN_NS,
+    CALL_END_NS,
+    CALL_ITERATION,
+    CALL_OP,
+    CONTEXT,
+    CORRELATION,
+    DETAIL,
+    DEVICE,
+    END_NS,
+    ITERATION,
+    KIND,
+    MEASURED,
+    MEMORY,
+    OP,
+    OP_MASK,
+    PROBE,
+    RETURNED_NS,
+    SEQUENCE,
+    START_NS,
+    STREAM,
+    SUBKIND,
+)
+from stallprobes.engine.timeline.status import OFF, TimelineStatus
+from stallprobes.engine.timeline.trace import TimelineLosses, TimelinePosition
+from stallprobes.model import Probe
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_COLUMNS,
+    CALL_PROBE,
+    CALL_RETURNED,
+    OPEN,
+    OVERHEAD_COLUMNS,
+    OVERHEAD_END,
+    OVERHEAD_START,
+    TENURE_COLUMNS,
+    TENURE_END,
+    TENURE_START,
+    WORK_COLUMNS,
+    WORK_END,
+    WORK_START,
+    Int64s,
+    OpenCall,
+    Trace,
+    TracedProbe,
+    TraceNames,
+    TraceTrigger,
+    overlapping,
+)
+
+KEEP_S = 12.0
+# 8192 calls and 16 384 records are a second of back-to-back launches; sixteen probes at 1 kHz make 32 000 calls.
+MOST_ROWS = 400_000
+
+_WORK_FROM = (
+    SEQUENCE, KIND, START_NS, END_NS, DEVICE, CONTEXT, STREAM, PROBE, OP,
+    ITERATION, BEGAN_NS, RETURNED_NS, SUBKIND, MEMORY, DETAIL, CORRELATION,
+)  # fmt: skip
+_WORK_KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)
+
+
+class _Rows:
+    """Chunks of rows, the oldest of which are dropped; ``end`` is the column of the rows' ends."""
+
+    def __init__(self, columns: int, start: int, end: int) -> None:
+        self._none: Int64s = np.zeros((0, columns), dtype=np.int64)
+        self._start, self._end = start, end
+        # Each with its first start and its last end.
+        self._chunks: deque[tuple[int, int, Int64s]] = deque()
+        self._count = 0
+        # Up to this time rows were dropped because there were too many.
+        self.dropped_ns = 0
+
+    def add(self, rows: Int64s) -> None:
+        """Add rows."""
+        if len(rows):
+            self._chunks.append((int(rows[:, self._start].min()), int(rows[:, self._end].max()), rows))
+            self._count += len(rows)
+
+    def drop(self, before_ns: int) -> None:
+        """Drop chunks that ended before a time, and the oldest beyond MOST_ROWS."""
+        while self._chunks and (self._chunks[0][1] < before_ns or self._count > MOST_ROWS):
+            _, last_ns, rows = self._chunks.popleft()
+            self._count -= len(rows)
+            if last_ns >= before_ns:
+                self.dropped_ns = max(self.dropped_ns, last_ns)
+
+    def between(self, begin_ns: int, end_ns: int) -> Int64s:
+        """The rows that overlap a span, in the order of their starts."""
+        found = [
+            overlapping(rows, self._start, self._end, begin_ns, end_ns)
+            for first, last, rows in self._chunks
+            if first <= end_ns and last >= begin_ns
+        ]
+        if not found:
+            return self._none
+        rows = np.concatenate(found)
+        return rows[np.argsort(rows[:, self._start], kind="stable")]
+
+
+class TraceHistory:
+    """The last ``keep_s`` seconds of a timeline, fed with its rows.
+
+    ``position`` is where the next ``Session.timeline_rows`` continues; ``started_ns`` is the time of the first one, 0
+    for the begin of the session. ``probes`` are those of the session, in its order.
+    """
+
+    def __init__(self, probes: Sequence[Probe], keep_s: float = KEEP_S, simulated: bool = False) -> None:
+        self.probes = tuple(TracedProbe.of(probe) for probe in probes)
+        self.position = TimelinePosition()
+        self.status: TimelineStatus = OFF
+        self.started_ns = 0
+        self.at_ns = 0
+        self.collected_ns = 0
+        self.simulated = simulated
+        self._index = {probe.name: number for number, probe in enumerate(probes)}
+        self._keep_ns = round(keep_s * 1e9)
+        self._calls = _Rows(CALL_COLUMNS, CALL_BEGAN, CALL_RETURNED)
+        self._work = _Rows(WORK_COLUMNS, WORK_START, WORK_END)
+        self._tenures = _Rows(TENURE_COLUMNS, TENURE_START, TENURE_END)
+        self._overheads = _Rows(OVERHEAD_COLUMNS, OVERHEAD_START, OVERHEAD_END)
+        # The contexts that have the engine, and since when; and the time of the first switch.
+        self._held: dict[int, int] = {}
+        self._engine_since_ns = OPEN
+        self._overwritten = 0
+        self._losses = TimelineLosses()
+        self._wall_offset_s = 0.0
+
+    def feed(self, rows: TimelineRows, wall_s: float) -> None:
+        """Add what the timeline recorded since ``position``; ``wall_s`` is the time of ``rows`` since 1970."""
+        self._overwritten += rows.losses.overwritten + self._lost_calls(rows)
+        # Names and kinds of the last time that it was on.
+        self.position, self.status = rows.position, rows.status if rows.status.on else self.status
+        self.at_ns, self.collected_ns = rows.at_ns, rows.collected_ns
+        self._wall_offset_s = wall_s - rows.at_ns / 1e9
+        self._losses = rows.losses
+        for name, calls in rows.calls.items():
+            self._calls.add(_calls(self._index[name], calls))
+        records = rows.records
+        kinds = records[:, KIND]
+        self._work.add(records[np.isin(kinds, _WORK_KINDS)][:, _WORK_FROM])
+        self._overheads.add(records[kinds == RecordKind.OVERHEAD][:, [SEQUENCE, SUBKIND, START_NS, END_NS]])
+        self._feed_switches(records[kinds == RecordKind.CONTEXT_SWITCH])
+        for kept in (self._calls, self._work, self._tenures, self._overheads):
+            kept.drop(self.at_ns - self._keep_ns)
+
+    def _lost_calls(self, rows: TimelineRows) -> int:
+        """The number of host calls since ``position`` that were overwritten before they were read."""
+        known = self.position.calls
+        return sum(
+            max(rows.position.calls[name] - known[name] - len(calls), 0)
+            for name, calls in rows.calls.items()
+            if name in known
+        )
+
+    def _feed_switches(self, records: Int64s) -> None:
+        ended = []
+        order = np.argsort(records[:, START_NS], kind="stable")
+        self._engine_since_ns = min(self._engine_since_ns, int(records[:, START_NS].min(initial=OPEN)))
+        for at_ns, context, operation in records[order][:, [START_NS, CONTEXT, SUBKIND]].tolist():
+            if operation == SwitchOperation.START:
+                self._held.setdefault(context, at_ns)
+            elif context in self._held:
+                ended.append((context, self._held.pop(context), at_ns))
+        self._tenures.add(np.array(ended, dtype=np.int64).reshape(-1, TENURE_COLUMNS))
+
+    @property
+    def begin_ns(self) -> int:
+        """The earliest time that the history still holds."""
+        dropped_ns = (kept.dropped_ns for kept in (self._calls, self._work, self._tenures, self._overheads))
+        return max(self.at_ns - self._keep_ns, self.started_ns, *dropped_ns)
+
+    @property
+    def losses(self) -> TimelineLosses:
+        """What was lost since the history began; host calls count as overwritten too."""
+        return replace(self._losses, overwritten=self._overwritten)
+
+    def trace(
+        self,
+        begin_ns: int,
+        end_ns: int,
+        *,
+        snapshot: Snapshot | None = None,
+        others: Sequence[str] = (),
+        trigger: TraceTrigger | None = None,
+    ) -> Trace:
+        """The trace of a span. ``snapshot`` has the calls in flight, ``others`` the other processes on the GPU."""
+        tenures = self._tenures.between(begin_ns, end_ns)
+        held = [(context, since, OPEN) for context, since in self._held.items() if since <= end_ns]
+        if held:
+            tenures = np.concatenate((tenures, np.array(held, dtype=np.int64)))
+            tenures = tenures[np.argsort(tenures[:, TENURE_START], kind="stable")]
+        calls = self._calls.between(begin_ns, end_ns)
+        return Trace(
+            begin_ns=begin_ns,
+            end_ns=end_ns,
+            collected_ns=self.collected_ns,
+            probes=self.probes,
+            names=TraceNames(dict(self.status.contexts), dict(self.status.streams)),
+            calls=calls,
+            work=self._work.between(begin_ns, end_ns),
+            tenures=tenures,
+            overheads=self._overheads.between(begin_ns, end_ns),
+            context_switches=self.status.context_switches,
+            losses=self.losses,
+            wall_offset_s=self._wall_offset_s,
+            open_calls=() if snapshot is None else self._still_open(snapshot, calls),
+            others=tuple(others),
+            trigger=trigger,
+            simulated=self.simulated,
+            engine_since_ns=min(self._engine_since_ns, end_ns),
+        )
+
+    def _still_open(self, snapshot: Snapshot, calls: Int64s) -> tuple[OpenCall, ...]:
+        """The calls in flight of ``snapshot`` that have not returned since it was made."""
+        found = []
+        for flight in open_calls(self._index, snapshot):
+            later = (calls[:, CALL_PROBE] == flight.probe) & (calls[:, CALL_BEGAN] >= flight.since_ns)
+            if not later.any():
+                found.append(flight)
+        return tuple(found)
+
+
+def open_calls(index: Mapping[str, int], snapshot: Snapshot) -> tuple[OpenCall, ...]:
+    """The calls in flight of ``snapshot``; ``index`` are the numbers of the probes."""
+    found = []
+    for name, probe in snapshot.probes.items():
+        flight = probe.in_flight
+        if flight is not None and name in index:
+            found.append(OpenCall(index[name], flight.op, flight.since_ns))
+    return tuple(found)
+
+
+def _calls(probe: int, rows: Int64s) -> Int64s:
+    found = np.empty((len(rows), CALL_COLUMNS), dtype=np.int64)
+    bits = rows[:, CALL_OP]
+    found[:, 0] = probe
+    found[:, 1] = bits & OP_MASK
+    found[:, 2] = rows[:, CALL_ITERATION]
+    found[:, CALL_BEGAN] = rows[:, CALL_BEGAN_NS]
+    found[:, CALL_RETURNED] = rows[:, CALL_END_NS]
+    found[:, 5] = (bits & MEASURED) != 0
+    return found

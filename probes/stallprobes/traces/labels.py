@@ -1,0 +1,71 @@
+"""Labels: the words for GPU work, copies, memory and driver overhead in pictures and exports of traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind
+from stallprobes.traces.trace import WORK_PROBE, Int64s, Trace, TracedProbe
+
+_KINDS: Mapping[int, str] = {
+    RecordKind.KERNEL: "kernel",
+    RecordKind.MEMSET: "memset",
+    RecordKind.COPY: "copy",
+    RecordKind.PEER_COPY: "peer copy",
+}
+_COPIES: Mapping[int, str] = {
+    CopyKind.HOST_TO_DEVICE: "H2D",
+    CopyKind.DEVICE_TO_HOST: "D2H",
+    CopyKind.DEVICE_TO_DEVICE: "D2D",
+    CopyKind.HOST_TO_HOST: "H2H",
+    CopyKind.PEER: "P2P",
+}
+_COPY_KINDS = frozenset({int(RecordKind.COPY), int(RecordKind.PEER_COPY)})
+# As in CUpti_ActivityMemoryKind.
+_MEMORY: Mapping[int, str] = {
+    1: "pageable",
+    2: "pinned",
+    3: "device",
+    4: "array",
+    5: "managed",
+    6: "static device",
+    7: "static managed",
+}
+
+
+def work_kind_label(kind: int, copy: int) -> str:
+    """The kind of work by its columns WORK_KIND and WORK_COPY: ``kernel``, ``D2D copy``."""
+    if kind == RecordKind.COPY:
+        return f"{copy_label(kind, copy)} copy".lstrip()
+    return _KINDS.get(kind, "work")
+
+
+def copy_label(kind: int, copy: int) -> str:
+    """The direction of a copy; "" for an unknown one and for other work."""
+    return _COPIES.get(copy, "") if kind in _COPY_KINDS else ""
+
+
+def memory_labels(memory: int) -> tuple[str, str]:
+    """The kinds of source and target memory by the column WORK_MEMORY; "" for unknown ones."""
+    return _MEMORY.get(memory & 255, ""), _MEMORY.get(memory >> 8, "")
+
+
+def overhead_label(reason: int) -> str:
+    """What the driver spent the time of an overhead on."""
+    try:
+        return OverheadKind(reason).name.lower().replace("_", " ")
+    except ValueError:
+        return f"overhead {reason}"
+
+
+def probe_label(probe: TracedProbe) -> str:
+    """``d2d@secondary``; the name alone for a probe without a context."""
+    return probe.name if probe.context in ("", "none") or "@" in probe.name else f"{probe.name}@{probe.context}"
+
+
+def stream_users(trace: Trace, rows: Int64s) -> str:
+    """The names of the probes whose work ``rows`` of ``trace.work`` are, separated with commas."""
+    numbers = np.unique(trace.work[rows, WORK_PROBE]).tolist()
+    return ", ".join(trace.probes[number].name for number in numbers if number >= 0)

@@ -1,0 +1,138 @@
+"""Ranking of a trace's calls by the time until the host had returned and the GPU had started."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallprobes.model import Role
+from stallprobes.traces.delay import Delay
+from stallprobes.traces.delay_index import DelayIndex
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_ITERATION,
+    CALL_MEASURED,
+    CALL_OP,
+    CALL_PROBE,
+    CALL_RETURNED,
+    WORK_CONTEXT,
+    WORK_END,
+    WORK_ITERATION,
+    WORK_PROBE,
+    WORK_RETURNED,
+    WORK_START,
+    WORK_STREAM,
+    Int64s,
+    Trace,
+    callers_of,
+)
+
+
+@dataclass(frozen=True)
+class RankedCall:
+    """A call: its row in ``Trace.calls``, and the delay of that piece of its work which started last.
+
+    ``delay`` is None without known work; ``cause`` is its main cause as a clause, "" for none.
+    """
+
+    row: int
+    probe: int
+    op: int
+    began_ns: int
+    returned_ns: int
+    delay: Delay | None
+    cause: str
+
+    @property
+    def call_ns(self) -> int:
+        """The time inside the call."""
+        return self.returned_ns - self.began_ns
+
+
+def ranked_calls(trace: Trace, count: int, probes: Collection[int] | None = None) -> tuple[RankedCall, ...]:
+    """At most ``count`` calls of ``trace``, the slowest first; ``probes`` are the numbers of those that take part, by
+    default the victims.
+
+    A call ranks by the time inside it, and the time that its work waited for others after that: behind earlier work of
+    the same probe on the same stream it does not wait. Calls that wait for work are left out, since they last as long
+    as it does, and so are calls that no histogram counts.
+    """
+    rows = _taking_part(trace, probes)
+    slow = _times(trace)[rows]
+    order = rows[np.argsort(-slow, kind="stable")[:count]]
+    callers, index = callers_of(trace), DelayIndex(trace)
+    return tuple(_ranked(trace, int(row), callers, index) for row in order)
+
+
+def most_unusual_call(trace: Trace, probes: Collection[int] | None = None) -> int | None:
+    """The row of the call that exceeds the median of its operation by most, by the ranking times; None without any."""
+    rows = _taking_part(trace, probes)
+    if not len(rows):
+        return None
+    times = _times(trace)
+    excess = np.zeros(len(rows), dtype=np.float64)
+    ops = trace.calls[rows][:, [CALL_PROBE, CALL_OP]]
+    for probe, op in np.unique(ops, axis=0).tolist():
+        own = (ops == (probe, op)).all(axis=1)
+        excess[own] = times[rows[own]] - np.median(times[rows[own]])
+    return int(rows[np.argmax(excess)])
+
+
+def work_of_iteration(trace: Trace, call: int) -> Int64s:
+    """The work that the probe of the call in row ``call`` submitted in the call's iteration, in the order of starts."""
+    row = trace.calls[call]
+    same = (trace.work[:, WORK_PROBE] == row[CALL_PROBE]) & (trace.work[:, WORK_ITERATION] == row[CALL_ITERATION])
+    found: Int64s = trace.work[same]
+    return found
+
+
+def calls_of_iteration(trace: Trace, call: int) -> Int64s:
+    """The calls of the iteration of the call in row ``call``, in the order of their begins."""
+    row = trace.calls[call]
+    same = (trace.calls[:, CALL_PROBE] == row[CALL_PROBE]) & (trace.calls[:, CALL_ITERATION] == row[CALL_ITERATION])
+    found: Int64s = trace.calls[same]
+    return found
+
+
+def _taking_part(trace: Trace, probes: Collection[int] | None) -> Int64s:
+    """The rows of calls that rank; without ``probes`` those of victims, or of all probes where there is no victim."""
+    if probes is None:
+        victims = [number for number, probe in enumerate(trace.probes) if probe.role is Role.VICTIM]
+        probes = victims or range(len(trace.probes))
+    takes = np.zeros(len(trace.calls), dtype=bool)
+    for number, probe in enumerate(trace.probes):
+        if number not in probes:
+            continue
+        waits = np.array([*(probe.waits(op) for op in range(len(probe.ops))), False], dtype=bool)
+        own = trace.calls[:, CALL_PROBE] == number
+        takes |= own & ~waits[np.clip(trace.calls[:, CALL_OP], 0, len(waits) - 1)]
+    return np.flatnonzero(takes & (trace.calls[:, CALL_MEASURED] != 0))
+
+
+def _times(trace: Trace) -> Int64s:
+    """The time by which each call ranks."""
+    calls, work = trace.calls, trace.work
+    times = calls[:, CALL_RETURNED] - calls[:, CALL_BEGAN]
+    known = np.flatnonzero((work[:, WORK_PROBE] >= 0) & (work[:, WORK_RETURNED] > 0))
+    free = np.zeros(len(work), dtype=np.int64)
+    streams = work[known][:, [WORK_PROBE, WORK_CONTEXT, WORK_STREAM]]
+    for stream in np.unique(streams, axis=0):
+        own = known[(streams == stream).all(axis=1)]
+        free[own[1:]] = np.maximum.accumulate(work[own, WORK_END])[:-1]
+    waited = work[:, WORK_START] - np.maximum(work[:, WORK_RETURNED], free)
+    callers = callers_of(trace)
+    called = known[callers[known] >= 0]
+    longest = np.zeros(len(calls), dtype=np.int64)
+    np.maximum.at(longest, callers[called], waited[called])
+    return times + longest
+
+
+def _ranked(trace: Trace, row: int, callers: Int64s, index: DelayIndex) -> RankedCall:
+    probe, op, _, began, returned, _ = trace.calls[row].tolist()
+    submitted = np.flatnonzero(callers == row)
+    last = int(submitted[-1]) if len(submitted) else None
+    delay = None if last is None else index.delay_of(last)
+    cause = index.cause_text(last) if last is not None and delay is not None and delay.ns > 0 else ""
+    return RankedCall(row, probe, op, began, returned, delay, cause)

@@ -1,0 +1,228 @@
+"""Trace: host calls, GPU work and context tenures in a span of time, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.engine.timeline.trace import GpuInterval, HostCall, Overhead, TimelineLosses
+from stallprobes.model import Phase, Probe, Role, op_name
+
+Int64s = NDArray[np.int64]
+
+# Columns of ``Trace.calls``. CALL_PROBE is an index into ``Trace.probes``.
+CALL_PROBE, CALL_OP, CALL_ITERATION, CALL_BEGAN, CALL_RETURNED, CALL_MEASURED = range(6)
+CALL_COLUMNS = 6
+# Columns of ``Trace.work``. WORK_PROBE is -1 for work of no known call; WORK_BEGAN and WORK_RETURNED are its call's.
+(
+    WORK_NUMBER, WORK_KIND, WORK_START, WORK_END, WORK_DEVICE, WORK_CONTEXT, WORK_STREAM, WORK_PROBE, WORK_OP,
+    WORK_ITERATION, WORK_BEGAN, WORK_RETURNED, WORK_COPY, WORK_MEMORY, WORK_BYTES, WORK_CORRELATION,
+) = range(16)  # fmt: skip
+WORK_COLUMNS = 16
+# Columns of ``Trace.tenures``. TENURE_END is OPEN while the context still has the engine.
+TENURE_CONTEXT, TENURE_START, TENURE_END = range(3)
+TENURE_COLUMNS = 3
+OPEN = np.iinfo(np.int64).max
+# Columns of ``Trace.overheads``.
+OVERHEAD_NUMBER, OVERHEAD_REASON, OVERHEAD_START, OVERHEAD_END = range(4)
+OVERHEAD_COLUMNS = 4
+
+
+@dataclass(frozen=True)
+class TracedProbe:
+    """A probe as a trace names it: ``ops`` are the names of its program's operations, ``phases`` what each measures."""
+
+    name: str
+    title: str
+    ops: tuple[str, ...]
+    context: str = ""
+    stream: str = ""
+    role: Role = Role.VICTIM
+    phases: tuple[Phase | None, ...] = ()
+
+    @classmethod
+    def of(cls, probe: Probe) -> TracedProbe:
+        """The names of ``probe``."""
+        ops = tuple(op_name(op) for op in probe.program.ops)
+        phases = tuple(op.phase for op in probe.program.ops)
+        title = probe.short_title or probe.title
+        return cls(probe.name, title, ops, probe.context, probe.stream, probe.role, phases)
+
+    def waits(self, op: int) -> bool:
+        """Whether a call of ``op`` waits for the GPU, as a synchronization does."""
+        return 0 <= op < len(self.phases) and self.phases[op] is Phase.WAIT
+
+
+@dataclass(frozen=True)
+class OpenCall:
+    """A driver call that has not returned: ``op`` is an index into the ops of probe number ``probe``."""
+
+    probe: int
+    op: int
+    since_ns: int
+
+
+@dataclass(frozen=True)
+class TraceTrigger:
+    """The call at which a trace was frozen: its probe, and when the call began and returned."""
+
+    probe: int
+    began_ns: int
+    returned_ns: int
+
+
+@dataclass(frozen=True)
+class TraceNames:
+    """Names of contexts by CUPTI's number, and of streams by context and stream number."""
+
+    contexts: Mapping[int, str] = field(default_factory=dict)
+    streams: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+    def context(self, number: int) -> str:
+        """The name of a context, ``context N`` for an unknown one."""
+        return self.contexts.get(number, f"context {number}")
+
+    def stream(self, context: int, stream: int) -> str:
+        """The name of a stream, ``stream N`` for an unknown one."""
+        return self.streams.get((context, stream), f"stream {stream}")
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What the timeline recorded from ``begin_ns`` to ``end_ns``, in ns of the board's clock.
+
+    GPU work is complete up to ``collected_ns``. ``wall_offset_s`` is the time since 1970 at 0 ns. ``calls``
+    (int64[n][CALL_COLUMNS]) and ``work`` (int64[n][WORK_COLUMNS]) are in the order of their starts and overlap the span
+    at least in part, as do ``tenures`` (int64[n][TENURE_COLUMNS]) and ``overheads`` (int64[n][OVERHEAD_COLUMNS]).
+    Without ``context_switches`` nobody recorded who had the graphics engine; with them it is known from
+    ``engine_since_ns`` on. ``others`` are the processes that NVML
+    reported on the GPU, ``NAME (pid N)`` each. ``simulated``: the GPU was simulated.
+    """
+
+    begin_ns: int
+    end_ns: int
+    collected_ns: int
+    probes: tuple[TracedProbe, ...]
+    names: TraceNames
+    calls: Int64s
+    work: Int64s
+    tenures: Int64s
+    overheads: Int64s
+    context_switches: bool
+    losses: TimelineLosses = field(default_factory=TimelineLosses)
+    wall_offset_s: float = 0.0
+    open_calls: tuple[OpenCall, ...] = ()
+    others: tuple[str, ...] = ()
+    trigger: TraceTrigger | None = None
+    simulated: bool = False
+    engine_since_ns: int = 0
+
+    @property
+    def engine_known_ns(self) -> int:
+        """The time from which on it is known who had the graphics engine."""
+        return max(self.begin_ns, self.engine_since_ns)
+
+    @property
+    def span_ns(self) -> int:
+        """The length of the span."""
+        return self.end_ns - self.begin_ns
+
+    def wall_s(self, at_ns: int) -> float:
+        """The time of ``at_ns`` in seconds since 1970."""
+        return self.wall_offset_s + at_ns / 1e9
+
+    def between(self, begin_ns: int, end_ns: int) -> Trace:
+        """The part from ``begin_ns`` to ``end_ns``."""
+        return replace(
+            self,
+            begin_ns=begin_ns,
+            end_ns=end_ns,
+            calls=overlapping(self.calls, CALL_BEGAN, CALL_RETURNED, begin_ns, end_ns),
+            work=overlapping(self.work, WORK_START, WORK_END, begin_ns, end_ns),
+            tenures=overlapping(self.tenures, TENURE_START, TENURE_END, begin_ns, end_ns),
+            overheads=overlapping(self.overheads, OVERHEAD_START, OVERHEAD_END, begin_ns, end_ns),
+        )
+
+    def triggered(self, trigger: TraceTrigger | None) -> Trace:
+        """The trace with another trigger."""
+        return replace(self, trigger=trigger)
+
+    def call(self, number: int) -> HostCall:
+        """Row ``number`` of ``calls`` as a value."""
+        probe, op, iteration, began, returned, measured = self.calls[number].tolist()
+        return HostCall(self.probes[probe].name, op, iteration, began, returned, bool(measured))
+
+    def interval(self, number: int) -> GpuInterval:
+        """Row ``number`` of ``work`` as a value."""
+        row = self.work[number].tolist()
+        known = row[WORK_PROBE] >= 0
+        return GpuInterval(
+            number=row[WORK_NUMBER],
+            kind=RecordKind(row[WORK_KIND]),
+            start_ns=row[WORK_START],
+            end_ns=row[WORK_END],
+            device=row[WORK_DEVICE],
+            context=row[WORK_CONTEXT],
+            stream=row[WORK_STREAM],
+            probe=self.probes[row[WORK_PROBE]].name if known else None,
+            op=row[WORK_OP] if known else None,
+            iteration=row[WORK_ITERATION] if known else None,
+            began_ns=row[WORK_BEGAN] if known else None,
+            returned_ns=row[WORK_RETURNED] if known else None,
+            nbytes=row[WORK_BYTES],
+            copy=row[WORK_COPY],
+            memory=(row[WORK_MEMORY] & 255, row[WORK_MEMORY] >> 8),
+            correlation=row[WORK_CORRELATION],
+        )
+
+    def overhead(self, number: int) -> Overhead:
+        """Row ``number`` of ``overheads`` as a value."""
+        return Overhead(*self.overheads[number].tolist())
+
+    def work_of(self, call: int) -> Int64s:
+        """The work that the call in row ``call`` submitted, in the order of its starts."""
+        row = self.calls[call]
+        same = (self.work[:, WORK_PROBE] == row[CALL_PROBE]) & (self.work[:, WORK_BEGAN] == row[CALL_BEGAN])
+        found: Int64s = self.work[same]
+        return found
+
+    def call_of(self, probe: int, began_ns: int) -> int | None:
+        """The number of the call of ``probe`` that began at ``began_ns``; None if it is not in the trace."""
+        first = int(np.searchsorted(self.calls[:, CALL_BEGAN], began_ns))
+        for number in range(first, len(self.calls)):
+            if self.calls[number, CALL_BEGAN] != began_ns:
+                return None
+            if self.calls[number, CALL_PROBE] == probe:
+                return number
+        return None
+
+
+def callers_of(trace: Trace) -> Int64s:
+    """The row of ``trace.calls`` that submitted each row of ``trace.work``; -1 where it is not in the trace."""
+    calls, work = trace.calls, trace.work
+    found = np.full(len(work), -1, dtype=np.int64)
+    for number in range(len(trace.probes)):
+        own = np.flatnonzero(calls[:, CALL_PROBE] == number)
+        rows = np.flatnonzero(work[:, WORK_PROBE] == number)
+        if len(own) and len(rows):
+            places = np.minimum(np.searchsorted(calls[own, CALL_BEGAN], work[rows, WORK_BEGAN]), len(own) - 1)
+            same = calls[own[places], CALL_BEGAN] == work[rows, WORK_BEGAN]
+            found[rows[same]] = own[places[same]]
+    return found
+
+
+def overlapping(rows: Int64s, start: int, end: int, begin_ns: int, end_ns: int) -> Int64s:
+    """Those of ``rows`` whose time from column ``start`` to column ``end`` overlaps a span; a touch counts."""
+    inside: Int64s = rows[(rows[:, end] >= begin_ns) & (rows[:, start] <= end_ns)]
+    return inside
+
+
+def op_label(probes: Sequence[TracedProbe], probe: int, op: int) -> str:
+    """The name of an operation of a probe; "" for unknown ones."""
+    if not 0 <= probe < len(probes) or not 0 <= op < len(probes[probe].ops):
+        return ""
+    return probes[probe].ops[op]

@@ -1,0 +1,69 @@
+"""The start on the GPU in verdicts: what the timeline adds to the verdict on a wait, and when it has one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
+from stallprobes.model import Phase
+from stallprobes.units import duration_ns
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.verdict import Verdict
+
+if TYPE_CHECKING:
+    from stallprobes.verdicts.rules import Evidence
+
+
+# The least excess of a start that stalls while the wait does not.
+LEAST_NS = 20_000
+# A start below this counts as this much: the times of the GPU are not known better.
+RESOLUTION_NS = 1_000
+
+
+def without_starts_of_waits(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """``verdicts`` with one for each delay: the wait contains the start, and its sentence names it.
+
+    A start has a verdict of its own where the wait has none, if it stalls by LEAST_NS. A smaller shift can come from
+    the conversion of the GPU's times to the host's clock, or from a call that returned earlier.
+    """
+    if any(verdict.phase is Phase.WAIT for verdict in verdicts):
+        return [verdict for verdict in verdicts if verdict.phase is not Phase.START]
+    return [verdict for verdict in verdicts if verdict.phase is not Phase.START or _stalls(verdict)]
+
+
+def _stalls(verdict: Verdict) -> bool:
+    delay_ns = (verdict.now_ns or 0.0) - (verdict.baseline_ns or 0.0)
+    return verdict.kind is VerdictKind.STALLED and delay_ns >= LEAST_NS
+
+
+def least_baseline_ns(phase: Phase) -> float:
+    """The smallest baseline (ns) by which a median or tail of ``phase`` is divided."""
+    return RESOLUTION_NS if phase is Phase.START else 1.0
+
+
+def gpu_clause(one: Evidence, figure: BaselineRatio) -> str:
+    """What the timeline knows about a wait: when the GPU started, and its own time if that explains more of it."""
+    if figure.channel.phase is not Phase.WAIT:
+        return ""
+    start, gpu = (_longest_part(one, phase, figure.quantile) for phase in (Phase.START, Phase.GPU))
+    if start is None:
+        return ""
+    words = f", {start.channel.in_sentence} {_change(start)}"
+    if gpu is not None and gpu.now_ns - gpu.baseline_ns > start.now_ns - start.baseline_ns:
+        words += f", time on the GPU {_change(gpu)}"
+    return words
+
+
+def _longest_part(one: Evidence, phase: Phase, quantile: Quantile) -> BaselineRatio | None:
+    """The channel of ``phase`` that grew most; None where none has calls in the window and in the baseline."""
+    found = []
+    for channel in phase_channels(one.window.channels, phase):
+        now, baseline_ns = one.now(channel), one.baseline_ns(channel, quantile)
+        if now is not None and now.count and baseline_ns is not None:
+            found.append(BaselineRatio(channel, quantile, baseline_ns, now.percentile(quantile.percent) or 0.0))
+    return max(found, key=lambda each: each.now_ns - each.baseline_ns, default=None)
+
+
+def _change(figure: BaselineRatio) -> str:
+    return f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)}"

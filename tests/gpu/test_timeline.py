@@ -1,0 +1,161 @@
+"""The timeline on a real GPU: starts and tenures of report 1, other delays, switching, and an engine that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stallprobes.catalog import Placement, entries
+from stallprobes.engine.backend import Options
+from stallprobes.engine.session import Session
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.errors import EngineFailed
+from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import Window
+from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
+from stallprobes.traces.delay import DelayCause, delay_of
+from stallprobes.traces.history import TraceHistory
+from stallprobes.traces.trace import WORK_PROBE, WORK_RETURNED, WORK_START, Trace
+
+# The first switch compiles the collector.
+SWITCH_S = 90.0
+COPY = "copy"
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
+
+
+def probe(entry: str, placement: Placement | None = None, name: str | None = None) -> Probe:
+    return replace(entries()[entry].probe(placement or Placement()), name=name or entry)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    """A copy in a secondary context, a launch and the spin kernel in the primary one, with the timeline on."""
+    probes = [probe("d2d", Placement(context=SECONDARY), COPY), probe("launch"), probe("spin")]
+    probes += [probe("d2h-pageable")]
+    with Session(probes, "cuda", options=Options()) as made:
+        status = made.switch_timeline(True, SWITCH_S)
+        assert status is not None
+        if not status.on:
+            pytest.skip(status.sentence)
+        yield made
+
+
+def windows(session: Session, *names: str, seconds: float = 1.0) -> Mapping[str, Window]:
+    session.set_running({probe.name: probe.name in names for probe in session.probes})
+    session.run_for(0.5)
+    before = session.snapshot()
+    session.run_for(seconds)
+    return session.snapshot().minus(before)
+
+
+def histogram(window: Window, phase: Phase) -> Histogram:
+    return window.channels[Channel(phase)]
+
+
+def p50(window: Window, phase: Phase) -> float:
+    value = histogram(window, phase).percentile(50)
+    assert value is not None
+    return value
+
+
+def trace(session: Session, seconds: float = 0.5) -> Trace:
+    history = TraceHistory(session.probes)
+    history.position = session.timeline_rows().position
+    begin = None
+    for _ in range(round(seconds / 0.1)):
+        session.run_for(0.1)
+        history.feed(session.timeline_rows(history.position), 0.0)
+        begin = begin or history.collected_ns
+    assert begin is not None
+    return history.trace(begin, history.collected_ns)
+
+
+def test_alone_every_copy_starts_within_microseconds(session: Session) -> None:
+    window = windows(session, COPY)[COPY]
+    started, early = histogram(window, Phase.START), histogram(window, Phase.EARLY)
+    assert started.count + early.count >= 0.9 * histogram(window, Phase.CALL).count
+    assert (started.percentile(50) or 0) < 30_000
+    # 1 MiB at some TB/s.
+    assert 500 < p50(window, Phase.GPU) < 50_000
+
+
+def test_beside_a_kernel_in_another_context_a_copy_starts_a_time_slice_later(session: Session) -> None:
+    window = windows(session, COPY, "spin", seconds=2)[COPY]
+    start, wait = p50(window, Phase.START), p50(window, Phase.WAIT)
+    assert 1 * MS < start < 4 * MS
+    # What the host waits for is the start, and the copy itself.
+    assert abs(wait - start) < 0.2 * wait
+
+
+def test_the_delay_is_due_to_the_context_of_the_kernel(session: Session) -> None:
+    windows(session, COPY, "spin", seconds=0.1)
+    found = trace(session)
+    if not found.context_switches:
+        pytest.skip(session.timeline_status().note)  # type: ignore[union-attr]
+    rows = found.work[found.work[:, WORK_PROBE] == 0]
+    slow = rows[rows[:, WORK_START] - rows[:, WORK_RETURNED] > MS]
+    assert len(slow) > 20
+    causes = []
+    for row in slow[2:]:
+        delay = delay_of(found, row)
+        assert delay is not None
+        main = delay.main()
+        assert main is not None
+        causes.append(main.cause)
+    assert causes.count(DelayCause.CONTEXT) >= 0.9 * len(causes)
+
+
+def test_contexts_have_the_engine_in_turn(session: Session) -> None:
+    windows(session, COPY, "spin", seconds=0.1)
+    found = trace(session)
+    if not found.context_switches:
+        pytest.skip(session.timeline_status().note)  # type: ignore[union-attr]
+    lengths: dict[int, list[int]] = {}
+    for context, start, end in found.tenures.tolist():
+        if end < found.end_ns:
+            lengths.setdefault(context, []).append(end - start)
+    assert len(lengths) == 2
+    longest = max(np.median(each) for each in lengths.values())
+    assert 1.5 * MS < longest < 3 * MS
+
+
+def test_a_pageable_copy_starts_before_its_call_returns(session: Session) -> None:
+    window = windows(session, "d2h-pageable")["d2h-pageable"]
+    assert histogram(window, Phase.EARLY).count > 0.9 * histogram(window, Phase.CALL).count
+
+
+def test_nothing_is_lost_at_the_usual_rates(session: Session) -> None:
+    windows(session, COPY, "launch", "d2h-pageable", seconds=3)
+    rows = session.timeline_rows()
+    assert rows.losses.dropped == 0
+    assert rows.losses.exhausted == 0
+    assert rows.cost.records > 1000
+    assert RecordKind.KERNEL in (rows.status.kinds if rows.status else ())
+
+
+def test_a_hundred_switches_leave_the_engine_alive(session: Session) -> None:
+    session.set_running({probe.name: probe.name == "launch" for probe in session.probes})
+    for number in range(100):
+        status = session.switch_timeline(number % 2 == 1, SWITCH_S)
+        assert status is not None
+        assert status.problem is None
+        assert status.on == (number % 2 == 1)
+    assert session.alive
+    window = windows(session, "launch")["launch"]
+    assert histogram(window, Phase.START).count + histogram(window, Phase.EARLY).count > 100
+
+
+def test_an_engine_that_is_killed_with_the_timeline_on_is_reported() -> None:
+    with Session([probe("launch")], "cuda", options=Options(timeline=True)) as made:
+        made.set_running(["launch"])
+        made.run_for(0.2)
+        assert made.engine_pid is not None
+        os.kill(made.engine_pid, signal.SIGKILL)
+        with pytest.raises(EngineFailed):
+            made.run_for(5)

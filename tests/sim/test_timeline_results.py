@@ -1,0 +1,352 @@
+"""Runs and checks with the timeline on the simulated GPU: phases, sources, verdicts, losses, documents and reports."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import stallprobes
+from factories import documents
+from factories.virtual_session import VirtualSession, virtual_sessions
+from stallprobes.engine.backend import Options
+from stallprobes.engine.board import Board
+from stallprobes.engine.session import Session
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.engine.timeline.ring import COLLECTED_NS
+from stallprobes.engine.timeline.summary import TimelineSummary
+from stallprobes.engine.timeline.trace import TimelineLosses
+from stallprobes.errors import EXIT_USAGE, CannotMerge, NotComparable
+from stallprobes.matrix import document as check_document
+from stallprobes.matrix import merge as merging
+from stallprobes.matrix import prometheus, reference, reference_maker, reference_names, runner
+from stallprobes.matrix.compare import compare
+from stallprobes.matrix.matrix import Matrix
+from stallprobes.matrix.plan import plan
+from stallprobes.measurement import document as run_document
+from stallprobes.measurement import measure
+from stallprobes.measurement.measure import ProbeResult, RunResult
+from stallprobes.model import Channel, Phase, Source
+from stallprobes.verdicts.kinds import VerdictKind
+from stallscope.cli.diagnostics import CommandError
+from stallscope.cli.main import cli
+from stallscope.report import html_page, matrix_text, run_text
+from stallscope.report.text import TextWriter
+from stallscope.tui.matrix import cell_text
+from stallscope.tui.matrix.services import MatrixServices, RequestRejected
+from stallscope.tui.matrix.view_model import MatrixView
+
+START, GPU, EARLY = map(Channel, (Phase.START, Phase.GPU, Phase.EARLY))
+HOST_PHASES = (Phase.CALL, Phase.WAIT, Phase.DUE)
+PHRASE = "returned → GPU start"
+SMALL = plan(["launch", "d2d@secondary", "d2h-pageable"], ["spin"], quick=True)
+
+
+def run(*names: str, timeline: bool = True) -> RunResult:
+    with virtual_sessions():
+        return measure.run(measure.selection(names), backend="sim", seconds=0.5, timeline=timeline)
+
+
+def check(timeline: bool = True) -> Matrix:
+    with virtual_sessions():
+        return runner.run(SMALL, backend="sim", options=Options(timeline=timeline))
+
+
+@pytest.fixture(scope="module", name="traced_run")
+def _traced_run() -> RunResult:
+    return run("d2d@secondary", "spin", "d2h-pageable", "scalar-readback-pinned")
+
+
+@pytest.fixture(scope="module", name="traced_check")
+def _traced_check() -> Matrix:
+    return check()
+
+
+@pytest.fixture(scope="module", name="plain_check")
+def _plain_check() -> Matrix:
+    return check(timeline=False)
+
+
+def result(of: RunResult, name: str) -> ProbeResult:
+    return next(one for variant in of.variants for one in variant.probes if one.probe.name == name)
+
+
+def text_of(show: object, *arguments: object, width: int = 100) -> str:
+    stream = io.StringIO()
+    show(TextWriter(stream, width=width), *arguments)  # type: ignore[operator]
+    return stream.getvalue()
+
+
+def test_a_run_has_the_phases_of_the_timeline_in_its_window_and_its_baseline(traced_run: RunResult) -> None:
+    copy = result(traced_run, "d2d@secondary")
+    for channels in (copy.window.channels, copy.baseline):
+        assert channels[START].count == channels[GPU].count > 100
+        assert channels[EARLY].count == 0
+    assert copy.window.channels[START].percentile(50) > 1_000_000  # type: ignore[operator]
+    assert copy.baseline[START].percentile(99) < 5_000  # type: ignore[operator]
+    pageable = result(traced_run, "d2h-pageable").window.channels
+    assert pageable[EARLY].count > 100
+    assert pageable[START].count == 0
+    assert copy.variation is not None
+    assert copy.variation.windows(START) >= 4
+
+
+def test_a_stall_in_wait_and_start_is_one_verdict_with_both(traced_run: RunResult) -> None:
+    [variant] = traced_run.variants
+    [found] = [one for one in variant.verdicts if one.probe == "d2d@secondary"]
+    assert (found.kind, found.phase) == (VerdictKind.STALLED, Phase.WAIT)
+    assert f", {PHRASE} 2.19 µs → 1." in found.head
+    assert not [one for one in variant.verdicts if one.phase in (Phase.START, Phase.EARLY)]
+
+
+def test_the_documents_of_a_run_name_the_source_of_each_phase_and_the_losses(traced_run: RunResult) -> None:
+    document = run_document.document(traced_run)
+    documents.validator(run_document.RUN_SCHEMA).validate(document)
+    assert document["timeline"] is True
+    status = document["timeline_status"]
+    assert status["library"] == "simulated"
+    assert status["context_switches"] is True
+    assert set(status["losses"].values()) == {0}
+    probes = {one["name"]: one for one in document["results"][0]["probes"]}
+    sources = {phase: one["source"] for phase, one in probes["d2d@secondary"]["phases"].items()}
+    assert sources == {
+        "call": "host", "wait": "host", "due": "host", "start": "timeline", "early": "timeline", "gpu": "timeline",
+    }  # fmt: skip
+    readback = probes["scalar-readback-pinned"]
+    assert (readback["phases"]["gpu"]["source"], readback["phases"]["start"]["source"]) == ("events", "timeline")
+    by_op = {(one["op"], one["phase"]): one["source"] for one in readback["ops"]}
+    assert by_op["reduction kernel", "gpu"] == "events"
+    assert by_op["reduction kernel", "start"] == "timeline"
+
+
+def test_a_run_without_the_timeline_has_neither_its_phases_nor_its_status() -> None:
+    plain = run("d2d@secondary", "spin", timeline=False)
+    document = run_document.document(plain)
+    assert document["timeline"] is False
+    assert "timeline_status" not in document
+    assert set(document["results"][0]["probes"][0]["phases"]) == {"call", "wait", "due"}
+    assert PHRASE not in text_of(run_text.show_run, plain)
+    assert "imeline" not in text_of(run_text.show_run, plain)
+
+
+@pytest.mark.parametrize("width", [90, 300])
+def test_the_report_of_a_run_shows_the_phases_and_ends_with_the_losses(traced_run: RunResult, width: int) -> None:
+    text = text_of(run_text.show_run, traced_run, width=width)
+    assert ("start p50" in text) == (width == 300)
+    assert "start " in text
+    assert "gpu " in text
+    assert "calls before their return" in text.replace("\n", " ").replace("  ", " ")
+    assert text.rstrip().endswith("Timeline: simulated, with context switches. No record was lost.")
+
+
+def test_losses_are_counted_in_words(traced_run: RunResult) -> None:
+    losses = TimelineLosses(dropped=12, unanswered=3)
+    variant = replace(traced_run.variants[0], timeline=TimelineSummary("13.0", (RecordKind.KERNEL,), "no x: y", losses))
+    both = replace(traced_run, variants=(variant, variant))
+    text = text_of(run_text.show_run, both).replace("\n", " ")
+    assert (
+        "Timeline: libcupti 13.0, no x: y. Lost or not assigned: 24 dropped by CUPTI, 6 calls without a record. It "
+        "makes each call 1 to 2 µs longer." in text
+    )
+    assert run_document.document(both)["timeline_status"]["losses"]["dropped"] == 24
+
+
+def test_the_library_takes_the_timeline_too() -> None:
+    with virtual_sessions():
+        found = stallprobes.run("d2d@secondary", seconds=0.5, backend="sim", timeline=True)
+        assert found.timeline
+        assert START in result(found, "d2d@secondary").window.channels
+        options = Options(timeline=True)
+        assert stallprobes.run("launch", seconds=0.5, backend="sim", options=options).timeline
+
+
+def test_a_check_measures_the_timeline_and_changes_nothing_else(traced_check: Matrix, plain_check: Matrix) -> None:
+    assert traced_check.timeline
+    assert not plain_check.timeline
+    assert traced_check.cells.keys() == plain_check.cells.keys()
+    for key, cell in traced_check.cells.items():
+        plain = plain_check.cells[key]
+        assert (cell.status, cell.kind) == (plain.status, plain.kind)
+        hosts = {channel: one for channel, one in cell.channels.items() if channel.phase in HOST_PHASES}
+        assert hosts == dict(plain.channels)
+        assert all(channel.phase in HOST_PHASES for channel in plain.channels)
+
+
+def test_the_records_of_a_cell_are_those_of_its_own_windows(traced_check: Matrix) -> None:
+    cell = traced_check.cells["d2d@secondary", "spin"]
+    for repeat in cell.repeats:
+        # Those of the lead-in too, and not those of the baselines.
+        calls = repeat.window.channels[Channel(Phase.CALL)].count
+        assert calls <= repeat.window.channels[START].count <= calls + 60
+        assert repeat.window.channels[START].percentile(50) > 500_000  # type: ignore[operator]
+        for part in (repeat.before, repeat.after):
+            assert part[START].max_ns < 300_000
+    [one] = cell.verdicts
+    assert (one.phase, one.kind) == (Phase.WAIT, VerdictKind.STALLED)
+    assert PHRASE in one.head
+
+
+def test_a_check_with_the_timeline_is_saved_and_read_whole(traced_check: Matrix, tmp_path: Path) -> None:
+    document = check_document.document(traced_check)
+    documents.validator(check_document.CHECK_SCHEMA).validate(document)
+    assert document["timeline"] is True
+    figures = next(one for one in document["cells"] if (one["row"], one["column"]) == ("d2d@secondary", "spin"))
+    assert figures["figures"]["gpu"]["source"] == Source.TIMELINE
+    assert figures["figures"]["wait"]["source"] == Source.HOST
+    path = tmp_path / "check.json"
+    check_document.save(traced_check, path)
+    loaded = check_document.load(path)
+    assert loaded.timeline_summary == traced_check.timeline_summary
+    assert check_document.document(loaded) == document
+
+
+def test_reports_of_a_check_name_the_start_and_the_timeline(traced_check: Matrix, plain_check: Matrix) -> None:
+    text = text_of(matrix_text.show, traced_check, width=300)
+    assert "· with the timeline" in text.replace("\n", " ")
+    assert f", {PHRASE} 2.19 µs → " in text
+    assert text.rstrip().endswith("No record was lost.")
+    page = html_page.page(traced_check)
+    assert "start, baseline" in page
+    assert "gpu, beside" in page
+    assert "before return, beside" in page
+    assert "simulated, with context switches. No record was lost." in page
+    assert "never a stall" in page
+    for plain in (text_of(matrix_text.show, plain_check), html_page.page(plain_check)):
+        assert "imeline" not in plain
+        assert PHRASE not in plain
+
+
+def test_checks_with_and_without_the_timeline_are_never_compared(traced_check: Matrix, plain_check: Matrix) -> None:
+    for force in (False, True):
+        for old, new in ((traced_check, plain_check), (plain_check, traced_check)):
+            with pytest.raises(NotComparable, match="make both with --timeline, or both without"):
+                compare(old, new, force=force)
+    assert compare(traced_check, traced_check).cells
+
+
+def test_checks_with_and_without_the_timeline_are_not_merged(traced_check: Matrix, plain_check: Matrix) -> None:
+    def host(matrix: Matrix, name: str) -> Matrix:
+        return replace(matrix, fingerprint={**matrix.fingerprint, "hostname": name})
+
+    with pytest.raises(CannotMerge, match=r"with the timeline and .* without it: merge them apart"):
+        merging.merge([("a", host(traced_check, "a")), ("b", host(plain_check, "b"))], force=True)
+    summary = traced_check.timeline_summary
+    assert summary is not None
+    lossy = replace(summary, library="13.1", kinds=summary.kinds[:2], losses=TimelineLosses(dropped=5))
+    other = replace(traced_check, timeline_summary=lossy)
+    merged = merging.merge([("a", host(traced_check, "a")), ("b", host(other, "b"))]).matrix
+    assert merged.timeline_summary == TimelineSummary(
+        "13.1, simulated", summary.kinds[:2], "", TimelineLosses(dropped=5)
+    )
+
+
+def test_a_reference_is_not_compared_with_a_check_with_the_timeline(traced_check: Matrix) -> None:
+    assert reference.unusual(traced_check) is None
+    shipped = reference.shipped(reference_names.names()[0])
+    with pytest.raises(NotComparable, match="made without --timeline"):
+        shipped.unusual(traced_check)
+    real = replace(traced_check, backend="cuda", quick=False)
+    with pytest.raises(reference_maker.NotAReference, match="made with the timeline"):
+        reference_maker.make("mine", [real, real])
+
+
+def test_metrics_say_that_the_timeline_was_on(traced_check: Matrix, plain_check: Matrix) -> None:
+    assert 'timeline="true"' in prometheus.text(traced_check)
+    assert "timeline" not in prometheus.text(plain_check)
+
+
+def test_a_session_waits_until_the_records_of_ended_work_have_arrived() -> None:
+    # Its time is real, and nothing runs.
+    session = Session([SMALL.victims[0].probe], "host")
+    session._board = Board.create(session._layout)
+    words = session._board.timeline.words
+    assert not session.await_records(0.01)
+    words[COLLECTED_NS] = session._board.now() + 10**12
+    assert session.await_records(0.01)
+    words[COLLECTED_NS] = 0
+    session._kill()
+    assert session.await_records(0.01)
+
+
+def test_a_session_that_ends_has_no_more_losses() -> None:
+    session = VirtualSession([SMALL.victims[0].probe], "sim", options=Options(timeline=True))
+    session.start()
+    assert session.require_timeline().on
+    assert session.timeline_losses() == TimelineLosses()
+    session.stop()
+    with pytest.raises(RuntimeError):
+        session.timeline_losses()
+
+
+@pytest.fixture(scope="module", name="files")
+def _files(traced_check: Matrix, plain_check: Matrix, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The saved checks with and without the timeline."""
+    folder = tmp_path_factory.mktemp("checks")
+    paths = (folder / "with.json", folder / "without.json")
+    for matrix, path in zip((traced_check, plain_check), paths, strict=True):
+        check_document.save(matrix, path)
+    return str(paths[0]), str(paths[1])
+
+
+def refused(*arguments: str) -> str:
+    """The sentence with which a command ends, exit code 2, without output."""
+    done = CliRunner().invoke(cli, arguments)
+    assert isinstance(done.exception, CommandError)
+    assert done.exception.exit_code == EXIT_USAGE
+    assert done.stdout == ""
+    return done.exception.sentence
+
+
+def test_commands_that_compare_end_with_one_sentence_before_they_measure(
+    files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*_: object, **__: object) -> Matrix:
+        raise AssertionError("something was measured")
+
+    monkeypatch.setattr(runner, "run", measured)
+    traced, plain = files
+    both = "make both with --timeline, or both without"
+    assert refused("compare", traced, plain).endswith(both)
+    assert refused("compare", plain, traced, "--force").endswith(both)
+    assert refused("check", "--sim", "--compare", traced).endswith(both)
+    assert refused("check", "--sim", "--timeline", "--force", "--compare", plain).endswith(both)
+    name = reference_names.names()[0]
+    assert "made without --timeline" in refused("check", "--sim", "--timeline", "--reference", name)
+    assert "made without --timeline" in refused("show", traced, "--reference", name)
+    assert "merge them apart" in refused("merge", traced, plain, "--force")
+
+
+def test_the_screen_does_not_offer_to_compare_them_anyway(traced_check: Matrix, plain_check: Matrix) -> None:
+    with pytest.raises(RequestRejected) as caught:
+        MatrixServices().compare(traced_check, plain_check, False)
+    assert caught.value.confirm_label == ""
+    assert "both without" in str(caught.value)
+
+
+def test_the_commands_measure_with_the_timeline(tmp_path: Path) -> None:
+    path = tmp_path / "saved.json"
+    with virtual_sessions():
+        done = CliRunner().invoke(cli, ["run", "d2d@secondary", "spin", "--sim", "--timeline", "--seconds", "0.5"])
+        assert done.exit_code == 0
+        assert PHRASE in done.stdout
+        assert done.stdout.rstrip().endswith("No record was lost.")
+        arguments = ["--quick", "--victims", "d2d@secondary", "--aggressors", "spin", "--timeline", "--save", str(path)]
+        done = CliRunner().invoke(cli, ["check", "--sim", *arguments])
+        assert done.exit_code == 0
+        assert PHRASE in done.stdout
+    assert check_document.load(path).timeline
+
+
+def test_the_cell_of_the_matrix_screen_has_the_histograms_of_the_timeline(
+    traced_check: Matrix, plain_check: Matrix
+) -> None:
+    for matrix, phases in (
+        (traced_check, [Phase.CALL, Phase.WAIT, Phase.START, Phase.GPU]),
+        (plain_check, [Phase.CALL, Phase.WAIT]),
+    ):
+        view = cell_text.histograms(MatrixView.of(matrix), ("d2d@secondary", "spin"))
+        assert view is not None
+        assert [channel.phase for channel in view.channels] == phases

@@ -1,0 +1,266 @@
+"""The file for Perfetto: it follows the format's rules, and shows what the trace holds, to the nanosecond."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from factories.chrome_traces import ReadTrace, Slice, read_chrome_trace
+from factories.traces import simulated_trace
+from stallprobes import save_trace
+from stallprobes.catalog import Placement, entries
+from stallprobes.engine.timeline.records import OverheadKind, RecordKind
+from stallprobes.errors import FileNotWritten
+from stallprobes.model import MS, SECONDARY
+from stallprobes.traces import chrome
+from stallprobes.traces.chrome import TitledTrace
+from stallprobes.traces.ranking import most_unusual_call
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_PROBE,
+    CALL_RETURNED,
+    OPEN,
+    WORK_COLUMNS,
+    WORK_CONTEXT,
+    WORK_END,
+    WORK_KIND,
+    WORK_NUMBER,
+    WORK_PROBE,
+    WORK_START,
+    Int64s,
+    OpenCall,
+    Trace,
+    TracedProbe,
+    TraceNames,
+    TraceTrigger,
+)
+
+NO_ROWS = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
+
+
+@pytest.fixture(scope="module")
+def report_1() -> Trace:
+    """A copy in a secondary context beside the spin kernel in the primary one, for two slots."""
+    probes = (
+        entries()["spin"].probe(),
+        entries()["d2d"].probe(Placement(context=SECONDARY)),
+        entries()["launch"].probe(),
+    )
+    trace = simulated_trace(*probes, ns=200 * MS)
+    row = most_unusual_call(trace)
+    assert row is not None
+    call = trace.calls[row]
+    return trace.triggered(TraceTrigger(int(call[CALL_PROBE]), int(call[CALL_BEGAN]), int(call[CALL_RETURNED])))
+
+
+@pytest.fixture(scope="module")
+def shown(report_1: Trace) -> ReadTrace:
+    """The file of ``report_1``."""
+    return read(TitledTrace(report_1))
+
+
+def text(*traces: TitledTrace) -> str:
+    return b"".join(chrome.chunks(traces, {"gpu": "NVIDIA H200"})).decode()
+
+
+def read(*traces: TitledTrace) -> ReadTrace:
+    return read_chrome_trace(text(*traces))
+
+
+def works(*rows: Sequence[int]) -> Trace:
+    """A trace of kernels on one stream from and to the given times in µs."""
+    table = np.zeros((len(rows), WORK_COLUMNS), dtype=np.int64)
+    for number, (begin, end) in enumerate(rows):
+        table[number, [WORK_NUMBER, WORK_KIND, WORK_CONTEXT]] = number, RecordKind.KERNEL, 1
+        table[number, [WORK_START, WORK_END, WORK_PROBE]] = begin * 1000, end * 1000, -1
+    return Trace(
+        0, 100_000, 100_000, (TracedProbe("launch", "launch", ("cuLaunchKernel",)),), TraceNames(),
+        NO_ROWS[:, :6], table, NO_ROWS[:, :3], NO_ROWS[:, :4], context_switches=False,
+    )  # fmt: skip
+
+
+def test_every_call_and_all_work_is_in_the_file_to_the_nanosecond(report_1: Trace, shown: ReadTrace) -> None:
+    zero = shown.about["traces"][0]["begin_monotonic_ns"]
+
+    def times(slices: Sequence[Slice]) -> list[tuple[int, int]]:
+        return sorted((each.begin_ns + zero, each.end_ns + zero) for each in slices)
+
+    calls = [each for each in shown.of("call") if "in_flight" not in each.args]
+    assert times(calls) == sorted(map(tuple, report_1.calls[:, [CALL_BEGAN, CALL_RETURNED]].tolist()))
+    assert times(shown.of("gpu")) == sorted(map(tuple, report_1.work[:, [WORK_START, WORK_END]].tolist()))
+    assert len(shown.of("engine")) == len(report_1.tenures)
+
+
+def test_an_arrow_leads_from_each_call_to_its_work(report_1: Trace, shown: ReadTrace) -> None:
+    assert len(shown.arrows) == len([row for row in range(len(report_1.calls)) if len(report_1.work_of(row))])
+    for arrow in shown.arrows:
+        assert (arrow.source.process, arrow.source.category) == ("host (SIMULATED)", "call")
+        assert arrow.target.category == "gpu"
+        assert arrow.source.begin_ns < arrow.target.begin_ns
+        assert arrow.source.args["iteration"] == arrow.target.args["iteration"]
+
+
+def test_the_delayed_copy_says_what_it_waited_for(report_1: Trace, shown: ReadTrace) -> None:
+    (trigger,) = shown.instants
+    assert trigger["args"] == {"probe": "d2d", "call": "cuMemcpyDtoDAsync", "duration": trigger["args"]["duration"]}
+    at = int(trigger["ts"] * 1000)
+    arrow = next(each for each in shown.arrows if each.source.begin_ns == at)
+    copy = arrow.target
+    assert (copy.process, copy.thread) == ("GPU 0, context secondary (SIMULATED)", "stream own (d2d)")
+    assert copy.name == "d2d: D2D copy"
+    assert copy.args["delay_cause"] == "context primary had the engine"
+    assert copy.args["delay_us"] * 1000 == copy.begin_ns - arrow.source.end_ns
+    assert copy.args["delay_us"] > 1500
+    assert {name: copy.args[name] for name in ("bytes", "direction", "from", "to")} == {
+        "bytes": 1 << 20,
+        "direction": "D2D",
+        "from": "device",
+        "to": "device",
+    }
+    # In between, the other context has the engine.
+    holder = next(
+        each for each in shown.of("engine") if arrow.source.end_ns < each.begin_ns and each.end_ns < copy.begin_ns
+    )
+    assert (holder.process, holder.thread) == ("GPU 0, context primary (SIMULATED)", "has the graphics engine")
+
+
+def test_each_row_has_a_name_and_simulated_is_said(shown: ReadTrace) -> None:
+    assert {(each.process, each.thread) for each in shown.slices} == {
+        ("host (SIMULATED)", "spin kernel · 16 blocks · primary"),
+        ("host (SIMULATED)", "D2D · secondary"),
+        ("host (SIMULATED)", "launch · primary"),
+        ("GPU 0, context primary (SIMULATED)", "has the graphics engine"),
+        ("GPU 0, context primary (SIMULATED)", "stream own (spin)"),
+        ("GPU 0, context primary (SIMULATED)", "stream own (launch)"),
+        ("GPU 0, context secondary (SIMULATED)", "has the graphics engine"),
+        ("GPU 0, context secondary (SIMULATED)", "stream own (d2d)"),
+    }
+    assert shown.about["gpu"] == "NVIDIA H200"
+    (about,) = shown.about["traces"]
+    assert about["simulated"] is True
+    assert about["begin"].startswith("2026-02-02T")
+
+
+def test_short_delays_have_no_cause(shown: ReadTrace) -> None:
+    short = [each for each in shown.of("gpu") if each.args.get("delay_us", 0) < 10]
+    assert short
+    assert all("delay_cause" not in each.args for each in short)
+
+
+def test_nothing_is_said_of_the_engine_before_the_trace(shown: ReadTrace) -> None:
+    """The delay of the first kernel began long before: who had the engine then is not recorded."""
+    first = shown.of("gpu")[0]
+    assert first.args["delay_us"] > 10_000
+    assert "delay_cause" not in first.args
+
+
+def test_overlapping_work_of_a_stream_is_on_further_threads() -> None:
+    found = read(TitledTrace(works((0, 10), (5, 8), (8, 20), (9, 12), (20, 30))))
+    lanes: dict[str, list[tuple[int, int]]] = {}
+    for each in found.of("gpu"):
+        lanes.setdefault(each.thread, []).append((each.begin_ns // 1000, each.end_ns // 1000))
+    assert lanes == {
+        "stream 0": [(0, 10), (20, 30)],
+        "stream 0, overlap 1": [(5, 8), (8, 20)],
+        "stream 0, overlap 2": [(9, 12)],
+    }
+
+
+def test_a_call_in_flight_lasts_until_the_end_of_the_trace(report_1: Trace) -> None:
+    since = int(report_1.calls[:, CALL_RETURNED].max()) + 1000
+    end = since + 5 * MS
+    found = read(TitledTrace(replace(report_1, end_ns=end, open_calls=(OpenCall(1, 0, since),))))
+    (flight,) = [each for each in found.of("call") if "in_flight" in each.args]
+    assert (flight.thread, flight.name) == ("D2D · secondary", "cuMemcpyDtoDAsync")
+    assert flight.end_ns - flight.begin_ns == 5 * MS
+
+
+def test_a_context_that_keeps_the_engine_has_it_until_the_end(report_1: Trace) -> None:
+    tenures = np.array([[1, report_1.begin_ns - 60 * MS, OPEN]], dtype=np.int64)
+    found = read(TitledTrace(replace(report_1, tenures=tenures)))
+    (held,) = [each for each in found.of("engine") if each.process != "another process (SIMULATED)"]
+    assert held.args == {"since_before_the_trace": True, "until_after_the_trace": True}
+    assert held.begin_ns == 0
+
+
+def test_another_process_has_a_row_of_its_own(report_1: Trace) -> None:
+    found = read(TitledTrace(replace(report_1, tenures=NO_ROWS[:, :3], others=("python (pid 7)",))))
+    gaps = [each for each in found.of("engine") if each.name == "another process"]
+    assert gaps
+    assert {each.process for each in gaps} == {"another process (SIMULATED)"}
+    assert gaps[0].args == {"candidates": "python (pid 7)"}
+
+
+def test_the_time_of_the_driver_itself_is_shown() -> None:
+    overheads = np.array([[1, OverheadKind.MODULE_LOADING, 1000, 5000], [2, 77, 3000, 6000]], dtype=np.int64)
+    found = read(TitledTrace(replace(works((1, 2)), overheads=overheads)))
+    assert [each.name for each in found.of("overhead")] == ["module loading", "overhead 77"]
+
+
+def test_several_traces_stand_one_after_the_other_under_their_titles(report_1: Trace) -> None:
+    part = report_1.between(report_1.begin_ns, report_1.begin_ns + 60 * MS)
+    found = read(TitledTrace(part, "first"), TitledTrace(report_1, "second"))
+    ends = max(each.end_ns for each in found.slices if each.process.startswith("first: "))
+    begins = min(each.begin_ns for each in found.slices if each.process.startswith("second: "))
+    assert ends < begins
+    assert [about["title"] for about in found.about["traces"]] == ["first", "second"]
+    assert found.about["traces"][1]["begin_us"] * 1000 == begins
+
+
+def test_names_from_outside_are_escaped(report_1: Trace) -> None:
+    hostile = 'x"},{"ph":"X"\n\x1b[2J\u202e'
+    probes = (replace(report_1.probes[0], name=hostile, title=hostile), *report_1.probes[1:])
+    names = TraceNames({1: hostile, 2: "secondary"}, {})
+    raw = text(TitledTrace(replace(report_1, probes=probes, names=names), hostile))
+    assert "\x1b" not in raw
+    assert "\u202e" not in raw
+    found = read_chrome_trace(raw)
+    assert any(each.thread == hostile for each in found.slices)
+    assert len(found.slices) == len(read(TitledTrace(report_1)).slices)
+
+
+def test_an_empty_trace_is_a_valid_file() -> None:
+    assert read(TitledTrace(works())).slices == ()
+
+
+def test_the_file_of_many_events_is_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory that a file takes does not depend on its size: rows are converted as the pieces are taken."""
+    count, taken = 20_000, 0
+    trace = works(*((0, 0) for _ in range(count)))
+    trace.work[:, WORK_START] = np.arange(count) * 1000
+    trace.work[:, WORK_END] = trace.work[:, WORK_START] + 500
+    converted: list[int] = []
+    numbered = chrome._numbered
+
+    def counted(table: Int64s, rows: Int64s) -> Iterator[tuple[int, list[int]]]:
+        for row, values in numbered(table, rows):
+            converted.append(row)
+            yield row, values
+
+    monkeypatch.setattr(chrome, "_numbered", counted)
+    sizes = []
+    for piece in chrome.chunks([TitledTrace(trace)], {}):
+        sizes.append(len(piece))
+        assert len(converted) - taken < 4000
+        taken = len(converted)
+    assert len(converted) == count
+    assert sum(sizes) > 50 * count
+    assert max(sizes) < 2 * chrome.CHUNK
+
+
+def test_a_name_in_gz_is_compressed_and_nothing_is_overwritten_unasked(report_1: Trace, tmp_path: Path) -> None:
+    plain, packed = tmp_path / "trace.json", tmp_path / "trace.json.gz"
+    save_trace(report_1, plain)
+    save_trace(report_1, packed)
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    assert json.loads(plain.read_text("utf-8"))["displayTimeUnit"] == "ns"
+    with pytest.raises(FileNotWritten, match="already exists"):
+        save_trace(report_1, plain)
+    save_trace(report_1, plain, force=True)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["trace.json", "trace.json.gz"]

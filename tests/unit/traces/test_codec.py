@@ -1,0 +1,176 @@
+"""Codec of traces: what is written is read, a long one is cut around its trigger, and no other content is accepted."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from factories import mutations
+from factories.traces import handmade_trace, simulated_trace
+from stallprobes.catalog import Placement, entries
+from stallprobes.errors import MalformedJson
+from stallprobes.files.json_reader import Node, parse
+from stallprobes.model import MS, SECONDARY
+from stallprobes.traces import codec
+from stallprobes.traces.codec import MOST_ROWS, cut, read_trace, rows, trace_out
+from stallprobes.traces.delay import foreign_gaps
+from stallprobes.traces.summary import summary
+from stallprobes.traces.trace import CALL_BEGAN, CALL_COLUMNS, CALL_RETURNED, WORK_START, Trace, TraceTrigger
+
+VICTIM, AGGRESSOR = entries()["d2d"].probe(Placement(context=SECONDARY)), entries()["spin"].probe()
+TABLES = ("calls", "work", "tenures", "overheads")
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Trace:
+    return simulated_trace(VICTIM, AGGRESSOR, entries()["d2h-pageable"].probe(), ns=60 * MS)
+
+
+def again(trace: Trace) -> Trace:
+    """``trace`` written and read."""
+    return read_trace(Node(parse(json.dumps(trace_out(trace), allow_nan=False), lambda found: found), "trace"))
+
+
+def assert_equal(one: Trace, other: Trace) -> None:
+    for field in fields(Trace):
+        mine, theirs = getattr(one, field.name), getattr(other, field.name)
+        if field.name in TABLES:
+            assert mine.dtype == theirs.dtype == np.int64
+            assert mine.shape == theirs.shape
+            assert (mine == theirs).all(), field.name
+        elif field.name == "wall_offset_s":
+            assert theirs == pytest.approx(mine, abs=1e-6)
+        else:
+            assert mine == theirs, field.name
+
+
+def test_a_trace_of_every_kind_of_row_comes_back() -> None:
+    trace = handmade_trace(VICTIM, AGGRESSOR)
+    assert all(len(getattr(trace, table)) for table in TABLES)
+    assert_equal(trace, again(trace))
+
+
+def test_a_simulated_trace_comes_back(simulated: Trace) -> None:
+    assert_equal(simulated, again(simulated))
+    # A piece of it has rows that begin before it.
+    middle = (simulated.begin_ns + simulated.end_ns) // 2
+    part = simulated.between(middle, middle + MS)
+    assert len(part.calls)
+    assert part.calls[0, CALL_BEGAN] < part.begin_ns
+    assert_equal(part, again(part))
+    nothing = replace(simulated.between(0, 0), names=simulated.names)
+    assert rows(nothing) == 0
+    assert_equal(nothing, again(nothing))
+
+
+def test_a_row_that_ends_before_it_begins_is_left_out() -> None:
+    trace = handmade_trace(VICTIM, AGGRESSOR)
+    calls = trace.calls.copy()
+    calls[0, CALL_RETURNED] = calls[0, CALL_BEGAN] - 1
+    assert len(again(replace(trace, calls=calls)).calls) == len(calls) - 1
+
+
+def test_it_takes_a_few_bytes_a_row(simulated: Trace) -> None:
+    text = json.dumps(trace_out(simulated), separators=(",", ":"))
+    assert len(text) < 50 * rows(simulated)
+
+
+def test_a_long_trace_is_cut_around_its_trigger(simulated: Trace) -> None:
+    assert cut(simulated) is simulated
+    middle = simulated.calls[len(simulated.calls) // 2]
+    trigger = TraceTrigger(int(middle[0]), int(middle[CALL_BEGAN]), int(middle[CALL_RETURNED]))
+    trace = replace(simulated, trigger=trigger)
+    for most in (rows(trace) - 1, 100, 20):
+        part = cut(trace, most)
+        assert 0 < rows(part) <= most
+        assert part.call_of(trigger.probe, trigger.began_ns) is not None
+        assert trace.begin_ns <= part.begin_ns <= trigger.began_ns
+        assert trigger.returned_ns <= part.end_ns <= trace.end_ns
+    assert rows(cut(trace, 100)) > 70
+    assert 0 < rows(cut(simulated, 100)) <= 100
+
+
+def test_a_call_with_more_beside_it_is_cut_where_its_latency_ends(simulated: Trace) -> None:
+    """The call takes most of the trace: what was there at its end is kept."""
+    began, returned = simulated.begin_ns + MS, simulated.end_ns - 5 * MS
+    trace = replace(simulated, trigger=TraceTrigger(0, began, returned))
+    part = cut(trace, 60)
+    assert 0 < rows(part) <= 60
+    assert began < part.begin_ns < part.end_ns == returned
+    assert cut(trace, 0).calls.shape == (0, CALL_COLUMNS)
+
+
+def test_a_trace_cannot_be_cut_off_its_own_work() -> None:
+    """The start on the GPU is a part of what the trace is about."""
+    trace = handmade_trace(VICTIM, AGGRESSOR)
+    assert trace.trigger is not None
+    part = cut(trace, 7)
+    own = trace.work_of(1)
+    assert part.begin_ns <= trace.trigger.began_ns
+    assert part.end_ns >= own[0, WORK_START]
+
+
+def test_mutants_are_refused_with_a_sentence_or_are_consistent() -> None:
+    base = json.loads(json.dumps(trace_out(handmade_trace(VICTIM, AGGRESSOR))))
+    passed, sentences = 0, set()
+    for number, mutant in enumerate(mutations.mutants(base, 12, 1000)):
+        try:
+            trace = read_trace(Node(mutant, "trace"))
+        except MalformedJson as refused:
+            sentences.add(str(refused))
+            continue
+        passed += 1
+        try:
+            summary(trace)
+            foreign_gaps(trace)
+            cut(trace, 3)
+            again(trace)
+        except Exception as error:
+            raise AssertionError(f"mutant {number}: {error!r}") from error
+    assert 30 < passed < 970
+    assert not any("\n" in sentence or len(sentence) > 300 for sentence in sentences)
+
+
+@pytest.mark.parametrize("bomb", ["count", "rows", "columns"])
+def test_a_bomb_takes_little_memory(bomb: str) -> None:
+    base: dict[str, Any] = trace_out(handmade_trace(VICTIM, AGGRESSOR))
+    refused = bomb != "rows"
+    match bomb:
+        case "count":
+            # Constant columns claim more rows than the line has values.
+            base["overheads"] = [10**15, [0], [0], [0], [0]]
+        case "rows":
+            base["overheads"] = [MOST_ROWS - rows(handmade_trace(VICTIM, AGGRESSOR)) + 1, [0], [0], [0], [0]]
+        case _:
+            base["calls"] = [2, *([0] * 10**6 for _ in range(6))]
+    node = Node(base, "trace")
+    tracemalloc.start()
+    try:
+        if refused:
+            with pytest.raises(MalformedJson):
+                read_trace(node)
+        else:
+            assert rows(read_trace(node)) == MOST_ROWS
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_more_rows_than_the_limit_are_refused() -> None:
+    base: dict[str, Any] = trace_out(handmade_trace(VICTIM, AGGRESSOR))
+    base["overheads"] = [MOST_ROWS, [0], [0], [0], [0]]
+    with pytest.raises(MalformedJson, match="is not an integer from 0 to"):
+        read_trace(Node(base, "trace"))
+
+
+def test_every_column_is_stored_once() -> None:
+    for key, (columns, start, end) in codec._COLUMNS.items():
+        stored = [start, end, *codec._COUNTED[key], *codec._PLAIN[key]]
+        more = columns - len(stored)
+        assert sorted(set(stored)) == sorted(stored)
+        assert more == (2 if key == "work" else 0)

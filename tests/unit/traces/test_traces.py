@@ -1,0 +1,180 @@
+"""Traces of the simulated GPU: what they hold, and what the delays in them are due to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from factories.traces import WALL_S, advance, history_of, simulated_trace, traced_machine
+from stallprobes.catalog import Placement, entries
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.engine.timeline.ring import CALLS
+from stallprobes.model import MS, SECONDARY, Probe
+from stallprobes.traces import delay as delays
+from stallprobes.traces.delay import DelayCause, calls_beside, delay_of, delay_text, delays_of_call, foreign_gaps
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_PROBE,
+    CALL_RETURNED,
+    OPEN,
+    TENURE_END,
+    TENURE_START,
+    WORK_BEGAN,
+    WORK_COLUMNS,
+    WORK_CONTEXT,
+    WORK_END,
+    WORK_KIND,
+    WORK_NUMBER,
+    WORK_PROBE,
+    WORK_RETURNED,
+    WORK_START,
+    WORK_STREAM,
+    Int64s,
+    Trace,
+    TracedProbe,
+    TraceNames,
+)
+
+NO_ROWS: Int64s = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
+
+
+def probe(name: str, placement: Placement | None = None) -> Probe:
+    return entries()[name].probe(placement)
+
+
+@pytest.fixture(scope="module")
+def report_1() -> Trace:
+    """A copy in a secondary context beside the spin kernel in the primary one, for two slots."""
+    return simulated_trace(probe("spin"), probe("d2d", Placement(context=SECONDARY)), probe("launch"), ns=200 * MS)
+
+
+def number_of(trace: Trace, name: str) -> int:
+    return next(number for number, each in enumerate(trace.probes) if each.name.startswith(name))
+
+
+def slowest(trace: Trace, name: str) -> Int64s:
+    rows = trace.work[trace.work[:, WORK_PROBE] == number_of(trace, name)]
+    found: Int64s = rows[np.argmax(rows[:, WORK_START] - rows[:, WORK_RETURNED])]
+    return found
+
+
+def test_rows_are_in_the_order_of_their_starts(report_1: Trace) -> None:
+    for rows, column in ((report_1.calls, CALL_BEGAN), (report_1.work, WORK_START), (report_1.tenures, TENURE_START)):
+        assert len(rows) > 5
+        assert (np.diff(rows[:, column]) >= 0).all()
+
+
+def test_a_copy_in_a_second_context_waits_for_the_context_of_the_kernel(report_1: Trace) -> None:
+    delay = delay_of(report_1, slowest(report_1, "d2d"))
+    assert delay is not None
+    assert delay.ns > 1.5 * MS
+    main = delay.main()
+    assert main is not None
+    assert main.cause is DelayCause.CONTEXT
+    assert sum(part.ns for part in delay.parts) == delay.ns
+    assert "context primary had the engine" in delay_text(report_1, delay)
+
+
+def test_parts_of_a_delay_cover_it_in_order(report_1: Trace) -> None:
+    for row in report_1.work:
+        delay = delay_of(report_1, row)
+        if delay is not None and delay.ns > 0:
+            assert [part.begin_ns for part in delay.parts[1:]] == [part.end_ns for part in delay.parts[:-1]]
+            assert (delay.parts[0].begin_ns, delay.parts[-1].end_ns) == (delay.returned_ns, delay.start_ns)
+
+
+def test_work_behind_other_work_of_its_stream_names_it() -> None:
+    row = [0] * WORK_COLUMNS
+    row[WORK_KIND], row[WORK_CONTEXT], row[WORK_STREAM] = RecordKind.KERNEL, 1, 3
+    kernel, copy = row.copy(), row.copy()
+    kernel[WORK_NUMBER], kernel[WORK_START], kernel[WORK_END] = 1, 0, 5 * MS
+    copy[WORK_NUMBER], copy[WORK_KIND], copy[WORK_START], copy[WORK_END] = 2, RecordKind.COPY, 5 * MS + 900, 6 * MS
+    copy[WORK_RETURNED], copy[WORK_BEGAN] = 100_000, 90_000
+    probes = (TracedProbe("readback", "readback", ("cuLaunchKernel", "cuMemcpyDtoHAsync")),)
+    trace = Trace(
+        0, 6 * MS, 6 * MS, probes, TraceNames(),
+        NO_ROWS[:, :6], np.array([kernel, copy], dtype=np.int64), NO_ROWS[:, :3], NO_ROWS[:, :4], context_switches=True,
+    )  # fmt: skip
+    delay = delay_of(trace, trace.work[1])
+    assert delay is not None
+    assert [(part.cause, part.ns) for part in delay.parts] == [
+        (DelayCause.STREAM, 4_900_000),
+        (DelayCause.UNKNOWN, 900),
+    ]
+    text = delay_text(trace, delay)
+    assert text == "returned → GPU start 4.90 ms: its stream ran readback (cuLaunchKernel)"
+
+
+def test_a_call_leads_to_its_work(report_1: Trace) -> None:
+    number = next(
+        row for row in range(len(report_1.calls)) if report_1.calls[row, CALL_PROBE] == 2 and len(report_1.work_of(row))
+    )
+    work = report_1.work_of(number)
+    assert {RecordKind(kind) for kind in work[:, WORK_KIND]} == {RecordKind.KERNEL}
+    assert report_1.call_of(2, int(report_1.calls[number, CALL_BEGAN])) == number
+    assert report_1.call_of(2, int(report_1.calls[number, CALL_BEGAN]) + 1) is None
+    assert len(delays_of_call(report_1, number)) == 1
+
+
+def test_calls_that_were_overwritten_unread_are_counted() -> None:
+    made = traced_machine(probe("launch"))
+    history = history_of(made.probes)
+    advance(made, history, 300 * MS)
+    assert history.losses.overwritten == 0
+    # A reader that comes too late: the ring holds CALLS calls, two for each launch at 1 kHz.
+    made.advance(5_000 * MS)
+    advance(made, history, 50 * MS)
+    assert history.losses.overwritten == pytest.approx(2 * 5050 - CALLS, abs=5)
+
+
+def test_a_part_holds_what_overlaps_it(report_1: Trace) -> None:
+    begin, end = report_1.begin_ns + 20 * MS, report_1.begin_ns + 40 * MS
+    part = report_1.between(begin, end)
+    assert 0 < len(part.calls) < len(report_1.calls)
+    assert (part.calls[:, CALL_RETURNED] >= begin).all()
+    assert (part.calls[:, CALL_BEGAN] <= end).all()
+    assert part.span_ns == 20 * MS
+
+
+def test_a_gap_in_which_work_waits_and_no_context_runs_is_another_process(report_1: Trace) -> None:
+    assert foreign_gaps(report_1) == ()
+    row = slowest(report_1, "d2d")
+    returned, start = int(row[WORK_RETURNED]), int(row[WORK_START])
+    outside = report_1.tenures[
+        (report_1.tenures[:, TENURE_END] <= returned) | (report_1.tenures[:, TENURE_START] >= start)
+    ]
+    without = replace(report_1, tenures=outside, others=("python (pid 7)",))
+    delay = delay_of(without, row)
+    assert delay is not None
+    main = delay.main()
+    assert main is not None
+    assert main.cause is DelayCause.PROCESS
+    assert "another process had the engine: python (pid 7)" in delay_text(without, delay)
+    assert any(gap.begin_ns <= returned + MS and gap.end_ns >= start - MS for gap in foreign_gaps(without))
+
+
+def test_calls_beside_a_call_are_those_of_its_context() -> None:
+    probes = tuple(TracedProbe(name, name, ("x",), context) for name, context in (("a", "p"), ("b", "p"), ("c", "s")))
+    calls = np.array([[0, 0, 0, 100, 200, 1], [1, 0, 0, 50, 180, 1], [2, 0, 0, 100, 200, 1]], dtype=np.int64)
+    trace = Trace(0, 300, 300, probes, TraceNames(), calls, NO_ROWS, NO_ROWS[:, :3], NO_ROWS[:, :4], True)
+    assert [(each.probe, each.overlap_ns) for each in calls_beside(trace, 0)] == [(1, 80)]
+
+
+def test_a_history_keeps_the_last_seconds_and_reads_each_row_once() -> None:
+    made = traced_machine(probe("launch"), probe("d2d", Placement(context=SECONDARY)))
+    history = history_of(made.probes)
+    history._keep_ns = 200 * MS
+    advance(made, history, 600 * MS)
+    whole = history.trace(0, history.at_ns)
+    assert whole.calls[0, CALL_RETURNED] >= 300 * MS
+    launches = whole.calls[whole.calls[:, CALL_PROBE] == 0]
+    assert (np.diff(launches[:, CALL_BEGAN]) > 0).all()
+    assert whole.wall_s(history.at_ns) == pytest.approx(WALL_S + history.at_ns / 1e9)
+    assert whole.simulated
+
+
+def test_a_context_that_has_the_engine_now_has_an_open_tenure(report_1: Trace) -> None:
+    assert (report_1.tenures[:, TENURE_END] == OPEN).sum() <= 1
+    assert delays.LONGEST_CHANGE_NS > 80_000
