@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import gc
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from factories import command_line, processes, recordings
-from factories.command_line import Command
+from factories import command_line, fork_server, forked_processes, processes, recordings
+from factories.command_line import Command, Process
+from factories.fork_server import Preload
 from factories.processes import Parent
 from factories.terminal import OpenTerminal, Terminal
 from factories.virtual_session import virtual_sessions
@@ -45,13 +49,16 @@ def _why_no_gpu() -> str | None:
 
 def pytest_configure() -> None:
     """Prepare what the processes that tests start inherit."""
-    # Ignored in a shell's background job, and under nohup.
+    # Ignored in a shell's background job.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Ignored under nohup. A handler is not inherited: the tests ignore the signal, and what they start does not.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    # Some hundred processes import the package; without bytecode each would compile it.
+        signal.signal(signal.SIGHUP, lambda *_: None)
+    # Some hundred processes import the package; without bytecode each would compile it. Nor does a worker rewrite
+    # the assertions of all tests each time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -67,10 +74,73 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Where the tests run for the first time, collect in one process after the other.
+
+    The first one compiles the modules and the loop for all; together, each would do it.
+    """
+    if _is_compiled():
+        return (yield)
+    with open(__file__, "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        collected = yield
+        _fill_hypothesis_tables()
+        return collected
+
+
+@settings(max_examples=1, database=None)
+@given(st.text(), st.integers())
+def _fill_hypothesis_tables(_text: str, _number: int) -> None:
+    """Let Hypothesis write its tables of Unicode and of the constants in the modules, which takes seconds."""
+
+
+def _is_compiled() -> bool:
+    """Whether pytest's bytecode of all test modules is there."""
+    ending = f"{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
+    return all(
+        (module.parent / "__pycache__" / f"{module.stem}.{ending}").exists()
+        for module in Path(__file__).parent.rglob("test_*.py")
+    )
+
+
+def pytest_collection_finish() -> None:
+    """Keep the imported modules and the collected tests out of every garbage collection."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def stallscope_command() -> Command:
     """Run ``stallscope`` with arguments, in a process of its own."""
     return command_line.run
+
+
+@pytest.fixture
+def measuring() -> Iterator[Callable[..., Process]]:
+    """Start ``stallscope`` on a made-up machine and wait until it measures; killed at the end of the test."""
+    started: list[Process] = []
+
+    def start(*arguments: str, mode: str) -> Process:
+        process = command_line.start(*arguments, mode=mode)
+        started.append(process)
+        assert process.stderr is not None
+        assert process.stderr.readline() == "ready\n"
+        return process
+
+    yield start
+    for process in started:
+        with process:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def forked_engines() -> Iterator[None]:
+    """Engines of this process start by a fork of a server that has imported their modules."""
+    # Now, so that no test finds a descriptor and a child more than before.
+    fork_server.server(Preload.ENGINE).prepare()
+    with forked_processes.engines():
+        yield
 
 
 @pytest.fixture(scope="module")

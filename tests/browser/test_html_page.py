@@ -20,11 +20,19 @@ pytestmark = pytest.mark.skipif(PATH is None, reason=f"no browser: none of {', '
 SEEN = "[...document.querySelectorAll('.cells section')].filter(s => s.getClientRects().length).map(s => s.id)"
 
 
-@pytest.fixture
-def browser() -> Iterator[Browser]:
+@pytest.fixture(scope="module")
+def process() -> Iterator[Browser]:
+    """The browser of all tests."""
     assert PATH is not None
     with Browser(PATH) as one:
         yield one
+
+
+@pytest.fixture
+def browser(process: Browser) -> Browser:
+    """The browser with a new page."""
+    process.new_page()
+    return process
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,14 +16,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from factories import documents, matrices, matrix_examples
-from factories.command_line import command, environment
+from factories.command_line import environment, run_in_terminal, run_into
 from factories.documents import valid
 from factories.waiting import LIMIT_S
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix
 
 if TYPE_CHECKING:
-    from factories.command_line import Command
+    from factories.command_line import Command, Process
 
 ON_H200: Mapping[str, object] = {**matrices.FINGERPRINT, "gpu": "NVIDIA H200"}
 
@@ -397,23 +395,12 @@ def test_help_loads_nothing_that_measures_and_names_the_options(name: str) -> No
     assert "--html FILE" in done.stdout
 
 
-def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        command(mode, "check", *arguments),
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    assert process.stderr.readline() == "ready\n"
-    return process
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_check_keeps_its_results_and_exits_130(number: signal.Signals, tmp_path: Path) -> None:
-    process = started("until-stopped", "--save", str(tmp_path / "c.json"), "--html", str(tmp_path / "c.html"))
+def test_an_interrupted_check_keeps_its_results_and_exits_130(
+    measuring: Callable[..., Process], number: signal.Signals, tmp_path: Path
+) -> None:
+    files = ("--save", str(tmp_path / "c.json"), "--html", str(tmp_path / "c.html"))
+    process = measuring("check", *files, mode="until-stopped")
     process.send_signal(number)
     out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
@@ -423,8 +410,8 @@ def test_an_interrupted_check_keeps_its_results_and_exits_130(number: signal.Sig
     assert "Interrupted" in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 
-def test_an_interrupted_check_is_compared(tmp_path: Path) -> None:
-    process = started("until-stopped", "--compare", saved(tmp_path / "old.json"), "--json")
+def test_an_interrupted_check_is_compared(measuring: Callable[..., Process], tmp_path: Path) -> None:
+    process = measuring("check", "--compare", saved(tmp_path / "old.json"), "--json", mode="until-stopped")
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
@@ -433,8 +420,10 @@ def test_an_interrupted_check_is_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_check_that_ignores_the_stop_request_is_interrupted(signals: int, tmp_path: Path) -> None:
-    process = started("deaf", "--save", str(tmp_path / "c.json"))
+def test_a_check_that_ignores_the_stop_request_is_interrupted(
+    measuring: Callable[..., Process], signals: int, tmp_path: Path
+) -> None:
+    process = measuring("check", "--save", str(tmp_path / "c.json"), mode="deaf")
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
@@ -445,33 +434,16 @@ def test_a_check_that_ignores_the_stop_request_is_interrupted(signals: int, tmp_
 
 def test_a_full_disk_is_reported_and_the_files_are_written(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            command("fine", "check", "--save", str(tmp_path / "c.json")),
-            env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=LIMIT_S,
-        )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr == b"stallscope: the result could not be written: No space left on device\n"
+        code, err = run_into(full, "check", "--save", str(tmp_path / "c.json"), mode="fine")
+    assert (code, err) == (2, "stallscope: the result could not be written: No space left on device\n")
     assert check_document.load(tmp_path / "c.json")
 
 
 def in_a_terminal(mode: str, **changed: str) -> str:
     """What a check writes to a terminal of its own on stderr."""
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        command(mode, "check"), env=environment(**changed), stdin=follower, stdout=subprocess.DEVNULL, stderr=follower
-    )
-    os.close(follower)
-    seen = b""
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        if select.select([leader], [], [], 0.05)[0]:
-            try:
-                seen += os.read(leader, 4096)
-            except OSError:
-                break
-    os.close(leader)
-    assert process.wait(timeout=LIMIT_S) == 0
-    return seen.decode()
+    code, _, seen = run_in_terminal("check", mode=mode, env=changed)
+    assert code == 0
+    return seen
 
 
 def test_the_progress_bar_shows_the_remaining_time_on_a_terminal() -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from factories.command_line import command, environment
+from factories.command_line import start
 from factories.full_disk import FullDisk
 from factories.virtual_session import VirtualSession, virtual_sessions
-from factories.waiting import LIMIT_S
+from factories.waiting import LIMIT_S, wait_until
 from stallprobes.errors import NoTimeline
 from stallprobes.live.recorder import Recorder
 from stallprobes.live.recording import Recording
@@ -60,21 +58,13 @@ def test_a_missing_timeline_exits_4_and_leaves_no_file(
 
 def test_sigint_exits_130_and_what_was_recorded_is_readable(tmp_path: Path) -> None:
     file = tmp_path / "a.rec"
-    process = subprocess.Popen(
-        command(None, "record", str(file), *PATTERN, "--seconds", "3600"),
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    until = time.monotonic() + LIMIT_S
-    while not (file.exists() and file.stat().st_size > 2000):
-        assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=LIMIT_S)
+    with start("record", str(file), *PATTERN, "--seconds", "3600") as process:
+        wait_until(
+            lambda: process.poll() is not None or (file.exists() and file.stat().st_size > 2000),
+            "the recording has observations",
+        )
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, out) == (130, "")
     assert err == f"stallscope: interrupted; what was measured until then is in {file}\n"
     found = Recording(file)

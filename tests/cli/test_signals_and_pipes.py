@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from factories.command_line import command, environment
+from factories.command_line import Process, command, environment, run_in_terminal, run_into, start
 from factories.waiting import LIMIT_S
 
 RUN = ("run", "secondary-context-d2d")
-
-
-def started(mode: str, *arguments: str) -> subprocess.Popen[str]:
-    """The process of the command, while it measures."""
-    process = subprocess.Popen(
-        command(mode, *RUN, *arguments),
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    assert process.stderr.readline() == "ready\n"
-    return process
+# Commands that print text and measure nothing.
+TEXTS = (("--help",), ("--version",), ("run", "--help"), ("list",), ("settings",))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_run_shows_its_results_and_exits_130(number: signal.Signals) -> None:
-    process = started("until-stopped")
+def test_an_interrupted_run_shows_its_results_and_exits_130(
+    measuring: Callable[..., Process], number: signal.Signals
+) -> None:
+    process = measuring(*RUN, mode="until-stopped")
     process.send_signal(number)
     out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
@@ -43,21 +32,31 @@ def test_an_interrupted_run_shows_its_results_and_exits_130(number: signal.Signa
 
 
 def test_a_closed_terminal_does_not_end_a_run_under_nohup() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        process = started("until-stopped")
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    process.send_signal(signal.SIGHUP)
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(timeout=1)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=LIMIT_S)
+    # As nohup does; a fork of the server would not inherit it.
+    ignoring = "import signal, runpy, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); sys.argv[:] = sys.argv[1:]"
+    program, *rest = command("until-stopped", *RUN)
+    process = subprocess.Popen(
+        [program, "-c", f"{ignoring}; runpy.run_path(sys.argv[0], run_name='__main__')", *rest],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "ready\n"
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        ignored = int(next(line for line in status.splitlines() if line.startswith("SigIgn:")).split()[1], 16)
+        assert ignored & 1 << signal.SIGHUP - 1
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
 
 
-def test_interrupted_json_is_still_json() -> None:
-    process = started("until-stopped", "--json")
+def test_interrupted_json_is_still_json(measuring: Callable[..., Process]) -> None:
+    process = measuring(*RUN, "--json", mode="until-stopped")
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
@@ -65,8 +64,8 @@ def test_interrupted_json_is_still_json() -> None:
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_run_that_ignores_the_stop_request_is_interrupted(signals: int) -> None:
-    process = started("deaf")
+def test_a_run_that_ignores_the_stop_request_is_interrupted(measuring: Callable[..., Process], signals: int) -> None:
+    process = measuring(*RUN, mode="deaf")
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
@@ -76,62 +75,53 @@ def test_a_run_that_ignores_the_stop_request_is_interrupted(signals: int) -> Non
 
 
 def test_a_closed_pipe_ends_the_process_by_sigpipe_without_a_message() -> None:
-    process = subprocess.Popen(
-        command("large", *RUN), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.stderr.read() == ""
-    assert process.wait(timeout=LIMIT_S) == -signal.SIGPIPE
+    with start(*RUN, mode="large") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=LIMIT_S) == -signal.SIGPIPE
 
 
-def test_a_pipe_closed_before_the_start_ends_the_process_by_sigpipe() -> None:
+@pytest.mark.parametrize(("arguments", "mode"), [(RUN, "fine"), (("--help",), None)])
+def test_a_pipe_closed_before_the_start_ends_the_process_by_sigpipe(
+    arguments: tuple[str, ...], mode: str | None
+) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        command("fine", *RUN), env=environment(), stdout=writing, stderr=subprocess.PIPE, timeout=LIMIT_S
-    )
+    ended = run_into(writing, *arguments, mode=mode)
     os.close(writing)
-    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
+    assert ended == (-signal.SIGPIPE, "")
 
 
-@pytest.mark.parametrize("arguments", [(), ("--json",)])
-def test_a_full_disk_is_reported(arguments: tuple[str, ...]) -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            command("fine", *RUN, *arguments), env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=LIMIT_S
-        )
-    assert done.returncode == 2
-    assert done.stderr == b"stallscope: the result could not be written: No space left on device\n"
-
-
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("run", "--help"), ("list",), ("settings",)])
 @pytest.mark.parametrize(
-    ("stdout", "reason"),
-    [(">/dev/full", "No space left on device"), (">&-", "stdout is closed")],
-    ids=["full", "closed"],
+    ("arguments", "mode"),
+    [
+        (RUN, "fine"),
+        ((*RUN, "--json"), "fine"),
+        *((arguments, None) for arguments in TEXTS),
+    ],
 )
-def test_text_that_cannot_be_written_is_one_sentence(arguments: tuple[str, ...], stdout: str, reason: str) -> None:
+def test_a_full_disk_is_reported(arguments: tuple[str, ...], mode: str | None) -> None:
+    with open("/dev/full", "w") as full:
+        code, err = run_into(full, *arguments, mode=mode)
+    assert (code, err) == (2, "stallscope: the result could not be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", TEXTS)
+def test_text_for_a_closed_stdout_is_one_sentence(arguments: tuple[str, ...]) -> None:
     done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {stdout}', "sh", *command(None, *arguments)],
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command(None, *arguments)],
         env=environment(),
         stderr=subprocess.PIPE,
         text=True,
         timeout=LIMIT_S,
     )
-    assert (done.returncode, done.stderr) == (2, f"stallscope: the result could not be written: {reason}\n")
-
-
-def test_help_into_a_closed_pipe_ends_by_sigpipe() -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run(
-        command(None, "--help"), env=environment(), stdout=writing, stderr=subprocess.PIPE, timeout=LIMIT_S
+    assert (done.returncode, done.stderr) == (
+        2,
+        "stallscope: the result could not be written: stdout is closed\n",
     )
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
 def test_without_stderr_the_result_is_printed() -> None:
@@ -145,42 +135,20 @@ def test_without_stderr_the_result_is_printed() -> None:
     assert b"STALLED" in done.stdout
 
 
-def in_a_terminal(mode: str, answer: str, **changed: str) -> tuple[int, str, str]:
-    """The command in a terminal of its own, with ``answer`` typed into it: exit code, stdout (a pipe), terminal."""
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        command(mode, *RUN), env=environment(**changed), stdin=follower, stdout=subprocess.PIPE, stderr=follower
-    )
-    os.close(follower)
-    os.write(leader, answer.encode())
-    seen = b""
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        if select.select([leader], [], [], 0.05)[0]:
-            try:
-                seen += os.read(leader, 4096)
-            except OSError:
-                break
-    assert process.stdout is not None
-    out = process.stdout.read().decode()
-    os.close(leader)
-    return process.wait(timeout=LIMIT_S), out, seen.decode()
-
-
 def test_on_a_terminal_a_shared_gpu_needs_consent() -> None:
-    code, out, seen = in_a_terminal("shared", "y\n")
+    code, out, seen = run_in_terminal(*RUN, mode="shared", answer="y\n")
     assert "Disturb them? [y/N]" in seen
     assert (code, "STALLED" in out) == (0, True)
-    code, out, _ = in_a_terminal("shared", "\n")
+    code, out, _ = run_in_terminal(*RUN, mode="shared", answer="\n")
     assert (code, out) == (2, "")
 
 
 def test_the_progress_bar_is_drawn_on_a_terminal_and_removed() -> None:
-    _, out, seen = in_a_terminal("all-kinds", "", TERM="xterm")
+    _, out, seen = run_in_terminal(*RUN, mode="all-kinds", env={"TERM": "xterm"})
     assert "[######------------------] 0/2 s  kernel-other-context" in seen
     assert seen.split("\r\x1b[K")[-1].startswith("stallscope: ")
     assert "\x1b" not in out
-    _, _, seen = in_a_terminal("all-kinds", "", TERM="dumb")
+    _, _, seen = run_in_terminal(*RUN, mode="all-kinds", env={"TERM": "dumb"})
     assert "\x1b" not in seen
 
 

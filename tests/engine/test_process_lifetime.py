@@ -20,10 +20,9 @@ from factories.processes import Parent, wait_for_end
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board, BoardLayout
-from stallprobes.engine.process import EngineProcess
 from stallprobes.engine.protocol import Ready, Start
 from stallprobes.engine.session import Session
-from stallprobes.errors import EngineFailed, EngineLost
+from stallprobes.errors import EngineFailed
 from stallprobes.model import Op
 
 HANGS = {
@@ -34,18 +33,22 @@ HANGS = {
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
-def parent_source(hang: str, then: str, setup: str = "()") -> str:
+def parent_source(then: str, setup: str = "()") -> str:
+    """A program with a session of two probes, which hang in code of ours and in the C library."""
     return textwrap.dedent(f"""
         import os, sys, time, threading
         from stallprobes.model import Op, Probe, Program, Role
         from stallprobes.engine.session import Session
-        program = Program(({HANGS[hang]},), context=None, setup={setup})
-        session = Session([Probe("hung", "hung", Role.HOST, program, 1_000_000, "hung")], "host")
+        probes = [
+            Probe(name, name, Role.HOST, Program((op,), context=None, setup={setup}), 1_000_000, name)
+            for name, op in {{{", ".join(f"{name!r}: {op}" for name, op in HANGS.items())}}}.items()
+        ]
+        session = Session(probes, "host")
         def begin():
             if not session.alive:
                 session.start()
-            session.set_running(["hung"])
-            while session.snapshot().probes["hung"].in_flight is None:
+            session.set_running([probe.name for probe in probes])
+            while any(session.snapshot().probes[probe.name].in_flight is None for probe in probes):
                 time.sleep(0.01)
     """) + textwrap.dedent(then)
 
@@ -58,10 +61,9 @@ WAITS = """
 """
 
 
-@pytest.mark.parametrize("hang", HANGS)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_a_parent_ended_by_a_signal_takes_its_engine_along(parent: Parent, number: signal.Signals, hang: str) -> None:
-    process = parent(parent_source(hang, WAITS))
+def test_a_parent_ended_by_a_signal_takes_its_engine_along(parent: Parent, number: signal.Signals) -> None:
+    process = parent(parent_source(WAITS))
     assert process.stdout is not None
     engine = int(process.stdout.readline())
     process.send_signal(number)
@@ -77,7 +79,7 @@ def test_a_parent_killed_while_the_engine_starts_takes_it_along(parent: Parent) 
         print(session.engine_pid, flush=True)
         time.sleep(600)
     """
-    process = parent(parent_source("native", then, setup=f"({HANGS['native']},)"))
+    process = parent(parent_source(then, setup=f"({HANGS['native']},)"))
     assert process.stdout is not None
     engine = int(process.stdout.readline())
     process.kill()
@@ -95,7 +97,7 @@ def test_the_kernel_ends_the_engine_even_if_its_socket_stays_open(parent: Parent
         print(engine, sibling, flush=True)
         time.sleep(600)
     """
-    process = parent(parent_source("native", then))
+    process = parent(parent_source(then))
     assert process.stdout is not None
     engine, sibling = (int(word) for word in process.stdout.readline().split())
     try:
@@ -125,7 +127,7 @@ def test_a_closed_socket_alone_ends_the_engine() -> None:
 
 
 def test_a_parent_that_just_exits_takes_its_engine_along(parent: Parent) -> None:
-    process = parent(parent_source("native", "begin()\nprint(session.engine_pid, flush=True)\n"))
+    process = parent(parent_source("begin()\nprint(session.engine_pid, flush=True)\n"))
     output, errors = process.communicate(timeout=LIMIT_S)
     wait_for_end(int(output))
     assert process.returncode == 0
@@ -141,79 +143,6 @@ def test_an_engine_outlives_the_thread_that_asked_for_it() -> None:
         session.set_running(["a"])
         wait_until(lambda: session.snapshot().probes["a"].iterations > 0, "the probe runs")
         assert session.alive
-
-
-def test_a_killed_engine_is_lost_and_its_figures_are_kept() -> None:
-    with Session([host_probe("a")], "host") as session:
-        session.set_running(["a"])
-        wait_until(lambda: session.snapshot().probes["a"].iterations > 0, "the probe runs")
-        assert session.engine_pid is not None
-        killer = threading.Timer(0.1, os.kill, (session.engine_pid, signal.SIGKILL))
-        killer.start()
-        with pytest.raises(EngineLost, match="killed by SIGKILL") as lost:
-            session.run_for(600)
-        killer.join()
-        assert lost.value.exit_code == 4
-        assert not session.alive
-        assert session.engine_pid is None
-        assert session.snapshot().probes["a"].iterations > 0
-
-
-def lost_engine(*ops: Op) -> EngineLost:
-    """The error of a session whose engine ends in one of ``ops``."""
-    with Session([host_probe("a", *ops)], "host") as session:
-        session.set_running(["a"])
-        with pytest.raises(EngineLost) as lost:
-            session.run_for(600)
-        assert session.stderr_tail() == lost.value.stderr_tail
-    assert session.stderr_tail() == lost.value.stderr_tail
-    return lost.value
-
-
-def test_an_engine_that_exits_in_a_call_leaves_its_exit_code() -> None:
-    assert lost_engine(Op("libc:_exit", (3,))).sentence == "the engine ended (exit code 3)"
-
-
-@pytest.mark.parametrize(
-    ("number", "name"), [(signal.SIGSEGV, "segmentation fault"), (signal.SIGABRT, "aborted")], ids=["segv", "abort"]
-)
-def test_an_engine_that_crashes_says_so_and_keeps_the_report(number: signal.Signals, name: str) -> None:
-    lost = lost_engine(Op("libc:raise", (int(number),)))
-    assert lost.sentence == f"the engine crashed (killed by {number.name}, {name}); see dmesg for errors of the GPU"
-    assert f"Fatal Python error: {name.capitalize()}" in lost.stderr_tail
-    assert "Extension modules" in lost.stderr_tail
-
-
-def test_what_a_library_wrote_before_the_crash_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As glibc and C++ do: a line on stderr, then abort()."""
-    tail = "loading\nfree(): invalid pointer\nFatal Python error: Aborted\n\nExtension modules: numpy (total: 1)"
-    monkeypatch.setattr(EngineProcess, "stderr_tail", lambda _: tail)
-    with Session([host_probe("a", Op("libc:abort"))], "host") as session:
-        session.set_running(["a"])
-        with pytest.raises(EngineLost, match=r"SIGABRT, aborted\); its last output: free\(\): invalid pointer; see"):
-            session.run_for(600)
-
-
-def test_a_stopped_engine_is_killed() -> None:
-    session = Session([host_probe("a")], "host")
-    session.start()
-    engine = session.engine_pid
-    assert engine is not None
-    os.kill(engine, signal.SIGSTOP)
-    session.stop()
-    wait_for_end(engine)
-
-
-@pytest.mark.parametrize("op", [Op("native:sleep", (600_000_000_000,)), Op("libc:pause", ok=(-1,))])
-def test_a_session_stops_while_a_call_hangs(op: Op) -> None:
-    session = Session([host_probe("hung", op), host_probe("a")], "host")
-    session.start()
-    session.set_running(["hung", "a"])
-    wait_until(lambda: session.snapshot().probes["hung"].in_flight is not None, "the call hangs")
-    engine = session.engine_pid
-    assert engine is not None
-    session.stop()
-    wait_for_end(engine)
 
 
 def test_an_engine_that_hangs_as_it_starts_is_killed_with_a_sentence() -> None:

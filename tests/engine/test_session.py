@@ -25,7 +25,7 @@ CALL = Channel(Phase.CALL)
 MS = 1_000_000
 HUNG = Op("native:sleep", (600_000 * MS,))
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = pytest.mark.usefixtures("forked_engines", "nothing_left")
 
 
 def window(session: Session, name: str, seconds: float) -> Window:
@@ -46,13 +46,11 @@ def wait_for_state(session: Session, name: str, state: ProbeState) -> None:
 
 def test_probes_stand_parked_until_they_are_switched_on() -> None:
     with Session([host_probe("a"), host_probe("b")], "host") as session:
+        for name in ("a", "b"):
+            wait_for_state(session, name, ProbeState.PARKED)
         session.run_for(0.1)
         first = session.snapshot()
         assert first.engine_state is EngineState.READY
-        assert {name: probe.state for name, probe in first.probes.items()} == {
-            "a": ProbeState.PARKED,
-            "b": ProbeState.PARKED,
-        }
         assert [probe.iterations for probe in first.probes.values()] == [0, 0]
 
 
@@ -143,12 +141,12 @@ def test_a_wrong_return_code_stops_its_probe_and_no_other() -> None:
     bad = host_probe("bad", Op("native:nothing"), Op("libc:clock_nanosleep", (99, 0, 0, 0), label="odd clock"))
     with Session([bad, host_probe("good")], "host") as session:
         session.set_running(["bad", "good"])
-        session.run_for(0.2)
+        wait_until(session.probe_failures, "the error is reported")
         (failure,) = session.probe_failures()
         assert (failure.probe, failure.code, failure.fatal) == ("bad", 22, False)
         assert failure.sentence == "bad: libc:clock_nanosleep (odd clock) returned 22 (Invalid argument)"
         assert session.alive
-        assert window(session, "good", 0.1).iterations > 0
+        wait_for_iterations(session, "good")
         stopped = session.snapshot().probes["bad"]
         assert stopped.state is ProbeState.ERROR
         assert stopped.error is not None

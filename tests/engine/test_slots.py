@@ -15,6 +15,8 @@ from stallprobes.engine.board import ProbeState
 from stallprobes.engine.session import Session
 from stallprobes.model import MS, SLOT_NS, Channel, Op, Phase, Probe, Role
 
+pytestmark = pytest.mark.usefixtures("forked_engines")
+
 CALL = Channel(Phase.CALL)
 NAMES = ("a", "b", "c")
 
@@ -26,7 +28,7 @@ def victim(name: str, group: str | None, *ops: Op, period_ns: int = 5 * MS) -> P
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
+def session(forked_engines: None) -> Iterator[Session]:
     """Two victims of one group, one of another, one without."""
     hung = victim("hung", "three", Op("native:sleep", (600_000 * MS,)))
     with Session([victim("a", "one"), victim("b", "two"), victim("c", "one"), victim("d", None), hung], "host") as made:

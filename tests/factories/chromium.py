@@ -62,11 +62,23 @@ class Browser:
         self._left = b""
         self._number = 0
         self._session: str | None = None
-        target = self._page()
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._size = width, height
+        self._target = self._page()
+        self._attach()
+
+    def new_page(self) -> None:
+        """Replace the page by a new one, of which nothing is noted yet."""
+        old, self._session = self._target, None
+        self._target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.call("Target.closeTarget", targetId=old)
+        self.complaints, self.requests = [], []
+        self._attach()
+
+    def _attach(self) -> None:
+        self._session = self.call("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
-        self.resize(width, height)
+        self.resize(*self._size)
 
     def __enter__(self) -> Browser:
         return self
@@ -169,6 +181,8 @@ class Browser:
         return told
 
     def _note(self, event: Mapping[str, Any]) -> None:
+        if event.get("sessionId") != self._session:
+            return
         method, told = event.get("method"), event.get("params", {})
         if method == "Runtime.exceptionThrown":
             self.complaints.append(str(told["exceptionDetails"]))

@@ -21,7 +21,8 @@ from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import EngineRequest, LiveSource
 
 SNAPSHOTS = Path(__file__).parents[1] / "screen" / "snapshots"
-QUICK = Settings(quiet_seconds=0.5, frames_per_second=5)
+# Drawing takes most of the CPU time of a live monitor.
+QUICK = Settings(quiet_seconds=0.5, frames_per_second=3)
 
 
 def monitor(pilot: Pilot[None]) -> Monitor:
@@ -113,6 +114,18 @@ class SharedMonitor:
         """Leave the app and end its engine."""
         self._ended.set()
         await self._task
+
+
+async def settled(pilot: Pilot[None]) -> list[Strip]:
+    """The lines of a screen of which nothing moves, once two readings of it agree."""
+    before: str | None = None
+    end = time.monotonic() + LIMIT_S
+    while True:
+        await pilot.pause()
+        strips = pilot.app.screen._compositor.render_strips(pilot.app.screen.size)
+        if before == (before := text_of(strips)):
+            return strips
+        assert time.monotonic() < end, f"after {LIMIT_S:g} s the screen still changes"
 
 
 def text_of(strips: list[Strip]) -> str:

@@ -13,36 +13,63 @@ import sys
 import termios
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from factories import processes
-from factories.command_line import ROOTS
+from factories.command_line import ROOTS, variables_at_start
+from factories.fork_server import Preload, server
 from factories.waiting import LIMIT_S
+
+# A short measurement of the baseline, few frames.
+SETTINGS = Path(__file__).parents[1] / "screen" / "data" / "terminal.toml"
 
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[\]P_].*?(?:\x07|\x1b\\)|\x1b.", re.DOTALL)
 
 
 class Terminal:
-    """The program in a pseudo-terminal of ``size`` (columns, rows); ``shell``: an interactive bash in its place."""
+    """The program in a pseudo-terminal of ``size`` (columns, rows); ``shell``: an interactive bash in its place.
+
+    The program starts by a fork of a server that has imported its modules, unless ``environment`` has a variable that
+    the interpreter reads at its start.
+    """
 
     def __init__(
         self, arguments: list[str], size: tuple[int, int], environment: dict[str, str], shell: bool = False
     ) -> None:
         columns, rows = size
         env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "LC_ALL", "LC_CTYPE", "COLUMNS", "LINES")}
-        env |= {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": os.pathsep.join(ROOTS), **environment}
+        env |= {
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": os.pathsep.join(ROOTS),
+            "STALLSCOPE_SETTINGS": str(SETTINGS),
+        }
+        forked = not shell and not variables_at_start(environment)
+        env |= environment
         self.raw = b""
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            if shell:
-                os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], env | {"PS1": "$ "})
-            os.execve(sys.executable, [sys.executable, "-m", "stallscope", *arguments], env)
+        self._read_text = (0, 0, "")
+        program = ["-m", "stallscope", *arguments]
+        if forked:
+            self.fd, follower = pty.openpty()
+            self._resize(columns, rows)
+            self.pid = server(Preload.SCREEN).start(program, dict.fromkeys(range(3), follower), env, terminal=True)
+            os.close(follower)
+        else:
+            self.pid, self.fd = pty.fork()
+            if self.pid == 0:
+                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+                if shell:
+                    os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], env | {"PS1": "$ "})
+                os.execve(sys.executable, [sys.executable, *program], env)
         self.before = termios.tcgetattr(self.fd)
         self.status: int | None = None
 
     def text(self, since: int = 0) -> str:
         """What it wrote after byte ``since``, without escape sequences."""
-        return _ESCAPES.sub(b"", self.raw[since:]).decode(errors="replace")
+        read = (since, len(self.raw))
+        if self._read_text[:2] != read:
+            self._read_text = (*read, _ESCAPES.sub(b"", self.raw[since:]).decode(errors="replace"))
+        return self._read_text[2]
 
     def read(self, seconds: float) -> bytes:
         """Read for ``seconds``, or to the end; returns what came."""
@@ -64,8 +91,10 @@ class Terminal:
         until = time.monotonic() + LIMIT_S
         while not condition():
             assert time.monotonic() < until, f"after {LIMIT_S:g} s still not: {what}: {self.text()[-3000:]}"
-            assert self.alive, f"it ended: {self.text()[-3000:]}"
+            alive = self.alive
             self.read(0.02)
+            # What it wrote at last has been read.
+            assert alive or condition(), f"it ended: {self.text()[-3000:]}"
 
     def press(self, keys: str) -> int:
         """Press keys; returns the number of bytes written before."""
@@ -79,8 +108,11 @@ class Terminal:
 
     def resize(self, columns: int, rows: int) -> None:
         """Give the terminal another size."""
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self._resize(columns, rows)
         os.kill(self.pid, signal.SIGWINCH)
+
+    def _resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     @property
     def alive(self) -> bool:

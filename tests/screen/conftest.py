@@ -1,4 +1,4 @@
-"""All screen tests: the clock shows UTC, and the user's settings do not count."""
+"""All screen tests: the clock shows UTC, the user's settings do not count, and engines start by a fork."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
+from factories import forked_processes
+
+
+@pytest.fixture(autouse=True, scope="module")
+def engines_by_fork() -> Iterator[None]:
+    """Engines of the screens in this process start by a fork; those of screens in a terminal start as usual."""
+    with forked_processes.engines():
+        yield
 
 
 @pytest.fixture(autouse=True)

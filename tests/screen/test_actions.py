@@ -105,9 +105,9 @@ async def test_clear_begins_anew_and_keeps_quiet() -> None:
         await until(pilot, lambda: analyzer.monitor_view(None).log)
         await pilot.press("x")
         await until(pilot, lambda: "spin" not in running(pilot))
-        await pilot.pause(1.5)
+        await until(pilot, lambda: all(entry.ended_s is not None for entry in analyzer.log))
         await pilot.press("l")
-        assert analyzer.monitor_view(None).log == ()
+        await until(pilot, lambda: analyzer.monitor_view(None).log == ())
         assert analyzer.baselines
 
 
@@ -184,8 +184,11 @@ async def test_every_answer_can_be_clicked() -> None:
         lines = [strip.text for strip in words.render_lines(words.size.region)]
         (row,) = (number for number, line in enumerate(lines) if "loads the next remedy" in line)
         words.scroll_visible(animate=False)
-        pilot.app.screen.query_one("#scroll").scroll_to(y=max(0, row - 3), animate=False)
-        await pilot.pause(0.2)
+        scroll = pilot.app.screen.query_one("#scroll")
+        top = min(max(0, row - 3), scroll.max_scroll_y)
+        scroll.scroll_to(y=top, animate=False)
+        await until(pilot, lambda: scroll.scroll_y == top)
+        await pilot.pause()
         await pilot.click("#text", offset=(0, row))
         await until(pilot, lambda: monitor(pilot).last.probe_set.variant == "kernel-same-context")  # type: ignore[union-attr]
 

@@ -19,7 +19,7 @@ from textual.widgets import Input, OptionList
 
 from factories.matrix_examples import screen_example
 from factories.recordings import STALL
-from factories.screen import QUICK, assert_snapshot, monitor, quiet_is_known, text_of, until
+from factories.screen import QUICK, assert_snapshot, monitor, quiet_is_known, settled, text_of, until
 from factories.scripted_check import ScriptedServices
 from stallprobes.engine.backend import Options
 from stallprobes.live.observation import CUDA, EngineCondition
@@ -90,7 +90,7 @@ async def looking(
         monitor(pilot).context.controllers[MatrixController] = controller
         await pilot.press("m")
         await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
-        await pilot.pause(0.1)
+        await settled(pilot)
         yield pilot
 
 
@@ -128,7 +128,7 @@ async def answered(pilot: Pilot[None], key: str, path: str) -> None:
     assert isinstance(pilot.app.screen, Prompt)
     pilot.app.screen.query_one(Input).value = path
     await pilot.press("enter")
-    await until(pilot, lambda: not state(pilot).busy)
+    await until(pilot, lambda: not isinstance(pilot.app.screen, Prompt) and not state(pilot).busy)
 
 
 ON_THE_TABLE = MatrixState(matrix_view=MatrixView.of(screen_example()), origin="new.json")
@@ -150,8 +150,8 @@ async def strips(
 ) -> list[Strip]:
     async with looking(given, size, settings) as pilot:
         await pilot.press(*keys)
-        await pilot.pause(0.5)
-        return pilot.app.screen._compositor.render_strips(pilot.app.screen.size)
+        await until(pilot, lambda: not screen(pilot).has_changed or pilot.app.screen is not screen(pilot))
+        return await settled(pilot)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)], ids=lambda size: f"{size[0]}x{size[1]}")
@@ -513,8 +513,9 @@ async def test_it_asks_before_it_overwrites(tmp_path: Path, key: str, changed: b
         await until(pilot, lambda: isinstance(pilot.app.screen, Ask))
         await until_shown(pilot, "Overwrite")
         await pilot.press(key)
+        if changed:
+            await until(pilot, lambda: file.read_text() != "something else")
         await until(pilot, lambda: not state(pilot).busy)
-        await pilot.pause(0.2)
     assert (file.read_text() != "something else") is changed
 
 

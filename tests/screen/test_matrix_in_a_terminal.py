@@ -43,8 +43,9 @@ def test_while_the_engines_are_stopped_keys_answer_and_a_key_leaves(terminal: Op
     screen.read(0.3)
     since = screen.press("?")
     screen.wait_for("Rows and columns", since=since)
-    screen.press("\x1b")
-    screen.read(0.3)
+    since = screen.press("\x1b")
+    # A key right after escape would be another one, with alt.
+    screen.wait_for("measuring", since=since)
     screen.press("q")
     assert screen.wait_for_end() == 0
     for engine in engines:
@@ -55,7 +56,9 @@ def test_while_the_engines_are_stopped_keys_answer_and_a_key_leaves(terminal: Op
 def test_an_engine_that_was_killed_is_told_and_measured_cells_stay(terminal: OpenTerminal) -> None:
     screen, engines = measuring(terminal, "repeat 1 of")
     os.kill(engines[0], signal.SIGKILL)
-    screen.read(1.0)
+    screen.wait_until(
+        lambda: engines[0] not in screen.children() and len(screen.children()) == 2, "another engine was started"
+    )
     since = screen.press("x")
     screen.wait_for("Stopped:", since=since)
     screen.wait_for("the engine was lost", since=since)

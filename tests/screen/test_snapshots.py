@@ -10,7 +10,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from factories.recordings import STALL
-from factories.screen import SNAPSHOTS, assert_snapshot, text_of
+from factories.screen import SNAPSHOTS, assert_snapshot, settled, text_of
 from stallprobes.live.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.monitor.screen import Monitor
@@ -37,10 +37,9 @@ async def drawn(
         monitor.tick()
         await pilot.press(*keys)
         monitor.rearrange()
-        await pilot.pause(0.1)
+        await settled(pilot)
         monitor.draw()
-        await pilot.pause(0.1)
-        return app.screen._compositor.render_strips(app.screen.size)
+        return await settled(pilot)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import traceback
 import unicodedata
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,14 @@ class Terminal(io.StringIO):
         return True
 
 
-ASSIGNED = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co")]
+@cache
+def assigned() -> list[str]:
+    """Every character of Unicode, without those of private use."""
+    return [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co")]
 
 
 def test_every_character_without_a_glyph_is_replaced_by_one_column() -> None:
-    letters = [letter for letter in ASSIGNED if letter not in "\n\t"]
+    letters = [letter for letter in assigned() if letter not in "\n\t"]
     shown = printable("".join(letters))
     assert not forbidden(shown)
     replaced = {letter for letter, one in zip(letters, shown, strict=True) if letter != one}
@@ -66,7 +70,7 @@ def test_what_has_a_glyph_stays_and_offsets_do_not_change() -> None:
 def test_a_width_is_that_of_the_screen_library() -> None:
     differing = [
         hex(ord(letter))
-        for letter in ASSIGNED
+        for letter in assigned()
         if is_printable(letter) and display_width(letter) != get_character_cell_size(letter)
     ]
     assert not set(differing) - set(map(hex, _DISPUTED))

@@ -50,6 +50,8 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe
 
+# From the end of the control socket to that of the process: longer on a busy machine, or while the driver cleans up.
+_EXIT_S = 2.0
 _STOP_S = 1.0
 _START_S = 30.0
 _SILENCE_S = 30.0
@@ -458,7 +460,7 @@ class _Inbox:
 
 
 def _engine_lost(process: EngineProcess, when: str = "") -> EngineLost:
-    process.wait(0.2)
+    process.wait(_EXIT_S)
     crashed = process.crashed()
     sentence = f"the engine {'crashed' if crashed else 'ended'}{when} ({process.exit_description()})"
     line = process.last_line()

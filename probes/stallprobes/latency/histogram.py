@@ -126,9 +126,9 @@ class Histogram:
         return cls(_EMPTY, 0)
 
     @classmethod
-    def of(cls, values_ns: Iterable[int]) -> Histogram:
+    def of(cls, values_ns: Iterable[int] | NDArray[np.int64]) -> Histogram:
         """The histogram of ``values_ns``, integers of nanoseconds; negative ones fall into the first bucket."""
-        values = np.fromiter(values_ns, dtype=np.int64)
+        values = values_ns if isinstance(values_ns, np.ndarray) else np.fromiter(values_ns, dtype=np.int64)
         if not len(values):
             return cls.empty()
         places = np.searchsorted(LOWER, np.maximum(values, 0), side="right") - 1

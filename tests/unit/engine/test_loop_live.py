@@ -235,7 +235,7 @@ def test_a_failing_call_stops_its_probe_and_leaves_the_others() -> None:
     table = table_of(ops, bad.program.channels())
     table[0, loop.COL_FLAGS] = 0
     with running(bad, good, tables={"bad": table}) as board:
-        until(board, "good", 20)
+        wait_until(lambda: board["bad"].words[b.STATE] == ProbeState.ERROR, "the bad probe has stopped")
         snapshot = board.snapshot()
         assert snapshot.probes["bad"].state is ProbeState.ERROR
         assert snapshot.probes["bad"].error is not None
