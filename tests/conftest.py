@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import fcntl
 import gc
 import os
