@@ -100,6 +100,13 @@ class Terminal:
         """Press keys; returns the number of bytes written before."""
         return self.send(keys.encode())
 
+    def click(self, column: int, row: int) -> int:
+        """Press and release the left mouse button in a cell, counted from 1; returns as ``press``.
+
+        Beside a dialog it closes it, and unlike escape it cannot be taken for the beginning of the next key.
+        """
+        return self.press(f"\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m")
+
     def send(self, data: bytes) -> int:
         """Send bytes as they are; returns the number of bytes written before."""
         at = len(self.raw)

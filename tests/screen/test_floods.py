@@ -39,9 +39,7 @@ def test_a_flood_of_keys_is_dropped_with_a_notice_and_the_next_key_works(termina
     screen.wait_for(FLOOD_NOTICE[:23])
     since = screen.press("?")
     screen.wait_for("Pause or resume the view", since=since)
-    since = screen.press("\x1b")
-    # A key right after escape would be another one, with alt.
-    screen.wait_for("VICTIMS", since=since)
+    screen.click(1, 1)
     screen.press("q")
     assert screen.wait_for_end() == 0
 
