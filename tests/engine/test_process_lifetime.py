@@ -92,7 +92,7 @@ def test_the_kernel_ends_the_engine_even_if_its_socket_stays_open(parent: Parent
         engine = session.engine_pid
         sibling = os.fork()
         if sibling == 0:
-            time.sleep(30)
+            time.sleep(600)
             os._exit(0)
         print(engine, sibling, flush=True)
         time.sleep(600)
