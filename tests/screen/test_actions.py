@@ -55,9 +55,9 @@ async def test_quiet_is_measured_again_with_what_disturbs_off_and_then_on_again(
         assert analyzer is not None
         old = analyzer.baselines["launch"]
         await pilot.press("n")
-        await until(pilot, lambda: "spin" not in running(pilot))
+        # It is off for half a second, which a busy machine may not show.
+        await until(pilot, lambda: analyzer.baselines.get("launch", old) is not old)
         await until(pilot, lambda: "spin" in running(pilot))
-        assert analyzer.baselines["launch"] is not old
 
 
 async def test_the_picker_sets_the_probes_and_remedies_follow_one_after_the_other() -> None:

@@ -112,7 +112,7 @@ async def test_escape_stops_the_experiment_and_restores_the_aggressors(shared: S
         await _begin(pilot, "1")
         await pilot.press("enter")
         screen = monitor(pilot)
-        await until(pilot, lambda: "spin" not in running(pilot))
+        await until(pilot, lambda: screen.blame.status)
         await pilot.press("escape")
         await until(pilot, lambda: not screen.blame.status)
         await until(pilot, lambda: "spin" in running(pilot))
