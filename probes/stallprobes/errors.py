@@ -103,6 +103,10 @@ class DamagedData(StallprobesError):
     """The data cannot be decompressed; the message is a clause."""
 
 
+class WatchError(StallprobesError):
+    """A program cannot be watched, or what was recorded of it cannot be read; the message is one sentence."""
+
+
 class RecordingError(StallprobesError):
     """A recording cannot be read or written; the message is one sentence."""
 

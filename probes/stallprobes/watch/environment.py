@@ -1,0 +1,59 @@
+"""Environment of a watched program: what makes its libcuda load the injected library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stallprobes.errors import WatchError
+from stallprobes.watch import layout
+
+INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
+PRELOAD_VARIABLE = "LD_PRELOAD"
+DEFAULT_SLOW_NS = 1_000_000
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """How a program is watched.
+
+    Calls of at least ``slow_ns`` are kept one by one. ``calls_only``: no records of the GPU's work.
+    ``yield_to_profiler``: the library gives CUPTI up when the program's own profiler asks for it; without it, that
+    profiler finds CUPTI taken.
+    """
+
+    slow_ns: int = DEFAULT_SLOW_NS
+    calls_only: bool = False
+    yield_to_profiler: bool = False
+
+
+def variables(
+    library: Path, folder: Path, options: WatchOptions, present: Mapping[str, str], cupti: Path | None = None
+) -> dict[str, str]:
+    """The variables to add to the environment ``present`` of a program.
+
+    ``cupti`` is the libcupti to load where the program has loaded none. Raises WatchError if another tool is injected.
+    """
+    other = present.get(INJECTION_VARIABLE)
+    if other and other != str(library):
+        raise WatchError(
+            f"{INJECTION_VARIABLE} names another tool's library ({other}): only one can be injected; unset it, or do"
+            " without watch."
+        )
+    if options.slow_ns < 0:
+        raise WatchError("a call is slow from 0 ns on or more.")
+    found = {
+        INJECTION_VARIABLE: str(library),
+        layout.FOLDER_VARIABLE: str(folder),
+        layout.SLOW_VARIABLE: str(options.slow_ns),
+        layout.CALLS_ONLY_VARIABLE: str(int(options.calls_only)),
+        layout.YIELD_VARIABLE: str(int(options.yield_to_profiler)),
+    }
+    if cupti is not None:
+        found[layout.CUPTI_VARIABLE] = str(cupti)
+    if options.yield_to_profiler:
+        # Preloaded, the library sees the profiler's call before libcupti does.
+        loaded = present.get(PRELOAD_VARIABLE, "")
+        found[PRELOAD_VARIABLE] = f"{library}:{loaded}" if loaded else str(library)
+    return found

@@ -1,0 +1,364 @@
+"""Reader of the file of one watched process, also while it is being written.
+
+The file may be damaged, or made by a program that means harm: every number is held against its limit before it is used.
+It is read by system calls, not mapped, since another process may cut a mapped file off under its reader. Words with a
+sequence number beside them are read again if they changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.errors import WatchError
+from stallprobes.foreign_text import printable
+from stallprobes.latency.histogram import LOWER, UPPER, Histogram
+from stallprobes.watch import layout
+from stallprobes.watch.driver_calls import CallFamily, family_of
+from stallprobes.watch.layout import CallFlag, Flag, LossKind, SlotUse, WatchState
+from stallprobes.watch.process import (
+    CallFigures,
+    ClockPair,
+    DriverCall,
+    RecordBatch,
+    SlowDriverCall,
+    WatchedProcess,
+    WatchedThread,
+    memory_kind,
+)
+
+FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})\.watch")
+# Attempts to read what is being changed.
+ATTEMPTS = 16
+# No time (ns) or count of a real program is as large. In a histogram, sums of so many counts stay exact.
+MOST = 2**62
+MOST_IN_BUCKET = 2**48
+
+
+class MapFile:
+    """The file of a watched process, open for reading. A context manager."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raises WatchError if it is not a complete one of this user, or a symbolic link."""
+        self.path = path
+        self._shown = printable(str(path))
+        match = FILE_NAME.fullmatch(path.name)
+        if match is None:
+            raise WatchError(f"{self._shown} is not named like the file of a watched process (PID-NUMBER.watch).")
+        self._pid, self._image = int(match[1]), int(match[2])
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise WatchError(f"{self._shown} cannot be opened: {error.strerror}.") from error
+        try:
+            self._check(os.fstat(self._file))
+            self._apis = self._read_apis()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __enter__(self) -> MapFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def read(self) -> WatchedProcess:
+        """The process as it is now. Raises WatchError if the file is damaged."""
+        for _ in range(ATTEMPTS):
+            header = self._header()
+            threads = self._threads(header)
+            before = int(header["takeovers"])
+            # Figures move from one slot to another while it is odd; a killed process may leave it so.
+            if before % 2 == 0 and int(self._header()["takeovers"]) == before:
+                break
+        return self._process(header, threads)
+
+    def records(self, position: int = 0) -> RecordBatch:
+        """The activity records from ``position`` on, which is the ``next`` of an earlier batch.
+
+        Raises WatchError if the file is damaged.
+        """
+        end = self._count(self._header()["records"])
+        first = max(position, end - layout.RECORDS, 0)
+        rows = self._ring(first, end)
+        # What was overwritten meanwhile, or may just be.
+        oldest = self._count(self._header()["records"]) - layout.RECORDS + 1
+        numbers = np.arange(first, first + len(rows))
+        kept = rows[(rows["sequence"] == 2 * numbers.astype(np.uint64) + 2) & (numbers >= oldest)]
+        if not np.isin(kept["kind"], layout.COLLECTED).all():
+            raise self._damaged("has a record of an unknown kind")
+        names = self._names(np.unique(kept["name"][kept["kind"] == RecordKind.KERNEL]))
+        return RecordBatch(kept, names, max(end, position), max(end - position, 0) - len(kept))
+
+    def _check(self, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode):
+            raise WatchError(f"{self._shown} is not a regular file.")
+        if status.st_uid != os.geteuid():
+            raise WatchError(f"{self._shown} belongs to another user.")
+        if status.st_size != layout.FILE_BYTES:
+            raise WatchError(f"{self._shown} has {status.st_size} bytes in place of {layout.FILE_BYTES}.")
+        header = self._header()
+        if not header["magic"]:
+            raise WatchError(f"{self._shown} is not yet complete.")
+        if header["magic"] != layout.MAGIC:
+            raise WatchError(f"{self._shown} is not the file of a watched process.")
+        if header["format"] != layout.FORMAT:
+            version = int(header["format"])
+            raise WatchError(f"{self._shown} has the format {version}; this version reads {layout.FORMAT}.")
+        if header["pid"] != self._pid:
+            raise self._damaged("names another process than its file name")
+
+    def _damaged(self, what: str) -> WatchError:
+        return WatchError(f"{self._shown} is damaged: it {what}.")
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        parts = []
+        while size:
+            try:
+                part = os.pread(self._file, size, offset)
+            except OSError as error:
+                raise WatchError(f"{self._shown} cannot be read: {error.strerror}.") from error
+            if not part:
+                raise self._damaged("ends before its size")
+            parts.append(part)
+            offset, size = offset + len(part), size - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _array(self, form: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
+        return np.frombuffer(self._bytes(offset, count * form.itemsize), form, count)
+
+    def _header(self) -> Any:
+        for _ in range(ATTEMPTS):
+            header = self._array(layout.HEADER, 0, 1)[0]
+            before = int(header["clock_sequence"])
+            if before % 2 == 0 and int(self._array(layout.HEADER, 0, 1)[0]["clock_sequence"]) == before:
+                break
+        return header
+
+    def _read_apis(self) -> list[tuple[str, CallFamily | None]]:
+        # The number of APIs is written after their names; a process that has just begun has none yet.
+        names = [_text(row["name"]) for row in self._array(layout.API, layout.APIS_AT, layout.APIS)]
+        return [(name, family_of(name)) for name in names]
+
+    def _threads(self, header: Any) -> list[tuple[int, WatchedThread]]:
+        """Each slot's use, with its thread."""
+        slots = _limited(int(header["slots"]), layout.SLOTS, "number of slots", self._damaged)
+        owners: set[int] = set()
+        return [self._thread(number, owners) for number in range(slots)]
+
+    def _thread(self, number: int, owners: set[int]) -> tuple[int, WatchedThread]:
+        offset = layout.SLOTS_AT + number * layout.SLOT_PITCH
+        slot = self._array(layout.SLOT, offset, 1)[0]
+        thread = WatchedThread(
+            id=int(slot["thread"]),
+            name=_text(slot["name"]),
+            started_ns=self._count(slot["started_ns"]),
+            ended_ns=self._time_or_none(slot["ended_ns"]),
+            in_flight=self._in_flight(offset) if slot["use"] == SlotUse.LIVE else (),
+            figures=self._figures(slot, owners),
+            slow_calls=self._slow_calls(slot, offset),
+            slow_count=self._count(slot["slow_calls"]),
+            lost=self._count(slot["lost"]),
+        )
+        return int(slot["use"]), thread
+
+    def _in_flight(self, offset: int) -> tuple[DriverCall, ...]:
+        """The calls in flight of the slot at ``offset``; none if the file changes at each attempt.
+
+        A process that was killed while it wrote them leaves an odd sequence.
+        """
+        for _ in range(ATTEMPTS):
+            part = self._array(_IN_FLIGHT, offset, 1)[0]
+            before = int(part["sequence"])
+            if before % 2 == 0 and int(self._array(_IN_FLIGHT, offset, 1)[0]["sequence"]) == before:
+                depth = _limited(int(part["depth"]), layout.DEPTH, "number of calls in flight", self._damaged)
+                return tuple(self._call(call) for call in part["calls"][:depth])
+        return ()
+
+    def _slow_calls(self, slot: Any, offset: int) -> tuple[SlowDriverCall, ...]:
+        end = self._count(slot["slow_calls"])
+        # What was overwritten meanwhile, or may just be.
+        oldest = self._count(self._array(_SLOW_COUNT, offset, 1)[0]["slow_calls"]) - layout.SLOW_CALLS + 1
+        found = []
+        for number in range(max(end - layout.SLOW_CALLS, oldest, 0), end):
+            row = slot["slow"][number % layout.SLOW_CALLS]
+            if row["sequence"] == 2 * number + 2:
+                call, end_ns = self._call(row["call"]), self._count(row["end_ns"])
+                if end_ns < call.start_ns:
+                    raise self._damaged("has a call that ends before it starts")
+                found.append(SlowDriverCall(call, end_ns, int(row["result"]), int(row["thread"])))
+        return tuple(found)
+
+    def _call(self, row: Any) -> DriverCall:
+        function, family = self._api(int(row["api"]))
+        flags = int(row["flags"])
+        return DriverCall(
+            function=function,
+            family=family,
+            start_ns=self._count(row["start_ns"]),
+            stream=int(row["stream"]) if flags & CallFlag.STREAM else None,
+            bytes=int(row["bytes"]) if flags & CallFlag.BYTES else None,
+            source=memory_kind(int(row["source"])),
+            target=memory_kind(int(row["target"])),
+            context=int(row["context"]),
+            correlation=int(row["correlation"]),
+        )
+
+    def _api(self, number: int) -> tuple[str, CallFamily | None]:
+        if number >= layout.APIS:
+            raise self._damaged(f"names the function number {number}")
+        if not self._apis[number][0]:
+            self._apis = self._read_apis()
+        return self._apis[number]
+
+    def _figures(self, slot: Any, owners: set[int]) -> dict[str, CallFigures]:
+        """The figures of a slot by function. ``owners`` are the histograms that belong to other slots."""
+        found: dict[str, CallFigures] = {}
+        for api in np.flatnonzero(slot["histograms"]).tolist():
+            number = int(slot["histograms"][api]) - 1
+            if number in owners or number >= layout.HISTOGRAMS:
+                raise self._damaged("has a histogram that belongs to two functions or to none")
+            owners.add(number)
+            figures = self._histogram(number, api)
+            if figures.histogram.count:
+                found[self._api(api)[0] or f"function {api}"] = figures
+        return found
+
+    def _histogram(self, number: int, api: int) -> CallFigures:
+        offset = layout.HISTOGRAMS_AT + number * layout.HISTOGRAM_PITCH
+        row = self._array(layout.HISTOGRAM, offset, 1)[0]
+        counts = row["counts"]
+        if row["api"] != api or (counts > MOST_IN_BUCKET).any():
+            raise self._damaged("has a histogram with impossible values")
+        used = np.flatnonzero(counts)
+        most = int(row["max_ns"])
+        if len(used):
+            # A call may have been counted and its maximum not yet written.
+            highest = int(used[-1])
+            most = min(max(most, int(LOWER[highest])), int(UPPER[highest]) - 1) if highest < len(LOWER) - 1 else most
+        counts.flags.writeable = False
+        histogram = Histogram(counts, self._count(most))
+        return CallFigures(
+            histogram, self._count(row["total_ns"]), self._count(row["slow"]), self._count(row["failed"])
+        )
+
+    def _process(self, header: Any, slots: list[tuple[int, WatchedThread]]) -> WatchedProcess:
+        flags, kinds = int(header["flags"]), int(header["kinds"])
+        refused = int(header["refused_kind"]), int(header["refused_code"])
+        losses = {kind: self._count(header["losses"][kind]) for kind in LossKind}
+        losses[LossKind.NO_HISTOGRAM] += sum(thread.lost for _, thread in slots)
+        return WatchedProcess(
+            pid=self._pid,
+            parent_pid=int(header["parent_pid"]),
+            image=self._image,
+            start_ticks=int(header["start_ticks"]),
+            program=_text(header["program"]),
+            command=_text(header["command"]),
+            state=self._state(int(header["state"])),
+            code=int(header["code"]),
+            function=_text(header["function"]),
+            cupti_path=_text(header["cupti_path"]),
+            cupti_version=int(header["cupti_version"]),
+            calls_only=bool(flags & Flag.CALLS_ONLY),
+            yields=bool(flags & Flag.YIELD),
+            forked=bool(flags & Flag.FORKED),
+            kinds=frozenset(kind for kind in layout.COLLECTED if kinds >> kind & 1),
+            refused_kind=refused if refused[0] else None,
+            slow_ns=int(header["slow_ns"]),
+            started=ClockPair(self._count(header["started_ns"]), int(header["started_realtime_ns"])),
+            clocks=ClockPair(self._count(header["clock_ns"]), int(header["clock_realtime_ns"])),
+            yielded_ns=self._time_or_none(header["yielded_ns"]),
+            ended_ns=self._time_or_none(header["ended_ns"]),
+            threads=tuple(thread for use, thread in slots[1:] if use in _OWNED),
+            ended_threads=slots[layout.ENDED_THREADS_SLOT][1].figures if slots else {},
+            losses=losses,
+            records=self._count(header["records"]),
+            out_of_space=bool(header["out_of_space"]),
+        )
+
+    def _ring(self, first: int, end: int) -> NDArray[Any]:
+        parts = []
+        while first < end:
+            place = first % layout.RECORDS
+            count = min(end - first, layout.RECORDS - place)
+            parts.append(self._array(layout.RECORD, layout.RECORDS_AT + place * layout.RECORD.itemsize, count))
+            first += count
+        return np.concatenate(parts) if parts else np.zeros(0, layout.RECORD)
+
+    def _names(self, places: NDArray[Any]) -> dict[int, str]:
+        used = _limited(int(self._header()["name_bytes"]), layout.NAME_BYTES, "size of the names", self._damaged)
+        names = self._bytes(layout.NAMES_AT, used) if len(places) else b""
+        found: dict[int, str] = {}
+        for place in places.tolist():
+            at = place + 3
+            if not place:
+                continue
+            length = int.from_bytes(names[place - 1 : at], "little")
+            if length > layout.LONGEST_NAME or at + length > used:
+                raise self._damaged("has a name that lies outside its names")
+            found[place] = _text(names[at : at + length])
+        return found
+
+    def _count(self, value: Any) -> int:
+        return _limited(int(value), MOST, "time or count", self._damaged)
+
+    def _time_or_none(self, value: Any) -> int | None:
+        return self._count(value) or None
+
+    def _state(self, number: int) -> WatchState:
+        try:
+            return WatchState(number)
+        except ValueError:
+            raise self._damaged(f"has the unknown state {number}") from None
+
+
+def _part(*names: str) -> np.dtype[Any]:
+    """Fields of a slot, up to the last of them."""
+    fields = layout.SLOT.fields
+    assert fields is not None
+    places = [fields[name] for name in names]
+    return np.dtype(
+        {
+            "names": names,
+            "formats": [place[0] for place in places],
+            "offsets": [place[1] for place in places],
+            "itemsize": max(place[1] + place[0].itemsize for place in places),
+        }
+    )
+
+
+_IN_FLIGHT = _part("sequence", "depth", "calls")
+_SLOW_COUNT = _part("slow_calls")
+_OWNED = (SlotUse.LIVE, SlotUse.ENDED)
+
+
+def _limited(value: int, most: int, name: str, damaged: Any) -> int:
+    if not 0 <= value <= most:
+        raise damaged(f"has a {name} of {value}, above {most}")
+    return value
+
+
+def _text(raw: bytes) -> str:
+    """Text of the watched process: to its first zero, without control characters."""
+    return printable(bytes(raw).split(b"\0", 1)[0].decode("utf-8", "replace"))
+
+
+def watch_files(folder: Path) -> Iterator[Path]:
+    """The files in ``folder`` that are named like those of watched processes, in the order of their names."""
+    for name in sorted(os.listdir(folder)):
+        if FILE_NAME.fullmatch(name):
+            yield folder / name

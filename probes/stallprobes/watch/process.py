@@ -1,0 +1,232 @@
+"""A watched process as its file describes it: threads, calls in flight, histograms, slow calls, activity records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
+from stallprobes.latency.histogram import Histogram
+from stallprobes.watch.driver_calls import CallFamily, MemoryKind
+from stallprobes.watch.layout import SYNCHRONIZATION, LossKind, WatchState
+
+
+@dataclass(frozen=True)
+class DriverCall:
+    """A call of the program: in flight, or the beginning of a slow one.
+
+    ``start_ns`` is on CLOCK_MONOTONIC. ``stream`` is the handle, ``bytes`` the size; each is None where the function
+    has no such argument. ``context`` and ``correlation`` are CUPTI's numbers, as in records.
+    """
+
+    function: str
+    family: CallFamily | None
+    start_ns: int
+    stream: int | None
+    bytes: int | None
+    source: MemoryKind
+    target: MemoryKind
+    context: int
+    correlation: int
+
+
+@dataclass(frozen=True)
+class SlowDriverCall:
+    """A finished call that took at least the limit. ``result`` is the driver's code, ``thread`` the thread's id."""
+
+    call: DriverCall
+    end_ns: int
+    result: int
+    thread: int
+
+    @property
+    def duration_ns(self) -> int:
+        """Time inside the call."""
+        return self.end_ns - self.call.start_ns
+
+
+@dataclass(frozen=True)
+class CallFigures:
+    """All finished calls of one function in one thread; ``slow`` took at least the limit, ``failed`` gave an error."""
+
+    histogram: Histogram
+    total_ns: int
+    slow: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class WatchedThread:
+    """A thread that made a call. ``figures`` are by function.
+
+    ``in_flight`` is empty too while the file was being changed at each attempt to read it. ``slow_calls`` are the last
+    ones, oldest first, ``slow_count`` is their number since the thread's slot exists. ``lost`` calls are in no
+    histogram.
+    """
+
+    id: int
+    name: str
+    started_ns: int
+    ended_ns: int | None
+    in_flight: tuple[DriverCall, ...]
+    figures: Mapping[str, CallFigures]
+    slow_calls: tuple[SlowDriverCall, ...]
+    slow_count: int
+    lost: int
+
+    @property
+    def calls(self) -> int:
+        """Finished calls in histograms."""
+        return sum(figures.histogram.count for figures in self.figures.values())
+
+
+@dataclass(frozen=True)
+class ClockPair:
+    """The same moment on CLOCK_MONOTONIC and on CLOCK_REALTIME."""
+
+    monotonic_ns: int
+    realtime_ns: int
+
+
+@dataclass(frozen=True)
+class WatchedProcess:
+    """A process and what was recorded of it.
+
+    ``image`` counts the programs that the process has executed with CUDA, from 0; ``start_ticks`` is when it began, as
+    in /proc. ``code`` and ``function`` are of the call of CUPTI that failed, "" if none did; ``refused_kinds`` says
+    which kind of record was refused, with the code. ``ended_threads`` are the sums of threads whose slots others took
+    over. ``ended_ns`` is None unless the program ended by exit.
+    """
+
+    pid: int
+    parent_pid: int
+    image: int
+    start_ticks: int
+    program: str
+    command: str
+    state: WatchState
+    code: int
+    function: str
+    cupti_path: str
+    cupti_version: int
+    calls_only: bool
+    yields: bool
+    forked: bool
+    kinds: frozenset[int]
+    refused_kind: tuple[int, int] | None
+    slow_ns: int
+    started: ClockPair
+    clocks: ClockPair
+    yielded_ns: int | None
+    ended_ns: int | None
+    threads: tuple[WatchedThread, ...]
+    ended_threads: Mapping[str, CallFigures]
+    losses: Mapping[LossKind, int]
+    records: int
+    out_of_space: bool
+
+    @property
+    def calls(self) -> int:
+        """Finished calls in histograms."""
+        ended = sum(figures.histogram.count for figures in self.ended_threads.values())
+        return ended + sum(thread.calls for thread in self.threads)
+
+    @property
+    def lost_calls(self) -> int:
+        """Finished calls that are in no histogram."""
+        return sum(count for kind, count in self.losses.items() if kind.is_call)
+
+    @property
+    def lost_records(self) -> int:
+        """Activity records that were dropped before they reached the file, as far as they were counted."""
+        return sum(count for kind, count in self.losses.items() if not kind.is_call)
+
+
+@dataclass(frozen=True)
+class ActivityRecord:
+    """A record of the GPU's work or of the driver's.
+
+    Times are on CLOCK_MONOTONIC, except ``start_ns`` of a context switch, which is the GPU's own clock. ``kind`` is a
+    RecordKind or SYNCHRONIZATION. ``detail`` is the direction of a copy, the reason of an overhead, the operation of a
+    switch, or CUPTI's number of what a synchronization waited for. ``thread`` is that of an overhead (0: unknown),
+    ``peer`` the target device of a peer copy.
+    """
+
+    kind: RecordKind | int
+    start_ns: int
+    end_ns: int
+    bytes: int
+    source: MemoryKind
+    target: MemoryKind
+    detail: CopyKind | OverheadKind | SwitchOperation | int
+    correlation: int
+    device: int
+    context: int
+    stream: int
+    name: str
+    thread: int
+    peer: int
+
+
+@dataclass(frozen=True)
+class RecordBatch:
+    """Records from one position of the ring to another: ``rows`` in the layout of the file, names by their place.
+
+    ``next`` is the position after them; ``missed`` records were overwritten before they were read.
+    """
+
+    rows: NDArray[Any]
+    names: Mapping[int, str]
+    next: int
+    missed: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[ActivityRecord]:
+        """The records one by one; for many, use ``rows``."""
+        for row in self.rows:
+            yield _record(row, self.names)
+
+
+_DETAILS: Mapping[int, type[CopyKind] | type[OverheadKind] | type[SwitchOperation]] = {
+    RecordKind.COPY: CopyKind,
+    RecordKind.PEER_COPY: CopyKind,
+    RecordKind.OVERHEAD: OverheadKind,
+    RecordKind.CONTEXT_SWITCH: SwitchOperation,
+}
+
+
+def memory_kind(number: int) -> MemoryKind:
+    """The kind of memory with CUPTI's number; UNKNOWN for one that a newer CUPTI may give."""
+    return MemoryKind(number) if number < len(MemoryKind) else MemoryKind.UNKNOWN
+
+
+def _record(row: Any, names: Mapping[int, str]) -> ActivityRecord:
+    kind = int(row["kind"])
+    detail: CopyKind | OverheadKind | SwitchOperation | int = int(row["subkind"])
+    details = _DETAILS.get(kind)
+    if details is not None:
+        with suppress(ValueError):
+            detail = details(detail)
+    peer = kind == RecordKind.PEER_COPY
+    return ActivityRecord(
+        kind=kind if kind == SYNCHRONIZATION else RecordKind(kind),
+        start_ns=int(row["start"]),
+        end_ns=int(row["end"]),
+        bytes=int(row["bytes"]),
+        source=memory_kind(int(row["source"])),
+        target=memory_kind(int(row["target"])),
+        detail=detail,
+        correlation=int(row["correlation"]),
+        device=int(row["device"]),
+        context=int(row["context"]),
+        stream=int(row["stream"]),
+        name=names.get(int(row["name"]), ""),
+        thread=0 if peer else int(row["thread"]),
+        peer=int(row["thread"]) if peer else 0,
+    )

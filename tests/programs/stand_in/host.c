@@ -1,0 +1,203 @@
+/* Programs that use CUDA in the ways that an injected library must stand: the first argument names one.
+ *
+ * What they print on standard output is all that may be there.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "stand_in.h"
+
+static const uint64_t MS = 1000000;
+static const uint64_t DEVICE_ADDRESS = UINT64_C(0x7f0000000000);
+static long calls_each;
+
+static void launch(const char *kernel)
+{
+    cuLaunchKernel((void *)kernel, 1, 1, 1, 1, 1, 1, 0, (void *)0x1234, NULL, NULL);
+}
+
+static void *make_calls(void *unused)
+{
+    for (long done = 0; done < calls_each; done++)
+        launch(NULL);
+    return unused;
+}
+
+static void many_threads(long count)
+{
+    pthread_t threads[1024];
+    for (long number = 0; number < count; number++)
+        pthread_create(&threads[number], NULL, make_calls, NULL);
+    for (long number = 0; number < count; number++)
+        pthread_join(threads[number], NULL);
+}
+
+/* Threads that come and go, at most ``together`` at a time. */
+static void short_threads(long count, long together)
+{
+    for (long done = 0; done < count; done += together)
+        many_threads(together);
+}
+
+static void *hang(void *unused)
+{
+    static char target[64];
+    prctl(PR_SET_NAME, "hung");
+    stand_in_length(3600000 * MS);
+    cuMemcpyDtoHAsync_v2(target, DEVICE_ADDRESS, sizeof target, (void *)0x55);
+    return unused;
+}
+
+static void wait_ms(uint64_t ms)
+{
+    struct timespec time = {(time_t)(ms / 1000), (long)(ms % 1000 * MS)};
+    nanosleep(&time, NULL);
+}
+
+/* A thread hangs in a call; the caller continues once it does. */
+static void start_hung_call(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, hang, NULL);
+    wait_ms(50);
+}
+
+static void copies(void)
+{
+    void *pinned, *pageable = malloc(4096), *registered = malloc(8192);
+    uint64_t device;
+    cuMemAlloc_v2(&device, 4096);
+    cuMemHostAlloc(&pinned, 4096, 0);
+    cuMemHostRegister_v2(registered, 8192, 0);
+    stand_in_length(2 * MS);
+    cuMemcpyDtoHAsync_v2(pageable, device, 4096, (void *)0x11);
+    cuMemcpyDtoHAsync_v2((char *)pinned + 100, device, 96, (void *)0x12);
+    cuMemcpyHtoDAsync_v2(device, (char *)registered + 4096, 1000, NULL);
+    cuMemcpyDtoH_v2(pageable, device, 4);
+    struct {
+        size_t x, y;
+        uint32_t type;
+        const void *host;
+        uint64_t device;
+        void *array;
+        size_t pitch;
+        size_t target_x, target_y;
+        uint32_t target_type;
+        void *target_host;
+        uint64_t target_device;
+        void *target_array;
+        size_t target_pitch, width, height;
+    } block = {0, 0, 2, NULL, device, NULL, 64, 0, 0, 1, pinned, 0, NULL, 64, 32, 8};
+    cuMemcpy2D_v2(&block);
+    cuMemsetD8Async(device, 1, 512, NULL);
+    stand_in_result(2);
+    cuStreamSynchronize((void *)0x11);
+    stand_in_length(0);
+    cuEventQuery(NULL);
+    cuMemHostUnregister(registered);
+    stand_in_length(2 * MS);
+    cuMemcpyHtoDAsync_v2(device, registered, 1000, NULL);
+    stand_in_length(0);
+    cuMemFreeHost(pinned);
+    cuMemFree_v2(device);
+    int number;
+    cuCtxGetDevice(&number);
+    free(pageable);
+    free(registered);
+}
+
+static void records(long count)
+{
+    static const char names[2][16] = {"_Z3addPf", "_Z3mulPf"};
+    void *module, *pageable = malloc(64);
+    cuModuleLoadData(&module, NULL);
+    for (long done = 0; done < count; done++)
+        launch(names[done % 2]);
+    cuMemcpyDtoHAsync_v2(pageable, DEVICE_ADDRESS, 64, NULL);
+    cuMemcpyPeerAsync(DEVICE_ADDRESS, NULL, DEVICE_ADDRESS, NULL, 128, NULL);
+    cuMemsetD8Async(DEVICE_ADDRESS, 0, 256, NULL);
+    cuStreamSynchronize(NULL);
+    free(pageable);
+}
+
+int main(int count, char **arguments)
+{
+    const char *name = count > 1 ? arguments[1] : "";
+    long first = count > 2 ? strtol(arguments[2], NULL, 10) : 0;
+    calls_each = count > 3 ? strtol(arguments[3], NULL, 10) : 1;
+    long third = count > 4 ? strtol(arguments[4], NULL, 10) : 1;
+    if (!strcmp(name, "fork-first")) {
+        /* Nothing of CUDA in the parent: the child is a process like any other. */
+        if (fork())
+            wait(NULL);
+        else
+            cuInit(0), launch(NULL);
+        return 0;
+    }
+    cuInit(0);
+    if (!strcmp(name, "threads")) {
+        many_threads(first);
+    } else if (!strcmp(name, "short-threads")) {
+        short_threads(first, third);
+    } else if (!strcmp(name, "copies")) {
+        copies();
+    } else if (!strcmp(name, "records")) {
+        records(first);
+    } else if (!strcmp(name, "fork")) {
+        launch(NULL);
+        for (long number = 0; number < 2; number++)
+            if (!fork()) {
+                for (long done = 0; number == 0 && done < 3; done++)
+                    launch(NULL);
+                return 0;
+            }
+        while (wait(NULL) > 0)
+            ;
+        launch(NULL);
+    } else if (!strcmp(name, "exec")) {
+        launch(NULL);
+        execv("/proc/self/exe", (char *[]){arguments[0], "threads", "1", "5", NULL});
+    } else if (!strcmp(name, "replace")) {
+        launch(NULL);
+        execlp("sleep", "sleep", "3600", NULL);
+    } else if (!strcmp(name, "abort")) {
+        start_hung_call();
+        launch(NULL);
+        abort();
+    } else if (!strcmp(name, "kill")) {
+        start_hung_call();
+        launch(NULL);
+        kill(getpid(), SIGKILL);
+    } else if (!strcmp(name, "exit-hung")) {
+        start_hung_call();
+        launch("_Z4lastv");
+        exit(7);
+    } else if (!strcmp(name, "hang")) {
+        start_hung_call();
+        puts("hung");
+        fflush(stdout);
+        pause();
+    } else if (!strcmp(name, "close-descriptors")) {
+        launch(NULL);
+        for (int descriptor = 3; descriptor < 256; descriptor++)
+            close(descriptor);
+        int own = open("/dev/null", O_RDWR);
+        cuStreamSynchronize(NULL);
+        puts(own == 3 ? "own" : "other");
+    } else if (!strcmp(name, "output")) {
+        launch(NULL);
+        puts("only this");
+    } else {
+        return 2;
+    }
+    return 0;
+}

@@ -1,0 +1,234 @@
+/* A stand-in for libcuda.so.1: its functions take the time that the calling thread asks for. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "stand_in.h"
+
+/* The kinds of CUpti_ActivityKind, and CUPTI's numbers of memory kinds and directions. */
+enum { COPY = 1, MEMSET = 2, KERNEL = 10, OVERHEAD = 17, PEER_COPY = 22, SYNCHRONIZATION = 38, SWITCH = 57 };
+enum { PAGEABLE = 1, PINNED = 2, DEVICE = 3 };
+enum { HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2, PEER = 10 };
+enum { NOT_READY = 600, MODULE_LOADING = 4 << 16, CONTEXT_STARTS = 1, STREAM_SYNCHRONIZE = 3 };
+
+static stand_in_call_hook call_hook;
+static stand_in_work_hook work_hook;
+static uint32_t correlations;
+static __thread uint64_t length_ns;
+static __thread int next_result;
+
+void stand_in_set_hooks(stand_in_call_hook call, stand_in_work_hook work)
+{
+    __atomic_store_n(&work_hook, work, __ATOMIC_RELEASE);
+    __atomic_store_n(&call_hook, call, __ATOMIC_RELEASE);
+}
+
+void stand_in_length(uint64_t ns)
+{
+    length_ns = ns;
+}
+
+void stand_in_result(int result)
+{
+    next_result = result;
+}
+
+int cuInit(unsigned flags)
+{
+    static uint32_t once;
+    const char *path = getenv("CUDA_INJECTION64_PATH");
+    (void)flags;
+    if (__atomic_exchange_n(&once, 1, __ATOMIC_ACQ_REL) || !path)
+        return 0;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    int (*initialize)(void);
+    void *found = library ? dlsym(library, "InitializeInjection") : NULL;
+    memcpy(&initialize, &found, sizeof found);
+    if (initialize)
+        initialize();
+    return 0;
+}
+
+static void take_time(void)
+{
+    if (length_ns) {
+        struct timespec time = {(time_t)(length_ns / 1000000000u), (long)(length_ns % 1000000000u)};
+        nanosleep(&time, NULL);
+    }
+}
+
+/* A call, with the work that it submits; ``work`` may be NULL. */
+static int call(uint32_t number, const char *name, const void *parameters, struct stand_in_work *work)
+{
+    stand_in_call_hook hook = __atomic_load_n(&call_hook, __ATOMIC_ACQUIRE);
+    uint32_t correlation = __atomic_add_fetch(&correlations, 1, __ATOMIC_RELAXED);
+    int result = next_result;
+    next_result = 0;
+    if (hook)
+        hook(number, name, 0, parameters, NULL, correlation);
+    take_time();
+    stand_in_work_hook submit = __atomic_load_n(&work_hook, __ATOMIC_ACQUIRE);
+    if (submit && work) {
+        work->correlation = correlation;
+        submit(work);
+    }
+    if (hook)
+        hook(number, name, 1, parameters, &result, correlation);
+    return result;
+}
+#define CALL(function, parameters, work) call(STAND_IN_##function, #function, parameters, work)
+
+int cuCtxGetDevice(int *device)
+{
+    struct { int *device; } parameters = {device};
+    *device = 0;
+    return CALL(cuCtxGetDevice, &parameters, NULL);
+}
+
+int cuCtxSynchronize(void)
+{
+    return CALL(cuCtxSynchronize, NULL, NULL);
+}
+
+int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+{
+    struct { uint64_t *address; size_t bytes; } parameters = {address, bytes};
+    *address = UINT64_C(0x7f0000000000);
+    return CALL(cuMemAlloc_v2, &parameters, NULL);
+}
+
+int cuMemFree_v2(uint64_t address)
+{
+    struct { uint64_t address; } parameters = {address};
+    return CALL(cuMemFree_v2, &parameters, NULL);
+}
+
+int cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
+{
+    struct { void **address; size_t bytes; unsigned flags; } parameters = {address, bytes, flags};
+    *address = malloc(bytes);
+    return CALL(cuMemHostAlloc, &parameters, NULL);
+}
+
+int cuMemFreeHost(void *address)
+{
+    struct { void *address; } parameters = {address};
+    int result = CALL(cuMemFreeHost, &parameters, NULL);
+    free(address);
+    return result;
+}
+
+int cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags)
+{
+    struct { void *address; size_t bytes; unsigned flags; } parameters = {address, bytes, flags};
+    return CALL(cuMemHostRegister_v2, &parameters, NULL);
+}
+
+int cuMemHostUnregister(void *address)
+{
+    struct { void *address; } parameters = {address};
+    return CALL(cuMemHostUnregister, &parameters, NULL);
+}
+
+int cuMemcpyDtoH_v2(void *target, uint64_t source, size_t bytes)
+{
+    struct { void *target; uint64_t source; size_t bytes; } parameters = {target, source, bytes};
+    struct stand_in_work work = {COPY, DEVICE_TO_HOST, bytes, DEVICE, PAGEABLE, 0, NULL};
+    return CALL(cuMemcpyDtoH_v2, &parameters, &work);
+}
+
+int cuMemcpyDtoHAsync_v2(void *target, uint64_t source, size_t bytes, void *stream)
+{
+    struct { void *target; uint64_t source; size_t bytes; void *stream; } parameters = {target, source, bytes, stream};
+    struct stand_in_work work = {COPY, DEVICE_TO_HOST, bytes, DEVICE, PAGEABLE, 0, NULL};
+    return CALL(cuMemcpyDtoHAsync_v2, &parameters, &work);
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t target, const void *source, size_t bytes, void *stream)
+{
+    struct { uint64_t target; const void *source; size_t bytes; void *stream; } parameters = {target, source, bytes,
+                                                                                              stream};
+    struct stand_in_work work = {COPY, HOST_TO_DEVICE, bytes, PINNED, DEVICE, 0, NULL};
+    return CALL(cuMemcpyHtoDAsync_v2, &parameters, &work);
+}
+
+int cuMemcpy2D_v2(const void *copy)
+{
+    struct { const void *copy; } parameters = {copy};
+    return CALL(cuMemcpy2D_v2, &parameters, NULL);
+}
+
+int cuMemcpyPeerAsync(uint64_t target, void *target_context, uint64_t source, void *source_context, size_t bytes,
+                      void *stream)
+{
+    struct {
+        uint64_t target;
+        void *target_context;
+        uint64_t source;
+        void *source_context;
+        size_t bytes;
+        void *stream;
+    } parameters = {target, target_context, source, source_context, bytes, stream};
+    struct stand_in_work work = {PEER_COPY, PEER, bytes, DEVICE, DEVICE, 0, NULL};
+    return CALL(cuMemcpyPeerAsync, &parameters, &work);
+}
+
+int cuMemsetD8Async(uint64_t target, unsigned char value, size_t count, void *stream)
+{
+    struct { uint64_t target; unsigned char value; size_t count; void *stream; } parameters = {target, value, count,
+                                                                                               stream};
+    struct stand_in_work work = {MEMSET, 0, count, 0, 0, 0, NULL};
+    return CALL(cuMemsetD8Async, &parameters, &work);
+}
+
+struct launch {
+    void *function;
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared;
+    void *stream;
+    void **parameters, **extra;
+};
+
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **arguments, void **extra)
+{
+    struct launch parameters = {function, grid_x,  grid_y, grid_z, block_x, block_y,
+                                block_z,  shared,  stream, arguments, extra};
+    struct stand_in_work work = {KERNEL, 0, 0, 0, 0, 0, function};
+    return CALL(cuLaunchKernel, &parameters, function ? &work : NULL);
+}
+
+int cuLaunchKernel_ptsz(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                        unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **arguments,
+                        void **extra)
+{
+    struct launch parameters = {function, grid_x,  grid_y, grid_z, block_x, block_y,
+                                block_z,  shared,  stream, arguments, extra};
+    return CALL(cuLaunchKernel_ptsz, &parameters, NULL);
+}
+
+int cuStreamSynchronize(void *stream)
+{
+    struct { void *stream; } parameters = {stream};
+    struct stand_in_work work = {SYNCHRONIZATION, STREAM_SYNCHRONIZE, 0, 0, 0, 0, NULL};
+    return CALL(cuStreamSynchronize, &parameters, &work);
+}
+
+int cuEventQuery(void *event)
+{
+    struct { void *event; } parameters = {event};
+    stand_in_result(NOT_READY);
+    return CALL(cuEventQuery, &parameters, NULL);
+}
+
+int cuModuleLoadData(void **module, const void *image)
+{
+    struct { void **module; const void *image; } parameters = {module, image};
+    struct stand_in_work loading = {OVERHEAD, MODULE_LOADING, 0, 0, 0, 0, NULL};
+    struct stand_in_work contexts = {SWITCH, CONTEXT_STARTS, 0, 0, 0, 0, NULL};
+    stand_in_work_hook submit = __atomic_load_n(&work_hook, __ATOMIC_ACQUIRE);
+    if (submit)
+        submit(&contexts);
+    return CALL(cuModuleLoadData, &parameters, &loading);
+}

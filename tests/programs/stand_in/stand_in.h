@@ -1,0 +1,70 @@
+/* What the stand-ins of libcuda and libcupti and the host programs share.
+ *
+ * The stand-ins do what matters to an injected library: they load it, call it at enter and exit of driver calls, and
+ * deliver activity records in CUPTI's layouts. The numbers of functions are their own.
+ */
+#ifndef STAND_IN_H
+#define STAND_IN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define FUNCTIONS(f)                                                                                                   \
+    f(2, cuCtxGetDevice) f(5, cuCtxSynchronize) f(7, cuMemAlloc_v2) f(8, cuMemFree_v2) f(11, cuMemHostAlloc)          \
+    f(12, cuMemFreeHost) f(20, cuMemcpyDtoH_v2) f(21, cuMemcpyDtoHAsync_v2) f(22, cuMemcpyHtoDAsync_v2)               \
+    f(23, cuMemcpy2D_v2) f(24, cuMemcpyPeerAsync) f(30, cuMemsetD8Async) f(40, cuLaunchKernel)                        \
+    f(41, cuLaunchKernel_ptsz) f(50, cuStreamSynchronize) f(60, cuEventQuery) f(61, cuMemHostRegister_v2)             \
+    f(62, cuMemHostUnregister) f(63, cuModuleLoadData)
+
+enum {
+#define NUMBER(number, name) STAND_IN_##name = number,
+    FUNCTIONS(NUMBER)
+#undef NUMBER
+    STAND_IN_FUNCTIONS = 100,
+};
+
+/* One piece of work of the GPU, or a record of the driver. */
+struct stand_in_work {
+    uint32_t kind;
+    uint32_t subkind;
+    uint64_t bytes;
+    uint32_t source, target;
+    uint32_t correlation;
+    const char *name;
+};
+
+typedef void (*stand_in_call_hook)(uint32_t number, const char *name, int site, const void *parameters,
+                                   const int *result, uint32_t correlation);
+typedef void (*stand_in_work_hook)(const struct stand_in_work *work);
+
+/* libcuda */
+void stand_in_set_hooks(stand_in_call_hook call, stand_in_work_hook work);
+/* The length of this thread's next calls, and the result of its next one. */
+void stand_in_length(uint64_t ns);
+void stand_in_result(int result);
+int cuInit(unsigned flags);
+int cuCtxGetDevice(int *device);
+int cuCtxSynchronize(void);
+int cuMemAlloc_v2(uint64_t *address, size_t bytes);
+int cuMemFree_v2(uint64_t address);
+int cuMemHostAlloc(void **address, size_t bytes, unsigned flags);
+int cuMemFreeHost(void *address);
+int cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags);
+int cuMemHostUnregister(void *address);
+int cuMemcpyDtoH_v2(void *target, uint64_t source, size_t bytes);
+int cuMemcpyDtoHAsync_v2(void *target, uint64_t source, size_t bytes, void *stream);
+int cuMemcpyHtoDAsync_v2(uint64_t target, const void *source, size_t bytes, void *stream);
+int cuMemcpy2D_v2(const void *copy);
+int cuMemcpyPeerAsync(uint64_t target, void *target_context, uint64_t source, void *source_context, size_t bytes,
+                      void *stream);
+int cuMemsetD8Async(uint64_t target, unsigned char value, size_t count, void *stream);
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra);
+int cuLaunchKernel_ptsz(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                        unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters,
+                        void **extra);
+int cuStreamSynchronize(void *stream);
+int cuEventQuery(void *event);
+int cuModuleLoadData(void **module, const void *image);
+
+#endif
