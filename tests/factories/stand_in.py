@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,31 +42,24 @@ class StandIn:
     folder: Path
 
     @classmethod
-    def build(cls, folder: Path, flags: Sequence[str] = (), version: int = VERSION) -> StandIn:
+    def build(cls, folder: Path, flags: Sequence[str] = ()) -> StandIn:
         """Build everything in ``folder``, with further ``flags`` of the compiler."""
         assert COMPILER is not None
         folder.mkdir(parents=True, exist_ok=True)
-        # A version without context switches refuses them; their size then does not matter.
-        bytes_of = {kind: size_of(kind, max(version, min(SIZES[kind]))) for kind in _KINDS}
-        sizes = [f"-D{kind.name}_BYTES={size}" for kind, size in bytes_of.items()]
-        sizes += [f"-DSYNCHRONIZATION_BYTES={56 if version >= 26 else 40}", f"-DVERSION={version}"]
-        common = [COMPILER, "-std=gnu11", "-O1", "-Wall", "-Werror", "-fPIC", *flags, "-o"]
-        link = [f"-L{folder}", "-Wl,-rpath,$ORIGIN", "-lpthread", "-ldl"]
-        for source, target, further in (
-            ("libcuda.c", "libcuda.so.1", ["-shared", "-Wl,-soname,libcuda.so.1"]),
-            ("libcupti.c", "libcupti.so.13", ["-shared", "-Wl,-soname,libcupti.so.13", *sizes]),
-            ("host.c", "host", ["-l:libcuda.so.1"]),
-            ("profiler.c", "profiler", ["-Wl,--no-as-needed", "-l:libcupti.so.13", "-l:libcuda.so.1"]),
-        ):
-            line = [*common, str(folder / target), str(SOURCES / source), *further, *link]
-            subprocess.run(line, check=True, capture_output=True)
+        _compile("libcuda.c", folder / "libcuda.so.1", *flags, "-shared", "-Wl,-soname,libcuda.so.1")
+        build_cupti(folder / "libcupti.so.13", flags=flags)
+        _compile("host.c", folder / "host", *flags, f"-L{folder}", "-l:libcuda.so.1")
+        links = [f"-L{folder}", "-Wl,--no-as-needed", "-l:libcupti.so.13", "-l:libcuda.so.1"]
+        _compile("profiler.c", folder / "profiler", *flags, *links)
         compile_library(folder / "inject.so", [COMPILER], flags)
         return cls(folder)
 
-    def environment(self, folder: Path, options: WatchOptions = OPTIONS, **more: str) -> dict[str, str]:
-        """The environment of a watched host program that writes to ``folder``."""
+    def environment(
+        self, folder: Path, options: WatchOptions = OPTIONS, cupti: Path | None = None, **more: str
+    ) -> dict[str, str]:
+        """The environment of a watched host program that writes to ``folder``; ``cupti`` replaces the stand-in."""
         present = {"PATH": os.environ["PATH"], **more}
-        cupti = self.folder / "libcupti.so.13"
+        cupti = cupti or self.folder / "libcupti.so.13"
         return present | variables(self.folder / "inject.so", folder, options, present, cupti)
 
     def start(
@@ -82,14 +75,31 @@ class StandIn:
             text=True,
         )
 
+    def wait(self, environment: Mapping[str, str], *arguments: str, before: str = "") -> tuple[int, str, str]:
+        """Exit code, standard output and standard error of a host program; ``before`` are commands of the shell."""
+        done = subprocess.run(
+            ["sh", "-c", f'{before} exec "$0" "$@"', str(self.folder / "host"), *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        return done.returncode, done.stdout, done.stderr
+
     def run(
-        self, folder: Path, *arguments: str, program: str = "host", options: WatchOptions = OPTIONS, **more: str
+        self,
+        folder: Path,
+        *arguments: str,
+        program: str = "host",
+        options: WatchOptions = OPTIONS,
+        cupti: Path | None = None,
+        **more: str,
     ) -> Outcome:
         """Run a host program to its end and read the files of all its processes."""
         folder.mkdir(mode=0o700, exist_ok=True)
         done = subprocess.run(
             [str(self.folder / program), *arguments],
-            env=self.environment(folder, options, **more),
+            env=self.environment(folder, options, cupti, **more),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -97,3 +107,20 @@ class StandIn:
         contents = read_folder(folder)
         assert contents.problems == ()
         return Outcome(done.returncode, done.stdout, done.stderr, contents.processes)
+
+
+def build_cupti(target: Path, version: int = VERSION, flags: Sequence[str] = ()) -> None:
+    """Build the stand-in for libcupti of ``version``."""
+    # A version without context switches refuses them; their size then does not matter.
+    sizes = {kind.name: size_of(kind, max(version, min(SIZES[kind]))) for kind in _KINDS}
+    sizes["SYNCHRONIZATION"] = 56 if version >= 26 else 40
+    defined = [f"-D{name}_BYTES={size}" for name, size in sizes.items()]
+    _compile(
+        "libcupti.c", target, *flags, f"-DVERSION={version}", *defined, "-shared", "-Wl,-soname,libcupti.so.13"
+    )  # fmt: skip
+
+
+def _compile(source: str, target: Path, *flags: str) -> None:
+    assert COMPILER is not None
+    line = [COMPILER, "-std=gnu11", "-O1", "-Wall", "-Werror", "-fPIC", "-o", str(target), str(SOURCES / source)]
+    subprocess.run([*line, *flags, "-Wl,-rpath,$ORIGIN", "-lpthread", "-ldl"], check=True, capture_output=True)

@@ -223,7 +223,7 @@ FILE_BYTES = HISTOGRAMS_AT + HISTOGRAMS * HISTOGRAM_PITCH
 
 # A kind that the timeline's table does not have: what a synchronization call waited for.
 SYNCHRONIZATION = 38
-_SYNCHRONIZATION = {
+SYNCHRONIZATION_FIELDS = {
     Field.SUBKIND: ("<u4", 4),
     Field.START: ("<u8", 8),
     Field.END: ("<u8", 16),
@@ -232,11 +232,11 @@ _SYNCHRONIZATION = {
     Field.STREAM: ("<u4", 32),
 }
 # Fields that only the library reads.
-_KERNEL_NAME = 104
-_PEER_DEVICES = (44, 52)
-_OVERHEAD_OBJECT, _OVERHEAD_THREAD, _OVERHEAD_CORRELATION = 8, 16, 40
+KERNEL_NAME = 104
+PEER_DEVICES = (44, 52)
+OVERHEAD_OBJECT, OVERHEAD_THREAD, OVERHEAD_CORRELATION = 8, 16, 40
 # Since CUDA 12.3.
-_OVERHEAD_CORRELATION_SINCE = 21
+OVERHEAD_CORRELATION_SINCE = 21
 # The kinds that are collected, and of these the ones whose lack is no failure.
 COLLECTED = (
     int(RecordKind.KERNEL), int(RecordKind.COPY), int(RecordKind.PEER_COPY), int(RecordKind.MEMSET), SYNCHRONIZATION,
@@ -251,9 +251,9 @@ _CONSTANTS = {
     "ENDED_THREADS_SLOT": ENDED_THREADS_SLOT, "BUCKETS": BUCKETS, "SUB_BITS": SUB_BITS, "APIS_AT": APIS_AT,
     "RECORDS_AT": RECORDS_AT, "NAMES_AT": NAMES_AT, "SLOTS_AT": SLOTS_AT, "SLOT_PITCH": SLOT_PITCH,
     "HISTOGRAMS_AT": HISTOGRAMS_AT, "HISTOGRAM_PITCH": HISTOGRAM_PITCH, "FILE_BYTES": FILE_BYTES,
-    "SYNCHRONIZATION": SYNCHRONIZATION, "KERNEL_NAME": _KERNEL_NAME, "PEER_SOURCE_DEVICE": _PEER_DEVICES[0],
-    "PEER_TARGET_DEVICE": _PEER_DEVICES[1], "OVERHEAD_OBJECT": _OVERHEAD_OBJECT, "OVERHEAD_THREAD": _OVERHEAD_THREAD,
-    "OVERHEAD_CORRELATION": _OVERHEAD_CORRELATION, "OVERHEAD_CORRELATION_SINCE": _OVERHEAD_CORRELATION_SINCE,
+    "SYNCHRONIZATION": SYNCHRONIZATION, "KERNEL_NAME": KERNEL_NAME, "PEER_SOURCE_DEVICE": PEER_DEVICES[0],
+    "PEER_TARGET_DEVICE": PEER_DEVICES[1], "OVERHEAD_OBJECT": OVERHEAD_OBJECT, "OVERHEAD_THREAD": OVERHEAD_THREAD,
+    "OVERHEAD_CORRELATION": OVERHEAD_CORRELATION, "OVERHEAD_CORRELATION_SINCE": OVERHEAD_CORRELATION_SINCE,
     "HOST": HOST, "ANY": ANY,
 }  # fmt: skip
 _ENUMS: dict[str, type[IntEnum]] = {
@@ -320,7 +320,7 @@ def _declaration(field: str, form: np.dtype[Any]) -> str:
 def _record_lines() -> Iterator[str]:
     """A table with a row for each kind that is collected: offset of each field, 0 without it; size of ``subkind``."""
     fields = {kind: FIELDS[RecordKind(kind)] for kind in COLLECTED if kind != SYNCHRONIZATION}
-    fields[SYNCHRONIZATION] = _SYNCHRONIZATION
+    fields[SYNCHRONIZATION] = SYNCHRONIZATION_FIELDS
     names = [field for field in Field if field is not Field.THREAD]
     yield "struct sw_record_layout {"
     yield f"    uint8_t kind, {', '.join(str(field) for field in names)}, subkind_bytes;"

@@ -66,7 +66,7 @@ static void *open_cupti(void)
     if (dl_iterate_phdr(remember_cupti, path))
         library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     if (!library && sw_settings.cupti[0])
-        library = dlopen(sw_settings.cupti, RTLD_NOW | RTLD_LOCAL);
+        return dlopen(sw_settings.cupti, RTLD_NOW | RTLD_LOCAL);
     for (size_t at = 0; !library && at < sizeof names / sizeof *names; at++)
         library = dlopen(names[at], RTLD_NOW | RTLD_LOCAL);
     return library;

@@ -1,0 +1,15 @@
+"""The stand-ins, built once for all tests of this folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from factories.stand_in import COMPILER, StandIn
+
+
+@pytest.fixture(scope="session")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
+    """The stand-ins with the injected library."""
+    if COMPILER is None:
+        pytest.skip("no C compiler")
+    return StandIn.build(tmp_path_factory.mktemp("stand_in"))

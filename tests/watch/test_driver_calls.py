@@ -1,0 +1,166 @@
+"""Which functions are watched, and where their arguments lie, held against NVIDIA's headers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.watch import layout
+from stallprobes.watch.driver_calls import ABSENT, CallFamily, family_of, plain_name, shapes
+
+STUBS = Path(__file__).parents[1] / "data" / "cupti"
+EIGHT_BYTES = {
+    "size_t", "CUdeviceptr", "CUstream", "CUevent", "CUcontext", "CUfunction", "CUmodule", "CUgraph", "CUgraphExec",
+    "CUarray", "CUmemoryPool", "CUhostFn", "CUstreamCallback", "CUmemGenericAllocationHandle", "cuuint64_t",
+    "unsigned long long",
+}  # fmt: skip
+# CUmemLocation, two words of four bytes.
+SIZES = {"unsigned char": (1, 1), "unsigned short": (2, 2), "CUmemLocation": (8, 4)}
+
+
+def header(name: str) -> str:
+    """The text of one of CUPTI's headers."""
+    return (headers() / name).read_text(encoding="utf-8", errors="replace")
+
+
+def headers() -> Path:
+    """The folder of CUPTI's headers: CUPTI_INCLUDE, or that of the installed package."""
+    if os.environ.get("CUPTI_INCLUDE"):
+        return Path(os.environ["CUPTI_INCLUDE"])
+    spec = find_spec("nvidia")
+    for place in () if spec is None else spec.submodule_search_locations or ():
+        for found in Path(place).glob("*/include/cupti_driver_cbid.h"):
+            return found.parent
+    pytest.skip("no CUPTI headers")
+
+
+def offsets(parameters: str) -> list[tuple[str, int]]:
+    """Name and offset of each member of a structure of parameters."""
+    found, at = [], 0
+    for member in filter(None, (" ".join(part.split()) for part in parameters.split(";"))):
+        match = re.fullmatch(r"(?:const )?(.*?)\s*(\**)(\w+)", member)
+        assert match is not None, member
+        size, alignment = SIZES.get(match[1], (4, 4))
+        if match[2] or match[1] in EIGHT_BYTES:
+            size = alignment = 8
+        at = -(-at // alignment) * alignment
+        found.append((match[3], at))
+        at += size
+    return found
+
+
+def test_the_watched_calls_are_those_that_can_block() -> None:
+    names = re.findall(r"CUPTI_DRIVER_TRACE_CBID_(cu[A-Z]\w*)", header("cupti_driver_cbid.h"))
+    watched = {name: family for name in names if (family := family_of(name)) is not None}
+    # Beyond the limit of the file, functions would not be recorded.
+    assert 250 < len(watched) < layout.APIS - 100
+    asks = re.compile(r"Get(?!MappedBuffer|MappedMipmapped|Function|Global|Kernel|Module|Managed|Unified|Info|MemHandle|EventHandle)")
+    assert [name for name in watched if asks.search(name)] == []
+    for name, family in (
+        ("cuLaunchKernel_ptsz", CallFamily.LAUNCH),
+        ("cuMemcpyDtoHAsync_v2", CallFamily.COPY),
+        ("cuMemAllocHost_v2", CallFamily.HOST_MEMORY),
+        ("cuMemFree_v2", CallFamily.ALLOCATION),
+        ("cuStreamSynchronize", CallFamily.WAIT),
+        ("cuLibraryLoadData", CallFamily.MODULE),
+        ("cuGraphInstantiateWithFlags", CallFamily.GRAPH),
+        ("cuGraphLaunch", CallFamily.LAUNCH),
+    ):
+        assert watched.get(name, family) is family
+    for name in ("cuCtxGetDevice", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuPointerGetAttribute", "cuGetProcAddress"):
+        assert family_of(name) is None
+
+
+def test_names_fit_the_file() -> None:
+    names = re.findall(r"CUPTI_DRIVER_TRACE_CBID_(cu\w*)", header("cupti_driver_cbid.h"))
+    field = layout.API.fields
+    assert field is not None
+    assert max(len(name) for name in names if family_of(name)) < field["name"][0].itemsize
+
+
+def test_the_arguments_lie_where_the_header_says() -> None:
+    text = header("generated_cuda_meta.h")
+    structures = dict(re.findall(r"typedef struct (\w+)_params_st \{(.*?)\}", text, re.DOTALL))
+    checked = 0
+    for shape in shapes():
+        if shape.name not in structures:
+            continue
+        places = offsets(structures[shape.name])
+        named = {name.lower(): at for name, at in places}
+        at_stream = [at for name, at in named.items() if name in ("hstream", "stream")]
+        assert ([shape.stream] if shape.stream != ABSENT else []) == at_stream, shape.name
+        for offset, words in (
+            (shape.bytes, ("byte", "size", "count", "n", "width", "length")),
+            (shape.rows, ("height",)),
+            (shape.source, ("src",)),
+            (shape.target, ("dst",)),
+        ):
+            names = [name.lower() for name, at in places if at == offset]
+            assert offset == ABSENT or any(name.startswith(words) for name in names), (shape, places)
+        checked += 1
+    assert checked > 60
+    # The variants for the per-thread default stream have the same parameters.
+    for name, parameters in structures.items():
+        if plain_name(name) != name:
+            plain = structures[plain_name(name)]
+            assert [at for _, at in offsets(parameters)] == [at for _, at in offsets(plain)], name
+
+
+def test_records_and_callback_data_lie_where_the_header_says(tmp_path: Path) -> None:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    text = header("cupti_activity.h")
+    newest = {
+        kind: max(re.findall(rf"^\s*}} (CUpti_Activity{name}\d*);", text, re.MULTILINE), key=_number)
+        for kind, name in (("kernel", "Kernel"), ("sync", "Synchronization"), ("peer", "MemcpyPtoP"), ("over", "Overhead"))
+    }
+    places = [
+        (newest["kernel"], "name", layout.KERNEL_NAME),
+        (newest["peer"], "srcDeviceId", layout.PEER_DEVICES[0]),
+        (newest["peer"], "dstDeviceId", layout.PEER_DEVICES[1]),
+        (newest["over"], "objectKind", layout.OVERHEAD_OBJECT),
+        (newest["over"], "objectId.pt.threadId", layout.OVERHEAD_THREAD),
+    ]
+    members = {"subkind": "type", "correlation": "correlationId", "context": "contextId", "stream": "streamId"}
+    for field, (_, offset) in layout.SYNCHRONIZATION_FIELDS.items():
+        places.append((newest["sync"], members.get(field, str(field)), offset))
+    if newest["over"] != "CUpti_ActivityOverhead":
+        places.append((newest["over"], "correlationId", layout.OVERHEAD_CORRELATION))
+    places += [
+        ("CUpti_CallbackData", member, offset)
+        for member, offset in (
+            ("callbackSite", 0), ("functionParams", 16), ("functionReturnValue", 24), ("symbolName", 32),
+            ("context", 40), ("contextUid", 48), ("correlationId", 64),
+        )
+    ]  # fmt: skip
+    asserts = "".join(
+        f'_Static_assert(offsetof({struct}, {member}) == {at}, "{member}");\n' for struct, member, at in places
+    )
+    values = (
+        f"_Static_assert(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION == {layout.SYNCHRONIZATION}, \"kind\");\n"
+        f"_Static_assert(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL == {int(RecordKind.KERNEL)}, \"kind\");\n"
+        '_Static_assert(CUPTI_ACTIVITY_OBJECT_THREAD == 2 && CUPTI_API_ENTER == 0, "values");\n'
+        '_Static_assert(CUPTI_CB_DOMAIN_DRIVER_API == 1, "domain");\n'
+        '_Static_assert(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED == 39, "code");\n'
+        '_Static_assert(CUPTI_ERROR_MAX_LIMIT_REACHED == 12 && CUPTI_ERROR_NOT_INITIALIZED == 15, "codes");\n'
+    )
+    source = tmp_path / "places.c"
+    source.write_text(f"#include <stddef.h>\n#include <cupti_activity.h>\n#include <cupti_callbacks.h>\n{asserts}{values}")
+    done = subprocess.run(
+        [compiler, "-std=gnu11", f"-I{STUBS}", f"-isystem{headers()}", "-fsyntax-only", str(source)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+
+
+def _number(name: str) -> int:
+    return int(re.search(r"\d*$", name)[0] or 0)  # type: ignore[index]

@@ -1,0 +1,361 @@
+"""The injected library in host programs, beside stand-ins for libcuda and libcupti: what it writes, and what it leaves
+alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from factories.stand_in import Outcome, StandIn, build_cupti
+from factories.waiting import wait_until
+from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
+from stallprobes.watch import layout
+from stallprobes.watch.driver_calls import CallFamily, MemoryKind
+from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.folder import ProcessLife, life_of, read_folder
+from stallprobes.watch.layout import LossKind, WatchState
+from stallprobes.watch.map_reader import MapFile, watch_files
+from stallprobes.watch.process import ActivityRecord, WatchedProcess
+
+MS = 1_000_000
+CALLS_ONLY = WatchOptions(calls_only=True)
+
+
+def only(outcome: Outcome) -> WatchedProcess:
+    """The one process of a program that ended well and said nothing."""
+    assert (outcome.returncode, outcome.errors) == (0, "")
+    (process,) = outcome.processes
+    return process
+
+
+def record_list(folder: Path) -> list[ActivityRecord]:
+    """All activity records of the one process in ``folder``."""
+    (path,) = watch_files(folder)
+    with MapFile(path) as file:
+        batch = file.records()
+    assert batch.missed == 0
+    return list(batch)
+
+
+def test_every_call_of_a_hundred_threads_is_counted(stand_in: StandIn, tmp_path: Path) -> None:
+    process = only(stand_in.run(tmp_path / "out", "threads", "100", "100000", options=CALLS_ONLY))
+    assert process.state is WatchState.RECORDING
+    assert (process.calls, process.lost_calls) == (100 * 100_000, 0)
+    assert len({thread.id for thread in process.threads}) == 100
+    assert {thread.calls for thread in process.threads} == {100_000}
+    assert all(thread.ended_ns is not None and not thread.in_flight for thread in process.threads)
+
+
+def test_slots_of_ended_threads_are_used_again_and_their_calls_kept(stand_in: StandIn, tmp_path: Path) -> None:
+    threads = 2 * layout.SLOTS
+    process = only(stand_in.run(tmp_path / "out", "short-threads", str(threads), "5", "8", options=CALLS_ONLY))
+    assert process.calls + process.lost_calls == 5 * threads
+    assert process.losses[LossKind.NO_SLOT] == process.lost_calls
+    assert len(process.threads) <= layout.SLOTS
+    ended = process.ended_threads["cuLaunchKernel"].histogram.count
+    assert ended == process.calls - sum(thread.calls for thread in process.threads) > 0
+
+
+def test_a_call_is_described_by_its_arguments(stand_in: StandIn, tmp_path: Path) -> None:
+    (thread,) = only(stand_in.run(tmp_path / "out", "copies")).threads
+    found = [
+        (slow.call.function, slow.call.stream, slow.call.bytes, slow.call.source, slow.call.target)
+        for slow in thread.slow_calls
+    ]
+    unknown, pageable, pinned, device = MemoryKind.UNKNOWN, MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.DEVICE
+    assert found == [
+        ("cuMemcpyDtoHAsync_v2", 0x11, 4096, device, pageable),
+        ("cuMemcpyDtoHAsync_v2", 0x12, 96, device, pinned),
+        ("cuMemcpyHtoDAsync_v2", 0, 1000, pinned, device),
+        ("cuMemcpyDtoH_v2", None, 4, device, pageable),
+        ("cuMemcpy2D_v2", None, 256, device, pinned),
+        ("cuMemsetD8Async", 0, 512, unknown, device),
+        ("cuStreamSynchronize", 0x11, None, unknown, unknown),
+        # The same memory, no longer registered.
+        ("cuMemcpyHtoDAsync_v2", 0, 1000, pageable, device),
+    ]
+    assert all(slow.duration_ns >= 2 * MS and slow.call.context == 1 for slow in thread.slow_calls)
+    assert [slow.result for slow in thread.slow_calls] == [0, 0, 0, 0, 0, 0, 2, 0]
+    assert {slow.thread for slow in thread.slow_calls} == {thread.id}
+
+
+def test_calls_are_counted_by_function_with_their_failures(stand_in: StandIn, tmp_path: Path) -> None:
+    (thread,) = only(stand_in.run(tmp_path / "out", "copies")).threads
+    figures = thread.figures
+    # What only asks is not watched.
+    assert "cuCtxGetDevice" not in figures
+    assert {name: found.histogram.count for name, found in figures.items() if name.startswith("cuMemcpy")} == {
+        "cuMemcpyDtoHAsync_v2": 2, "cuMemcpyHtoDAsync_v2": 2, "cuMemcpyDtoH_v2": 1, "cuMemcpy2D_v2": 1,
+    }  # fmt: skip
+    assert (figures["cuStreamSynchronize"].failed, figures["cuStreamSynchronize"].slow) == (1, 1)
+    # CUDA_ERROR_NOT_READY is an answer.
+    assert figures["cuEventQuery"].failed == 0
+    copies = figures["cuMemcpyDtoHAsync_v2"]
+    slow = [one.duration_ns for one in thread.slow_calls if one.call.function == "cuMemcpyDtoHAsync_v2"]
+    assert (copies.histogram.max_ns, copies.total_ns) == (max(slow), sum(slow))
+    median = copies.histogram.percentile(50)
+    assert median is not None
+    assert median == pytest.approx(min(slow), rel=1 / 64)
+
+
+def test_the_limit_of_slow_calls_is_a_setting(stand_in: StandIn, tmp_path: Path) -> None:
+    options = WatchOptions(slow_ns=0, calls_only=True)
+    process = only(stand_in.run(tmp_path / "out", "threads", "1", "1000", options=options))
+    (thread,) = process.threads
+    assert process.slow_ns == 0
+    assert thread.slow_count == thread.figures["cuLaunchKernel"].slow == 1000
+    # A ring: the last ones are kept, in order.
+    assert layout.SLOW_CALLS - 1 <= len(thread.slow_calls) <= layout.SLOW_CALLS
+    starts = [slow.call.start_ns for slow in thread.slow_calls]
+    assert starts == sorted(starts)
+
+
+def test_activity_records_are_decoded(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    process = only(stand_in.run(folder, "records", "600"))
+    found = record_list(folder)
+    kernels = [record for record in found if record.kind is RecordKind.KERNEL]
+    assert [record.name for record in kernels[:4]] == ["_Z3addPf", "_Z3mulPf"] * 2
+    assert len(kernels) == 600
+    assert (process.records, process.lost_records) == (len(found), 0)
+    first, *_ = kernels
+    assert (first.device, first.context, first.stream, first.end_ns - first.start_ns) == (3, 1, 7, 1000)
+    # The clock is that of the calls.
+    assert process.started.monotonic_ns < first.start_ns < (process.ended_ns or 0)
+    others = {record.kind: record for record in found if record.kind is not RecordKind.KERNEL}
+    copy, peer = others[RecordKind.COPY], others[RecordKind.PEER_COPY]
+    assert (copy.detail, copy.bytes, copy.source, copy.target) == (
+        CopyKind.DEVICE_TO_HOST, 64, MemoryKind.DEVICE, MemoryKind.PAGEABLE,
+    )  # fmt: skip
+    assert (peer.detail, peer.bytes, peer.device, peer.peer) == (CopyKind.PEER, 128, 3, 4)
+    assert others[RecordKind.MEMSET].bytes == 256
+    overhead = others[RecordKind.OVERHEAD]
+    assert (overhead.detail, overhead.thread) == (OverheadKind.MODULE_LOADING, process.pid)
+    assert overhead.correlation > 0
+    sync = others[layout.SYNCHRONIZATION]
+    assert (sync.detail, sync.stream, sync.context) == (3, 7, 1)
+    assert len({record.correlation for record in kernels}) == 600
+    # The GPU's own clock, near the real time.
+    switch = others[RecordKind.CONTEXT_SWITCH]
+    assert switch.detail is SwitchOperation.START
+    assert abs(switch.start_ns - process.started.realtime_ns) < 3600 * 1000 * MS
+
+
+@pytest.mark.parametrize("version", [18, 22, 26, 130_000, 130_500])
+def test_records_of_other_versions_of_cupti_are_decoded(stand_in: StandIn, tmp_path: Path, version: int) -> None:
+    library = tmp_path / "libcupti.so.13"
+    build_cupti(library, version)
+    switches = {} if version >= 130_100 else {"STAND_IN_REFUSED": "57"}
+    process = only(stand_in.run(tmp_path / "out", "records", "300", cupti=library, **switches))
+    kinds = [record.kind for record in record_list(tmp_path / "out")]
+    assert kinds.count(RecordKind.KERNEL) == 300
+    assert len(kinds) == 305 + (not switches)
+    assert process.cupti_version == version
+    assert process.refused_kind == ((57, 14) if switches else None)
+
+
+def test_with_calls_only_there_are_no_records(stand_in: StandIn, tmp_path: Path) -> None:
+    process = only(stand_in.run(tmp_path / "out", "records", "10", options=CALLS_ONLY))
+    assert (process.calls_only, process.kinds, process.records) == (True, frozenset(), 0)
+    assert process.calls == 15
+
+
+def test_records_without_a_place_are_counted(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    process = only(stand_in.run(folder, "records", str(layout.RECORDS + 100)))
+    (path,) = watch_files(folder)
+    with MapFile(path) as file:
+        batch = file.records()
+        later = file.records(batch.next)
+    assert process.records + process.lost_records >= layout.RECORDS + 100
+    assert batch.missed + len(batch) == process.records == batch.next
+    assert layout.RECORDS - 1 <= len(batch) <= layout.RECORDS
+    assert (len(later), later.missed) == (0, 0)
+
+
+def test_records_that_cupti_drops_are_counted(stand_in: StandIn, tmp_path: Path) -> None:
+    process = only(stand_in.run(tmp_path / "out", "records", "20", STAND_IN_LEAKS="1"))
+    assert process.losses[LossKind.DROPPED_BY_CUPTI] + process.losses[LossKind.NO_BUFFER] > 0
+    assert process.records == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "function", "code"),
+    [
+        ({"STAND_IN_SUBSCRIBE": "39"}, WatchState.CUPTI_TAKEN, "cuptiSubscribe", 39),
+        ({"STAND_IN_SUBSCRIBE": "15"}, WatchState.CUPTI_FAILED, "cuptiSubscribe", 15),
+        ({"STAND_IN_VERSION": "17"}, WatchState.CUPTI_TOO_OLD, "cuptiGetVersion", 0),
+        ({layout.CUPTI_VARIABLE: "/nonexistent/libcupti.so"}, WatchState.NO_CUPTI, "dlopen", 0),
+    ],
+)
+def test_without_cupti_the_program_runs_and_the_file_says_why(
+    stand_in: StandIn, tmp_path: Path, settings: dict[str, str], state: WatchState, function: str, code: int
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    environment = stand_in.environment(folder) | settings
+    assert stand_in.wait(environment, "output") == (0, "only this\n", "")
+    (process,) = read_folder(folder).processes
+    assert (process.state, process.function, process.code, process.calls) == (state, function, code, 0)
+
+
+def test_the_program_keeps_its_output_and_its_descriptors(stand_in: StandIn, tmp_path: Path) -> None:
+    assert stand_in.run(tmp_path / "output", "output").output == "only this\n"
+    # The library holds none: the program's first own descriptor is the lowest one, and a new histogram is possible.
+    closed = stand_in.run(tmp_path / "closed", "close-descriptors")
+    assert closed.output == "own\n"
+    (process,) = closed.processes
+    assert process.calls == 2
+
+
+@pytest.mark.parametrize("folder", ["missing", "open to others", "link", "file"])
+def test_a_folder_that_is_not_private_is_left_alone(stand_in: StandIn, tmp_path: Path, folder: str) -> None:
+    place, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    if folder == "open to others":
+        place.mkdir()
+        place.chmod(0o770)
+    elif folder == "link":
+        place.symlink_to(elsewhere)
+    elif folder == "file":
+        place.touch()
+    assert stand_in.wait(stand_in.environment(place), "output") == (0, "only this\n", "")
+    assert list(elsewhere.iterdir()) == []
+    assert not place.is_dir() or list(place.iterdir()) == []
+
+
+def test_no_link_is_followed_by_a_new_file(stand_in: StandIn, tmp_path: Path) -> None:
+    folder, victim = tmp_path / "out", tmp_path / "victim"
+    folder.mkdir(mode=0o700)
+    victim.write_text("kept")
+    # Numbers of processes that the program may get.
+    own = os.getpid()
+    for pid in range(own, own + 3000):
+        (folder / f"{pid}-0.watch").symlink_to(victim)
+    assert stand_in.wait(stand_in.environment(folder), "output") == (0, "only this\n", "")
+    assert victim.read_text() == "kept"
+    made = [path for path in folder.iterdir() if not path.is_symlink()]
+    assert len(made) == 1
+
+
+def test_a_limit_of_the_file_size_does_not_end_the_program(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    environment = stand_in.environment(folder)
+    assert stand_in.wait(environment, "output", before="ulimit -f 1000;") == (0, "only this\n", "")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_forked_child_has_a_file_of_its_own_once_it_calls(stand_in: StandIn, tmp_path: Path) -> None:
+    outcome = stand_in.run(tmp_path / "out", "fork")
+    assert (outcome.returncode, outcome.errors) == (0, "")
+    parent, child = sorted(outcome.processes, key=lambda process: process.forked)
+    # Two children were forked; the one without a call has no file, and neither wrote to its parent's.
+    assert (parent.calls, parent.forked, child.calls, child.forked) == (2, False, 3, True)
+    assert child.parent_pid == parent.pid
+    assert child.state is WatchState.RECORDING
+    assert child.ended_ns is not None
+
+
+def test_a_child_may_be_the_first_to_use_cuda(stand_in: StandIn, tmp_path: Path) -> None:
+    process = only(stand_in.run(tmp_path / "out", "fork-first"))
+    assert (process.calls, process.forked) == (1, False)
+
+
+def test_a_program_that_executes_another_has_a_file_for_each(stand_in: StandIn, tmp_path: Path) -> None:
+    outcome = stand_in.run(tmp_path / "out", "exec")
+    first, second = outcome.processes
+    assert (first.pid, first.image, second.image) == (second.pid, 0, 1)
+    assert (first.calls, second.calls) == (1, 5)
+    assert (first.ended_ns, second.ended_ns is None) == (None, False)
+    assert second.command.endswith("threads 1 5")
+
+
+@pytest.mark.parametrize(
+    ("case", "code"), [("abort", -signal.SIGABRT), ("kill", -signal.SIGKILL), ("exit-hung", 7)]
+)
+def test_a_program_that_ends_in_any_way_leaves_a_readable_file(
+    stand_in: StandIn, tmp_path: Path, case: str, code: int
+) -> None:
+    outcome = stand_in.run(tmp_path / "out", case)
+    assert outcome.returncode == code
+    (process,) = outcome.processes
+    assert (process.calls, process.ended_ns is not None) == (1, case == "exit-hung")
+    # The thread that hung in a call still does, as far as the file says.
+    (hung,) = [thread for thread in process.threads if thread.in_flight]
+    (call,) = hung.in_flight
+    assert (hung.name, call.function, call.stream, call.bytes) == ("hung", "cuMemcpyDtoHAsync_v2", 0x55, 64)
+    assert life_of(process) is ProcessLife.ENDED
+
+
+def test_an_exit_does_not_wait_for_a_flush_that_hangs(stand_in: StandIn, tmp_path: Path) -> None:
+    outcome = stand_in.run(tmp_path / "out", "records", "10", STAND_IN_FLUSH_MS="3600000")
+    assert outcome.returncode == 0
+    assert outcome.processes[0].ended_ns is not None
+
+
+def test_the_last_records_are_taken_at_the_exit(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert stand_in.run(folder, "exit-hung").returncode == 7
+    assert "_Z4lastv" in [record.name for record in record_list(folder)]
+
+
+@pytest.fixture
+def hung(stand_in: StandIn, tmp_path: Path) -> Iterator[Path]:
+    """The folder of a program with a thread that hangs in a call, while it runs."""
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    process = stand_in.start(folder, "hang")
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hung\n"
+        yield folder
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_call_in_flight_is_read_while_it_waits(hung: Path) -> None:
+    (process,) = read_folder(hung).processes
+    (thread,) = process.threads
+    (call,) = thread.in_flight
+    assert (call.function, call.family, call.target) == (
+        "cuMemcpyDtoHAsync_v2", CallFamily.COPY, MemoryKind.PAGEABLE,
+    )  # fmt: skip
+    assert process.started.monotonic_ns < call.start_ns
+    assert process.ended_ns is None
+    assert life_of(process) is ProcessLife.RUNNING
+
+
+def test_a_program_that_was_replaced_no_longer_runs(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    program = stand_in.start(folder, "replace")
+    try:
+        wait_until(lambda: _life(folder) is ProcessLife.REPLACED, "the process is REPLACED")
+    finally:
+        program.kill()
+        program.communicate()
+    wait_until(lambda: _life(folder) is ProcessLife.ENDED, "the process is ENDED")
+
+
+def _life(folder: Path) -> ProcessLife | None:
+    processes = read_folder(folder).processes
+    return life_of(processes[0]) if processes else None
+
+
+def test_a_profiler_of_the_program_finds_cupti_taken_unless_the_library_yields(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    taken = stand_in.run(tmp_path / "taken", program="profiler")
+    (process,) = taken.processes
+    assert (taken.output, process.state, process.calls) == ("39\n", WatchState.RECORDING, 2)
+    yielded = stand_in.run(tmp_path / "yielded", program="profiler", options=WatchOptions(yield_to_profiler=True))
+    (process,) = yielded.processes
+    assert (yielded.output, yielded.errors) == ("0\n", "")
+    assert (process.state, process.calls, process.records) == (WatchState.YIELDED, 1, 1)
+    assert process.yielded_ns is not None

@@ -1,0 +1,66 @@
+"""The library, the stand-ins and a host program under the sanitizers: no race, no bad access, no undefined result."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from factories.stand_in import COMPILER, StandIn
+from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.layout import SLOTS
+
+CASES = (
+    ("threads", "20", "500"),
+    ("short-threads", str(SLOTS + 200), "3", "10"),
+    ("records", "2000"),
+    ("copies",),
+    ("fork",),
+    ("exec",),
+    ("exit-hung",),
+    ("close-descriptors",),
+)
+SANITIZERS = {
+    "thread": ("-fsanitize=thread",),
+    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+}
+OPTIONS = {
+    "TSAN_OPTIONS": "halt_on_error=1:exitcode=99:atexit_sleep_ms=0:die_after_fork=0",
+    "ASAN_OPTIONS": "exitcode=99:verify_asan_link_order=0",
+    "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99",
+}
+
+
+def works(flags: tuple[str, ...], folder: Path) -> bool:
+    """Whether the compiler has the sanitizer, and the kernel lets a program with it run."""
+    source, program = folder / "empty.c", folder / "empty"
+    source.write_text("int main(void) { return 0; }\n")
+    built = subprocess.run([str(COMPILER), *flags, str(source), "-o", str(program)], capture_output=True)
+    return built.returncode == 0 and subprocess.run([str(program)], capture_output=True).returncode == 0
+
+
+@pytest.fixture(scope="module", params=list(SANITIZERS))
+def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> StandIn:
+    """The stand-ins and the library with one of the sanitizers."""
+    flags = SANITIZERS[request.param]
+    folder = tmp_path_factory.mktemp(request.param)
+    if COMPILER is None or not works(flags, folder):
+        pytest.skip(f"no compiler with the {request.param} sanitizer")
+    return StandIn.build(folder / "built", (*flags, "-g", "-fno-omit-frame-pointer"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_no_sanitizer_finds_anything(sanitized: StandIn, tmp_path: Path, case: tuple[str, ...]) -> None:
+    outcome = sanitized.run(tmp_path / "out", *case, **OPTIONS)
+    assert outcome.returncode == (7 if case == ("exit-hung",) else 0), outcome.errors
+    assert "Sanitizer" not in outcome.errors
+    assert "runtime error" not in outcome.errors
+    assert sum(process.calls for process in outcome.processes) > 0
+
+
+def test_no_sanitizer_finds_anything_when_cupti_is_given_up(sanitized: StandIn, tmp_path: Path) -> None:
+    options = WatchOptions(yield_to_profiler=True)
+    outcome = sanitized.run(tmp_path / "out", program="profiler", options=options, **OPTIONS)
+    assert (outcome.returncode, outcome.output) == (0, "0\n"), outcome.errors
+    assert "Sanitizer" not in outcome.errors
