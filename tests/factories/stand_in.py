@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stallprobes.engine.timeline.records import SIZES, RecordKind, size_of
 from stallprobes.watch.building import compile_library
-from stallprobes.watch.environment import WatchOptions, variables
+from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, variables
 from stallprobes.watch.folder import read_folder
 from stallprobes.watch.process import WatchedProcess
 
@@ -60,7 +60,8 @@ class StandIn:
         """The environment of a watched host program that writes to ``folder``; ``cupti`` replaces the stand-in."""
         present = {"PATH": os.environ["PATH"], **more}
         cupti = cupti or self.folder / "libcupti.so.13"
-        return present | variables(self.folder / "inject.so", folder, options, present, cupti)
+        library = Path(more.get(INJECTION_VARIABLE, self.folder / "inject.so"))
+        return present | variables(library, folder, options, present, cupti)
 
     def start(
         self, folder: Path, *arguments: str, options: WatchOptions = OPTIONS, **more: str

@@ -3,8 +3,8 @@ alone."""
 
 from __future__ import annotations
 
-import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -232,14 +232,35 @@ def test_no_link_is_followed_by_a_new_file(stand_in: StandIn, tmp_path: Path) ->
     folder, victim = tmp_path / "out", tmp_path / "victim"
     folder.mkdir(mode=0o700)
     victim.write_text("kept")
-    # Numbers of processes that the program may get.
-    own = os.getpid()
-    for pid in range(own, own + 3000):
-        (folder / f"{pid}-0.watch").symlink_to(victim)
-    assert stand_in.wait(stand_in.environment(folder), "output") == (0, "only this\n", "")
+    # The shell becomes the program, with the same number.
+    before = f'ln -s "{victim}" "{folder}/$$-0.watch";'
+    assert stand_in.wait(stand_in.environment(folder), "output", before=before) == (0, "only this\n", "")
     assert victim.read_text() == "kept"
-    made = [path for path in folder.iterdir() if not path.is_symlink()]
-    assert len(made) == 1
+    names = {path.name.split("-")[1]: path.is_symlink() for path in folder.iterdir()}
+    assert names == {"0.watch": True, "1.watch": False}
+
+
+@pytest.mark.parametrize("size", ["40k", "256k"])
+def test_a_full_disk_does_not_end_the_program(stand_in: StandIn, tmp_path: Path, size: str) -> None:
+    disk, copy = tmp_path / "disk", tmp_path / "copy"
+    disk.mkdir()
+    copy.mkdir(mode=0o700)
+    mount = f'mount -t tmpfs -o size={size},mode=700 none "{disk}" && mkdir -m 700 "{disk}/out"'
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("this user cannot mount a small disk")
+    program = f'"{stand_in.folder}/host" threads 40 50; code=$?; cp --sparse=always "{disk}"/out/* "{copy}"; exit $code'
+    environment = stand_in.environment(disk / "out", CALLS_ONLY)
+    line = ["unshare", "-rm", "sh", "-c", f"{mount} && {{ {program}; }}"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+    if size == "40k":
+        # Not even the beginning has space.
+        assert list(copy.iterdir()) == []
+    else:
+        (process,) = read_folder(copy).processes
+        assert process.out_of_space
+        assert process.calls + process.lost_calls == 40 * 50
+        assert process.calls > 0 < process.lost_calls
 
 
 def test_a_limit_of_the_file_size_does_not_end_the_program(stand_in: StandIn, tmp_path: Path) -> None:

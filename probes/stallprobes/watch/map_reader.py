@@ -51,6 +51,7 @@ class MapFile:
         """Open the file. Raises WatchError if it is not a complete one of this user, or a symbolic link."""
         self.path = path
         self._shown = printable(str(path))
+        self._apis: dict[int, tuple[str, CallFamily | None]] = {}
         match = FILE_NAME.fullmatch(path.name)
         if match is None:
             raise WatchError(f"{self._shown} is not named like the file of a watched process (PID-NUMBER.watch).")
@@ -61,7 +62,6 @@ class MapFile:
             raise WatchError(f"{self._shown} cannot be opened: {error.strerror}.") from error
         try:
             self._check(os.fstat(self._file))
-            self._apis = self._read_apis()
         except BaseException:
             os.close(self._file)
             raise
@@ -149,11 +149,6 @@ class MapFile:
                 break
         return header
 
-    def _read_apis(self) -> list[tuple[str, CallFamily | None]]:
-        # The number of APIs is written after their names; a process that has just begun has none yet.
-        names = [_text(row["name"]) for row in self._array(layout.API, layout.APIS_AT, layout.APIS)]
-        return [(name, family_of(name)) for name in names]
-
     def _threads(self, header: Any) -> list[tuple[int, WatchedThread]]:
         """Each slot's use, with its thread."""
         slots = _limited(int(header["slots"]), layout.SLOTS, "number of slots", self._damaged)
@@ -219,10 +214,16 @@ class MapFile:
         )
 
     def _api(self, number: int) -> tuple[str, CallFamily | None]:
-        if number >= layout.APIS:
-            raise self._damaged(f"names the function number {number}")
-        if not self._apis[number][0]:
-            self._apis = self._read_apis()
+        """Name and family of a function by its number in the file."""
+        if number not in self._apis:
+            if number >= layout.APIS:
+                raise self._damaged(f"names the function number {number}")
+            row = self._array(layout.API, layout.APIS_AT + number * layout.API.itemsize, 1)[0]
+            name = _text(row["name"])
+            if not name:
+                # The names are written once all functions are chosen.
+                return f"function {number}", None
+            self._apis[number] = name, family_of(name)
         return self._apis[number]
 
     def _figures(self, slot: Any, owners: set[int]) -> dict[str, CallFigures]:
@@ -235,7 +236,7 @@ class MapFile:
             owners.add(number)
             figures = self._histogram(number, api)
             if figures.histogram.count:
-                found[self._api(api)[0] or f"function {api}"] = figures
+                found[self._api(api)[0]] = figures
         return found
 
     def _histogram(self, number: int, api: int) -> CallFigures:

@@ -1,0 +1,108 @@
+"""Files of watched processes, made without a process: what the injected library would write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stallprobes.latency.histogram import Histogram
+from stallprobes.watch import layout
+from stallprobes.watch.layout import CallFlag, SlotUse, WatchState
+
+APIS = ("cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize")
+# Parts of the file that are in use: offset and size.
+PARTS = (
+    (0, layout.HEADER.itemsize),
+    (layout.APIS_AT, len(APIS) * layout.API.itemsize),
+    (layout.RECORDS_AT, 8 * layout.RECORD.itemsize),
+    (layout.NAMES_AT, 64),
+    (layout.SLOTS_AT, layout.SLOT.itemsize),
+    (layout.SLOTS_AT + layout.SLOT_PITCH, layout.SLOT.itemsize),
+    (layout.HISTOGRAMS_AT, layout.HISTOGRAM.itemsize),
+    (layout.HISTOGRAMS_AT + layout.HISTOGRAM_PITCH, layout.HISTOGRAM.itemsize),
+)
+LAUNCHES = (2000, 3000, 3000, 1_500_000)
+COPIES = (900_000,)
+SECOND = 1_000_000_000
+
+
+def write_watch_file(path: Path, **header: Any) -> None:
+    """A process with one thread, two histograms, a call in flight, a slow call and eight records at ``path``.
+
+    ``header`` replaces fields of the header.
+    """
+    with path.open("wb") as file:
+        os.truncate(file.fileno(), layout.FILE_BYTES)
+        for offset, data in _parts(int(path.name.split("-")[0]), header):
+            file.seek(offset)
+            file.write(data)
+
+
+def _parts(pid: int, header: dict[str, Any]) -> list[tuple[int, bytes]]:
+    names = b"\x07\0\0\0_Z3addv\0"
+    return [
+        (0, _header(pid, len(names), header).tobytes()),
+        (layout.APIS_AT, _apis().tobytes()),
+        (layout.RECORDS_AT, _records().tobytes()),
+        (layout.NAMES_AT, names),
+        (layout.SLOTS_AT + layout.SLOT_PITCH, _slot(pid).tobytes()),
+        (layout.HISTOGRAMS_AT, _histogram(0, LAUNCHES).tobytes()),
+        (layout.HISTOGRAMS_AT + layout.HISTOGRAM_PITCH, _histogram(1, COPIES).tobytes()),
+    ]
+
+
+def _header(pid: int, name_bytes: int, changes: dict[str, Any]) -> Any:
+    row = np.zeros(1, layout.HEADER)[0]
+    fields = {
+        "magic": layout.MAGIC, "format": layout.FORMAT, "pid": pid, "parent_pid": 1, "start_ticks": 100,
+        "state": WatchState.RECORDING, "cupti_version": 130_100, "kinds": 1 << 10 | 1 << 1, "slow_ns": 1_000_000,
+        "started_ns": SECOND, "started_realtime_ns": 1_700_000_000 * SECOND, "clock_sequence": 2,
+        "clock_ns": 2 * SECOND, "clock_realtime_ns": 1_700_000_001 * SECOND, "records": 8, "apis": len(APIS),
+        "slots": 2, "histograms": 2, "name_bytes": name_bytes, "program": b"train", "command": b"python train.py",
+        "cupti_path": b"/lib/libcupti.so.13",
+    }  # fmt: skip
+    for name, value in (fields | changes).items():
+        row[name] = value
+    return row
+
+
+def _apis() -> Any:
+    rows = np.zeros(len(APIS), layout.API)
+    rows["name"] = APIS
+    rows["number"] = range(1, len(APIS) + 1)
+    return rows
+
+
+def _records() -> Any:
+    rows = np.zeros(8, layout.RECORD)
+    rows["sequence"] = 2 * np.arange(8) + 2
+    rows["kind"] = 10
+    rows["start"] = SECOND + 1000 * np.arange(8)
+    rows["end"] = rows["start"] + 500
+    rows["name"] = 1
+    rows["correlation"] = np.arange(8)
+    return rows
+
+
+def _slot(pid: int) -> Any:
+    row = np.zeros(1, layout.SLOT)[0]
+    row["use"], row["thread"], row["started_ns"], row["name"] = SlotUse.LIVE, pid, SECOND, b"MainThread"
+    row["sequence"], row["depth"], row["slow_calls"] = 8, 1, 1
+    call = row["calls"][0]
+    call["start_ns"], call["stream"], call["api"], call["flags"] = SECOND + 5000, 7, 2, int(CallFlag.STREAM)
+    slow = row["slow"][0]
+    slow["sequence"], slow["end_ns"], slow["thread"] = 2, SECOND + 1_500_000, pid
+    slow["call"]["start_ns"] = SECOND
+    row["histograms"][:2] = 1, 2
+    return row
+
+
+def _histogram(api: int, values: tuple[int, ...]) -> Any:
+    row = np.zeros(1, layout.HISTOGRAM)[0]
+    found = Histogram.of(values)
+    row["api"], row["slot"], row["max_ns"], row["total_ns"] = api, 1, found.max_ns, sum(values)
+    row["counts"] = found.counts
+    return row

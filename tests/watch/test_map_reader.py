@@ -1,0 +1,254 @@
+"""The reader of a watched process's file: what it makes of a good one, and of one that is damaged or means harm."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factories.watch_files import APIS, COPIES, LAUNCHES, PARTS, SECOND, write_watch_file
+from stallprobes.errors import WatchError
+from stallprobes.foreign_text import is_printable
+from stallprobes.latency.histogram import Histogram
+from stallprobes.watch import layout
+from stallprobes.watch.driver_calls import CallFamily
+from stallprobes.watch.folder import check_folder, create_folder, read_folder
+from stallprobes.watch.layout import LossKind, WatchState
+from stallprobes.watch.map_reader import MapFile
+from stallprobes.watch.process import RecordBatch, WatchedProcess
+
+PID = 4321
+# Numbers that a careless reader takes for others.
+ODD = (1, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A good file."""
+    found = tmp_path / f"{PID}-0.watch"
+    write_watch_file(found)
+    return found
+
+
+def read(path: Path) -> tuple[WatchedProcess, RecordBatch]:
+    """Everything in the file."""
+    with MapFile(path) as file:
+        return file.read(), file.records()
+
+
+def change(path: Path, offset: int, data: bytes) -> None:
+    """Replace bytes of the file."""
+    with path.open("r+b") as file:
+        os.pwrite(file.fileno(), data, offset)
+
+
+def at(structure: Any, name: str) -> int:
+    """The offset of a field."""
+    return int(structure.fields[name][1])
+
+
+def texts(value: Any) -> Iterator[str]:
+    """All strings in ``value``."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in (*value, *value.values()):
+            yield from texts(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from texts(item)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from texts(getattr(value, field.name))
+
+
+def test_a_file_is_read_as_typed_values(path: Path) -> None:
+    process, batch = read(path)
+    assert (process.pid, process.image, process.state) == (PID, 0, WatchState.RECORDING)
+    assert (process.program, process.command) == ("train", "python train.py")
+    assert (process.kinds, process.calls, process.lost_calls) == (frozenset({1, 10}), 5, 0)
+    (thread,) = process.threads
+    assert (thread.id, thread.name) == (PID, "MainThread")
+    assert set(thread.figures) == set(APIS[:2])
+    assert thread.figures["cuLaunchKernel"].histogram == Histogram.of(LAUNCHES)
+    assert thread.figures["cuMemcpyDtoHAsync_v2"].histogram == Histogram.of(COPIES)
+    (call,) = thread.in_flight
+    assert (call.function, call.family, call.stream, call.bytes) == ("cuStreamSynchronize", CallFamily.WAIT, 7, None)
+    (slow,) = thread.slow_calls
+    assert (slow.call.function, slow.duration_ns) == ("cuLaunchKernel", 1_500_000)
+    assert (len(batch), batch.missed, batch.next) == (8, 0, 8)
+    assert {record.name for record in batch} == {"_Z3addv"}
+
+
+def test_records_are_read_from_where_the_last_batch_ended(path: Path) -> None:
+    with MapFile(path) as file:
+        assert len(file.records(5)) == 3
+        assert len(file.records(8)) == 0
+        # A position that is not of this file.
+        assert len(file.records(2**40)) == 0
+        assert len(file.records(-5)) == 8
+
+
+def test_what_is_being_written_is_left_out(path: Path) -> None:
+    slot = layout.SLOTS_AT + layout.SLOT_PITCH
+    change(path, slot + at(layout.SLOT, "sequence"), struct.pack("<Q", 9))
+    change(path, slot + at(layout.SLOT, "slow"), struct.pack("<Q", 1))
+    change(path, layout.RECORDS_AT + 3 * layout.RECORD.itemsize, struct.pack("<Q", 7))
+    process, batch = read(path)
+    assert process.threads[0].in_flight == process.threads[0].slow_calls == ()
+    assert (len(batch), batch.missed) == (7, 1)
+
+
+def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) -> None:
+    change(path, layout.HISTOGRAMS_AT + at(layout.HISTOGRAM, "max_ns"), struct.pack("<Q", 5))
+    longest = read(path)[0].threads[0].figures["cuLaunchKernel"].histogram.max_ns
+    assert longest == pytest.approx(max(LAUNCHES), rel=1 / 64)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("magic", 0, "not yet complete"),
+        ("magic", 1, "not the file of a watched process"),
+        ("format", 2, "has the format 2; this version reads 1"),
+        ("pid", 5, "names another process"),
+        ("state", 99, "unknown state 99"),
+        ("slots", 2**32 - 1, "number of slots"),
+        ("records", 2**63, "time or count"),
+        ("name_bytes", 2**31, "size of the names"),
+        ("started_ns", 2**64 - 1, "time or count"),
+    ],
+)
+def test_a_damaged_header_gives_a_sentence(path: Path, field: str, value: int, words: str) -> None:
+    write_watch_file(path, **{field: value})
+    with pytest.raises(WatchError, match=words) as caught:
+        read(path)
+    assert re.fullmatch(r"[^\n]*\.", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("offset", "data", "words"),
+    [
+        (layout.SLOTS_AT + layout.SLOT_PITCH + at(layout.SLOT, "depth"), b"\5\0\0\0", "number of calls in flight"),
+        (layout.SLOTS_AT + layout.SLOT_PITCH + at(layout.SLOT, "histograms") + 4, b"\1\0\0\0", "two functions"),
+        (layout.SLOTS_AT + layout.SLOT_PITCH + at(layout.SLOT, "histograms"), b"\xff" * 4, "or to none"),
+        (layout.SLOTS_AT + layout.SLOT_PITCH + at(layout.SLOT, "slow") + 8, b"\0" * 8, "ends before it starts"),
+        (layout.HISTOGRAMS_AT, b"\7\0\0\0", "impossible values"),
+        (layout.HISTOGRAMS_AT + at(layout.HISTOGRAM, "counts"), b"\xff" * 8, "impossible values"),
+        (layout.RECORDS_AT + at(layout.RECORD, "kind"), b"\5\0", "unknown kind"),
+        (layout.RECORDS_AT + at(layout.RECORD, "name"), b"\xff\xff\0\0", "outside its names"),
+        (layout.NAMES_AT, b"\xff\0\0\0", "outside its names"),
+    ],
+)
+def test_damage_elsewhere_gives_a_sentence(path: Path, offset: int, data: bytes, words: str) -> None:
+    change(path, offset, data)
+    with pytest.raises(WatchError, match=words):
+        read(path)
+
+
+def test_any_number_at_any_place_gives_a_process_or_a_sentence(path: Path) -> None:
+    dice = random.Random(13)
+    read_well = 0
+    for _ in range(800):
+        offset, size = dice.choice(PARTS)
+        place = offset + dice.randrange(size - 8) // 4 * 4
+        data = dice.choice([struct.pack("<Q", dice.choice(ODD)), dice.randbytes(dice.randrange(1, 9))])
+        with path.open("rb") as file:
+            before = os.pread(file.fileno(), len(data), place)
+        change(path, place, data)
+        try:
+            process, batch = read(path)
+            assert all(map(is_printable, texts(process)))
+            assert all(map(is_printable, texts(list(batch))))
+            assert process.calls >= 0
+            read_well += 1
+        except WatchError as error:
+            assert str(error).endswith(".")
+        change(path, place, before)
+    assert read_well > 250
+    read(path)
+
+
+def test_random_bytes_give_a_sentence(path: Path) -> None:
+    dice = random.Random(7)
+    head = struct.pack("<QIII", layout.MAGIC, layout.FORMAT, 0, PID)
+    for number in range(30):
+        change(path, 0, dice.randbytes(layout.RECORDS_AT))
+        change(path, layout.SLOTS_AT, dice.randbytes(4 * layout.SLOT_PITCH))
+        if number % 2:
+            change(path, 0, head)
+        with pytest.raises(WatchError):
+            read(path)
+
+
+@pytest.mark.parametrize("size", [0, 7, layout.HEADER.itemsize, layout.SLOTS_AT, layout.FILE_BYTES - 1])
+def test_a_cut_file_gives_a_sentence(path: Path, size: int) -> None:
+    os.truncate(path, size)
+    with pytest.raises(WatchError, match=f"has {size} bytes"):
+        read(path)
+
+
+def test_a_file_that_is_cut_while_it_is_open_gives_a_sentence(path: Path) -> None:
+    with MapFile(path) as file:
+        os.truncate(path, layout.SLOTS_AT)
+        with pytest.raises(WatchError, match="ends before its size"):
+            file.read()
+
+
+def test_what_is_no_own_regular_file_is_not_read(path: Path, tmp_path: Path) -> None:
+    link, pipe, other = (tmp_path / f"{number}-0.watch" for number in (1, 2, 3))
+    link.symlink_to(path)
+    os.mkfifo(pipe)
+    other.mkdir()
+    named = path.rename(tmp_path / "watch")
+    for found, words in ((link, "cannot be opened"), (pipe, "not a regular file"), (other, "not a regular file"),
+                         (named, "is not named like")):  # fmt: skip
+        with pytest.raises(WatchError, match=words):
+            MapFile(found)
+    contents = read_folder_of(tmp_path)
+    assert (contents.processes, len(contents.problems)) == ((), 3)
+
+
+def read_folder_of(folder: Path) -> Any:
+    folder.chmod(0o700)
+    return read_folder(folder)
+
+
+def test_a_folder_is_read_with_a_sentence_for_each_bad_file(path: Path, tmp_path: Path) -> None:
+    write_watch_file(tmp_path / "9-1.watch", state=99)
+    write_watch_file(tmp_path / "9-0.watch")
+    (tmp_path / "unrelated").touch()
+    contents = read_folder_of(tmp_path)
+    assert [(process.pid, process.image) for process in contents.processes] == [(9, 0), (PID, 0)]
+    (problem,) = contents.problems
+    assert problem.startswith(str(tmp_path / "9-1.watch"))
+
+
+def test_a_folder_of_others_is_refused(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path)
+    check_folder(folder)
+    folder.chmod(0o750)
+    with pytest.raises(WatchError, match="chmod 700"):
+        check_folder(folder)
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    with pytest.raises(WatchError, match="is not a folder"):
+        check_folder(link)
+    with pytest.raises(WatchError, match="cannot be read"):
+        check_folder(tmp_path / "missing")
+
+
+def test_what_a_program_calls_itself_cannot_reach_the_terminal(path: Path) -> None:
+    write_watch_file(path, program=b"\x1b[2J", command="python \u202e.py".encode(), losses=[1, 2, 3, 4, 5, 6, 7, 8])
+    process, _ = read(path)
+    assert (process.program, process.command) == ("\ufffd[2J", "python \ufffd.py")
+    assert process.losses[LossKind.BEFORE_FILE] == 4
+    assert (process.lost_calls, process.lost_records) == (10, 26)
+    assert SECOND == process.started.monotonic_ns
