@@ -61,7 +61,9 @@ def test_the_watched_calls_are_those_that_can_block() -> None:
     watched = {name: family for name in names if (family := family_of(name)) is not None}
     # Beyond the limit of the file, functions would not be recorded.
     assert 250 < len(watched) < layout.APIS - 100
-    asks = re.compile(r"Get(?!MappedBuffer|MappedMipmapped|Function|Global|Kernel|Module|Managed|Unified|Info|MemHandle|EventHandle)")
+    asks = re.compile(
+        r"Get(?!MappedBuffer|MappedMipmapped|Function|Global|Kernel|Module|Managed|Unified|Info|MemHandle|EventHandle)"
+    )
     assert [name for name in watched if asks.search(name)] == []
     for name, family in (
         ("cuLaunchKernel_ptsz", CallFamily.LAUNCH),
@@ -74,7 +76,13 @@ def test_the_watched_calls_are_those_that_can_block() -> None:
         ("cuGraphLaunch", CallFamily.LAUNCH),
     ):
         assert watched.get(name, family) is family
-    for name in ("cuCtxGetDevice", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuPointerGetAttribute", "cuGetProcAddress"):
+    for name in (
+        "cuCtxGetDevice",
+        "cuCtxGetCurrent",
+        "cuCtxPushCurrent_v2",
+        "cuPointerGetAttribute",
+        "cuGetProcAddress",
+    ):
         assert family_of(name) is None
 
 
@@ -120,7 +128,12 @@ def test_records_and_callback_data_lie_where_the_header_says(tmp_path: Path) -> 
     text = header("cupti_activity.h")
     newest = {
         kind: max(re.findall(rf"^\s*}} (CUpti_Activity{name}\d*);", text, re.MULTILINE), key=_number)
-        for kind, name in (("kernel", "Kernel"), ("sync", "Synchronization"), ("peer", "MemcpyPtoP"), ("over", "Overhead"))
+        for kind, name in (
+            ("kernel", "Kernel"),
+            ("sync", "Synchronization"),
+            ("peer", "MemcpyPtoP"),
+            ("over", "Overhead"),
+        )
     }
     places = [
         (newest["kernel"], "name", layout.KERNEL_NAME),
@@ -145,15 +158,17 @@ def test_records_and_callback_data_lie_where_the_header_says(tmp_path: Path) -> 
         f'_Static_assert(offsetof({struct}, {member}) == {at}, "{member}");\n' for struct, member, at in places
     )
     values = (
-        f"_Static_assert(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION == {layout.SYNCHRONIZATION}, \"kind\");\n"
-        f"_Static_assert(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL == {int(RecordKind.KERNEL)}, \"kind\");\n"
+        f'_Static_assert(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION == {layout.SYNCHRONIZATION}, "kind");\n'
+        f'_Static_assert(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL == {int(RecordKind.KERNEL)}, "kind");\n'
         '_Static_assert(CUPTI_ACTIVITY_OBJECT_THREAD == 2 && CUPTI_API_ENTER == 0, "values");\n'
         '_Static_assert(CUPTI_CB_DOMAIN_DRIVER_API == 1, "domain");\n'
         '_Static_assert(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED == 39, "code");\n'
         '_Static_assert(CUPTI_ERROR_MAX_LIMIT_REACHED == 12 && CUPTI_ERROR_NOT_INITIALIZED == 15, "codes");\n'
     )
     source = tmp_path / "places.c"
-    source.write_text(f"#include <stddef.h>\n#include <cupti_activity.h>\n#include <cupti_callbacks.h>\n{asserts}{values}")
+    source.write_text(
+        f"#include <stddef.h>\n#include <cupti_activity.h>\n#include <cupti_callbacks.h>\n{asserts}{values}"
+    )
     done = subprocess.run(
         [compiler, "-std=gnu11", f"-I{STUBS}", f"-isystem{headers()}", "-fsyntax-only", str(source)],
         capture_output=True,

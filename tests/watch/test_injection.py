@@ -83,6 +83,26 @@ def test_a_call_is_described_by_its_arguments(stand_in: StandIn, tmp_path: Path)
     assert {slow.thread for slow in thread.slow_calls} == {thread.id}
 
 
+@pytest.mark.parametrize(
+    ("ranges", "size", "kinds"),
+    [
+        (3, 4096, (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.PAGEABLE)),
+        # More than a callback searches: what is in no block of theirs is known all the same.
+        (900, 1 << 16, (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.PAGEABLE)),
+        (900, 4096, (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.UNKNOWN)),
+        # More than there is place for: nothing is sure any more.
+        (1100, 4096, (MemoryKind.UNKNOWN,) * 3),
+        # Larger than the filter takes.
+        (2, 1 << 38, (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.PAGEABLE)),
+    ],
+)
+def test_the_kind_of_host_memory_is_never_guessed(
+    stand_in: StandIn, tmp_path: Path, ranges: int, size: int, kinds: tuple[MemoryKind, ...]
+) -> None:
+    (thread,) = only(stand_in.run(tmp_path / "out", "ranges", str(ranges), str(size), options=CALLS_ONLY)).threads
+    assert tuple(slow.call.target for slow in thread.slow_calls) == kinds
+
+
 def test_calls_are_counted_by_function_with_their_failures(stand_in: StandIn, tmp_path: Path) -> None:
     (thread,) = only(stand_in.run(tmp_path / "out", "copies")).threads
     figures = thread.figures
@@ -296,9 +316,7 @@ def test_a_program_that_executes_another_has_a_file_for_each(stand_in: StandIn, 
     assert second.command.endswith("threads 1 5")
 
 
-@pytest.mark.parametrize(
-    ("case", "code"), [("abort", -signal.SIGABRT), ("kill", -signal.SIGKILL), ("exit-hung", 7)]
-)
+@pytest.mark.parametrize(("case", "code"), [("abort", -signal.SIGABRT), ("kill", -signal.SIGKILL), ("exit-hung", 7)])
 def test_a_program_that_ends_in_any_way_leaves_a_readable_file(
     stand_in: StandIn, tmp_path: Path, case: str, code: int
 ) -> None:

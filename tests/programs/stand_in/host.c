@@ -129,6 +129,42 @@ static void records(long count)
     free(pageable);
 }
 
+/* Registers ranges of a size far from each other, as no program has memory. */
+static void register_ranges(long ranges, size_t size)
+{
+    for (long number = 0; number < ranges; number++)
+        cuMemHostRegister_v2((char *)((uintptr_t)(number + 1) << 32), size, 0);
+}
+
+/* A copy to memory of the program, one to the last range, and one to memory of the program beside it. */
+static void copies_beside_ranges(long ranges, size_t size)
+{
+    static char memory[64];
+    char *last = (char *)((uintptr_t)ranges << 32);
+    register_ranges(ranges, size);
+    stand_in_length(2 * MS);
+    cuMemcpyDtoHAsync_v2(memory, DEVICE_ADDRESS, 64, NULL);
+    cuMemcpyDtoHAsync_v2(last, DEVICE_ADDRESS, 64, NULL);
+    cuMemcpyDtoHAsync_v2(last + size, DEVICE_ADDRESS, 64, NULL);
+}
+
+/* Prints the time of a launch or a copy in nanoseconds; ``ranges`` of host memory are registered. */
+static void cost(long calls, int copy, long ranges, size_t size)
+{
+    static char memory[4096];
+    struct timespec from, to;
+    register_ranges(ranges, size);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    for (long done = 0; done < calls; done++)
+        if (copy)
+            cuMemcpyDtoHAsync_v2(memory, DEVICE_ADDRESS, 64, NULL);
+        else
+            launch(NULL);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    double ns = (double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec);
+    printf("%.2f\n", ns / (double)calls);
+}
+
 int main(int count, char **arguments)
 {
     const char *name = count > 1 ? arguments[1] : "";
@@ -148,6 +184,10 @@ int main(int count, char **arguments)
         many_threads(first);
     } else if (!strcmp(name, "short-threads")) {
         short_threads(first, third);
+    } else if (!strcmp(name, "cost")) {
+        cost(first, (int)calls_each, third, count > 5 ? strtoul(arguments[5], NULL, 10) : 4096);
+    } else if (!strcmp(name, "ranges")) {
+        copies_beside_ranges(first, (size_t)calls_each);
     } else if (!strcmp(name, "copies")) {
         copies();
     } else if (!strcmp(name, "records")) {
