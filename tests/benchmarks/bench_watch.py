@@ -14,7 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "probes"), str(Path(__file__).parents[1])]
+sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.stand_in import StandIn
 from stallprobes.watch.environment import WatchOptions

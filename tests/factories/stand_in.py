@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from stallprobes.engine.timeline.records import SIZES, RecordKind, size_of
 from stallprobes.watch.building import compile_library
@@ -18,6 +19,7 @@ from stallprobes.watch.process import WatchedProcess
 SOURCES = Path(__file__).parents[1] / "programs" / "stand_in"
 VERSION = 130100
 OPTIONS = WatchOptions()
+NOTHING: Mapping[str, str] = MappingProxyType({})
 COMPILER = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
 _KINDS = (
     RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD,
@@ -55,21 +57,25 @@ class StandIn:
         return cls(folder)
 
     def environment(
-        self, folder: Path, options: WatchOptions = OPTIONS, cupti: Path | None = None, **more: str
+        self,
+        folder: Path,
+        options: WatchOptions = OPTIONS,
+        cupti: Path | None = None,
+        settings: Mapping[str, str] = NOTHING,
     ) -> dict[str, str]:
         """The environment of a watched host program that writes to ``folder``; ``cupti`` replaces the stand-in."""
-        present = {"PATH": os.environ["PATH"], **more}
+        present = {"PATH": os.environ["PATH"], **settings}
         cupti = cupti or self.folder / "libcupti.so.13"
-        library = Path(more.get(INJECTION_VARIABLE, self.folder / "inject.so"))
+        library = Path(settings.get(INJECTION_VARIABLE, self.folder / "inject.so"))
         return present | variables(library, folder, options, present, cupti)
 
     def start(
-        self, folder: Path, *arguments: str, options: WatchOptions = OPTIONS, **more: str
+        self, folder: Path, *arguments: str, options: WatchOptions = OPTIONS, settings: Mapping[str, str] = NOTHING
     ) -> subprocess.Popen[str]:
         """Start a host program; the first of ``arguments`` is its case."""
         return subprocess.Popen(
             [str(self.folder / "host"), *arguments],
-            env=self.environment(folder, options, **more),
+            env=self.environment(folder, options, settings=settings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -94,13 +100,13 @@ class StandIn:
         program: str = "host",
         options: WatchOptions = OPTIONS,
         cupti: Path | None = None,
-        **more: str,
+        settings: Mapping[str, str] = NOTHING,
     ) -> Outcome:
         """Run a host program to its end and read the files of all its processes."""
         folder.mkdir(mode=0o700, exist_ok=True)
         done = subprocess.run(
             [str(self.folder / program), *arguments],
-            env=self.environment(folder, options, cupti, **more),
+            env=self.environment(folder, options, cupti, settings),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

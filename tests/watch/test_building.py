@@ -141,7 +141,7 @@ def test_the_built_library_works(cache: Path, stand_in: StandIn, tmp_path: Path)
     for number, compiler in enumerate(found):
         built = library(cache, [compiler])
         folder = tmp_path / str(number)
-        outcome = stand_in.run(folder, "threads", "2", "10", **{INJECTION_VARIABLE: str(built)})
+        outcome = stand_in.run(folder, "threads", "2", "10", settings={INJECTION_VARIABLE: str(built)})
         assert [process.calls for process in outcome.processes] == [20], compiler.name
 
 

@@ -170,7 +170,7 @@ def test_records_of_other_versions_of_cupti_are_decoded(stand_in: StandIn, tmp_p
     library = tmp_path / "libcupti.so.13"
     build_cupti(library, version)
     switches = {} if version >= 130_100 else {"STAND_IN_REFUSED": "57"}
-    process = only(stand_in.run(tmp_path / "out", "records", "300", cupti=library, **switches))
+    process = only(stand_in.run(tmp_path / "out", "records", "300", cupti=library, settings=switches))
     kinds = [record.kind for record in record_list(tmp_path / "out")]
     assert kinds.count(RecordKind.KERNEL) == 300
     assert len(kinds) == 305 + (not switches)
@@ -198,7 +198,7 @@ def test_records_without_a_place_are_counted(stand_in: StandIn, tmp_path: Path) 
 
 
 def test_records_that_cupti_drops_are_counted(stand_in: StandIn, tmp_path: Path) -> None:
-    process = only(stand_in.run(tmp_path / "out", "records", "20", STAND_IN_LEAKS="1"))
+    process = only(stand_in.run(tmp_path / "out", "records", "20", settings={"STAND_IN_LEAKS": "1"}))
     assert process.losses[LossKind.DROPPED_BY_CUPTI] + process.losses[LossKind.NO_BUFFER] > 0
     assert process.records == 0
 
@@ -332,7 +332,7 @@ def test_a_program_that_ends_in_any_way_leaves_a_readable_file(
 
 
 def test_an_exit_does_not_wait_for_a_flush_that_hangs(stand_in: StandIn, tmp_path: Path) -> None:
-    outcome = stand_in.run(tmp_path / "out", "records", "10", STAND_IN_FLUSH_MS="3600000")
+    outcome = stand_in.run(tmp_path / "out", "records", "10", settings={"STAND_IN_FLUSH_MS": "3600000"})
     assert outcome.returncode == 0
     assert outcome.processes[0].ended_ns is not None
 

@@ -52,7 +52,7 @@ def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 def test_no_sanitizer_finds_anything(sanitized: StandIn, tmp_path: Path, case: tuple[str, ...]) -> None:
-    outcome = sanitized.run(tmp_path / "out", *case, **OPTIONS)
+    outcome = sanitized.run(tmp_path / "out", *case, settings=OPTIONS)
     assert outcome.returncode == (7 if case == ("exit-hung",) else 0), outcome.errors
     assert "Sanitizer" not in outcome.errors
     assert "runtime error" not in outcome.errors
@@ -61,6 +61,6 @@ def test_no_sanitizer_finds_anything(sanitized: StandIn, tmp_path: Path, case: t
 
 def test_no_sanitizer_finds_anything_when_cupti_is_given_up(sanitized: StandIn, tmp_path: Path) -> None:
     options = WatchOptions(yield_to_profiler=True)
-    outcome = sanitized.run(tmp_path / "out", program="profiler", options=options, **OPTIONS)
+    outcome = sanitized.run(tmp_path / "out", program="profiler", options=options, settings=OPTIONS)
     assert (outcome.returncode, outcome.output) == (0, "0\n"), outcome.errors
     assert "Sanitizer" not in outcome.errors

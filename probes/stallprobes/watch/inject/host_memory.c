@@ -13,7 +13,7 @@ enum {
     /* A range of more blocks (128 GiB) is not in the filter. */
     MOST_BLOCKS = 1 << 21,
     /* A callback searches no further; what it has not found by then is of an unknown kind. */
-    MOST_SEARCHED = 128,
+    MOST_SEARCHED = 32,
 };
 
 /* An address that is no range's, of an entry that is being written. */
