@@ -24,6 +24,7 @@ from stallprobes.engine.timeline.status import TimelineProblem, TimelineStatus
 from stallprobes.live.observation import EngineCondition
 from stallprobes.live.recording import Recording
 from stallprobes.model import MS
+from stallprobes.traces.rows import RowKey, RowKind
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.choose import Choose
 from stallscope.tui.common.help import Help
@@ -32,7 +33,6 @@ from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
 from stallscope.tui.sources.replay import ReplaySource
 from stallscope.tui.timeline import trace_files
-from stallscope.tui.timeline.rows import RowKey, RowKind
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.timeline.trace_capture import CaptureState, limit_text
 from stallscope.tui.timeline.trace_plot import TracePlot

@@ -16,12 +16,13 @@ from factories.timeline_traces import (
     trace_of,
 )
 from stallprobes.model import MS
+from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import Trace
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.common.lines import length
 from stallscope.tui.timeline.details import clock_text, detail_lines, detail_texts, offset_text
 from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS, Glyphs
-from stallscope.tui.timeline.rows import RowBook, RowKey, RowKind, find, intervals, nearest
+from stallscope.tui.timeline.rows import RowBook, find, intervals, nearest
 from stallscope.tui.timeline.time_axis import SPANS_NS, Viewport, fitting, span_text, stepped, ticks
 from stallscope.tui.timeline.trace_plot import plot_layout, plot_lines
 from stallscope.tui.timeline.view_model import (

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
 from stallprobes.traces.labels import copy_label, memory_labels, overhead_label, work_kind_label
+from stallprobes.traces.rows import RowKind
 from stallprobes.traces.trace import (
     OVERHEAD_REASON,
     WORK_BYTES,
@@ -29,7 +30,7 @@ from stallprobes.units import duration_ns
 from stallscope.report.columns import wrapped
 from stallscope.report.trace_wording import size_text
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
-from stallscope.tui.timeline.rows import PlotRow, RowKind
+from stallscope.tui.timeline.rows import PlotRow
 from stallscope.tui.timeline.view_model import RowIntervals, Selection, TraceView, selected_index, selected_work
 
 # Parts of a delay that are named one by one.

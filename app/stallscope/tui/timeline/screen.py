@@ -12,6 +12,7 @@ from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import EngineCondition
 from stallprobes.model import MS, Probe, Role
 from stallprobes.traces.history import TraceHistory
+from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import Trace, TracedProbe
 from stallprobes.traces.trigger import CallTrigger, TriggerLimits
 from stallprobes.verdicts.kinds import VerdictKind
@@ -27,7 +28,6 @@ from stallscope.tui.timeline import help_text, status
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import TraceDetails, clock_text
 from stallscope.tui.timeline.header import TraceHead, TraceHeadView
-from stallscope.tui.timeline.rows import RowKey, RowKind
 from stallscope.tui.timeline.time_axis import Viewport, span_text
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.trace_files import TraceFormat, export

@@ -11,6 +11,7 @@ from textual import events
 from textual.message import Message
 
 from stallprobes.traces.delay import Delay, delay_text
+from stallprobes.traces.rows import RowGroup, RowKey, RowKind
 from stallprobes.traces.trace import Trace
 from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule, runs_of_rows, shortened
@@ -24,7 +25,7 @@ from stallscope.tui.timeline.glyphs import (
     cell_styles,
 )
 from stallscope.tui.timeline.raster import raster
-from stallscope.tui.timeline.rows import PlotRow, RowKey, RowKind
+from stallscope.tui.timeline.rows import PlotRow
 from stallscope.tui.timeline.time_axis import ticks
 from stallscope.tui.timeline.view_model import RowIntervals, TraceView, selected_delay, selected_index
 
@@ -57,7 +58,7 @@ def plot_layout(rows: Sequence[PlotRow], selected: RowKey | None, width: int, he
     """The layout in ``width`` columns and ``height`` lines; the selected row is always visible."""
     longest = max((display_width(row.name) for row in rows), default=0) + 2
     names = max(_NAMES[0], min(longest, _NAMES[1], width // 4))
-    sections = [(section, list(part)) for section, part in groupby(rows, key=lambda row: row.key.kind.section)]
+    sections = [(section, list(part)) for section, part in groupby(rows, key=lambda row: row.key.kind.group)]
     room = height - 1
     # The line of the delay; titles of the sections where there is room; blank lines between rows where there is more.
     titled = len(rows) + len(sections) + 1 <= room
@@ -139,7 +140,7 @@ def _name_style(chosen: bool) -> str:
 
 
 def _title(title: str, trace: Trace, width: int) -> Line:
-    unknown = title == RowKind.TENURES and not trace.context_switches
+    unknown = title == RowGroup.ENGINE and not trace.context_switches
     return rule(title, width, "who has it was not recorded" if unknown else "")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from stallprobes.model import Role
 from stallprobes.traces.delay import Delay, delay_of
+from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_ITERATION,
@@ -23,7 +24,7 @@ from stallprobes.traces.trace import (
 )
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.timeline.raster import Intervals
-from stallscope.tui.timeline.rows import PlotRow, RowKey, RowKind, find, intervals
+from stallscope.tui.timeline.rows import PlotRow, find, intervals
 from stallscope.tui.timeline.time_axis import Viewport
 
 
