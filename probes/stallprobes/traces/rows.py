@@ -29,10 +29,11 @@ from stallprobes.traces.trace import (
     WORK_START,
     WORK_STREAM,
     Int64s,
+    OpenWork,
     Trace,
 )
 
-# The number of what is no row of the trace's tables, such as a call in flight.
+# The number of what is no row of the trace's tables: calls in flight and open work.
 NO_NUMBER = -1
 
 
@@ -81,8 +82,8 @@ class RowKey:
 class RowSpans:
     """The spans of a row in the order of their starts, in ns, at least those that overlap the trace.
 
-    ``hollow`` are those of waiting calls. ``numbers`` are their rows in the trace's table, NO_NUMBER for calls in flight,
-    which are last.
+    ``hollow`` are those of waiting calls, and of open work. ``numbers`` are their rows in the trace's table, NO_NUMBER
+    for calls in flight and open work, which are last.
     """
 
     starts: Int64s
@@ -102,12 +103,12 @@ class RowSpans:
 
 @dataclass(frozen=True, eq=False)
 class TraceRow:
-    """A row of a picture: ``spans`` (int64[n][2], begins and ends in ns) is drawn solid, ``waits`` hollow."""
+    """A row of a picture: ``spans`` (int64[n][2], begins and ends in ns) is drawn solid, ``hollow`` hollow."""
 
     key: RowKey
     label: str
     spans: Int64s
-    waits: Int64s
+    hollow: Int64s
 
     @property
     def group(self) -> RowGroup:
@@ -118,6 +119,16 @@ class TraceRow:
     def probe(self) -> int | None:
         """The number of the probe whose calls it has; None for other rows."""
         return self.key.number if self.key.kind is RowKind.CALLS else None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has calls that wait."""
+        return self.key.kind is RowKind.CALLS and len(self.hollow) > 0
+
+    @property
+    def open(self) -> bool:
+        """Whether it has open work."""
+        return self.key.kind is RowKind.WORK and len(self.hollow) > 0
 
     @property
     def foreign(self) -> bool:
@@ -139,24 +150,35 @@ def rows_of(trace: Trace) -> tuple[TraceRow, ...]:
 
 def _row(trace: Trace, key: RowKey, label: str) -> TraceRow:
     found = spans_of(trace, key)
-    # A call in flight may have begun after the trace.
+    # A call in flight may have begun after the trace, and so may open work.
     shown = (found.numbers != NO_NUMBER) | (found.starts < trace.end_ns)
     return TraceRow(key, label, found.where(shown & ~found.hollow), found.where(shown & found.hollow))
 
 
 def _work_labels(trace: Trace) -> Iterator[tuple[RowKey, str]]:
     """The rows of the streams by device; streams of one name are named after their probes too."""
-    work = trace.work
-    places = np.unique(work[:, [WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]], axis=0).tolist()
+    recorded = np.unique(trace.work[:, [WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]], axis=0).tolist()
+    places = {tuple(place) for place in recorded}
+    places |= {(work.device, work.context, work.stream) for work in trace.open_work if work.since_ns < trace.end_ns}
     several = len({device for device, _, _ in places}) > 1
     found: dict[RowKey, str] = {}
-    for device, context, stream in places:
+    for device, context, stream in sorted(places):
         label = f"{trace.names.context(context)}/{trace.names.stream(context, stream)}"
         found.setdefault(RowKey(RowKind.WORK, context, stream), f"GPU {device} {label}" if several else label)
     count = Counter(found.values())
     for key, label in found.items():
-        users = labels.stream_users(trace, _work_numbers(trace, key)) if count[label] > 1 else ""
+        users = _users(trace, key) if count[label] > 1 else ""
         yield key, f"{label} {users}" if users else label
+
+
+def _users(trace: Trace, key: RowKey) -> str:
+    """The names of the probes whose recorded or open work the stream of a row has."""
+    users = labels.stream_users(trace, _work_numbers(trace, key))
+    return users or ", ".join(sorted({trace.probes[work.probe].name for work in _open_work(trace, key)}))
+
+
+def _open_work(trace: Trace, key: RowKey) -> list[OpenWork]:
+    return [work for work in trace.open_work if (work.context, work.stream) == (key.number, key.stream)]
 
 
 def _work_numbers(trace: Trace, key: RowKey) -> Int64s:
@@ -169,8 +191,7 @@ def spans_of(trace: Trace, key: RowKey) -> RowSpans:
         case RowKind.CALLS:
             return _calls(trace, key.number)
         case RowKind.WORK:
-            numbers = _work_numbers(trace, key)
-            return RowSpans.solid(trace.work[numbers, WORK_START], trace.work[numbers, WORK_END], numbers)
+            return _work(trace, key)
         case RowKind.TENURES:
             numbers = np.flatnonzero(trace.tenures[:, TENURE_CONTEXT] == key.number)
             ends = trace.tenures[numbers, TENURE_END]
@@ -183,6 +204,23 @@ def spans_of(trace: Trace, key: RowKey) -> RowSpans:
         case RowKind.OVERHEADS:
             rows = trace.overheads
             return RowSpans.solid(rows[:, OVERHEAD_START], rows[:, OVERHEAD_END], np.arange(len(rows)))
+
+
+def _work(trace: Trace, key: RowKey) -> RowSpans:
+    numbers = _work_numbers(trace, key)
+    starts, ends = trace.work[numbers, WORK_START], trace.work[numbers, WORK_END]
+    solid = RowSpans.solid(starts, ends, numbers)
+    since = min((work.since_ns for work in _open_work(trace, key)), default=OPEN)
+    # A stream runs its work in order, so that open work is behind what has ended.
+    since = max(since, int(ends.max(initial=0)))
+    if since >= trace.collected_ns:
+        return solid
+    return RowSpans(
+        np.append(starts, since),
+        np.append(ends, trace.collected_ns),
+        np.append(solid.hollow, True),
+        np.append(numbers, NO_NUMBER),
+    )
 
 
 def _calls(trace: Trace, probe: int) -> RowSpans:

@@ -53,6 +53,8 @@ class RowBook:
             for first in np.unique(both, return_index=True)[1].tolist():
                 context, stream, probe = work[first, [WORK_CONTEXT, WORK_STREAM, WORK_PROBE]].tolist()
                 self._streams.setdefault((context, stream), set()).add(probe)
+        for open_work in trace.open_work:
+            self._streams.setdefault((open_work.context, open_work.stream), set()).add(open_work.probe)
         self._contexts.update(np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist())
         if RowKind.FOREIGN not in self._single and (trace.others or foreign_gaps(trace)):
             self._single.add(RowKind.FOREIGN)
@@ -77,7 +79,7 @@ class RowBook:
 
 
 def intervals(trace: Trace, key: RowKey, limits: TriggerLimits | None) -> Intervals:
-    """The intervals of a row; those of ``trace.open_calls`` are last, with number NO_NUMBER."""
+    """The intervals of a row; calls in flight and open work are last, with number NO_NUMBER."""
     spans = spans_of(trace, key)
     slow = np.zeros(len(spans.starts), dtype=np.bool_)
     if key.kind is RowKind.CALLS:

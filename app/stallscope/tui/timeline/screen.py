@@ -252,7 +252,8 @@ class TimelineScreen(ActionScreen):
             trace = self._live_trace(history)
             cursor.follow(trace)
             zero_ns, limits = cursor.viewport.end_ns, self._limits(trace.probes)
-            return TraceView(trace, cursor.book.rows, cursor.viewport, zero_ns, cursor.selection, limits, live=True)
+            rows, off = cursor.book.rows, self._off(trace.probes)
+            return TraceView(trace, rows, cursor.viewport, zero_ns, cursor.selection, limits, live=True, off=off)
         if cursor.trace is None or cursor.intervals is None:
             return TraceView()
         trigger = cursor.trace.trigger
@@ -267,7 +268,16 @@ class TimelineScreen(ActionScreen):
         end_ns = history.collected_ns // column_ns * column_ns
         self.cursor.move_to_end(end_ns)
         snapshot = None if self.context.observation is None else self.context.observation.snapshot
-        return history.trace(end_ns - span_ns, end_ns, snapshot=snapshot, others=self._others)
+        begin_ns = min(max(end_ns - span_ns, history.begin_ns), end_ns)
+        return history.trace(begin_ns, end_ns, snapshot=snapshot, others=self._others)
+
+    def _off(self, traced: Sequence[TracedProbe]) -> frozenset[int]:
+        """The numbers of the probes that are switched off."""
+        snapshot = None if self.context.observation is None else self.context.observation.snapshot
+        parts = {} if snapshot is None else snapshot.probes
+        return frozenset(
+            number for number, probe in enumerate(traced) if probe.name in parts and not parts[probe.name].on
+        )
 
     def _sentences(self) -> tuple[str, ...]:
         """What is shown in place of a trace; () where there is one."""

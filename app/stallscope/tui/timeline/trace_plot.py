@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+import numpy as np
+from numpy.typing import NDArray
 from textual import events
 from textual.message import Message
 
@@ -24,10 +26,13 @@ from stallscope.tui.timeline.glyphs import (
     cell_glyphs,
     cell_styles,
 )
-from stallscope.tui.timeline.raster import raster
+from stallscope.tui.timeline.raster import Raster, raster
 from stallscope.tui.timeline.rows import PlotRow
 from stallscope.tui.timeline.time_axis import ticks
 from stallscope.tui.timeline.view_model import RowIntervals, TraceView, selected_delay, selected_index
+
+Strings = NDArray[np.str_]
+Styles = NDArray[np.intp]
 
 _USUAL = {
     RowKind.CALLS: CellStyle.CALL,
@@ -107,6 +112,8 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
     engine = [number for number, key in enumerate(shown) if key.kind is RowKind.TENURES]
     unknown = min(max(view.viewport.column(trace.engine_known_ns, at.columns), 0), at.columns)
     text[engine, :unknown], style[engine, :unknown] = glyphs.unknown, CellStyle.UNKNOWN
+    first, last = _mark_unrecorded(view, trace, text, style, glyphs)
+    _note_empty(view, shown, cells, text[:, first:last], style[:, first:last])
     if selection is not None and selection.row in shown and index is not None:
         part = found[selection.row]
         first = view.viewport.column(int(part.starts[index]), at.columns)
@@ -135,6 +142,26 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
     return lines
 
 
+def _mark_unrecorded(view: TraceView, trace: Trace, text: Strings, style: Styles, glyphs: Glyphs) -> tuple[int, int]:
+    """Mark the empty cells before the begin of the trace and after its end; returns the columns between them."""
+    columns = text.shape[1]
+    first = min(max(view.viewport.column(trace.begin_ns, columns), 0), columns)
+    last = min(max(view.viewport.column(trace.end_ns, columns) + 1, first), columns)
+    outside = text == " "
+    outside[:, first:last] = False
+    text[outside], style[outside] = glyphs.unknown, CellStyle.UNKNOWN
+    return first, last
+
+
+def _note_empty(view: TraceView, shown: Sequence[RowKey], cells: Raster, text: Strings, style: Styles) -> None:
+    """Write into the rows of host calls without a call why they are empty."""
+    for number, key in enumerate(shown):
+        if key.kind is RowKind.CALLS and not (cells.calls[number] + cells.waits[number]).any():
+            note = "off" if key.number in view.off else "no call in this span"
+            if len(note) <= text.shape[1]:
+                text[number, : len(note)], style[number, : len(note)] = list(note), CellStyle.UNKNOWN
+
+
 def _name_style(chosen: bool) -> str:
     return "strong" if chosen else ""
 
@@ -148,9 +175,11 @@ def _axis(view: TraceView, at: PlotLayout, cursor: int | None, glyphs: Glyphs) -
     """The labels of the ticks, each after its mark, and the mark of the selected interval."""
     cells = [" "] * at.columns
     for column, label in ticks(view.viewport, view.zero_ns, at.columns):
-        for place, letter in enumerate(f"{glyphs.tick}{label}"):
-            if column + place < at.columns:
-                cells[column + place] = letter
+        cells[column] = glyphs.tick
+        end = column + 1 + len(label)
+        # Part of a label would be another time.
+        if end <= at.columns and (cursor is None or not column < cursor < end):
+            cells[column + 1 : end] = label
     text = "".join(cells)
     head: Line = [(" " * at.names, "")]
     if cursor is None:
