@@ -31,12 +31,14 @@ from stallscope.tui.timeline.header import TraceHead, TraceHeadView
 from stallscope.tui.timeline.time_axis import Viewport, span_text
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.trace_files import TraceFormat, export
-from stallscope.tui.timeline.trace_plot import TracePlot
+from stallscope.tui.timeline.trace_plot import TracePlot, rows_height
 from stallscope.tui.timeline.view_model import Selection, TraceView
 
 READS_PER_S = 10.0
 # Drawing takes at most this share of the time; the widest spans hold so many calls that they are drawn less often.
 _DRAW_SHARE = 0.1
+# Lines of the header and of the keys.
+_AROUND = 3
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED, VerdictKind.SLOWER)
 
 
@@ -241,6 +243,8 @@ class TimelineScreen(ActionScreen):
         self.query_one(TracePlot).view = self.query_one(TraceDetails).view = view
         self.query_one(TraceHead).view = self._head()
         self.query_one(KeyBar).note = self._note()
+        # The rows may be others.
+        self.rearrange()
         self.redraw_panels()
 
     def _view(self) -> TraceView:
@@ -308,8 +312,12 @@ class TimelineScreen(ActionScreen):
         return ""
 
     def place_panels(self, width: int, height: int) -> None:
-        """Give the details a fifth of the screen, at least five lines."""
-        self.query_one(TraceDetails).styles.height = max(5, min(10, height // 5))
+        """Give the details the lines that the rows leave, or a fifth of the screen, from five lines to ten."""
+        free = height - _AROUND - rows_height(self.cursor.book.rows)
+        lines = max(5, min(10, max(height // 5, free)))
+        details = self.query_one(TraceDetails)
+        if details.styles.height is None or details.styles.height.value != lines:
+            details.styles.height = lines
 
     # Capture.
 

@@ -66,7 +66,7 @@ def plot_layout(rows: Sequence[PlotRow], selected: RowKey | None, width: int, he
     sections = [(section, list(part)) for section, part in groupby(rows, key=lambda row: row.key.kind.group)]
     room = height - 1
     # The line of the delay; titles of the sections where there is room; blank lines between rows where there is more.
-    titled = len(rows) + len(sections) + 1 <= room
+    titled = rows_height(rows) <= height
     apart = titled and 2 * len(rows) + len(sections) + 1 <= room
     lines: list[RowKey | None] = []
     titles: list[str | None] = []
@@ -93,6 +93,11 @@ def plot_layout(rows: Sequence[PlotRow], selected: RowKey | None, width: int, he
             at = at - 1 if at == len(lines) - 1 else len(lines) - 1
             lines[at], titles[at] = None, ""
     return PlotLayout(names, max(width - names, 1), tuple(lines), tuple(titles))
+
+
+def rows_height(rows: Sequence[PlotRow]) -> int:
+    """The lines of a plot of ``rows`` with the axis, titles and the delay, without blank ones."""
+    return len(rows) + len({row.key.kind.group for row in rows}) + 2
 
 
 def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list[Line]:
@@ -159,7 +164,7 @@ def _note_empty(view: TraceView, shown: Sequence[RowKey], cells: Raster, text: S
         if key.kind is RowKind.CALLS and not (cells.calls[number] + cells.waits[number]).any():
             note = "off" if key.number in view.off else "no call in this span"
             if len(note) <= text.shape[1]:
-                text[number, : len(note)], style[number, : len(note)] = list(note), CellStyle.UNKNOWN
+                text[number, : len(note)], style[number, : len(note)] = list(note), CellStyle.NOTE
 
 
 def _name_style(chosen: bool) -> str:
