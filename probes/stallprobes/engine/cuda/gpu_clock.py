@@ -14,7 +14,7 @@ from stallprobes.engine.native import clock_gettime, clock_ns, compiled, load
 from stallprobes.errors import Unsupported
 from stallprobes.model import Context
 
-_READS = 5
+_READS = 3
 # A kernel ahead of this one may be long; a launch that is starved is no reason to give up the timeline.
 _LONGEST_NS = 2_000_000_000
 _NON_BLOCKING = 1
