@@ -239,7 +239,7 @@ def run(
     off and finds which of them are the cause.
 
     With ``timeline``, as with ``options.timeline``, the phases start, early and gpu are measured too; each call then
-    takes 1 to 2 µs longer.
+    takes 1 to 10 µs longer.
 
     With ``trace_s``, which includes ``timeline``, each variant's result has a trace: all that the timeline recorded in
     the last ``trace_s`` seconds before the aggressors were switched off.

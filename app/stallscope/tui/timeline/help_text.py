@@ -32,8 +32,8 @@ SECTIONS = (
     ),
     (
         "Cost",
-        "While the timeline is on, calls are 1 to 2 µs longer: the monitor says so, has a baseline of its own for that "
-        "state, and measures it while no aggressor runs. The timeline is switched off when this screen is closed, "
+        "While the timeline is on, calls are 1 to 10 µs longer: the monitor says so, has a baseline of its own for "
+        "that state, and measures it while no aggressor runs. The timeline is switched off when this screen is closed, "
         "unless it is kept on. On a GPU, switching it on first takes some 16 s.",
     ),
 )

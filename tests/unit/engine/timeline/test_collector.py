@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from factories.fake_cupti import NEWEST, FakeCupti, record, request
+from factories.fake_cupti import NEWEST, FakeCupti, record
 from stallprobes import catalog
 from stallprobes.catalog import Placement, on_shared_stream
 from stallprobes.engine.board import TRACE_HEAD, Board, BoardLayout
@@ -398,34 +398,6 @@ def test_the_last_flush_is_forced_and_brings_what_is_left(rig: Callable[..., Rig
     one.off()
     assert one.cupti.flags[-1] == 1
     assert [each.probe for each in one.snapshot().intervals] == ["launch"]
-
-
-def test_off_detaches_cupti_from_the_process(rig: Callable[..., Rig]) -> None:
-    one = rig(probe("launch"))
-    one.on()
-    held, size = request(one.cupti.native)
-    assert held
-    assert size
-    one.off()
-    assert one.cupti.detached == 1
-    # CUPTI no longer knows the buffer that it held.
-    assert process_pool().with_cupti == 0
-
-
-def test_a_cupti_that_cannot_be_detached_is_unsubscribed(rig: Callable[..., Rig]) -> None:
-    one = rig(probe("launch"), cupti=FakeCupti(refused={"detach": 14}))
-    one.on()
-    one.off()
-    assert not one.cupti.detached
-    assert not one.cupti.subscribed
-
-
-def test_the_end_of_the_engine_detaches_nothing(rig: Callable[..., Rig]) -> None:
-    one = rig(probe("launch"))
-    one.on()
-    assert one.collector.stop(60)
-    assert not one.cupti.detached
-    assert not one.cupti.subscribed
 
 
 def test_a_hundred_times_on_and_off(rig: Callable[..., Rig]) -> None:
