@@ -28,7 +28,8 @@ from stallprobes.matrix.plan import AGGRESSORS_STREAM, AggressorSet, VictimProbe
 from stallprobes.model import Channel, Phase, Role
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import parse_probe
-from stallprobes.verdicts.rules import Evidence, judge
+from stallprobes.verdicts.evidence import Evidence
+from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 from stallscope.cli import main as cli
 

@@ -30,9 +30,10 @@ from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
 from stallprobes.traces.trace import Trace
 from stallprobes.verdicts.blame import Blame, proven
+from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.experiment import BlamePlan
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import Evidence, judge
+from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
 __all__ = [
