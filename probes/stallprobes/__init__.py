@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.engine.session import Session
     from stallprobes.latency.histogram import Histogram
-    from stallprobes.matrix.compare import Comparison
+    from stallprobes.matrix.comparison import Comparison
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.matrix.runner import CheckProgress
@@ -57,7 +57,7 @@ __all__ = [
 
 _HOMES = {
     "CheckProgress": "stallprobes.matrix.runner",
-    "Comparison": "stallprobes.matrix.compare",
+    "Comparison": "stallprobes.matrix.comparison",
     "Histogram": "stallprobes.latency.histogram",
     "Matrix": "stallprobes.matrix.matrix",
     "Options": "stallprobes.engine.backend",

@@ -22,7 +22,8 @@ from stallprobes.matrix import compare as comparing
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge as merging
 from stallprobes.matrix.accumulator import CellAccumulator
-from stallprobes.matrix.compare import Change, Comparison, compare
+from stallprobes.matrix.compare import compare
+from stallprobes.matrix.comparison import Change, Comparison
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat
 from stallprobes.matrix.plan import AGGRESSORS_STREAM, AggressorSet, VictimProbe
 from stallprobes.model import Channel, Phase, Role

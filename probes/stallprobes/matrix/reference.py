@@ -20,7 +20,7 @@ from pathlib import Path
 from stallprobes.errors import CheckFileError, NotComparable
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import reference_names
-from stallprobes.matrix.compare import Difference
+from stallprobes.matrix.differences import Difference
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import JUDGED_PHASES, Phase
 from stallprobes.units import duration
