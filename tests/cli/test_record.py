@@ -43,6 +43,21 @@ def test_with_the_timeline_it_keeps_the_trace_of_the_stall(tmp_path: Path, capsy
     assert found.trace(0).probes[trigger.probe].name == "d2d"
 
 
+def test_without_a_victim_it_keeps_the_trace_of_the_longest_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.rec"
+    arguments = ["scalar-readback", "--variant", "pageable", "--sim", "--timeline", "--seconds", "1"]
+    with virtual_sessions(), pytest.raises(SystemExit) as ended:
+        main(["record", str(file), *arguments])
+    assert ended.value.code in (0, None)
+    trace = Recording(file).trace(0)
+    assert trace.trigger is not None
+    call = trace.calls[trace.call_of(trace.trigger.probe, trace.trigger.began_ns)]
+    op = trace.probes[trace.trigger.probe].ops[int(call[CALL_OP])]
+    assert op.label == "D2H 4 bytes"
+
+
 def test_a_missing_timeline_exits_4_and_leaves_no_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

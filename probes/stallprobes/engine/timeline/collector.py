@@ -119,6 +119,14 @@ class Collector:
         self._subscriber = 0
         self._enabled: list[int] = []
 
+    @staticmethod
+    def compile() -> None:
+        """Load the compiled code; the first time on a machine compiles it, some 16 s on the server of an H200."""
+        from stallprobes.engine.timeline import collecting  # noqa: F401
+        from stallprobes.engine.timeline.buffers import callbacks
+
+        callbacks()
+
     @property
     def status(self) -> TimelineStatus:
         """The present state."""
