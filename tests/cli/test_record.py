@@ -14,6 +14,7 @@ from factories.waiting import LIMIT_S, wait_until
 from stallprobes.errors import NoTimeline
 from stallprobes.live.recorder import Recorder
 from stallprobes.live.recording import Recording
+from stallprobes.traces.trace import CALL_OP
 from stallscope.cli import diagnostics, screen
 from stallscope.cli import main as cli
 from stallscope.cli.signals import InterruptHandler
@@ -49,13 +50,12 @@ def test_without_a_victim_it_keeps_the_trace_of_the_longest_call(
     file = tmp_path / "a.rec"
     arguments = ["scalar-readback", "--variant", "pageable", "--sim", "--timeline", "--seconds", "1"]
     with virtual_sessions(), pytest.raises(SystemExit) as ended:
-        main(["record", str(file), *arguments])
+        cli.main(["record", str(file), *arguments])
     assert ended.value.code in (0, None)
     trace = Recording(file).trace(0)
     assert trace.trigger is not None
     call = trace.calls[trace.call_of(trace.trigger.probe, trace.trigger.began_ns)]
-    op = trace.probes[trace.trigger.probe].ops[int(call[CALL_OP])]
-    assert op.label == "D2H 4 bytes"
+    assert "D2H 4 bytes" in trace.probes[trace.trigger.probe].ops[int(call[CALL_OP])]
 
 
 def test_a_missing_timeline_exits_4_and_leaves_no_file(
