@@ -559,7 +559,7 @@ def _with_records(
 ) -> dict[str, Window]:
     """``windows`` with what the timeline recorded since ``begin``.
 
-    Until the last record is there the probes go on as they did in the window, and so do their records.
+    Until the last record is there, the probes run as in the window, and their records count too.
     """
     if not begin:
         return windows
