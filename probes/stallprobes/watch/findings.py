@@ -88,13 +88,21 @@ NO_EVIDENCE = WaitEvidence()
 
 
 @dataclass(frozen=True)
+class PartOfWait:
+    """A part of a slow call with another cause than the main one, of the same certainty."""
+
+    cause: WaitCause
+    ns: int
+
+
+@dataclass(frozen=True)
 class ExplainedCall:
     """A slow call and its cause.
 
     ``excess_ns`` is its duration less the row's median. ``explained_ns`` of it have the cause, the rest is
-    unattributed. ``certainty`` is None without a cause. ``nested``: another slow call of the thread contains it, so that
-    its time counts there.
-    ``stream`` is the handle, ``bytes`` the size (None without such an argument), ``result`` the driver's code.
+    unattributed, except the parts in ``also``. ``certainty`` is None without a cause. ``nested``: another slow call of
+    the thread contains it, so that its time counts there. ``stream`` is the handle, ``bytes`` the size (None without
+    such an argument), ``result`` the driver's code.
     """
 
     function: str
@@ -116,6 +124,7 @@ class ExplainedCall:
     explained_ns: int
     evidence: WaitEvidence = NO_EVIDENCE
     nested: bool = False
+    also: tuple[PartOfWait, ...] = ()
 
     @property
     def end_ns(self) -> int:
@@ -162,12 +171,12 @@ class CallRow:
     """All calls of one function in one thread.
 
     ``window`` has them since the earlier reading, or since the start, with the call in flight; ``total`` since the
-    start. ``slow`` calls took at least the limit, ``failed`` gave an error. ``median_ns`` is that of ``total``; where
+    start; ``thread`` is as in ``ThreadFindings``. ``slow`` calls took at least the limit, ``failed`` gave an error. ``median_ns`` is that of ``total``; where
     it is not below the limit, that of the calls below the limit, 0 without any. ``lost_ns`` is the excess of the slow
     calls. ``unkept`` slow calls were overwritten before they were read; ``unkept_ns`` is their excess by the histogram.
     """
 
-    thread: int
+    thread: int | None
     function: str
     family: CallFamily | None
     window: Window

@@ -1,0 +1,428 @@
+"""Analysis of a watched process: its readings and records become findings, also while it runs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import InFlight
+from stallprobes.watch.attribution import Recorded, attribute
+from stallprobes.watch.causes import Certainty, WaitCause
+from stallprobes.watch.driver_calls import MemoryKind
+from stallprobes.watch.findings import (
+    CallAlongside,
+    CallInFlight,
+    CallRow,
+    ExplainedCall,
+    ProcessFindings,
+    ThreadFindings,
+    TimeLost,
+    WatchFindings,
+)
+from stallprobes.watch.gpu_waits import OVERLAP_SHARE
+from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.known_stalls import KnownStalls
+from stallprobes.watch.process import (
+    CallFigures,
+    DriverCall,
+    RecordBatch,
+    SlowDriverCall,
+    WatchedProcess,
+    WatchedThread,
+)
+from stallprobes.watch.record_store import RecordStore
+from stallprobes.watch.rows import KeptCalls, row_of, usual_ns
+from stallprobes.watch.slow_calls import blame_of
+
+# Records of a call arrive within this time after its end; then its cause is final.
+SETTLED_NS = 2_000_000_000
+# Explained calls that are kept one by one; what older ones lost is still in the sums.
+MOST_CALLS = 10_000
+# Readings for which a thread may be missing, while another takes its place over.
+_FORGET_READINGS = 64
+
+# A thread is its id and when it began, since the system uses ids again. None: ended threads whose places others have.
+ThreadKey = tuple[int, int] | None
+_CallKey = tuple[int, int, int, int]
+_LossKey = tuple[WaitCause, int | None, str]
+_ENDED: ThreadKey = None
+_NO_FIGURES = CallFigures(Histogram.empty(), 0, 0, 0)
+
+
+@dataclass
+class _Sum:
+    """Calls and time (ns) lost to one cause."""
+
+    calls: int = 0
+    ns: int = 0
+    proven_ns: int = 0
+
+
+@dataclass
+class _Sums:
+    """Sums of explained calls: by thread and cause, and by thread and function."""
+
+    lost: dict[ThreadKey, dict[_LossKey, _Sum]] = field(default_factory=dict)
+    kept: dict[ThreadKey, dict[str, KeptCalls]] = field(default_factory=dict)
+
+    def copy(self) -> _Sums:
+        """A copy that may be changed."""
+        lost = {key: {one: _Sum(**vars(each)) for one, each in of.items()} for key, of in self.lost.items()}
+        kept = {key: {one: KeptCalls(**vars(each)) for one, each in of.items()} for key, of in self.kept.items()}
+        return _Sums(lost, kept)
+
+    def add(self, key: ThreadKey, call: ExplainedCall) -> None:
+        """Add a call of the thread ``key``."""
+        self.kept.setdefault(key, {}).setdefault(call.function, KeptCalls()).add(call)
+        if call.nested:
+            return
+        culprit = call.culprit
+        main = call.cause, culprit.thread if culprit else None, culprit.thread_name if culprit else ""
+        proven = call.certainty in (Certainty.PROVEN, Certainty.KNOWN)
+        left = call.excess_ns - call.explained_ns
+        if call.cause is not WaitCause.UNATTRIBUTED:
+            self.add_time(key, main, 1, call.explained_ns, proven)
+        for part in call.also:
+            self.add_time(key, (part.cause, None, ""), 0, part.ns, proven)
+            left -= part.ns
+        if left > 0:
+            self.add_time(
+                key, (WaitCause.UNATTRIBUTED, None, ""), int(call.cause is WaitCause.UNATTRIBUTED), left, False
+            )
+
+    def add_time(self, key: ThreadKey, cause: _LossKey, calls: int, ns: int, proven: bool) -> None:
+        """Add time of the thread ``key``."""
+        found = self.lost.setdefault(key, {}).setdefault(cause, _Sum())
+        found.calls += calls
+        found.ns += ns
+        found.proven_ns += ns if proven else 0
+
+    def move(self, known: set[ThreadKey]) -> None:
+        """Move what belongs to no thread in ``known`` to the ended threads."""
+        for key in [key for key in self.lost if key not in known]:
+            for cause, each in self.lost.pop(key).items():
+                self.add_time(_ENDED, cause, each.calls, each.ns - each.proven_ns, False)
+                self.add_time(_ENDED, cause, 0, each.proven_ns, True)
+        for key in [key for key in self.kept if key not in known]:
+            for function, calls in self.kept.pop(key).items():
+                found = self.kept.setdefault(_ENDED, {}).setdefault(function, KeptCalls())
+                found.calls += calls.calls
+                found.excess_ns += calls.excess_ns
+                found.lost_ns += calls.lost_ns
+
+
+class ProcessAnalysis:
+    """The analysis of one process. Feed it each reading of the file with the records since the one before."""
+
+    def __init__(self, known: KnownStalls | None = None) -> None:
+        """``known`` are the pairs that stall on this machine, by a saved check or a reference."""
+        self._known = known
+        self._store = RecordStore()
+        self._pending: list[tuple[ThreadKey, SlowDriverCall]] = []
+        self._read: dict[_CallKey, int] = {}
+        self._final: deque[ExplainedCall] = deque(maxlen=MOST_CALLS)
+        self._dropped = self._readings = 0
+        self._sums = _Sums()
+        self._process: WatchedProcess | None = None
+        self._now_ns = 0
+        self._run_delays: dict[int, Int64s] = {}
+        self._names: dict[int, str] = {}
+
+    def feed(
+        self,
+        process: WatchedProcess,
+        records: RecordBatch,
+        now_ns: int,
+        run_delays: Mapping[int, Int64s] | None = None,
+    ) -> None:
+        """Add a reading at ``now_ns`` (CLOCK_MONOTONIC).
+
+        ``run_delays`` has, by thread id, the samples since the start as ``Recorded`` describes them.
+        """
+        self._process, self._now_ns = process, now_ns
+        self._readings += 1
+        self._run_delays = dict(run_delays or {})
+        self._store.add(records)
+        self._names.update((thread.id, thread.name) for thread in process.threads)
+        for thread in process.threads:
+            for slow in thread.slow_calls:
+                self._add(thread, slow)
+        for key in [key for key, reading in self._read.items() if reading < self._readings - _FORGET_READINGS]:
+            del self._read[key]
+        self._settle()
+
+    def findings(self, since: WatchedProcess | None = None) -> ProcessFindings:
+        """The findings by all readings so far; windows begin at the reading ``since``, or at the start.
+
+        Raises ValueError before the first reading.
+        """
+        process = self._process
+        if process is None:
+            raise ValueError("there is no reading of the process")
+        sums = self._sums.copy()
+        recent = self._explained(process, [slow for _, slow in self._pending])
+        for (key, _), call in zip(self._pending, recent, strict=True):
+            sums.add(key, call)
+        end_ns = process.ended_ns or self._now_ns
+        keys = {_key(thread) for thread in process.threads}
+        sums.move(set(keys))
+        threads = [self._thread(process, thread, sums, since, end_ns) for thread in process.threads]
+        if process.ended_threads or _ENDED in sums.lost:
+            threads.append(_ended_threads(process, sums, since, end_ns))
+        calls = sorted((*self._final, *recent), key=lambda call: call.end_ns)
+        return ProcessFindings(
+            pid=process.pid,
+            parent_pid=process.parent_pid,
+            image=process.image,
+            name=process.program,
+            command=process.command,
+            state=process.state,
+            code=process.code,
+            failed_function=process.function,
+            cupti_path=process.cupti_path,
+            cupti_version=process.cupti_version,
+            calls_only=process.calls_only,
+            slow_limit_ns=process.slow_ns,
+            began_ns=process.started.monotonic_ns,
+            duration_ns=max(end_ns - process.started.monotonic_ns, 0),
+            ended=process.ended_ns is not None,
+            threads=tuple(sorted(threads, key=lambda thread: -thread.lost_ns)),
+            slow_calls=tuple(calls[-MOST_CALLS:]),
+            dropped_slow_calls=self._dropped + max(len(calls) - MOST_CALLS, 0),
+            lost=_united(one for thread in threads for one in thread.lost),
+            calls=process.calls,
+            records=process.records,
+            missed_records=self._store.missed,
+            losses=process.losses,
+            gaps=tuple(self._gaps(process)),
+        )
+
+    def _add(self, thread: WatchedThread, slow: SlowDriverCall) -> None:
+        key = slow.thread, slow.call.start_ns, slow.end_ns, slow.call.correlation
+        if key not in self._read:
+            mine = slow.thread == thread.id and slow.call.start_ns >= thread.started_ns
+            self._pending.append((_key(thread) if mine else (slow.thread, 0), slow))
+        self._read[key] = self._readings
+
+    def _settle(self) -> None:
+        """Explain for good what no further record will explain, and drop the records of its time."""
+        assert self._process is not None
+        border = self._now_ns - SETTLED_NS
+        in_flight = (call.start_ns for thread in self._process.threads for call in thread.in_flight)
+        oldest = min((border, *in_flight))
+        settled = [one for one in self._pending if one[1].end_ns < border]
+        if settled:
+            # A culprit may have ended just after the call that it delayed.
+            context = [slow for _, slow in self._pending]
+            explained = self._explained(self._process, context)
+            for (key, slow), call in zip(self._pending, explained, strict=True):
+                if slow.end_ns < border:
+                    self._dropped += len(self._final) == MOST_CALLS
+                    self._final.append(call)
+                    self._sums.add(key, call)
+            self._pending = [one for one in self._pending if one[1].end_ns >= border]
+        self._store.drop_before(min((oldest, *(slow.call.start_ns for _, slow in self._pending))))
+
+    def _explained(self, process: WatchedProcess, slow: list[SlowDriverCall]) -> tuple[ExplainedCall, ...]:
+        if not slow:
+            return ()
+        usual: dict[tuple[int, str], int] = {}
+        for thread in process.threads:
+            for function, figures in thread.figures.items():
+                usual[thread.id, function] = usual_ns(figures.histogram, process.slow_ns)
+        for function, figures in process.ended_threads.items():
+            usual[0, function] = usual_ns(figures.histogram, process.slow_ns)
+        excess = []
+        for one in slow:
+            function = one.call.function
+            median_ns = usual.get((one.thread, function), usual.get((0, function), 0))
+            excess.append(max(one.duration_ns - median_ns, 0))
+        recorded = Recorded(
+            self._store.rows, self._store.names, self._store.tenures(), self._run_delays, dict(self._names)
+        )  # fmt: skip
+        return attribute(slow, excess, recorded, self._known)
+
+    def _thread(
+        self, process: WatchedProcess, thread: WatchedThread, sums: _Sums, since: WatchedProcess | None, end_ns: int
+    ) -> ThreadFindings:
+        key = _key(thread)
+        earlier = _earlier(since, thread)
+        window_ns = max(end_ns - (since.clocks.monotonic_ns if since else thread.started_ns), 0)
+        last_ns = thread.ended_ns or end_ns
+        flights = {call.function: _flight(call, end_ns) for call in thread.in_flight}
+        functions = dict(thread.figures) | {name: _NO_FIGURES for name in flights if name not in thread.figures}
+        kept = sums.kept.get(key, {})
+        rows = [
+            row_of(
+                thread.id, name, figures, earlier.get(name), window_ns, process.slow_ns, kept.get(name, KeptCalls()),
+                flights.get(name),
+            )
+            for name, figures in functions.items()
+        ]  # fmt: skip
+        _add_unkept(sums, key, rows)
+        return ThreadFindings(
+            id=thread.id,
+            name=thread.name,
+            alive_ns=max(last_ns - thread.started_ns, 0),
+            ended=thread.ended_ns is not None,
+            rows=_ordered(rows),
+            in_flight=tuple(_calls_in_flight(process, thread, end_ns)),
+            slow_calls=sum(row.slow for row in rows),
+            lost=_losses(sums.lost.get(key, {})),
+        )
+
+    def _gaps(self, process: WatchedProcess) -> Iterator[str]:
+        """Sentences that say which evidence is missing."""
+        if process.calls_only:
+            yield "Only calls were recorded: what waited for the GPU's work has no cause."
+        elif not process.kinds:
+            yield "No work of the GPU was recorded: what waited for it has no cause."
+        elif RecordKind.CONTEXT_SWITCH not in process.kinds:
+            yield (
+                "Context switches were not recorded, so time-slices of other contexts and processes are not known: "
+                "they need CUPTI 13.1 or later."
+            )
+        elif self._store.unplaced:
+            yield (
+                f"{self._store.unplaced} of {self._store.switches} context switches could not be placed on the host's "
+                "clock: too little work started after them to show the GPU's clock."
+            )
+        if not self._run_delays:
+            yield "The time for which threads had no CPU was not measured."
+        if self._store.missed or process.lost_records:
+            yield f"{self._store.missed + process.lost_records} records of GPU work were lost: some waits have no cause."
+        if process.lost_calls:
+            yield f"{process.lost_calls} calls were not recorded."
+
+
+def watch_findings(
+    processes: Iterable[ProcessFindings], began_at_ns: int, problems: Iterable[str] = ()
+) -> WatchFindings:
+    """The findings of several processes together. ``began_at_ns`` is the first one's start on CLOCK_REALTIME."""
+    found = tuple(sorted(processes, key=lambda process: (process.began_ns, process.pid)))
+    end_ns = max((process.began_ns + process.duration_ns for process in found), default=0)
+    first_ns = min((process.began_ns for process in found), default=0)
+    return WatchFindings(began_at_ns, end_ns - first_ns, found, tuple(problems))
+
+
+def _key(thread: WatchedThread) -> ThreadKey:
+    return thread.id, thread.started_ns
+
+
+def _flight(call: DriverCall, now_ns: int) -> InFlight:
+    age_ns = max(now_ns - call.start_ns, 0)
+    return InFlight(0, call.start_ns, age_ns, call.start_ns, age_ns)
+
+
+def _earlier(since: WatchedProcess | None, thread: WatchedThread) -> Mapping[str, CallFigures]:
+    if since is None:
+        return {}
+    return next((each.figures for each in since.threads if _key(each) == _key(thread)), {})
+
+
+def _ended_threads(process: WatchedProcess, sums: _Sums, since: WatchedProcess | None, end_ns: int) -> ThreadFindings:
+    earlier = since.ended_threads if since else {}
+    window_ns = max(end_ns - (since.clocks.monotonic_ns if since else process.started.monotonic_ns), 0)
+    kept = sums.kept.get(_ENDED, {})
+    rows = [
+        row_of(None, name, figures, earlier.get(name), window_ns, process.slow_ns, kept.get(name, KeptCalls()))
+        for name, figures in process.ended_threads.items()
+    ]
+    _add_unkept(sums, _ENDED, rows)
+    return ThreadFindings(
+        id=None,
+        name="ended threads",
+        alive_ns=max(end_ns - process.started.monotonic_ns, 0),
+        ended=True,
+        rows=_ordered(rows),
+        in_flight=(),
+        slow_calls=sum(row.slow for row in rows),
+        lost=_losses(sums.lost.get(_ENDED, {})),
+    )
+
+
+def _add_unkept(sums: _Sums, key: ThreadKey, rows: Iterable[CallRow]) -> None:
+    """Count the slow calls that were not kept: nobody knows what they waited for."""
+    for row in rows:
+        if row.unkept:
+            sums.add_time(key, (WaitCause.UNATTRIBUTED, None, ""), row.unkept, row.unkept_ns, False)
+
+
+def _calls_in_flight(process: WatchedProcess, thread: WatchedThread, now_ns: int) -> Iterator[CallInFlight]:
+    for depth, call in enumerate(thread.in_flight):
+        age_ns = max(now_ns - call.start_ns, 0)
+        beside = sorted(_beside(process, thread, call, age_ns, now_ns), key=lambda each: -each[1].duration_ns)
+        yield CallInFlight(
+            function=call.function,
+            family=call.family,
+            thread=thread.id,
+            thread_name=thread.name,
+            begin_ns=call.start_ns,
+            age_ns=age_ns,
+            stream=call.stream,
+            bytes=call.bytes,
+            source=call.source,
+            target=call.target,
+            context=call.context,
+            correlation=call.correlation,
+            depth=depth,
+            cause=beside[0][0] if beside else WaitCause.UNATTRIBUTED,
+            beside=tuple(each for _, each in beside),
+        )
+
+
+def _beside(
+    process: WatchedProcess, thread: WatchedThread, call: DriverCall, age_ns: int, now_ns: int
+) -> Iterator[tuple[WaitCause, CallAlongside]]:
+    """Calls in flight of other threads for which ``call`` may wait, once it is slow."""
+    if age_ns < process.slow_ns:
+        return
+    for other in process.threads:
+        for each in other.in_flight[:1]:
+            pageable = MemoryKind.PAGEABLE in (each.source, each.target)
+            cause = blame_of(each.function, each.family, pageable)
+            overlap_ns = min(now_ns - each.start_ns, age_ns)
+            same = each.context == call.context != 0 or cause is WaitCause.CONTEXT
+            if other is thread or cause is None or not same or overlap_ns < OVERLAP_SHARE * age_ns:
+                continue
+            if blame_of(call.function, call.family, True) is not None and each.start_ns > call.start_ns:
+                continue
+            yield (
+                cause,
+                CallAlongside(
+                    thread=other.id,
+                    thread_name=other.name,
+                    function=each.function,
+                    calls=1,
+                    begin_ns=each.start_ns,
+                    duration_ns=max(now_ns - each.start_ns, 0),
+                    overlap_ns=overlap_ns,
+                    stream=each.stream,
+                    bytes=each.bytes,
+                    source=each.source,
+                    target=each.target,
+                ),
+            )
+
+
+def _ordered(rows: Iterable[CallRow]) -> tuple[CallRow, ...]:
+    return tuple(sorted(rows, key=lambda row: (-row.lost_ns, -row.total_ns, row.function)))
+
+
+def _losses(sums: Mapping[_LossKey, _Sum]) -> tuple[TimeLost, ...]:
+    found = [TimeLost(*key, one.calls, one.ns, one.proven_ns) for key, one in sums.items() if one.ns]
+    return tuple(sorted(found, key=lambda one: -one.ns))
+
+
+def _united(losses: Iterable[TimeLost]) -> tuple[TimeLost, ...]:
+    """The time of several threads by cause and culprit."""
+    sums: dict[_LossKey, _Sum] = {}
+    for one in losses:
+        found = sums.setdefault((one.cause, one.thread, one.thread_name), _Sum())
+        found.calls += one.calls
+        found.ns += one.ns
+        found.proven_ns += one.proven_ns
+    return _losses(sums)

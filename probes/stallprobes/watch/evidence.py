@@ -1,0 +1,161 @@
+"""Evidence of a slow call as data: the work, the calls and the contexts that overlap it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stallprobes.engine.timeline.records import CopyKind, RecordKind
+from stallprobes.watch.findings import CallAlongside, EngineUse, WaitEvidence, WorkInFront
+from stallprobes.watch.gpu_waits import GpuWaits, Neighbours
+from stallprobes.watch.gpu_work import WorkTable
+from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.kernel_names import demangled
+from stallprobes.watch.other_threads import CulpritCalls
+from stallprobes.watch.process import SlowDriverCall
+from stallprobes.watch.slow_calls import CallTable
+
+# Pieces of work of one call that are looked at, the last ones before its end, and groups of them that are kept.
+MOST_PIECES = 4096
+MOST_GROUPS = 8
+_COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
+
+
+class EvidenceReader:
+    """Reads the evidence of one slow call after another."""
+
+    def __init__(
+        self,
+        calls: CallTable,
+        work: WorkTable,
+        names: Mapping[int, str],
+        thread_names: Mapping[int, str],
+        waits: GpuWaits,
+        culprit_calls: CulpritCalls,
+    ) -> None:
+        self._calls, self._work, self._names, self._thread_names = calls, work, names, thread_names
+        self._waits, self._culprit_calls = waits, culprit_calls
+        # The rows of each stream and context in the order of their starts, and the largest end so far.
+        self._by_stream = _Members(work.streams, work)
+        self._by_context = _Members(work.contexts, work)
+        owned = np.flatnonzero(work.owners >= 0)
+        self._own_rows = owned[np.argsort(work.owners[owned], kind="stable")]
+        self._own_calls = work.owners[self._own_rows]
+
+    def gpu(self, at: int) -> WaitEvidence:
+        """Evidence of a call that waited for the GPU."""
+        waits, begin_ns = self._waits, int(self._calls.begins[at])
+        until = int(waits.until[at])
+        rows = self._own(at)
+        if waits.stream[at] >= 0:
+            rows = np.union1d(rows, self._by_stream.during(int(waits.stream[at]), begin_ns, until))
+        elif waits.whole[at] >= 0:
+            rows = np.union1d(rows, self._by_context.during(int(waits.whole[at]), begin_ns, until))
+        engine = self._engine(at) if waits.context[at] or waits.process[at] else ()
+        return WaitEvidence(int(waits.total[at]), self._grouped(at, rows), engine=engine)
+
+    def neighbour(self, at: int, near: Neighbours) -> WaitEvidence:
+        """Evidence of a call that ended with the work of a stream."""
+        rows = self._by_stream.during(int(near.stream[at]), int(self._calls.begins[at]), int(near.until[at]))
+        return WaitEvidence(int(near.covered[at]), self._grouped(at, rows))
+
+    def other_thread(self, at: int, group: int, covered: int) -> tuple[int, WaitEvidence, SlowDriverCall]:
+        """Time and evidence of a call beside those of ``group``, and the longest of these."""
+        calls = self._calls
+        begin_ns, end_ns = int(calls.begins[at]), int(calls.ends[at])
+        places = self._culprit_calls.during(calls, group, begin_ns, end_ns)
+        overlaps = np.minimum(calls.ends[places], end_ns) - np.maximum(calls.begins[places], begin_ns)
+        longest = calls.calls[int(places[np.argmax(overlaps)])]
+        same = [place for place in places.tolist() if calls.calls[place].call.function == longest.call.function]
+        call = longest.call
+        beside = CallAlongside(
+            thread=longest.thread,
+            thread_name=self._thread_names.get(longest.thread, ""),
+            function=call.function,
+            calls=len(same),
+            begin_ns=call.start_ns,
+            duration_ns=longest.duration_ns,
+            overlap_ns=covered,
+            stream=call.stream,
+            bytes=call.bytes,
+            source=call.source,
+            target=call.target,
+        )
+        return covered, WaitEvidence(covered, calls=(beside,)), longest
+
+    def _own(self, at: int) -> Int64s:
+        first, last = np.searchsorted(self._own_calls, (at, at + 1))
+        return self._own_rows[first:last]
+
+    def _engine(self, at: int) -> tuple[EngineUse, ...]:
+        """The contexts that had the graphics engine meanwhile, the longest first."""
+        waits, begin_ns, end_ns = self._waits, int(self._calls.begins[at]), int(self._waits.engine_until[at])
+        used: dict[int | None, int] = {}
+        for tenures in waits.tenures.values():
+            first, last = np.searchsorted(tenures.ends, begin_ns, "right"), np.searchsorted(tenures.starts, end_ns)
+            contexts = tenures.contexts[first:last]
+            times = np.minimum(tenures.ends[first:last], end_ns) - np.maximum(tenures.starts[first:last], begin_ns)
+            for context in np.unique(contexts[contexts != self._calls.contexts[at]]).tolist():
+                used[context] = used.get(context, 0) + int(times[contexts == context].sum())
+        if waits.process[at]:
+            used[None] = int(waits.process[at])
+        return tuple(EngineUse(context, ns) for context, ns in sorted(used.items(), key=lambda item: -item[1]))
+
+    def _grouped(self, at: int, rows: Int64s) -> tuple[WorkInFront, ...]:
+        """Pieces of work by name, kind, context and stream; the call's own first, then the longest overlap."""
+        work, begin_ns, end_ns = self._work, int(self._calls.begins[at]), int(self._calls.ends[at])
+        sums: dict[tuple[int, int, int, int, int, bool], list[int]] = {}
+        for row in rows[-MOST_PIECES:].tolist():
+            record = work.rows[row]
+            start, end = int(work.starts[row]), int(work.ends[row])
+            kind = int(record["kind"])
+            place = (
+                kind, int(record["name"]) if kind == RecordKind.KERNEL else 0,
+                int(record["subkind"]) if kind in _COPIES else 0, int(record["context"]), int(record["stream"]),
+                bool(work.owners[row] == at),
+            )  # fmt: skip
+            total = sums.setdefault(place, [0, 0, 0, 0])
+            total[0] += 1
+            total[1] += end - start
+            total[2] += max(min(end, end_ns) - max(start, begin_ns), 0)
+            total[3] += int(record["bytes"])
+        found = [
+            WorkInFront(
+                kind=RecordKind(kind),
+                name=demangled(self._names.get(name, "")),
+                copy=_direction(direction) if kind in _COPIES else None,
+                context=context,
+                stream=stream,
+                count=count,
+                total_ns=total_ns,
+                overlap_ns=overlap_ns,
+                bytes=size,
+                own=own,
+            )
+            for (kind, name, direction, context, stream, own), (count, total_ns, overlap_ns, size) in sums.items()
+        ]
+        return tuple(sorted(found, key=lambda one: -one.overlap_ns)[:MOST_GROUPS])
+
+
+class _Members:
+    """The rows of work of each group, in the order of their starts."""
+
+    def __init__(self, groups: Int64s, work: WorkTable) -> None:
+        self._rows = np.argsort(groups, kind="stable")
+        self._firsts = np.searchsorted(groups[self._rows], np.arange(int(groups.max(initial=-1)) + 2))
+        self._work = work
+
+    def during(self, group: int, begin_ns: int, end_ns: int) -> Int64s:
+        """The rows of ``group`` that overlap a span, at most the last of them."""
+        rows = self._rows[self._firsts[group] : self._firsts[group + 1]]
+        last = int(np.searchsorted(self._work.starts[rows], end_ns, "left"))
+        rows = rows[max(last - MOST_PIECES, 0) : last]
+        return rows[self._work.ends[rows] > begin_ns]
+
+
+def _direction(number: int) -> CopyKind:
+    try:
+        return CopyKind(number)
+    except ValueError:
+        return CopyKind.UNKNOWN

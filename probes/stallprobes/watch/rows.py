@@ -1,0 +1,91 @@
+"""Rows of calls: the figures of one function in one thread, with the call in flight and the time lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallprobes.latency.histogram import MIDDLE, Histogram, index
+from stallprobes.latency.window import InFlight, Window
+from stallprobes.watch.driver_calls import family_of
+from stallprobes.watch.environment import DEFAULT_SLOW_NS
+from stallprobes.watch.findings import CALL, CallRow, ExplainedCall
+from stallprobes.watch.process import CallFigures
+
+
+def usual_ns(histogram: Histogram, slow_ns: int) -> int:
+    """The duration (ns) above which the time of a call is lost: the median.
+
+    Where most calls are slow, as those of a loop that waits for the GPU each time, their median is itself a wait: then
+    the median of the calls that are not slow, 0 without any.
+    """
+    limit = max(slow_ns, DEFAULT_SLOW_NS)
+    median = histogram.percentile(50)
+    if median is None:
+        return 0
+    if median < limit:
+        return int(median)
+    fast = histogram.counts.copy()
+    fast[index(limit) :] = 0
+    return int(Histogram(fast, limit).percentile(50) or 0)
+
+
+def unkept_ns(histogram: Histogram, slow_ns: int, median_ns: int, unkept: int, kept_ns: int) -> int:
+    """The excess (ns, to 1 %) of the slow calls of a histogram beside those that were kept, whose excess is known."""
+    if not unkept:
+        return 0
+    first = index(slow_ns)
+    excess = np.maximum(MIDDLE[first:] - median_ns, 0)
+    return max(int(histogram.counts[first:] @ excess) - kept_ns, 0)
+
+
+@dataclass
+class KeptCalls:
+    """The slow calls of a row that were kept: their number, their excess, and that of those that are not nested."""
+
+    calls: int = 0
+    excess_ns: int = 0
+    lost_ns: int = 0
+
+    def add(self, call: ExplainedCall) -> None:
+        """Add one."""
+        self.calls += 1
+        self.excess_ns += call.excess_ns
+        self.lost_ns += 0 if call.nested else call.excess_ns
+
+
+def row_of(
+    thread: int | None,
+    function: str,
+    figures: CallFigures,
+    earlier: CallFigures | None,
+    window_ns: int,
+    slow_ns: int,
+    kept: KeptCalls,
+    in_flight: InFlight | None = None,
+) -> CallRow:
+    """The row of ``function`` in ``thread``. ``earlier`` are the figures at the window's begin, None for the start."""
+    total = figures.histogram
+    try:
+        recent = total if earlier is None else total.minus(earlier.histogram)
+    except ValueError:
+        # Another program in the place of the process.
+        recent = total
+    median_ns = usual_ns(total, slow_ns)
+    unkept = max(figures.slow - kept.calls, 0)
+    rest_ns = unkept_ns(total, slow_ns, median_ns, unkept, kept.excess_ns)
+    return CallRow(
+        thread=thread,
+        function=function,
+        family=family_of(function),
+        window=Window({CALL: recent}, recent.count, window_ns, in_flight),
+        total=total,
+        total_ns=figures.total_ns,
+        slow=figures.slow,
+        failed=figures.failed,
+        median_ns=median_ns,
+        lost_ns=kept.lost_ns + rest_ns,
+        unkept=unkept,
+        unkept_ns=rest_ns,
+    )
