@@ -22,7 +22,7 @@ from stallprobes.watch.findings import (
     TimeLost,
     WatchFindings,
 )
-from stallprobes.watch.gpu_waits import OVERLAP_SHARE
+from stallprobes.watch.gpu_waits import OVERLAP_SHARE, SAME_END_NS
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.process import (
@@ -49,7 +49,17 @@ ThreadKey = tuple[int, int] | None
 _CallKey = tuple[int, int, int, int]
 _LossKey = tuple[WaitCause, int | None, str]
 _ENDED: ThreadKey = None
+_NO_CAUSE: _LossKey = (WaitCause.UNATTRIBUTED, None, "")
 _NO_FIGURES = CallFigures(Histogram.empty(), 0, 0, 0)
+
+
+@dataclass
+class _HeldCall:
+    """A slow call that is not yet explained for good, or may be the cause of one that is not."""
+
+    key: ThreadKey
+    slow: SlowDriverCall
+    final: bool = False
 
 
 @dataclass
@@ -121,7 +131,7 @@ class ProcessAnalysis:
         """``known`` are the pairs that stall on this machine, by a saved check or a reference."""
         self._known = known
         self._store = RecordStore()
-        self._pending: list[tuple[ThreadKey, SlowDriverCall]] = []
+        self._held: list[_HeldCall] = []
         self._read: dict[_CallKey, int] = {}
         self._final: deque[ExplainedCall] = deque(maxlen=MOST_CALLS)
         self._dropped = self._readings = 0
@@ -163,8 +173,9 @@ class ProcessAnalysis:
         if process is None:
             raise ValueError("there is no reading of the process")
         sums = self._sums.copy()
-        recent = self._explained(process, [slow for _, slow in self._pending])
-        for (key, _), call in zip(self._pending, recent, strict=True):
+        explained = zip(self._held, self._explained(process), strict=True)
+        recent = [(held.key, call) for held, call in explained if not held.final]
+        for key, call in recent:
             sums.add(key, call)
         end_ns = process.ended_ns or self._now_ns
         keys = {_key(thread) for thread in process.threads}
@@ -172,7 +183,7 @@ class ProcessAnalysis:
         threads = [self._thread(process, thread, sums, since, end_ns) for thread in process.threads]
         if process.ended_threads or _ENDED in sums.lost:
             threads.append(_ended_threads(process, sums, since, end_ns))
-        calls = sorted((*self._final, *recent), key=lambda call: call.end_ns)
+        calls = sorted((*self._final, *(call for _, call in recent)), key=lambda call: call.end_ns)
         return ProcessFindings(
             pid=process.pid,
             parent_pid=process.parent_pid,
@@ -204,29 +215,29 @@ class ProcessAnalysis:
         key = slow.thread, slow.call.start_ns, slow.end_ns, slow.call.correlation
         if key not in self._read:
             mine = slow.thread == thread.id and slow.call.start_ns >= thread.started_ns
-            self._pending.append((_key(thread) if mine else (slow.thread, 0), slow))
+            self._held.append(_HeldCall(_key(thread) if mine else (slow.thread, 0), slow))
         self._read[key] = self._readings
 
     def _settle(self) -> None:
         """Explain for good what no further record will explain, and drop the records of its time."""
         assert self._process is not None
         border = self._now_ns - SETTLED_NS
-        in_flight = (call.start_ns for thread in self._process.threads for call in thread.in_flight)
-        oldest = min((border, *in_flight))
-        settled = [one for one in self._pending if one[1].end_ns < border]
-        if settled:
-            # A culprit may have ended just after the call that it delayed.
-            context = [slow for _, slow in self._pending]
-            explained = self._explained(self._process, context)
-            for (key, slow), call in zip(self._pending, explained, strict=True):
-                if slow.end_ns < border:
+        if any(held.slow.end_ns < border and not held.final for held in self._held):
+            for held, call in zip(self._held, self._explained(self._process), strict=True):
+                if held.slow.end_ns < border and not held.final:
+                    held.final = True
                     self._dropped += len(self._final) == MOST_CALLS
                     self._final.append(call)
-                    self._sums.add(key, call)
-            self._pending = [one for one in self._pending if one[1].end_ns >= border]
-        self._store.drop_before(min((oldest, *(slow.call.start_ns for _, slow in self._pending))))
+                    self._sums.add(held.key, call)
+        open_calls = (call.start_ns for thread in self._process.threads for call in thread.in_flight)
+        not_final = (held.slow.call.start_ns for held in self._held if not held.final)
+        oldest = min((border, *open_calls, *not_final)) - SAME_END_NS
+        self._held = [held for held in self._held if held.slow.end_ns >= oldest]
+        self._store.drop_before(oldest)
 
-    def _explained(self, process: WatchedProcess, slow: list[SlowDriverCall]) -> tuple[ExplainedCall, ...]:
+    def _explained(self, process: WatchedProcess) -> tuple[ExplainedCall, ...]:
+        """The calls that are held, in their order."""
+        slow = [held.slow for held in self._held]
         if not slow:
             return ()
         usual: dict[tuple[int, str], int] = {}
@@ -292,8 +303,9 @@ class ProcessAnalysis:
             )
         if not self._run_delays:
             yield "The time for which threads had no CPU was not measured."
-        if self._store.missed or process.lost_records:
-            yield f"{self._store.missed + process.lost_records} records of GPU work were lost: some waits have no cause."
+        lost = self._store.missed + process.lost_records
+        if lost:
+            yield f"{lost} records of GPU work were lost: some waits have no cause."
         if process.lost_calls:
             yield f"{process.lost_calls} calls were not recorded."
 
@@ -348,7 +360,7 @@ def _add_unkept(sums: _Sums, key: ThreadKey, rows: Iterable[CallRow]) -> None:
     """Count the slow calls that were not kept: nobody knows what they waited for."""
     for row in rows:
         if row.unkept:
-            sums.add_time(key, (WaitCause.UNATTRIBUTED, None, ""), row.unkept, row.unkept_ns, False)
+            sums.add_time(key, _NO_CAUSE, row.unkept, row.unkept_ns, False)
 
 
 def _calls_in_flight(process: WatchedProcess, thread: WatchedThread, now_ns: int) -> Iterator[CallInFlight]:

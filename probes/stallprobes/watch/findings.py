@@ -170,10 +170,11 @@ class CallInFlight:
 class CallRow:
     """All calls of one function in one thread.
 
-    ``window`` has them since the earlier reading, or since the start, with the call in flight; ``total`` since the
-    start; ``thread`` is as in ``ThreadFindings``. ``slow`` calls took at least the limit, ``failed`` gave an error. ``median_ns`` is that of ``total``; where
-    it is not below the limit, that of the calls below the limit, 0 without any. ``lost_ns`` is the excess of the slow
-    calls. ``unkept`` slow calls were overwritten before they were read; ``unkept_ns`` is their excess by the histogram.
+    ``thread`` is as in ``ThreadFindings``. ``window`` has the calls since an earlier reading, or since the start, with
+    the call in flight; ``total`` those since the start. ``slow`` calls took at least the limit, ``failed`` gave an
+    error. ``median_ns`` is that of ``total``; where it is not below the limit, that of the calls below the limit, 0
+    without any. ``lost_ns`` is the excess of the slow calls. ``unkept`` slow calls were overwritten before they were
+    read; ``unkept_ns`` is their excess by the histogram.
     """
 
     thread: int | None

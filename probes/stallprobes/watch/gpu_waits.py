@@ -247,8 +247,10 @@ def neighbours(calls: CallTable, work: WorkTable, asked: NDArray[np.bool_]) -> N
     same = (int64s(work.rows["context"])[rows] == calls.contexts[at]) & (work.owners[rows] != at)
     pairs = np.unique(np.column_stack((at[same], work.streams[rows[same]])), axis=0)
     at, streams = pairs[:, 0], pairs[:, 1]
-    covered = work.by_stream.covered(streams, calls.begins[at], until[at])
-    kept = covered >= OVERLAP_SHARE * calls.excess[at]
+    # What was submitted later is not waited for.
+    prior = work.prior_of_stream.before(streams, calls.order_of(calls.correlations[at]), calls.begins[at])
+    covered = work.by_stream.covered(streams, calls.begins[at], np.minimum(prior, until[at]))
+    kept = (covered >= OVERLAP_SHARE * calls.excess[at]) & (prior >= until[at] - SAME_END_NS)
     at, streams, covered = at[kept], streams[kept], covered[kept]
     np.add.at(found.count, at, 1)
     best = np.argsort(covered, kind="stable")

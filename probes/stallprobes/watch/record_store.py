@@ -93,4 +93,5 @@ class RecordStore:
         computing = (kinds == int(RecordKind.KERNEL)) | (kinds == int(RecordKind.MEMSET))
         device_copy = (kinds == int(RecordKind.COPY)) & (self.rows["subkind"] == int(CopyKind.DEVICE_TO_DEVICE))
         work = self.rows[computing | device_copy]
-        return work[np.argsort(work["start"], kind="stable")]
+        order: NDArray[np.int64] = np.argsort(work["start"], kind="stable")
+        return np.asarray(work[order])

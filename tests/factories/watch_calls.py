@@ -1,0 +1,192 @@
+"""Slow calls, activity records and processes of a watched program, made by hand. Times are in microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
+from stallprobes.latency.histogram import Histogram
+from stallprobes.watch import layout
+from stallprobes.watch.driver_calls import MemoryKind, family_of
+from stallprobes.watch.layout import SYNCHRONIZATION, LossKind, WatchState
+from stallprobes.watch.process import (
+    CallFigures,
+    ClockPair,
+    DriverCall,
+    RecordBatch,
+    SlowDriverCall,
+    WatchedProcess,
+    WatchedThread,
+)
+
+US = 1_000
+# All times begin here, so that none is 0.
+BASE_NS = 1_000_000_000
+NAMES = {1: "_Z3addPf", 2: "_Z3mulPf", 3: "gemm"}
+MAIN, OTHER, THIRD = 100, 101, 102
+LAUNCH, SYNC, EVENT_SYNC = "cuLaunchKernel", "cuStreamSynchronize", "cuEventSynchronize"
+D2H, D2H_SYNC, H2D = "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoH_v2", "cuMemcpyHtoDAsync_v2"
+ALLOC, FREE, REGISTER = "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostRegister_v2"
+SLOW_NS = 1_000_000
+
+
+def at_ns(us: float) -> int:
+    """A time of a test on CLOCK_MONOTONIC."""
+    return BASE_NS + round(us * US)
+
+
+def call(
+    function: str,
+    begin: float,
+    *,
+    correlation: int = 0,
+    context: int = 1,
+    stream: int | None = None,
+    size: int | None = None,
+    source: MemoryKind = MemoryKind.UNKNOWN,
+    target: MemoryKind = MemoryKind.UNKNOWN,
+) -> DriverCall:
+    """A call in flight since ``begin``."""
+    return DriverCall(
+        function, family_of(function), at_ns(begin), stream, size, source, target, context, correlation
+    )  # fmt: skip
+
+
+def slow(function: str, begin: float, end: float, *, thread: int = MAIN, result: int = 0, **of: Any) -> SlowDriverCall:
+    """A finished call from ``begin`` to ``end``; ``of`` is as in ``call``."""
+    return SlowDriverCall(call(function, begin, **of), at_ns(end), result, thread)
+
+
+def pageable_copy(begin: float, end: float, *, thread: int = OTHER, **of: Any) -> SlowDriverCall:
+    """A D2H copy to pageable memory."""
+    of = {"size": 256 << 20, "source": MemoryKind.DEVICE, "target": MemoryKind.PAGEABLE} | of
+    return slow(D2H, begin, end, thread=thread, **of)
+
+
+def _record(kind: int, **fields: Any) -> Mapping[str, Any]:
+    return {"kind": kind, **fields}
+
+
+def kernel(
+    begin: float, end: float, *, name: int = 1, correlation: int = 0, context: int = 1, stream: int = 7, device: int = 0
+) -> Mapping[str, Any]:
+    """A kernel from ``begin`` to ``end``; ``name`` is one of NAMES."""
+    return _record(
+        RecordKind.KERNEL, start=at_ns(begin), end=at_ns(end), name=name, correlation=correlation, context=context,
+        stream=stream, device=device,
+    )  # fmt: skip
+
+
+def copy(
+    begin: float,
+    end: float,
+    *,
+    correlation: int = 0,
+    context: int = 1,
+    stream: int = 7,
+    direction: CopyKind = CopyKind.DEVICE_TO_HOST,
+    source: MemoryKind = MemoryKind.DEVICE,
+    target: MemoryKind = MemoryKind.PAGEABLE,
+    size: int = 4,
+) -> Mapping[str, Any]:
+    """A copy from ``begin`` to ``end``."""
+    return _record(
+        RecordKind.COPY, start=at_ns(begin), end=at_ns(end), correlation=correlation, context=context, stream=stream,
+        subkind=direction, source=source, target=target, bytes=size,
+    )  # fmt: skip
+
+
+def synchronization(correlation: int, *, stream: int = 7, context: int = 1) -> Mapping[str, Any]:
+    """CUPTI's record of a call that waits for a stream."""
+    return _record(SYNCHRONIZATION, correlation=correlation, stream=stream, context=context, subkind=3)
+
+
+def overhead(
+    reason: OverheadKind, begin: float, end: float, *, correlation: int = 0, thread: int = 0
+) -> Mapping[str, Any]:
+    """An overhead record of a call, or of a thread."""
+    return _record(
+        RecordKind.OVERHEAD, start=at_ns(begin), end=at_ns(end), correlation=correlation, thread=thread, subkind=reason
+    )
+
+
+def switch(gpu_ns: int, context: int, operation: SwitchOperation = SwitchOperation.START) -> Mapping[str, Any]:
+    """A context switch at a time (ns) on the GPU's clock."""
+    return _record(RecordKind.CONTEXT_SWITCH, start=gpu_ns, context=context, subkind=operation)
+
+
+def rows_of(records: Iterable[Mapping[str, Any]]) -> NDArray[Any]:
+    """Records in the layout of the file."""
+    records = list(records)
+    rows = np.zeros(len(records), layout.RECORD)
+    for row, fields in zip(rows, records, strict=True):
+        for name, value in fields.items():
+            row[name] = value
+    return rows
+
+
+def batch(records: Iterable[Mapping[str, Any]], missed: int = 0) -> RecordBatch:
+    """A batch with ``records``."""
+    rows = rows_of(records)
+    return RecordBatch(rows, NAMES, len(rows), missed)
+
+
+def figures(durations_us: Sequence[float], failed: int = 0) -> CallFigures:
+    """The figures of calls with these durations."""
+    values = [round(one * US) for one in durations_us]
+    count = sum(value >= SLOW_NS for value in values)
+    return CallFigures(Histogram.of(values), sum(values), count, failed)
+
+
+def thread(
+    number: int = MAIN,
+    calls: Sequence[SlowDriverCall] = (),
+    *,
+    name: str = "",
+    fast_us: Mapping[str, Sequence[float]] | None = None,
+    unread: Mapping[str, Sequence[float]] | None = None,
+    in_flight: Sequence[DriverCall] = (),
+    started: float = 0,
+    ended: float | None = None,
+) -> WatchedThread:
+    """A thread with slow ``calls``, ``fast_us`` ones by function, and slow ones that are ``unread``."""
+    durations = {function: list(values) for function, values in (fast_us or {}).items()}
+    for one in calls:
+        durations.setdefault(one.call.function, []).append(one.duration_ns / US)
+    for function, values in (unread or {}).items():
+        durations.setdefault(function, []).extend(values)
+    return WatchedThread(
+        id=number,
+        name=name or f"thread-{number}",
+        started_ns=at_ns(started),
+        ended_ns=None if ended is None else at_ns(ended),
+        in_flight=tuple(in_flight),
+        figures={function: figures(values) for function, values in durations.items()},
+        slow_calls=tuple(calls),
+        slow_count=len(calls),
+        lost=0,
+    )
+
+
+def process(
+    *threads: WatchedThread,
+    ended: float | None = None,
+    calls_only: bool = False,
+    kinds: Iterable[int] = layout.COLLECTED,
+    ended_threads: Mapping[str, CallFigures] | None = None,
+    losses: Mapping[LossKind, int] | None = None,
+    now: float = 0,
+) -> WatchedProcess:
+    """A process with ``threads``, read at ``now``."""
+    return WatchedProcess(
+        pid=100, parent_pid=1, image=0, start_ticks=5, program="train", command="python train.py",
+        state=WatchState.RECORDING, code=0, function="", cupti_path="/lib/libcupti.so.13", cupti_version=130_100,
+        calls_only=calls_only, yields=False, forked=False, kinds=frozenset(kinds), refused_kind=None, slow_ns=SLOW_NS,
+        started=ClockPair(BASE_NS, 0), clocks=ClockPair(at_ns(now), 0), yielded_ns=None,
+        ended_ns=None if ended is None else at_ns(ended), threads=threads, ended_threads=ended_threads or {},
+        losses=losses or dict.fromkeys(LossKind, 0), records=0, out_of_space=False,
+    )  # fmt: skip
