@@ -14,6 +14,7 @@ _PACKAGES = {
     "reference": "stallprobes.matrix",
     "doctor": "stallprobes",
     "replay": "stallprobes.live",
+    "watch": "stallprobes.watch",
 }
 
 

@@ -1,0 +1,115 @@
+"""Sentences about findings: what a slow call waited for, and the time that a thread lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stallprobes.engine.timeline.records import CopyKind, RecordKind
+from stallprobes.units import duration_ns
+from stallprobes.watch.causes import Certainty, WaitCause
+from stallprobes.watch.driver_calls import MemoryKind
+from stallprobes.watch.findings import CallAlongside, CallInFlight, ExplainedCall, ThreadFindings, TimeLost, WorkInFront
+from stallprobes.watch.kernel_names import short_name
+
+# Pieces of evidence that a sentence names.
+_MOST_NAMED = 3
+_DIRECTIONS = {
+    CopyKind.HOST_TO_DEVICE: "H2D copy",
+    CopyKind.DEVICE_TO_HOST: "D2H copy",
+    CopyKind.DEVICE_TO_DEVICE: "D2D copy",
+    CopyKind.PEER: "peer copy",
+}
+_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def size_text(size: int) -> str:
+    """A number of bytes: ``4 bytes``, ``1.5 KiB``, ``256 MiB``."""
+    for unit, name in _UNITS:
+        if size >= unit:
+            return f"{size / unit:.1f}".removesuffix(".0") + f" {name}"
+    return "1 byte" if size == 1 else f"{size} bytes"
+
+
+def work_text(work: WorkInFront) -> str:
+    """Work in front of a call: ``reduce_kernel (3 times, 15.1 ms)``."""
+    name = short_name(work.name) if work.name else work.kind.word
+    if work.kind in (RecordKind.COPY, RecordKind.PEER_COPY):
+        name = _DIRECTIONS.get(work.copy or CopyKind.UNKNOWN, "copy")
+        name += f" of {size_text(work.bytes)}" if work.count == 1 else f" of {size_text(work.bytes)} in all"
+    times = f"{work.count} times, " if work.count > 1 else ""
+    return f"{'its own ' if work.own else ''}{name} ({times}{duration_ns(work.overlap_ns)})"
+
+
+def thread_text(thread: int | None, name: str) -> str:
+    """A thread as a sentence names it: ``loader (thread 101)``."""
+    if thread is None:
+        return name
+    return f"{name} (thread {thread})" if name else f"thread {thread}"
+
+
+def alongside_text(call: CallAlongside) -> str:
+    """Calls of another thread: ``cuMemcpyDtoHAsync_v2 of 256 MiB to pageable memory in loader (thread 101)``."""
+    size = f" of {size_text(call.bytes)}" if call.bytes is not None else ""
+    kinds = " from pageable memory" if call.source is MemoryKind.PAGEABLE else ""
+    kinds += " to pageable memory" if call.target is MemoryKind.PAGEABLE else ""
+    times = f"{call.calls} calls of " if call.calls > 1 else ""
+    return f"{times}{call.function}{size}{kinds} in {thread_text(call.thread, call.thread_name)}"
+
+
+def cause_text(call: ExplainedCall) -> str:
+    """What ``call`` waited for, as a clause: ``because of GPU work in front of it: reduce_kernel (15.1 ms)``."""
+    if call.cause is WaitCause.UNATTRIBUTED or call.certainty is None:
+        return "with no cause that was recorded"
+    named = ", ".join(_evidence(call))
+    text = f"{call.certainty.words} {call.cause.traits.clause}" + (f": {named}" if named else "")
+    if call.share < 1 and round(100 * call.share) < 100:
+        text += f", which covers {100 * call.share:.0f} % of the delay"
+    return text
+
+
+def call_text(call: ExplainedCall) -> str:
+    """A slow call and its cause in a sentence."""
+    size = f" of {size_text(call.bytes)}" if call.bytes is not None else ""
+    where = thread_text(call.thread, call.thread_name)
+    return f"{call.function}{size} in {where} took {duration_ns(call.duration_ns)} {cause_text(call)}."
+
+
+def in_flight_text(call: CallInFlight) -> str:
+    """A call in flight in a sentence, with the calls beside which it has not returned."""
+    text = f"{call.function} in {thread_text(call.thread, call.thread_name)} has not returned for "
+    text += duration_ns(call.age_ns)
+    if call.beside:
+        text += f", {Certainty.BESIDE.words} {alongside_text(call.beside[0])}"
+    return f"{text}."
+
+
+def loss_text(loss: TimeLost) -> str:
+    """A cause with its culprit: ``pageable copy in loader (thread 101)``."""
+    return loss.cause.word + (f" in {thread_text(loss.thread, loss.thread_name)}" if loss.thread is not None else "")
+
+
+def headline(thread: ThreadFindings) -> str:
+    """The time that a thread lost, by cause: ``23 % of the time of MainThread is waiting: 61 % GPU work, 30 % …``."""
+    who = thread_text(thread.id, thread.name)
+    if not thread.lost_ns:
+        return f"No call of {who} was slow."
+    causes = [f"{100 * loss.ns / thread.lost_ns:.0f} % {loss_text(loss)}" for loss in thread.lost]
+    return f"{100 * thread.lost_share:.0f} % of the time of {who} is waiting: {', '.join(causes)}."
+
+
+def _evidence(call: ExplainedCall) -> Iterator[str]:
+    evidence = call.evidence
+    if call.cause in (WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS):
+        for use in evidence.engine[:_MOST_NAMED]:
+            who = "another process" if use.context is None else f"context {use.context}"
+            yield f"{who} had the graphics engine for {duration_ns(use.ns)}"
+    elif call.cause.is_other_thread:
+        for each in evidence.calls[:_MOST_NAMED]:
+            yield alongside_text(each)
+    elif call.cause is WaitCause.NO_CPU:
+        yield f"at least {duration_ns(evidence.run_delay_ns)} ready to run"
+    elif evidence.overhead_ns:
+        yield duration_ns(evidence.overhead_ns)
+    else:
+        for work in evidence.work[:_MOST_NAMED]:
+            yield work_text(work)

@@ -1,0 +1,119 @@
+"""The GPU's clock by its context switches, and what cannot be known of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from factories.watch_calls import BASE_NS, batch, kernel, switch
+from stallprobes.engine.timeline.records import SwitchOperation
+from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
+from stallprobes.watch.process import RecordBatch
+from stallprobes.watch.record_store import RecordStore
+from stallprobes.watch.switch_clock import SWITCH_TO_WORK_NS, find_offset, waiting_starts
+
+OFFSET_NS = 123_456_789_012
+DRIFT = 11e-6
+
+
+def slices(count: int, regular: bool = False, drift: float = DRIFT) -> tuple[RecordBatch, list[tuple[int, int, int]]]:
+    """Two contexts alternately, each with a kernel that waited for it; and the true tenures (context, begin, end)."""
+    steps = np.random.default_rng(7)
+    time_ns, records, truth = BASE_NS, [], []
+    for number in range(count):
+        context = 1 + number % 2
+        length = 2_000_000 if regular else int(steps.integers(400_000, 2_400_000))
+        begin, end = time_ns, time_ns + length
+        for at, operation in ((begin, SwitchOperation.START), (end, SwitchOperation.END)):
+            records.append(switch(at + OFFSET_NS + round((at - BASE_NS) * drift), context, operation))
+        start_us = (begin + SWITCH_TO_WORK_NS + int(steps.integers(-500, 500)) - BASE_NS) / 1000
+        records.append(kernel(start_us, start_us + length / 1000 - 10, context=context, correlation=number + 1))
+        truth.append((context, begin, end))
+        time_ns = end + 80_000
+    return batch(records), truth
+
+
+def test_switches_are_placed_on_the_clock_of_the_host() -> None:
+    records, truth = slices(400)
+    store = RecordStore()
+    store.add(records)
+    found = store.tenures()[0]
+    assert store.unplaced == 0
+    # The last one has no event after it; all others are there.
+    assert len(found.starts) >= len(truth) - 1
+    for (context, begin, end), at, start, stop in zip(truth, found.contexts, found.starts, found.ends, strict=False):
+        assert context == at
+        # The drift within one estimate, and the error of CUPTI's conversion.
+        assert abs(begin - start) < 3_000
+        assert abs(end - stop) < 3_000
+
+
+def test_the_offset_is_followed_from_reading_to_reading() -> None:
+    store = RecordStore()
+    records, truth = slices(2_000)
+    part = 3 * 200
+    for first in range(0, len(records), part):
+        rows = records.rows[first : first + part]
+        store.add(RecordBatch(rows, {}, first + len(rows), 0))
+        found = store.tenures()[0]
+        last_ns = int(found.ends[-1])
+        assert min(abs(last_ns - end) for _, _, end in truth) < 3_000
+        store.drop_before(last_ns - 100_000_000)
+    assert store.unplaced == 0
+
+
+def test_switches_at_regular_times_show_no_offset() -> None:
+    store = RecordStore()
+    records, _ = slices(400, regular=True, drift=0.0)
+    store.add(records)
+    assert len(store.tenures()[0].starts) == 0
+    assert store.unplaced == store.switches == 800
+
+
+def test_few_switches_show_no_offset() -> None:
+    store = RecordStore()
+    store.add(slices(10)[0])
+    assert len(store.tenures()[0].starts) == 0
+    assert store.unplaced == 20
+
+
+def test_switches_that_no_work_followed_show_no_offset() -> None:
+    random = np.random.default_rng(3)
+    switched = np.sort(random.integers(0, 2 * 10**9, 128))
+    starts = np.sort(random.integers(0, 2 * 10**9, 2000))
+    ones = np.ones(128, dtype=np.int64), np.ones(2000, dtype=np.int64)
+    assert find_offset(int64s(switched), ones[0], ones[1], int64s(starts)) is None
+
+
+def test_work_behind_that_of_another_context_may_have_waited() -> None:
+    contexts = int64s([1, 1, 2, 2, 1] * 8)
+    starts = np.arange(40, dtype=np.int64) * 1000
+    found, at = waiting_starts(contexts, starts, starts + 900)
+    assert len(found) == 17
+    assert at[:4].tolist() == [0, 2000, 4000, 7000]
+
+
+def test_intervals_of_groups() -> None:
+    groups = IntervalGroups(int64s([0, 0, 1, 0, 1]), int64s([10, 15, 0, 40, 90]), int64s([20, 30, 5, 50, 90]))
+
+    def covered(group: int, begin: int, end: int) -> int:
+        asked: tuple[Int64s, ...] = tuple(int64s([one]) for one in (group, begin, end))
+        return int(groups.covered(*asked)[0])
+
+    assert [covered(0, *span) for span in ((0, 100), (0, 12), (12, 45), (30, 40), (60, 90), (25, 20))] == [
+        30, 2, 23, 0, 0, 0
+    ]  # fmt: skip
+    assert [covered(1, 0, 100), covered(2, 0, 100), covered(-1, 0, 100)] == [5, 0, 0]
+
+
+def test_intervals_as_a_plain_sum_has_them() -> None:
+    random = np.random.default_rng(1)
+    groups, starts = random.integers(0, 5, 300), random.integers(0, 10_000, 300)
+    ends = starts + random.integers(0, 200, 300)
+    found = IntervalGroups(groups, starts, ends)
+    asked, begins = random.integers(0, 6, 200), random.integers(0, 10_000, 200)
+    until = begins + random.integers(0, 3_000, 200)
+    for group, begin, end, value in zip(asked, begins, until, found.covered(asked, begins, until), strict=True):
+        busy = np.zeros(20_000, dtype=bool)
+        for start, stop in zip(starts[groups == group], ends[groups == group], strict=True):
+            busy[start:stop] = True
+        assert busy[begin:end].sum() == value
