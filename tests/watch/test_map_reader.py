@@ -6,6 +6,7 @@ import os
 import random
 import re
 import struct
+import tempfile
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from factories.watch_files import APIS, COPIES, LAUNCHES, PARTS, SECOND, write_w
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import is_printable
 from stallprobes.latency.histogram import Histogram
+from stallprobes.watch import folder as folder_module
 from stallprobes.watch import layout
 from stallprobes.watch.driver_calls import CallFamily
 from stallprobes.watch.folder import check_folder, create_folder, read_folder
@@ -72,7 +74,7 @@ def texts(value: Any) -> Iterator[str]:
 def test_a_file_is_read_as_typed_values(path: Path) -> None:
     process, batch = read(path)
     assert (process.pid, process.image, process.state) == (PID, 0, WatchState.RECORDING)
-    assert (process.program, process.command) == ("train", "python train.py")
+    assert (process.program, process.command, process.problem) == ("train", "python train.py", "")
     assert (process.kinds, process.calls, process.lost_calls) == (frozenset({1, 10}), 5, 0)
     (thread,) = process.threads
     assert (thread.id, thread.name) == (PID, "MainThread")
@@ -105,6 +107,17 @@ def test_what_is_being_written_is_left_out(path: Path) -> None:
     (thread,) = process.threads
     assert (thread.in_flight, thread.slow_calls) == ((), ())
     assert (len(batch), batch.missed) == (7, 1)
+
+
+@pytest.mark.parametrize("state", [state for state in WatchState if state is not WatchState.RECORDING])
+def test_only_a_library_that_records_knows_of_calls_in_flight(path: Path, state: WatchState) -> None:
+    write_watch_file(path, state=state, function=b"cuptiSubscribe", code=15)
+    process, _ = read(path)
+    assert process.threads[0].in_flight == ()
+    assert process.calls == 5
+    assert process.problem
+    if state is WatchState.CUPTI_FAILED:
+        assert process.problem == "cuptiSubscribe of libcupti returned 15"
 
 
 def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) -> None:
@@ -231,6 +244,18 @@ def test_a_folder_is_read_with_a_sentence_for_each_bad_file(path: Path, tmp_path
     assert [(process.pid, process.image) for process in contents.processes] == [(9, 0), (PID, 0)]
     (problem,) = contents.problems
     assert problem.startswith(str(tmp_path / "9-1.watch"))
+
+
+def test_a_new_folder_is_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(folder_module, "_ROOM_BYTES", 0)
+    assert create_folder().parent == tmp_path
+    monkeypatch.setattr(folder_module, "_ROOM_BYTES", 2**63)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    assert create_folder().parent == tmp_path / "temporary"
+    with pytest.raises(WatchError, match="set TMPDIR"):
+        create_folder(tmp_path / "missing")
 
 
 def test_a_folder_of_others_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from stallprobes.engine.timeline.library import found_libraries, matching
+from stallprobes.engine.timeline.status import TimelineUnavailable
 from stallprobes.errors import WatchError
 from stallprobes.watch import layout
 
@@ -57,3 +59,11 @@ def variables(
         loaded = present.get(PRELOAD_VARIABLE, "")
         found[PRELOAD_VARIABLE] = f"{library}:{loaded}" if loaded else str(library)
     return found
+
+
+def find_cupti(driver_version: int) -> Path | None:
+    """The libcupti for a driver (13000: of CUDA 13.0), for programs that have not loaded one; None without one."""
+    try:
+        return Path(matching(driver_version, found_libraries())[0].path)
+    except TimelineUnavailable:
+        return None

@@ -16,6 +16,8 @@ from stallprobes.watch.process import WatchedProcess
 
 # More than any program starts; a folder with more is not read.
 MOST_FILES = 4096
+# Other programs use a file system in memory too: only where it has this much room is it ours to use.
+_ROOM_BYTES = 1 << 30
 
 
 class ProcessLife(StrEnum):
@@ -38,14 +40,25 @@ class FolderContents:
 
 
 def create_folder(parent: Path | None = None) -> Path:
-    """A new private folder, in ``parent`` or where the system keeps files that need not last."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if parent is None and os.path.isabs(runtime) and os.access(runtime, os.W_OK):
-        parent = Path(runtime)
+    """A new private folder, in ``parent`` or in memory where there is room.
+
+    On a disk, a watched program would wait for the disk now and then: while a page of a mapped file is written back,
+    nobody can write to it. Raises WatchError.
+    """
     try:
-        return Path(tempfile.mkdtemp(prefix="stallscope-watch-", dir=parent)).resolve()
+        return Path(tempfile.mkdtemp(prefix="stallscope-watch-", dir=parent or _in_memory())).resolve()
     except OSError as error:
         raise WatchError(f"no private folder can be made: {error.strerror}; set TMPDIR.") from error
+
+
+def _in_memory() -> Path | None:
+    """A folder of a file system in memory with much room; None if there is none."""
+    for name in (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"):
+        if os.path.isabs(name) and os.access(name, os.W_OK | os.X_OK):
+            status = os.statvfs(name)
+            if status.f_bavail * status.f_frsize >= _ROOM_BYTES:
+                return Path(name)
+    return None
 
 
 def check_folder(folder: Path) -> None:

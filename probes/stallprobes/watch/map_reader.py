@@ -80,7 +80,7 @@ class MapFile:
         """The process as it is now. Raises WatchError if the file is damaged."""
         for _ in range(ATTEMPTS):
             header = self._header()
-            threads = self._threads(header)
+            threads = self._slots(header)
             before = int(header["takeovers"])
             # Figures move from one slot to another while it is odd; a killed process may leave it so.
             if before % 2 == 0 and int(self._header()["takeovers"]) == before:
@@ -149,13 +149,15 @@ class MapFile:
                 break
         return header
 
-    def _threads(self, header: Any) -> list[tuple[int, WatchedThread]]:
+    def _slots(self, header: Any) -> list[tuple[int, WatchedThread]]:
         """Each slot's use, with its thread."""
         slots = _limited(int(header["slots"]), layout.SLOTS, "number of slots", self._damaged)
         owners: set[int] = set()
-        return [self._thread(number, owners) for number in range(slots)]
+        # A library that gave CUPTI up learns of no end of a call.
+        learns = header["state"] == WatchState.RECORDING
+        return [self._slot(number, owners, learns) for number in range(slots)]
 
-    def _thread(self, number: int, owners: set[int]) -> tuple[int, WatchedThread]:
+    def _slot(self, number: int, owners: set[int], learns: bool) -> tuple[int, WatchedThread]:
         offset = layout.SLOTS_AT + number * layout.SLOT_PITCH
         slot = self._array(layout.SLOT, offset, 1)[0]
         thread = WatchedThread(
@@ -163,7 +165,7 @@ class MapFile:
             name=_text(slot["name"]),
             started_ns=self._count(slot["started_ns"]),
             ended_ns=self._time_or_none(slot["ended_ns"]),
-            in_flight=self._in_flight(offset) if slot["use"] == SlotUse.LIVE else (),
+            in_flight=self._in_flight(offset) if learns and slot["use"] == SlotUse.LIVE else (),
             figures=self._figures(slot, owners),
             slow_calls=self._slow_calls(slot, offset),
             slow_count=self._count(slot["slow_calls"]),

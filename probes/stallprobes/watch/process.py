@@ -92,6 +92,16 @@ class ClockPair:
     realtime_ns: int
 
 
+_PROBLEMS = {
+    WatchState.STARTING: "the library has not finished its start",
+    WatchState.RECORDING: "",
+    WatchState.NO_CUPTI: "libcupti was not found",
+    WatchState.CUPTI_TOO_OLD: "libcupti is older than CUDA 12.0",
+    WatchState.CUPTI_TAKEN: "another profiler uses CUPTI in this process",
+    WatchState.YIELDED: "the program's own profiler has taken CUPTI over",
+}
+
+
 @dataclass(frozen=True)
 class WatchedProcess:
     """A process and what was recorded of it.
@@ -128,6 +138,13 @@ class WatchedProcess:
     losses: Mapping[LossKind, int]
     records: int
     out_of_space: bool
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is recorded, as a clause; "" if calls are."""
+        if self.state is WatchState.CUPTI_FAILED:
+            return f"{self.function} of libcupti returned {self.code}"
+        return _PROBLEMS[self.state]
 
     @property
     def calls(self) -> int:

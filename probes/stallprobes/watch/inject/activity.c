@@ -317,6 +317,7 @@ int sw_start_activity(const struct cupti *functions)
     sw_store(stage, RUN);
     if (start_thread(decoding_thread) || start_thread(flushing_thread)) {
         sw_stop_activity(functions);
+        sw_header->kinds = 0;
         return refuse("pthread_create", -1);
     }
     sw_store_release(sw_private->helpers, 1);
