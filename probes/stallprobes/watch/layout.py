@@ -62,7 +62,11 @@ class SlotUse(IntEnum):
 
 
 class LossKind(IntEnum):
-    """Why something was not recorded. The first four are calls, the others activity records."""
+    """Why something was not recorded: calls (the first four), activity records, or names of kernels.
+
+    NO_BUFFER counts how often CUPTI asked for a buffer and got none; the records that it dropped then are
+    DROPPED_BY_CUPTI.
+    """
 
     NO_SLOT = 0
     NO_HISTOGRAM = 1
@@ -77,6 +81,11 @@ class LossKind(IntEnum):
     def is_call(self) -> bool:
         """Whether what was lost are calls."""
         return self <= LossKind.BEFORE_FILE
+
+    @property
+    def is_record(self) -> bool:
+        """Whether what was lost are activity records."""
+        return self in (LossKind.DROPPED_BY_CUPTI, LossKind.UNKNOWN_RECORD)
 
 
 class Flag(IntEnum):

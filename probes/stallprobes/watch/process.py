@@ -160,7 +160,7 @@ class WatchedProcess:
     @property
     def lost_records(self) -> int:
         """Activity records that were dropped before they reached the file, as far as they were counted."""
-        return sum(count for kind, count in self.losses.items() if not kind.is_call)
+        return sum(count for kind, count in self.losses.items() if kind.is_record)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ enum { DEFAULT_SLOW_NS = 1000000 };
 struct sw_settings sw_settings;
 
 static struct cupti cupti;
+static void *cupti_library;
 static void *subscriber;
 static uint32_t subscribed;
 
@@ -108,10 +109,10 @@ static uint32_t failed(const char *function, int code, uint32_t state)
 /* The state to write to the file, with the reason for one in which nothing is recorded. */
 static uint32_t connect_to_cupti(void)
 {
-    void *library = open_cupti();
-    if (!library)
+    cupti_library = open_cupti();
+    if (!cupti_library)
         return failed("dlopen", 0, SW_STATE_NO_CUPTI);
-    load_functions(library);
+    load_functions(cupti_library);
     if (!cupti.get_version || !cupti.subscribe || !cupti.unsubscribe || !cupti.enable_callback ||
         !cupti.get_callback_name)
         return failed("dlsym", 0, SW_STATE_CUPTI_TOO_OLD);
@@ -185,11 +186,12 @@ static void yield(void)
 }
 
 /* Where the library is preloaded, these stand before the functions of libcupti, so that the program's own profiler
- * announces itself here. Elsewhere nothing calls them. */
+ * announces itself here. Elsewhere nothing calls them, unless libcuda loads the library for all to see. */
 static void *next_function(const char *name)
 {
     yield();
-    return dlsym(RTLD_NEXT, name);
+    void *found = dlsym(RTLD_NEXT, name);
+    return found || !cupti_library ? found : dlsym(cupti_library, name);
 }
 
 EXPORTED int cuptiSubscribe(void **subscription, cupti_callback callback, void *user)

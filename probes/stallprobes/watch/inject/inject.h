@@ -50,6 +50,7 @@ extern uint32_t sw_file;
 /* map.c */
 int sw_open_file(uint32_t flags);
 uint64_t sw_clock(void);
+uint64_t sw_real_clock(void);
 void sw_stamp_clocks(void);
 void sw_count_lost(int kind, uint64_t count);
 void *sw_at(uint64_t offset);

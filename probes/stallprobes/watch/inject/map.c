@@ -44,7 +44,7 @@ uint64_t sw_clock(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t real_clock(void)
+uint64_t sw_real_clock(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -72,7 +72,7 @@ void sw_stamp_clocks(void)
     sw_store(header->clock_sequence, sequence + 1);
     sw_fence();
     uint64_t before = sw_clock();
-    uint64_t real = real_clock();
+    uint64_t real = sw_real_clock();
     sw_store(header->clock_ns, before + (sw_clock() - before) / 2);
     sw_store(header->clock_realtime_ns, real);
     sw_store_release(header->clock_sequence, sequence + 2);
@@ -208,7 +208,7 @@ int sw_open_file(uint32_t flags)
     describe_process(sw_header, flags);
     sw_header->losses[SW_LOST_BEFORE_FILE] = __atomic_exchange_n(&lost_before_file, 0, __ATOMIC_RELAXED);
     sw_header->started_ns = sw_clock();
-    sw_header->started_realtime_ns = real_clock();
+    sw_header->started_realtime_ns = sw_real_clock();
     sw_stamp_clocks();
     sw_store_release(sw_header->magic, SW_MAGIC);
     return 0;
