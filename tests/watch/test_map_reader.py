@@ -98,6 +98,19 @@ def test_records_are_read_from_where_the_last_batch_ended(path: Path) -> None:
         assert len(file.records(-5)) == 8
 
 
+def test_records_that_were_overwritten_are_counted_as_missed(path: Path) -> None:
+    write_watch_file(path, records=layout.RECORDS + 3)
+    for number in range(3):
+        sequence = struct.pack("<Q", 2 * (layout.RECORDS + number) + 2)
+        change(path, layout.RECORDS_AT + number * layout.RECORD.itemsize, sequence)
+    with MapFile(path) as file:
+        late, early = file.records(layout.RECORDS), file.records()
+    assert (len(late), late.missed, late.next) == (3, 0, layout.RECORDS + 3)
+    # Of the ring, this file has the first eight places only; the fourth record may be overwritten at this moment.
+    assert (len(early), early.missed) == (7, layout.RECORDS - 4)
+    assert [record.correlation for record in early] == [4, 5, 6, 7, 0, 1, 2]
+
+
 def test_what_is_being_written_is_left_out(path: Path) -> None:
     slot = layout.SLOTS_AT + layout.SLOT_PITCH
     change(path, slot + at(layout.SLOT, "sequence"), struct.pack("<Q", 9))

@@ -39,6 +39,8 @@ typedef void (*stand_in_work_hook)(const struct stand_in_work *work);
 
 /* libcuda */
 void stand_in_set_hooks(stand_in_call_hook call, stand_in_work_hook work);
+/* How many calls have begun, in all threads. */
+uint32_t stand_in_begun(void);
 /* The length of this thread's next calls, and the result of its next one. */
 void stand_in_length(uint64_t ns);
 void stand_in_result(int result);

@@ -25,7 +25,7 @@ enum {
     NAMES = 8192,
     FLUSH_MS = 100,
     /* The longest that the program's exit waits for the last records. */
-    EXIT_MS = 250,
+    EXIT_MS = 1000,
 };
 enum { FREE, WITH_CUPTI, COMPLETED };
 /* What the helper threads have been asked for, and what they have done. */
