@@ -112,7 +112,7 @@ class StandIn:
             text=True,
         )
         contents = read_folder(folder)
-        assert contents.problems == ()
+        assert (contents.problems, contents.incomplete) == ((), 0)
         return Outcome(done.returncode, done.stdout, done.stderr, contents.processes)
 
 

@@ -23,7 +23,7 @@ from stallprobes.watch import layout
 from stallprobes.watch.driver_calls import CallFamily
 from stallprobes.watch.folder import check_folder, create_folder, read_folder
 from stallprobes.watch.layout import LossKind, WatchState
-from stallprobes.watch.map_reader import MapFile
+from stallprobes.watch.map_reader import IncompleteFile, MapFile
 from stallprobes.watch.process import RecordBatch, WatchedProcess
 
 PID = 4321
@@ -112,7 +112,7 @@ def test_records_that_were_overwritten_are_counted_as_missed(path: Path) -> None
 
 
 def test_what_is_being_written_is_left_out(path: Path) -> None:
-    slot = layout.SLOTS_AT + layout.SLOT_PITCH
+    slot = layout.SLOTS_AT
     change(path, slot + at(layout.SLOT, "sequence"), struct.pack("<Q", 9))
     change(path, slot + at(layout.SLOT, "slow"), struct.pack("<Q", 1))
     change(path, layout.RECORDS_AT + 3 * layout.RECORD.itemsize, struct.pack("<Q", 7))
@@ -142,7 +142,7 @@ def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) ->
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("magic", 0, "not yet complete"),
+        ("magic", 0, "not complete: its beginning"),
         ("magic", 1, "not the file of a watched process"),
         ("format", 2, "has the format 2; this version reads 1"),
         ("pid", 5, "names another process"),
@@ -163,10 +163,10 @@ def test_a_damaged_header_gives_a_sentence(path: Path, field: str, value: int, w
 @pytest.mark.parametrize(
     ("offset", "data", "words"),
     [
-        (layout.SLOTS_AT + layout.SLOT_PITCH + at(layout.SLOT, "depth"), b"\5\0\0\0", "number of calls in flight"),
-        (layout.SLOTS_AT + layout.SLOT_PITCH + at(layout.SLOT, "histograms") + 4, b"\1\0\0\0", "two functions"),
-        (layout.SLOTS_AT + layout.SLOT_PITCH + at(layout.SLOT, "histograms"), b"\xff" * 4, "or to none"),
-        (layout.SLOTS_AT + layout.SLOT_PITCH + at(layout.SLOT, "slow") + 8, b"\0" * 8, "ends before it starts"),
+        (layout.SLOTS_AT + at(layout.SLOT, "depth"), b"\5\0\0\0", "number of calls in flight"),
+        (layout.SLOTS_AT + at(layout.SLOT, "histograms") + 4, b"\1\0\0\0", "two functions"),
+        (layout.SLOTS_AT + at(layout.SLOT, "histograms"), b"\xff" * 4, "or to none"),
+        (layout.SLOTS_AT + at(layout.SLOT, "slow") + 8, b"\0" * 8, "ends before it starts"),
         (layout.HISTOGRAMS_AT, b"\7\0\0\0", "impossible values"),
         (layout.HISTOGRAMS_AT + at(layout.HISTOGRAM, "counts"), b"\xff" * 8, "impossible values"),
         (layout.RECORDS_AT + at(layout.RECORD, "kind"), b"\5\0", "unknown kind"),
@@ -219,7 +219,16 @@ def test_random_bytes_give_a_sentence(path: Path) -> None:
 @pytest.mark.parametrize("size", [0, 7, layout.HEADER.itemsize, layout.SLOTS_AT, layout.FILE_BYTES - 1])
 def test_a_cut_file_gives_a_sentence(path: Path, size: int) -> None:
     os.truncate(path, size)
-    with pytest.raises(WatchError, match=f"has {size} bytes"):
+    with pytest.raises(IncompleteFile, match=f"has {size} of {layout.FILE_BYTES} bytes"):
+        read(path)
+    path.parent.chmod(0o700)
+    contents = read_folder(path.parent)
+    assert (contents.processes, contents.problems, contents.incomplete) == ((), (), 1)
+
+
+def test_a_file_that_is_too_long_gives_a_sentence(path: Path) -> None:
+    os.truncate(path, layout.FILE_BYTES + 1)
+    with pytest.raises(WatchError, match="in place of"):
         read(path)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
-from stallprobes.watch.map_reader import MapFile, watch_files
+from stallprobes.watch.map_reader import IncompleteFile, MapFile, watch_files
 from stallprobes.watch.process import WatchedProcess
 
 # More than any program starts; a folder with more is not read.
@@ -33,10 +33,14 @@ class ProcessLife(StrEnum):
 
 @dataclass(frozen=True)
 class FolderContents:
-    """The processes of a folder by process id and image, and a sentence for each file that could not be read."""
+    """The processes of a folder by process id and image, and a sentence for each file that could not be read.
+
+    ``incomplete`` files are still being made, or their processes ended while they made them.
+    """
 
     processes: tuple[WatchedProcess, ...]
     problems: tuple[str, ...]
+    incomplete: int
 
 
 def create_folder(parent: Path | None = None) -> Path:
@@ -81,14 +85,17 @@ def read_folder(folder: Path) -> FolderContents:
     if len(paths) > MOST_FILES:
         raise WatchError(f"{printable(str(folder))} has {len(paths)} files; at most {MOST_FILES} are read.")
     processes, problems = [], []
+    incomplete = 0
     for path in paths:
         try:
             with MapFile(path) as file:
                 processes.append(file.read())
+        except IncompleteFile:
+            incomplete += 1
         except WatchError as error:
             problems.append(str(error))
     processes.sort(key=lambda process: (process.pid, process.image))
-    return FolderContents(tuple(processes), tuple(problems))
+    return FolderContents(tuple(processes), tuple(problems), incomplete)
 
 
 def life_of(process: WatchedProcess) -> ProcessLife:

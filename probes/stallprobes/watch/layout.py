@@ -36,8 +36,6 @@ SLOW_CALLS = 128
 RECORDS = 1 << 16
 NAME_BYTES = 1 << 20
 LONGEST_NAME = 4096
-# The first slot belongs to no thread: it has the sums of ended threads whose slots other threads have taken over.
-ENDED_THREADS_SLOT = 0
 
 
 class WatchState(IntEnum):
@@ -53,7 +51,7 @@ class WatchState(IntEnum):
 
 
 class SlotUse(IntEnum):
-    """Who owns a slot: nobody yet, a live thread, a thread that has ended, or one thread that takes it over."""
+    """Who owns a slot: nobody yet, a live thread, a thread that has ended, or the next one, which prepares it."""
 
     UNUSED = 0
     LIVE = 1
@@ -130,7 +128,6 @@ HEADER = _structure(
     ("clock_realtime_ns", "<u8"),
     ("yielded_ns", "<u8"),
     ("ended_ns", "<u8"),
-    ("takeovers", "<u8"),
     ("records", "<u8"),
     ("losses", "<u8", (len(LossKind),)),
     ("apis", "<u4"),
@@ -161,8 +158,9 @@ CALL = _structure(
 SLOW_CALL = _structure(
     ("sequence", "<u8"), ("end_ns", "<u8"), ("call", CALL), ("result", "<i4"), ("thread", "<u4")
 )  # fmt: skip
-# ``sequence`` is odd while ``depth`` and ``calls`` change. ``histograms`` has for each API the number of the thread's
-# histogram, from 1.
+# Where there are no more slots, a new thread continues one whose owner has ended: it adds to the same figures.
+# ``owners`` counts the threads. ``sequence`` is odd while ``depth`` and ``calls`` change. ``histograms`` has for each
+# API the number of the slot's histogram, from 1.
 SLOT = _structure(
     ("use", "<u4"),
     ("thread", "<u4"),
@@ -172,7 +170,7 @@ SLOT = _structure(
     ("slow_calls", "<u8"),
     ("sequence", "<u8"),
     ("depth", "<u4"),
-    ("unused", "<u4"),
+    ("owners", "<u4"),
     ("name", "S16"),
     ("calls", CALL, (DEPTH,)),
     ("slow", SLOW_CALL, (SLOW_CALLS,)),
@@ -257,7 +255,7 @@ _C_TYPES = {
 _CONSTANTS = {
     "FORMAT": FORMAT, "PAGE": PAGE, "APIS": APIS, "SLOTS": SLOTS, "HISTOGRAMS": HISTOGRAMS, "DEPTH": DEPTH,
     "SLOW_CALLS": SLOW_CALLS, "RECORDS": RECORDS, "NAME_BYTES": NAME_BYTES, "LONGEST_NAME": LONGEST_NAME,
-    "ENDED_THREADS_SLOT": ENDED_THREADS_SLOT, "BUCKETS": BUCKETS, "SUB_BITS": SUB_BITS, "APIS_AT": APIS_AT,
+    "BUCKETS": BUCKETS, "SUB_BITS": SUB_BITS, "APIS_AT": APIS_AT,
     "RECORDS_AT": RECORDS_AT, "NAMES_AT": NAMES_AT, "SLOTS_AT": SLOTS_AT, "SLOT_PITCH": SLOT_PITCH,
     "HISTOGRAMS_AT": HISTOGRAMS_AT, "HISTOGRAM_PITCH": HISTOGRAM_PITCH, "FILE_BYTES": FILE_BYTES,
     "SYNCHRONIZATION": SYNCHRONIZATION, "KERNEL_NAME": KERNEL_NAME, "PEER_SOURCE_DEVICE": PEER_DEVICES[0],

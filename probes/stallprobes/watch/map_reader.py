@@ -44,11 +44,15 @@ MOST = 2**62
 MOST_IN_BUCKET = 2**48
 
 
+class IncompleteFile(WatchError):
+    """The file is still being made, or its process ended while it made it."""
+
+
 class MapFile:
     """The file of a watched process, open for reading. A context manager."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file. Raises WatchError if it is not a complete one of this user, or a symbolic link."""
+        """Open the file. Raises IncompleteFile, or WatchError if it is none of this user or a symbolic link."""
         self.path = path
         self._shown = printable(str(path))
         self._apis: dict[int, tuple[str, CallFamily | None]] = {}
@@ -78,14 +82,8 @@ class MapFile:
 
     def read(self) -> WatchedProcess:
         """The process as it is now. Raises WatchError if the file is damaged."""
-        for _ in range(ATTEMPTS):
-            header = self._header()
-            threads = self._slots(header)
-            before = int(header["takeovers"])
-            # Figures move from one slot to another while it is odd; a killed process may leave it so.
-            if before % 2 == 0 and int(self._header()["takeovers"]) == before:
-                break
-        return self._process(header, threads)
+        header = self._header()
+        return self._process(header, self._slots(header))
 
     def records(self, position: int = 0) -> RecordBatch:
         """The activity records from ``position`` on, which is the ``next`` of an earlier batch.
@@ -109,11 +107,15 @@ class MapFile:
             raise WatchError(f"{self._shown} is not a regular file.")
         if status.st_uid != os.geteuid():
             raise WatchError(f"{self._shown} belongs to another user.")
-        if status.st_size != layout.FILE_BYTES:
+        if status.st_size < layout.FILE_BYTES:
+            raise IncompleteFile(
+                f"{self._shown} is not complete: it has {status.st_size} of {layout.FILE_BYTES} bytes."
+            )
+        if status.st_size > layout.FILE_BYTES:
             raise WatchError(f"{self._shown} has {status.st_size} bytes in place of {layout.FILE_BYTES}.")
         header = self._header()
         if not header["magic"]:
-            raise WatchError(f"{self._shown} is not yet complete.")
+            raise IncompleteFile(f"{self._shown} is not complete: its beginning is not written.")
         if header["magic"] != layout.MAGIC:
             raise WatchError(f"{self._shown} is not the file of a watched process.")
         if header["format"] != layout.FORMAT:
@@ -169,6 +171,7 @@ class MapFile:
             figures=self._figures(slot, owners),
             slow_calls=self._slow_calls(slot, offset),
             slow_count=self._count(slot["slow_calls"]),
+            owners=int(slot["owners"]),
             lost=self._count(slot["lost"]),
         )
         return int(slot["use"]), thread
@@ -286,8 +289,7 @@ class MapFile:
             clocks=ClockPair(self._count(header["clock_ns"]), int(header["clock_realtime_ns"])),
             yielded_ns=self._time_or_none(header["yielded_ns"]),
             ended_ns=self._time_or_none(header["ended_ns"]),
-            threads=tuple(thread for use, thread in slots[1:] if use in _OWNED),
-            ended_threads=slots[layout.ENDED_THREADS_SLOT][1].figures if slots else {},
+            threads=tuple(thread for use, thread in slots if use != SlotUse.UNUSED),
             losses=losses,
             records=self._count(header["records"]),
             out_of_space=bool(header["out_of_space"]),
@@ -346,7 +348,6 @@ def _part(*names: str) -> np.dtype[Any]:
 
 _IN_FLIGHT = _part("sequence", "depth", "calls")
 _SLOW_COUNT = _part("slow_calls")
-_OWNED = (SlotUse.LIVE, SlotUse.ENDED)
 
 
 def _limited(value: int, most: int, name: str, damaged: Any) -> int:
