@@ -13,7 +13,6 @@ from stallprobes.watch import layout
 
 INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
 PRELOAD_VARIABLE = "LD_PRELOAD"
-DEFAULT_SLOW_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class WatchOptions:
     profiler finds CUPTI taken.
     """
 
-    slow_ns: int = DEFAULT_SLOW_NS
+    slow_ns: int = layout.DEFAULT_SLOW_NS
     calls_only: bool = False
     yield_to_profiler: bool = False
 

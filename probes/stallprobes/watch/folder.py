@@ -99,7 +99,10 @@ def read_folder(folder: Path) -> FolderContents:
 
 
 def life_of(process: WatchedProcess) -> ProcessLife:
-    """Whether ``process`` runs on this machine, and still the program that was watched."""
+    """Whether ``process`` runs, and still the program that was watched.
+
+    Its number must mean the same here: a process in a container of its own appears to have ended.
+    """
     folder = Path("/proc", str(process.pid))
     try:
         # The name, in parentheses, may contain anything.

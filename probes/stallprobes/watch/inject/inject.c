@@ -18,8 +18,6 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-enum { DEFAULT_SLOW_NS = 1000000 };
-
 struct sw_settings sw_settings;
 
 static struct cupti cupti;
@@ -40,9 +38,9 @@ static int read_settings(void)
     if (library && strlen(library) < sizeof sw_settings.cupti)
         strcpy(sw_settings.cupti, library);
     char *end = NULL;
-    sw_settings.slow_ns = slow ? strtoull(slow, &end, 10) : DEFAULT_SLOW_NS;
+    sw_settings.slow_ns = slow ? strtoull(slow, &end, 10) : SW_DEFAULT_SLOW_NS;
     if (slow && (end == slow || *end))
-        sw_settings.slow_ns = DEFAULT_SLOW_NS;
+        sw_settings.slow_ns = SW_DEFAULT_SLOW_NS;
     sw_settings.calls_only = calls_only && !strcmp(calls_only, "1");
     sw_settings.yield = yield && !strcmp(yield, "1");
     return 0;
@@ -146,6 +144,7 @@ static void at_exit(void)
     sw_store_release(sw_header->ended_ns, sw_clock());
 }
 
+/* The page that a fork wipes; NULL before Linux 4.14, where a forked process would write to its parent's file. */
 static void *private_page(void)
 {
     void *page = mmap(NULL, SW_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -178,7 +177,7 @@ static void yield(void)
     if (!sw_settings.yield || sw_load_acquire(sw_private->recording) != SW_OPEN ||
         !__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
-    if (!sw_settings.calls_only)
+    if (sw_header->kinds)
         sw_stop_activity(&cupti);
     cupti.unsubscribe(subscriber);
     sw_header->yielded_ns = sw_clock();
