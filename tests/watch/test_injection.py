@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.stand_in import Outcome, StandIn, build_cupti
+from factories.stand_in import VERSION, Outcome, StandIn, build_cupti
 from factories.waiting import wait_until
 from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.watch import layout
@@ -218,6 +218,16 @@ def test_without_cupti_the_program_runs_and_the_file_says_why(
     assert stand_in.wait(environment, "output") == (0, "only this\n", "")
     (process,) = read_folder(folder).processes
     assert (process.state, process.function, process.code, process.calls) == (state, function, code, 0)
+
+
+def test_the_libcupti_that_the_program_has_loaded_is_used(stand_in: StandIn, tmp_path: Path) -> None:
+    other = tmp_path / "libcupti.so.13"
+    build_cupti(other, 130_500)
+    (process,) = stand_in.run(tmp_path / "out", program="profiler", cupti=other).processes
+    assert (process.cupti_version, process.state) == (VERSION, WatchState.RECORDING)
+    assert process.cupti_path == str(stand_in.folder / "libcupti.so.13")
+    (process,) = stand_in.run(tmp_path / "other", "output", cupti=other).processes
+    assert (process.cupti_version, process.cupti_path) == (130_500, str(other))
 
 
 def test_the_program_keeps_its_output_and_its_descriptors(stand_in: StandIn, tmp_path: Path) -> None:
