@@ -3,6 +3,8 @@
 Replays each file of ``screenshots/recordings`` on the screen, without a terminal, and writes
 
     PATTERN.svg          the monitor just before the stall ends, the victim in focus
+    PATTERN-trace.svg    of a recording with the timeline, instead: its trace of the longest stall
+    timeline.svg         the screen of the first of these traces
     explain.svg          the explanation, over the first recording
     picker.svg           the patterns to pick from, over the first recording
     matrix.svg           a recorded check of two H200s, the worst first
@@ -36,9 +38,13 @@ from rich.style import Style  # noqa: E402
 from textual.widgets import OptionList  # noqa: E402
 
 from stallprobes.live.analyzer import Analyzer  # noqa: E402
+from stallprobes.live.observation import ProbeSet  # noqa: E402
 from stallprobes.live.recording import Recording  # noqa: E402
 from stallprobes.matrix import document as check_document  # noqa: E402
 from stallprobes.model import Role  # noqa: E402
+from stallprobes.traces.trace import Trace  # noqa: E402
+from stallscope.report import trace_wording  # noqa: E402
+from stallscope.report.trace_svg import trace_svg  # noqa: E402
 from stallscope.tui.app import StallscopeApp  # noqa: E402
 from stallscope.tui.common.picker import Picker  # noqa: E402
 from stallscope.tui.matrix.controller import MatrixController, MatrixState  # noqa: E402
@@ -50,6 +56,7 @@ from stallscope.tui.monitor.verdict_log import worst_first  # noqa: E402
 from stallscope.tui.probe_sets import gpu_label  # noqa: E402
 from stallscope.tui.settings import Settings  # noqa: E402
 from stallscope.tui.sources.replay import ReplaySource  # noqa: E402
+from stallscope.tui.timeline.screen import TimelineScreen  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -62,6 +69,8 @@ CELL = ("d2d@secondary", "spin")
 SIZE = (140, 44)
 # The recordings are 11 s long: a heat map of 60 s would be empty for the most part.
 SETTINGS = Settings(history_seconds=14)
+TRACE_WIDTH = 1200
+TIMELINE_STEPS = 5
 BEFORE_OFF_S = 0.3
 BEFORE_ON_S, AFTER_ON_S, STEP_S, LAST_S = 1.2, 4.2, 0.3, 3.0
 
@@ -297,6 +306,39 @@ def telling_s(recording: Recording) -> float:
     return found_s
 
 
+def title_of(recording: Recording, probe_set: ProbeSet) -> str:
+    """What was recorded, where, and when."""
+    when = time.strftime("%Y-%m-%d", time.gmtime(recording.begun_s))
+    return " · ".join((probe_set.title, gpu_label(probe_set), *probe_set.details, when))
+
+
+def stalled_span(trace: Trace) -> tuple[int, int]:
+    """When the call of the trigger or the most unusual one began, and when it and its delay ended, in ns."""
+    call, trigger = trace_wording.selected_call(trace), trace.trigger
+    if call is None:
+        # A call in flight is no row.
+        return (trace.begin_ns, trace.end_ns) if trigger is None else (trigger.began_ns, trigger.returned_ns)
+    found, delay = trace.call(call), trace_wording.story(trace, call).delay
+    return found.began_ns, max(found.returned_ns, 0 if delay is None else delay.start_ns)
+
+
+def draw_trace(recording: Recording) -> dict[str, str]:
+    """The picture of the trace with the longest stall; none without a trace."""
+    stalls = []
+    for each in recording.traces():
+        trace = recording.trace(each.number)
+        begin_ns, end_ns = stalled_span(trace)
+        stalls.append((end_ns - begin_ns, -each.number, begin_ns, end_ns, trace, each.at_s))
+    if not stalls:
+        return {}
+    ns, _, begin_ns, end_ns, trace, at_s = max(stalls, key=lambda stall: stall[:2])
+    probe_set = next(recording.play(recording.number_at(at_s))).probe_set
+    # As much before the stall and after it as it took.
+    part = trace.between(max(begin_ns - ns, trace.begin_ns), min(end_ns + ns, trace.end_ns))
+    name = f"{probe_set.pattern or 'recording'}-trace"
+    return {name: trace_svg(part, width=TRACE_WIDTH, dark=True, title=title_of(recording, probe_set))}
+
+
 class Stage:
     """A recording on the screen, at a time of our choice."""
 
@@ -352,9 +394,7 @@ class Stage:
     def title(self) -> str:
         """Where it was seen, and when."""
         assert self.monitor.last is not None
-        probe_set = self.monitor.last.probe_set
-        when = time.strftime("%Y-%m-%d", time.gmtime(self.recording.begun_s))
-        return " · ".join((probe_set.title, gpu_label(probe_set), *probe_set.details, when))
+        return title_of(self.recording, self.monitor.last.probe_set)
 
 
 async def draw_check(recording: Path, file: Path) -> dict[str, str]:
@@ -390,6 +430,8 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
     """The pictures of one recording by their names; of the first one more than of the others."""
     recording = Recording(file)
     stage = Stage(recording)
+    if recording.traces():
+        return {**draw_trace(recording), **(await draw_timeline(stage) if first else {})}
     on_s, _ = disturbed_s(recording)
     made: dict[str, str] = {}
     async with stage.open():
@@ -420,6 +462,21 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
     return made
 
 
+async def draw_timeline(stage: Stage) -> dict[str, str]:
+    """The screen of a recording's first trace."""
+    async with stage.open():
+        await stage.go_to(stage.recording.traces()[0].at_s)
+        stage.monitor.action_open("timeline")
+        while not isinstance(screen := stage.app.screen, TimelineScreen) or screen.cursor.trace is None:
+            await stage.settle()
+        # To what follows the stall.
+        for _ in range(TIMELINE_STEPS):
+            screen.action_trace_right()
+        screen.draw()
+        await stage.settle()
+        return {"timeline": still(stage.strips(), stage.ground, f"timeline · {stage.title}")}
+
+
 def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
     """Draw all pictures into ``out``; returns the files."""
     # The clock on the screen shows UTC, and colours are not to depend on who draws.
@@ -427,8 +484,11 @@ def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
     os.environ.pop("NO_COLOR", None)
     time.tzset()
     made = []
-    for number, file in enumerate(sorted(recordings.glob("*.rec"))):
-        for name, svg in asyncio.run(draw(file, number == 0)).items():
+    files = sorted(recordings.glob("*.rec"))
+    with_timeline = {file: bool(Recording(file).traces()) for file in files}
+    firsts = {min(file for file in files if with_timeline[file] is kind) for kind in set(with_timeline.values())}
+    for file in files:
+        for name, svg in asyncio.run(draw(file, file in firsts)).items():
             made.append(out / f"{name}.svg")
             made[-1].write_text(svg, encoding="utf-8")
     for name, svg in asyncio.run(draw_check(min(recordings.glob("*.rec")), CHECK)).items():

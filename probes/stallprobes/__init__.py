@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.engine.session import Session
     from stallprobes.latency.histogram import Histogram
-    from stallprobes.matrix.compare import Comparison
+    from stallprobes.matrix.comparison import Comparison
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.matrix.runner import CheckProgress
@@ -57,7 +57,7 @@ __all__ = [
 
 _HOMES = {
     "CheckProgress": "stallprobes.matrix.runner",
-    "Comparison": "stallprobes.matrix.compare",
+    "Comparison": "stallprobes.matrix.comparison",
     "Histogram": "stallprobes.latency.histogram",
     "Matrix": "stallprobes.matrix.matrix",
     "Options": "stallprobes.engine.backend",
@@ -92,7 +92,7 @@ def run(
     "host". ``gpu`` is an index as in nvidia-smi, a UUID or a PCI address; two are separated with a comma. ``stop`` is
     called every 0.1 s: once it returns True, the result has what was measured until then. ``blame`` adds an experiment
     that switches each aggressor on and off, to find which of them is the cause. ``timeline`` measures the start on the
-    GPU and the time there too (phases start, early and gpu); each call then takes 1 to 2 µs longer. ``trace_seconds``,
+    GPU and the time there too (phases start, early and gpu); each call then takes 1 to 10 µs longer. ``trace_seconds``,
     which includes ``timeline``, keeps all calls and GPU work of the last so many seconds before the aggressors of a
     variant are switched off, as its ``trace``; ``save_trace`` writes them for Perfetto.
 

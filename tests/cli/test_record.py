@@ -14,6 +14,7 @@ from factories.waiting import LIMIT_S, wait_until
 from stallprobes.errors import NoTimeline
 from stallprobes.live.recorder import Recorder
 from stallprobes.live.recording import Recording
+from stallprobes.traces.trace import CALL_OP
 from stallscope.cli import diagnostics, screen
 from stallscope.cli import main as cli
 from stallscope.cli.signals import InterruptHandler
@@ -41,6 +42,20 @@ def test_with_the_timeline_it_keeps_the_trace_of_the_stall(tmp_path: Path, capsy
     trigger = found.trace(0).trigger
     assert trigger is not None
     assert found.trace(0).probes[trigger.probe].name == "d2d"
+
+
+def test_without_a_victim_it_keeps_the_trace_of_the_longest_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.rec"
+    arguments = ["scalar-readback", "--variant", "pageable", "--sim", "--timeline", "--seconds", "1"]
+    with virtual_sessions(), pytest.raises(SystemExit) as ended:
+        cli.main(["record", str(file), *arguments])
+    assert ended.value.code in (0, None)
+    trace = Recording(file).trace(0)
+    assert trace.trigger is not None
+    call = trace.calls[trace.call_of(trace.trigger.probe, trace.trigger.began_ns)]
+    assert "D2H 4 bytes" in trace.probes[trace.trigger.probe].ops[int(call[CALL_OP])]
 
 
 def test_a_missing_timeline_exits_4_and_leaves_no_file(

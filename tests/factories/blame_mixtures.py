@@ -17,8 +17,8 @@ from stallprobes.measurement import blame as experiment
 from stallprobes.model import JUDGED_PHASES, Channel, Probe, Role
 from stallprobes.patterns.naming import parse_probe
 from stallprobes.verdicts.blame import Blame, BlameOutcome, Conclusion
+from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, TAIL_NS
 from stallprobes.verdicts.experiment import ALL_OFF, AggressorState, states_of
-from stallprobes.verdicts.rules import SLOWER, SLOWER_NS, STALLED, TAIL_NS
 
 # These call thousands of times in a second. Simulating each call takes real time, so they are paced.
 _PACED_NS = {"context-sync": 500_000, "launch-queue-full": 60_000_000}

@@ -9,7 +9,8 @@ import numpy as np
 
 from stallprobes.latency.histogram import MIDDLE, Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix.compare import Change, Comparison, QuantileChange, compare
+from stallprobes.matrix.compare import compare
+from stallprobes.matrix.comparison import Change, Comparison, QuantileChange
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.quantile_test import P50
 from stallprobes.model import Channel

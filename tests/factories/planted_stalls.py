@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import InjectedStall, Options
 from stallprobes.matrix import runner
-from stallprobes.matrix.compare import Change, Comparison, compare
+from stallprobes.matrix.compare import compare
+from stallprobes.matrix.comparison import Change, Comparison
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.plan import Plan
 from stallprobes.model import Channel, Phase

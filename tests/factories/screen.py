@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import pytest
 from textual._context import active_app
 from textual.pilot import Pilot
 from textual.strip import Strip
 
 from factories.waiting import LIMIT_S
+from stallprobes.engine.session import Session
 from stallprobes.model import Role
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.monitor.screen import Monitor
@@ -66,6 +68,21 @@ async def live_monitor(settings: Settings = QUICK, wait: bool = True) -> AsyncIt
             yield pilot
     finally:
         source.close()
+
+
+@contextmanager
+def recorded_switches() -> Iterator[list[dict[str, bool]]]:
+    """What is asked of ``Session.set_running`` meanwhile: a mapping for each call."""
+    calls: list[dict[str, bool]] = []
+    switch = Session.set_running
+
+    def recorded(session: Session, which: Iterable[str] | Mapping[str, bool]) -> None:
+        calls.append(dict(which) if isinstance(which, Mapping) else dict.fromkeys(which, True))
+        switch(session, which)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "set_running", recorded)
+        yield calls
 
 
 class SharedMonitor:

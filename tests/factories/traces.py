@@ -15,6 +15,7 @@ from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.trace import (
     OPEN,
     OpenCall,
+    OpenWork,
     Trace,
     TracedProbe,
     TraceNames,
@@ -93,4 +94,5 @@ def handmade_trace(victim: Probe, aggressor: Probe, begin_ns: int = 10**9, wall_
         others=("train (pid 7)",),
         trigger=TraceTrigger(0, begun, returned),
         simulated=False,
+        open_work=(OpenWork(1, 0, 0, 1, 7, begin_ns + 8 * MS, 2),),
     )

@@ -27,7 +27,7 @@ class VirtualSession(Session):
 
     _simulated: SimBackend | None = None
 
-    def start(self, timeout: float = 0.0) -> Mapping[str, object]:
+    def start(self, timeout: float | None = None) -> Mapping[str, object]:
         """Prepare the simulated GPU; raises what Session.start raises."""
         assert self.backend == "sim"
         assert not self.options.paced

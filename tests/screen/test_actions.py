@@ -12,7 +12,7 @@ import pytest
 from textual.widgets import OptionList
 
 from factories.recordings import probe_set_of
-from factories.screen import QUICK, live_monitor, monitor, running, until
+from factories.screen import QUICK, live_monitor, monitor, recorded_switches, running, until
 from factories.waiting import LIMIT_S
 from stallprobes.engine.backend import Options
 from stallprobes.live.capture import capture
@@ -54,9 +54,11 @@ async def test_quiet_is_measured_again_with_what_disturbs_off_and_then_on_again(
         analyzer = monitor(pilot).analyzer
         assert analyzer is not None
         old = analyzer.baselines["launch"]
-        await pilot.press("n")
-        # It is off for half a second, which a busy machine may not show.
-        await until(pilot, lambda: analyzer.baselines.get("launch", old) is not old)
+        with recorded_switches() as switches:
+            await pilot.press("n")
+            await until(pilot, lambda: analyzer.baselines.get("launch", old) is not old)
+            await until(pilot, lambda: switches and switches[-1] == {"spin": True})
+        assert switches == [{"spin": False}, {"spin": True}]
         await until(pilot, lambda: "spin" in running(pilot))
 
 

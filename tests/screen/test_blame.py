@@ -12,7 +12,7 @@ import pytest_asyncio
 from textual.app import App
 from textual.pilot import Pilot
 
-from factories.screen import SharedMonitor, live_monitor, monitor, running, until
+from factories.screen import SharedMonitor, live_monitor, monitor, recorded_switches, running, until
 from stallprobes.latency.ratio import Quantile
 from stallprobes.live.observation import EngineCondition
 from stallprobes.measurement import blame as blame_experiment
@@ -106,15 +106,22 @@ async def test_the_result_names_the_cause_in_dialog_and_log_and_everything_is_as
         assert all("Proven by blame" in one.cause for one in proven)
 
 
-@pytest.mark.usefixtures("short_plan")
-async def test_escape_stops_the_experiment_and_restores_the_aggressors(shared: SharedMonitor) -> None:
+async def test_escape_stops_the_experiment_and_restores_the_aggressors(
+    shared: SharedMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = experiment.plan
+    # The first state, all off, does not end by itself.
+    monkeypatch.setattr(experiment, "plan", lambda *asked: replace(whole(*asked), window_s=3600.0))
     async with shared.as_at_first() as pilot:
         await _begin(pilot, "1")
-        await pilot.press("enter")
         screen = monitor(pilot)
-        await until(pilot, lambda: screen.blame.status)
-        await pilot.press("escape")
-        await until(pilot, lambda: not screen.blame.status)
+        with recorded_switches() as switches:
+            await pilot.press("enter")
+            await until(pilot, lambda: "spin" not in running(pilot))
+            assert switches == [{"spin": False}]
+            await pilot.press("escape")
+            await until(pilot, lambda: not screen.blame.status)
+        assert switches == [{"spin": False}, {"spin": True}]
         await until(pilot, lambda: "spin" in running(pilot))
         assert isinstance(pilot.app.screen, Monitor)
 

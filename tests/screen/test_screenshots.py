@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+
+from factories.timeline_traces import recorded, report_1
+from stallprobes.live.recording import Recording
+from stallprobes.model import Role
+from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, TraceTrigger
+from stallprobes.units import duration_ns
 
 HERE = Path(__file__).parents[2] / "screenshots"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -51,7 +58,9 @@ def texts(parent: ET.Element) -> Iterator[tuple[float, float, str]]:
 
 def words(file: Path, number: int | None = None) -> str:
     """What can be read from top to bottom, of an animation on screen ``number``."""
-    (canvas,) = ET.parse(file).getroot().findall(f"{SVG}g")
+    root = ET.parse(file).getroot()
+    # A trace is drawn without a group.
+    canvas = root.find(f"{SVG}g") or root
     found = list(texts(canvas))
     for group in canvas.findall(f"{SVG}g"):
         first, _, end = group.get("class", "").removeprefix("f f").partition("-")
@@ -91,11 +100,35 @@ def test_they_are_the_same_bytes_each_time(drawn: dict[str, Path], maker: Module
         assert drawn[name].read_text(encoding="utf-8") == svg
 
 
+def test_of_a_recording_with_traces_the_longest_stall_is_drawn(maker: ModuleType, tmp_path: Path) -> None:
+    whole = report_1()
+    assert whole.trigger is not None
+    host = [probe.role for probe in whole.probes].index(Role.HOST)
+    number = int(np.flatnonzero(whole.calls[:, CALL_PROBE] == host)[0])
+    shorter = whole.triggered(TraceTrigger(host, *whole.calls[number, [CALL_BEGAN, CALL_RETURNED]].tolist()))
+    recording = Recording(recorded(tmp_path / "traces.rec", shorter, whole, shorter))
+    ((name, svg),) = maker.draw_trace(recording).items()
+    assert name == "secondary-context-d2d-trace"
+    (tmp_path / "trace.svg").write_text(svg, encoding="utf-8")
+    said = words(tmp_path / "trace.svg")
+    assert "returned → GPU start 2." in said
+    assert "context primary had the engine" in said
+    assert "Trigger: d2d@secondary cu" in said
+    # The stall takes a third of the picture.
+    took_ns = whole.trigger.returned_ns - whole.trigger.began_ns
+    assert f"Trace of {duration_ns(3 * took_ns)}" in said
+    recording.close()
+    without = Recording(maker.RECORDINGS / "1-secondary-context.rec")
+    assert not without.traces()
+    assert maker.draw_trace(without) == {}
+    without.close()
+
+
 def test_they_are_small_and_need_no_network(drawn: dict[str, Path]) -> None:
     for file in drawn.values():
         text = file.read_text(encoding="utf-8").replace('xmlns="http://www.w3.org/2000/svg"', "", 1)
         assert "://" not in text
-        assert "url(" not in text
+        assert "url(" not in text.replace("url(#", "")
         assert "@import" not in text
         assert file.stat().st_size < LARGEST
     for name in VERDICTS:

@@ -24,6 +24,7 @@ from stallprobes.engine.timeline.status import TimelineProblem, TimelineStatus
 from stallprobes.live.observation import EngineCondition
 from stallprobes.live.recording import Recording
 from stallprobes.model import MS
+from stallprobes.traces.rows import RowKey, RowKind
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.choose import Choose
 from stallscope.tui.common.help import Help
@@ -32,7 +33,6 @@ from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
 from stallscope.tui.sources.replay import ReplaySource
 from stallscope.tui.timeline import trace_files
-from stallscope.tui.timeline.rows import RowKey, RowKind
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.timeline.trace_capture import CaptureState, limit_text
 from stallscope.tui.timeline.trace_plot import TracePlot
@@ -393,8 +393,8 @@ async def test_a_flood_of_keys_leaves_a_screen_that_works(shared: SharedMonitor)
 async def test_sentences_in_place_of_a_trace(shared: SharedMonitor, report: TimelineReport, expected: str) -> None:
     async with opened(shared) as pilot:
         screen = timeline(pilot)
-        screen._follow = lambda live: None  # type: ignore[method-assign]
-        screen._report = report
+        screen.live_trace.follow = lambda live: False  # type: ignore[method-assign]
+        screen.live_trace.report = report
         assert expected in " ".join(shown(pilot).split())
 
 
@@ -436,7 +436,8 @@ async def test_a_frozen_trace_of_other_probes_is_shown_as_it_was(shared: SharedM
         await until(pilot, lambda: "host calls" in shown(pilot))
         screen.cursor.selection = Selection(RowKey(RowKind.CALLS, 6))
         screen.capture.freeze(report_1(), None, "earlier")
-        screen._show_frozen()
+        screen.live_trace.show_frozen()
+        screen.mark_changed()
         text = shown(pilot)
         assert "FROZEN earlier" in text
         assert "spin-primary" in text

@@ -12,8 +12,9 @@ from stallprobes.catalog import Placement, entries
 from stallprobes.engine.board import RUN
 from stallprobes.latency.window import Window
 from stallprobes.model import GREEN, PEER, PRIMARY, SECONDARY, SLOT_NS, THIRD, Channel, Context, Op, Phase, Probe
+from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import Evidence, judge
+from stallprobes.verdicts.rules import judge
 from stallscope.tui.probe_sets import default_probes
 
 VICTIMS = ("launch", "d2d-secondary", "d2h-pinned", "host")

@@ -149,7 +149,7 @@ def test_losses_are_counted_in_words(traced_run: RunResult) -> None:
     text = text_of(run_text.show_run, both).replace("\n", " ")
     assert (
         "Timeline: libcupti 13.0, no x: y. Lost or not assigned: 24 dropped by CUPTI, 6 calls without a record. It "
-        "makes each call 1 to 2 µs longer." in text
+        "makes each call 1 to 10 µs longer." in text
     )
     assert run_document.document(both)["timeline_status"]["losses"]["dropped"] == 24
 

@@ -22,13 +22,15 @@ from stallprobes.matrix import compare as comparing
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge as merging
 from stallprobes.matrix.accumulator import CellAccumulator
-from stallprobes.matrix.compare import Change, Comparison, compare
+from stallprobes.matrix.compare import compare
+from stallprobes.matrix.comparison import Change, Comparison
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat
 from stallprobes.matrix.plan import AGGRESSORS_STREAM, AggressorSet, VictimProbe
 from stallprobes.model import Channel, Phase, Role
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import parse_probe
-from stallprobes.verdicts.rules import Evidence, judge
+from stallprobes.verdicts.evidence import Evidence
+from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 from stallscope.cli import main as cli
 

@@ -12,7 +12,7 @@ from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.stdout import Output
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import Comparison
+    from stallprobes.matrix.comparison import Comparison
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.outliers import Outlier
     from stallprobes.matrix.reference import Reference, ReferenceComparison

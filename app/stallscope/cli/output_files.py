@@ -11,7 +11,7 @@ from stallprobes.errors import CheckFileError, FileNotWritten
 from stallscope.cli.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import Comparison
+    from stallprobes.matrix.comparison import Comparison
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import ReferenceComparison
 

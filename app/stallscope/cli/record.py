@@ -48,7 +48,8 @@ def command(
 ) -> None:
     """Record a variant of PATTERN to FILE for "stallscope replay": baseline, S seconds of aggressors, baseline again.
 
-    With --timeline it also keeps traces, at most ten a minute: of the first slow call, and of each new stall.
+    With --timeline it also keeps traces, at most ten a minute: of the first slow call, and of each new stall; of the
+    longest call if the variant has no victim.
 
     \b
     Examples:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stallprobes.matrix.compare import CellOutcome
+from stallprobes.matrix.comparison import CellOutcome
 from stallscope.report import wording
 from stallscope.report.text import TableColumn, TextWriter, plural
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import CellChange, Comparison
+    from stallprobes.matrix.comparison import CellChange, Comparison
 
 _MOST_UNSURE = 12
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
-from stallprobes.matrix.compare import CellOutcome
+from stallprobes.matrix.comparison import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET
 from stallprobes.units import duration, times
 from stallscope.report import findings, svg, wording
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import CellChange, Comparison
+    from stallprobes.matrix.comparison import CellChange, Comparison
     from stallprobes.matrix.matrix import Cell, Matrix
     from stallprobes.model import Channel
 

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from stallprobes.foreign_text import printable_lines
-from stallprobes.matrix.compare import CellOutcome
+from stallprobes.matrix.comparison import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import findings, html_cell, wording
@@ -24,7 +24,7 @@ from stallscope.report.text import plural
 from stallscope.report.timeline_text import phases_text, summary_text
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import CellChange, Comparison
+    from stallprobes.matrix.comparison import CellChange, Comparison
     from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow
     from stallprobes.matrix.reference import ReferenceComparison
 

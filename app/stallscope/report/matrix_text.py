@@ -18,7 +18,7 @@ from stallscope.report.text import TableCell, TableColumn, TextWriter, plural
 from stallscope.report.timeline_text import timeline_text
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import CellChange, Comparison
+    from stallprobes.matrix.comparison import CellChange, Comparison
     from stallprobes.matrix.matrix import Cell, Matrix, MatrixRow
     from stallprobes.matrix.reference import ReferenceComparison, UnusualCell
     from stallprobes.model import Phase

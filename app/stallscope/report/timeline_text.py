@@ -37,7 +37,7 @@ def summary_text(summary: TimelineSummary) -> str:
     note = "with context switches" if summary.context_switches else summary.note or "no context switches"
     if summary.library == SIMULATED:
         return f"{SIMULATED}, {note}. {losses_text(summary.losses)}"
-    return f"libcupti {summary.library}, {note}. {losses_text(summary.losses)} It makes each call 1 to 2 µs longer."
+    return f"libcupti {summary.library}, {note}. {losses_text(summary.losses)} It makes each call 1 to 10 µs longer."
 
 
 def losses_text(losses: TimelineLosses) -> str:

@@ -18,6 +18,8 @@ NARROWEST = 800
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
 # The font's letters are so wide.
 _LETTER = 7.23
+# Renderers that round each letter to whole pixels draw them up to so wide.
+_WIDEST_LETTER = 7.7
 _TICK_EVERY = 90
 # Spans closer than this (in pixels) are drawn as one, and none is narrower than the least width.
 _MERGED, _LEAST = 0.3, 1.0
@@ -135,7 +137,8 @@ class _Image:
         yield self._label_at(_MARGIN + _LETTER, label)
         top = self._y - _BAR + 3
         yield f'<path class="rail" d="M{self._left} {top + _BAR:.1f}h{self._plot}"/>'
-        for spans, style in ((row.waits, "wait"), (row.spans, "foreign" if row.foreign else _CLASSES[row.group])):
+        hollow = "open" if row.open else "wait"
+        for spans, style in ((row.hollow, hollow), (row.spans, "foreign" if row.foreign else _CLASSES[row.group])):
             boxes = self._boxes(spans)
             if boxes:
                 path = "".join(f"M{x:.2f} {top:.1f}h{wide:.2f}v{_BAR}h-{wide:.2f}z" for x, wide in boxes)
@@ -166,7 +169,7 @@ class _Image:
         y = self._y - _BAR
         if end - begin >= 6:
             yield f'<path class="arrow" d="M{begin:.1f} {y - 4}v8M{begin:.1f} {y}H{end:.1f}m-5 -4l5 4l-5 4"/>'
-        width = len(story.text) * _LETTER
+        width = len(story.text) * _WIDEST_LETTER
         self._y += 4
         x = max(min(begin, self._width - _MARGIN - width), _MARGIN)
         # Lines of the axis would cross the letters.
@@ -183,9 +186,12 @@ class _Image:
 
     def _legend(self) -> Iterator[str]:
         entries = [("call", "host call")]
-        if any(len(row.waits) for row in self._rows):
+        if any(row.waits for row in self._rows):
             entries.append(("wait", "waiting for the GPU"))
-        entries += [("work", "GPU work"), ("engine", "context has the graphics engine")]
+        entries.append(("work", "GPU work"))
+        if any(row.open for row in self._rows):
+            entries.append(("open", "no record of the work yet"))
+        entries.append(("engine", "context has the graphics engine"))
         if any(row.foreign for row in self._rows):
             entries.append(("foreign", "another process has it"))
         self._y += _LINE + 4
@@ -231,7 +237,8 @@ def _rules(colours: dict[str, str]) -> str:
     return (
         f'text{{font:12px "DejaVu Sans Mono",ui-monospace,monospace;fill:{of("ink")};white-space:pre}}'
         f".title{{font-weight:700}}text.soft{{fill:{of('soft')}}}text.delay{{fill:{of('delay')};font-weight:700}}"
-        f"{fills}.wait{{fill:none;stroke:{of('wait')}}}.foreign{{fill:url(#hatch);stroke:{of('foreign')}}}"
+        f"{fills}.open{{fill:none;stroke:{of('work')};stroke-dasharray:4 2}}"
+        f".wait{{fill:none;stroke:{of('wait')}}}.foreign{{fill:url(#hatch);stroke:{of('foreign')}}}"
         f".hatch{{fill:none;stroke:{of('foreign')}}}.grid,.rail{{fill:none;stroke:{of('line')}}}"
         f".rail{{stroke-opacity:.6}}.arrow{{fill:none;stroke:{of('delay')};stroke-width:1.5}}"
         f".guide{{fill:none;stroke:{of('delay')};stroke-dasharray:3 3}}"

@@ -119,8 +119,10 @@ class _Drawing:
         glyphs = self._glyphs
         column = duration_ns(self._scale.span_ns / self._cells)
         text = f"A column is {column}: {glyphs.full} busy, {glyphs.half} for half of it, {glyphs.little} for less"
-        if any(len(row.waits) for row in self._rows):
+        if any(row.waits for row in self._rows):
             text += f"; {glyphs.wait} waiting for the GPU"
+        if any(row.open for row in self._rows):
+            text += f"; {glyphs.wait} in GPU work: no record yet"
         if any(row.foreign for row in self._rows):
             text += f"; {glyphs.foreign} another process had the engine"
         yield f"{text}."
@@ -148,7 +150,7 @@ class _Drawing:
 
     def _drawn(self, row: TraceRow) -> str:
         solid = trace_wording.shares(row.spans, self._scale, self._cells)
-        waits = trace_wording.shares(row.waits, self._scale, self._cells)
+        waits = trace_wording.shares(row.hollow, self._scale, self._cells)
         glyphs = self._glyphs
         if row.foreign:
             return "".join(glyphs.foreign if share > 0 else " " for share in solid)

@@ -27,6 +27,7 @@ from stallprobes.traces.trace import (
     WORK_MEMORY,
     WORK_START,
     Int64s,
+    OpenWork,
     Trace,
     op_label,
 )
@@ -128,8 +129,24 @@ def notes(trace: Trace) -> Iterator[str]:
         if age_ns >= IN_FLIGHT_NS:
             call = f"{labels.probe_label(trace.probes[flight.probe])} {op_label(trace.probes, flight.probe, flight.op)}"
             yield f"{call} has not returned after {duration_ns(age_ns)}."
+    for work in trace.open_work:
+        if open_work_ns(trace, work) >= IN_FLIGHT_NS:
+            yield f"{open_work_text(trace, work)}."
     if trace.collected_ns < trace.end_ns:
         yield f"GPU work of the last {duration_ns(trace.end_ns - trace.collected_ns)} may be missing."
+
+
+def open_work_ns(trace: Trace, work: OpenWork) -> int:
+    """How long ``work`` has no record at the end of the trace; negative if it was submitted later."""
+    return min(trace.end_ns, trace.collected_ns) - work.since_ns
+
+
+def open_work_text(trace: Trace, work: OpenWork) -> str:
+    """What is known of open work."""
+    call = f"{labels.probe_label(trace.probes[work.probe])} {op_label(trace.probes, work.probe, work.op)}"
+    calls = f" and of {plural(work.calls - 1, 'later call')}" if work.calls > 1 else ""
+    age = duration_ns(open_work_ns(trace, work))
+    return f"The GPU work of {call}{calls} has no record after {age}, so it waits or runs"
 
 
 @dataclass(frozen=True)

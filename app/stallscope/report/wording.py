@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix.compare import CellOutcome, Change, Difference, QuantileChange
+from stallprobes.matrix.comparison import CellOutcome, Change, QuantileChange
+from stallprobes.matrix.differences import Difference
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, Status
 from stallprobes.matrix.noise import BaselineSpread, baseline_spread
 from stallprobes.model import Channel, Phase
@@ -19,7 +20,7 @@ from stallscope.report.text import plural
 from stallscope.report.timeline_text import start_clause
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import CellChange, Comparison
+    from stallprobes.matrix.comparison import CellChange, Comparison
     from stallprobes.matrix.outliers import Outlier
     from stallprobes.matrix.reference import Reference, ReferenceCell, ReferenceComparison, UnusualCell
     from stallprobes.verdicts.verdict import Verdict

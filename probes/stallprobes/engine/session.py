@@ -54,6 +54,8 @@ from stallprobes.model import Channel, Probe
 _EXIT_S = 2.0
 _STOP_S = 1.0
 _START_S = 30.0
+# The timeline's code is compiled when a machine needs it first.
+_COMPILE_S = 90.0
 _SILENCE_S = 30.0
 # The collector asks for records every 10 ms.
 _RECORDS_S = 0.002
@@ -107,12 +109,15 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
 
-    def start(self, timeout: float = _START_S) -> Mapping[str, object]:
+    def start(self, timeout: float | None = None) -> Mapping[str, object]:
         """Start the engine; on return all probes are parked. Returns the backend's description of its devices.
 
         Raises Unsupported if this machine lacks something, EngineFailed if the engine could not start, was not ready
-        within ``timeout`` seconds or died; everything is released then. Raises RuntimeError if it was started before.
+        within ``timeout`` seconds (30 by default, 120 with the timeline) or died; everything is released then. Raises
+        RuntimeError if it was started before.
         """
+        if timeout is None:
+            timeout = _START_S + (_COMPILE_S if self.options.timeline else 0)
         if self._started:
             raise RuntimeError("the session was started before: create a new one")
         self._started = True

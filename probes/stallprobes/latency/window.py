@@ -6,7 +6,7 @@ Board, verdicts and JSON documents use this one type.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -68,6 +68,14 @@ class Window:
     def seconds(self) -> float:
         """The duration in seconds."""
         return self.duration_ns / 1e9
+
+    def with_records(self, begin: Mapping[Channel, Histogram], end: Mapping[Channel, Histogram]) -> Window:
+        """This window with the timeline's histograms between ``begin`` and ``end``.
+
+        Records arrive later than their calls return: what the board held at the window's own end is not all of them.
+        """
+        recorded = {channel: last.minus(begin[channel]) for channel, last in end.items()}
+        return replace(self, channels={**self.channels, **recorded})
 
 
 class Progress(Protocol):

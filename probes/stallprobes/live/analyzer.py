@@ -30,8 +30,9 @@ from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, 
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, Source, op_name
 from stallprobes.units import range_ns
 from stallprobes.verdicts.blame import Blame, proven
+from stallprobes.verdicts.evidence import STALLED, Evidence
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
-from stallprobes.verdicts.rules import STALLED, Evidence, judge
+from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
 # The start is a part of the wait, and would count its calls twice.

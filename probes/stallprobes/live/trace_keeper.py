@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from stallprobes.engine.board import Snapshot
@@ -12,8 +12,9 @@ from stallprobes.engine.timeline.trace import TimelinePosition
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import Observation
 from stallprobes.live.view_model import LogEntry
-from stallprobes.model import MS, Probe
+from stallprobes.model import MS, Phase, Probe, Role
 from stallprobes.traces.history import TraceHistory
+from stallprobes.traces.ranking import ranked_calls
 from stallprobes.traces.trace import CALL_RETURNED, Trace, TraceTrigger
 from stallprobes.traces.trigger import COOL_DOWN_S, CallTrigger, SlowCall, slowest_call
 from stallprobes.verdicts.kinds import VerdictKind
@@ -27,6 +28,7 @@ _PATIENCE_NS = 1_000 * MS
 
 class TraceKeeper:
     """Passes traces to ``keep``: of the first call above its limit, and of the worst call of each new stall verdict.
+    Without a victim, nothing stalls: then it is the longest call of the last seconds.
 
     The limits follow the baseline (``CallTrigger``). After a trace, slow calls of the next 10 s have none, nor have new
     verdicts on the same probe. At most 10 traces a minute are kept; ``passed_over`` counts those beyond that.
@@ -77,10 +79,19 @@ class TraceKeeper:
             self._cut(due)
 
     def finish(self) -> None:
-        """Cut the traces that are not complete yet."""
+        """Cut the traces that are not complete yet, and that of the longest call if no probe is a victim."""
+        if not any(probe.role is Role.VICTIM for probe in self._probes):
+            self._pending += self._longest()
         for call in self._pending:
             self._cut(call)
         self._pending.clear()
+
+    def _longest(self) -> Iterator[SlowCall]:
+        """The longest call of an aggressor in the history, if there is any."""
+        numbers = [number for number, probe in enumerate(self._probes) if probe.role is not Role.HOST]
+        recent = self.history.trace(self.history.begin_ns, self.history.collected_ns)
+        for call in ranked_calls(recent, 1, numbers):
+            yield SlowCall(call.probe, call.op, Phase.CALL, call.began_ns, call.returned_ns, call.returned_ns, 0)
 
     def _is_complete(self, call: SlowCall) -> bool:
         _, end_ns = call.span

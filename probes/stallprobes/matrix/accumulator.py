@@ -14,8 +14,9 @@ from stallprobes.matrix.matrix import Cell, Repeat, Status
 from stallprobes.matrix.plan import AggressorSet, VictimProbe
 from stallprobes.model import Channel, Phase, Probe, Role, op_name
 from stallprobes.units import duration_ns, times
+from stallprobes.verdicts.evidence import STALLED, TAIL_NS, Evidence
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import STALLED, TAIL_NS, TAIL_SHARE, Evidence, judge
+from stallprobes.verdicts.rules import TAIL_SHARE, judge
 from stallprobes.verdicts.verdict import Verdict
 
 # A cell with rejected repeats needs so many valid ones, or all that are planned if those are fewer.

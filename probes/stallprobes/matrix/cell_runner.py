@@ -222,9 +222,7 @@ class CellRunner:
         found = {}
         for victim in victims:
             one, name = windows[victim.row.name], victim.probe.name
-            recorded = {channel: last.minus(begin[name][channel]) for channel, last in end[name].items()}
-            window = replace(one.window, channels={**one.window.channels, **recorded})
-            found[victim.row.name] = replace(one, window=window)
+            found[victim.row.name] = replace(one, window=one.window.with_records(begin[name], end[name]))
         return found
 
     def _window(

@@ -11,26 +11,23 @@ the smallest ratio that it could have detected.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from statistics import median
 
 from stallprobes.errors import NotComparable, TimelinesDiffer
-from stallprobes.latency.ratio import PERCENTILES, Quantile
+from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
+from stallprobes.matrix.comparison import FALSE_ALARMS, CellChange, Change, Comparison, QuantileChange
+from stallprobes.matrix.differences import differences
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.noise import baseline_range
 from stallprobes.matrix.quantile_test import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
-from stallprobes.matrix.sensitivity import POWER_SD, Sensitivity, detectable, student_t_limit, tail_distance
+from stallprobes.matrix.sensitivity import POWER_SD, detectable, student_t_limit, tail_distance
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, duration_ns, range_ns, times
-from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS, Look
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
-# Probability that a comparison of two checks of an unchanged machine reports any cell as slower or faster, if calls are
-# independent. Measured: 0 of 110 comparisons of simulated checks (bench_check.py), 2 of the 45 comparisons of ten
-# consecutive checks on one H200, one cell each.
-FALSE_ALARMS = 0.01
 # A change of sufficient size is unsure up to this p-value by the calls and by the cell's own repeats; above it is no
 # change. About one unchanged cell in a hundred exceeds it by chance.
 LIKELY = 0.01
@@ -42,8 +39,6 @@ DISPERSION = 2.0
 DISPERSION_OF_ONE = 2.6
 # Up to this ratio to the row's baseline, a change of both has one cause, such as the CPU's clock.
 ALIKE = 10.0
-FAIL_ON = frozenset({"slower", "starved"})
-FAILURES = ("slower", "starved", "faster", "unsure")
 
 # Minimum number of rows for the mean of a column.
 _ROWS = 4
@@ -56,155 +51,9 @@ _MULTIMODAL = 6.0
 _JUDGED = (Status.OK, Status.STARVED)
 # A victim within this factor of the limit of starvation may cross it by chance.
 _NEAR = 3.0
-_FIRST = (
-    "gpu", "driver", "cuda", "mig", "mps", "module_loading", "compute_mode", "memory_bytes",
-    "cpu", "cpus", "governor", "environment",
-)  # fmt: skip
-_LAST = ("kernel", "quick", "program", "hostname", "pci", "uuid", "python", "packages")
-_NEVER = frozenset({"date", "pid", "unknown"})
 
 
-class Change(StrEnum):
-    """Result of the comparison of a percentile or a cell."""
-
-    SAME = "same"
-    SLOWER = "slower"
-    FASTER = "faster"
-    UNSURE = "unsure"
-
-    @property
-    def look(self) -> Look:
-        """Word and style of the change."""
-        return OUTCOME_LOOKS[CellOutcome(self)]
-
-
-class CellOutcome(StrEnum):
-    """Outcome of a cell, the worst first: its change, newly starved, or no longer starved (``FED``)."""
-
-    SLOWER = "slower"
-    STARVED = "starved"
-    FASTER = "faster"
-    FED = "fed"
-    UNSURE = "unsure"
-    SAME = "same"
-
-    @property
-    def look(self) -> Look:
-        """Word and style of the outcome."""
-        return OUTCOME_LOOKS[self]
-
-
-OUTCOME_LOOKS = {
-    CellOutcome.SLOWER: Look("SLOWER", style="bad"),
-    CellOutcome.STARVED: Look(
-        "newly STARVED", mark="STARVED", style="bad", meaning="fewer than 3 calls returned in 0.5 s"
-    ),
-    CellOutcome.FASTER: Look("FASTER", style="good"),
-    CellOutcome.FED: Look("no longer STARVED", style="good"),
-    CellOutcome.UNSURE: Look("UNSURE", style="warn", meaning="it looks changed, without enough evidence"),
-    CellOutcome.SAME: Look("SAME", style="dim"),
-}
 _WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
-
-
-@dataclass(frozen=True)
-class QuantileChange:
-    """Change of one percentile of one channel of a cell: the old and the new value in ns, None where no call returned.
-
-    ``detectable`` is the smallest ratio that would have been slower or unsure with a probability of 90 %; None if the
-    calls or repeats are too few for any. ``why`` is a sentence on the reason, else "".
-    """
-
-    row: str
-    column: str
-    channel: Channel
-    quantile: Quantile
-    old_ns: float | None
-    new_ns: float | None
-    ratio: float | None
-    change: Change
-    why: str = ""
-    detectable: float | None = None
-
-
-@dataclass(frozen=True)
-class CellChange:
-    """Change of a cell: the worst of its parts, in the order slower, faster, unsure, same.
-
-    ``note`` is a sentence on why the cell cannot be compared, or that the victim is starved, else "".
-    """
-
-    row: str
-    column: str
-    change: Change
-    newly_starved: bool = False
-    no_longer_starved: bool = False
-    parts: tuple[QuantileChange, ...] = ()
-    note: str = ""
-
-    @property
-    def outcome(self) -> CellOutcome:
-        """The outcome: newly starved, no longer starved, or the change."""
-        if self.newly_starved:
-            return CellOutcome.STARVED
-        return CellOutcome.FED if self.no_longer_starved else CellOutcome(self.change)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A value that differs between the fingerprints; the key of a nested one is ``environment.CUDA_…``."""
-
-    key: str
-    old: object
-    new: object
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Two checks, the differences of their fingerprints, the most important first, and the change of each common cell.
-
-    ``only_old`` and ``only_new`` are (row, column) of the cells that only one of them measured. ``false_alarm_rate``
-    is the probability (0 to 1), for independent calls, that a comparison of equal machines reports any cell as slower
-    or faster.
-    """
-
-    old: Matrix
-    new: Matrix
-    differences: tuple[Difference, ...]
-    cells: tuple[CellChange, ...]
-    only_old: tuple[tuple[str, str], ...]
-    only_new: tuple[tuple[str, str], ...]
-    false_alarm_rate: float = FALSE_ALARMS
-
-    def sensitivity(self) -> Mapping[Quantile, Sensitivity | None]:
-        """The ratios that half and nine of ten of the compared phases could detect, by percentile."""
-        parts = [part for cell in self.cells for part in cell.parts if part.ratio is not None]
-        return {
-            quantile: Sensitivity.of(part.detectable for part in parts if part.quantile is quantile)
-            for quantile in PERCENTILES
-        }
-
-    def regressions(self, fail_on: Collection[str] = FAIL_ON) -> tuple[CellChange, ...]:
-        """The cells that fail by the names in ``fail_on``; a newly starved cell fails only by ``starved``.
-
-        Raises ValueError for a name that is not in ``FAILURES``.
-        """
-        for name in fail_on:
-            if name not in FAILURES:
-                raise ValueError(f"{name} is not one of {', '.join(FAILURES)}")
-        return tuple(cell for cell in self.cells if (_failure(cell) in fail_on))
-
-    def counts(self) -> Mapping[Change, int]:
-        """Number of cells by change."""
-        return {change: sum(cell.change is change for cell in self.cells) for change in Change}
-
-    def outcomes(self) -> Mapping[CellOutcome, int]:
-        """Number of cells by outcome, the worst outcome first."""
-        return {outcome: sum(cell.outcome is outcome for cell in self.cells) for outcome in CellOutcome}
-
-
-def _failure(cell: CellChange) -> str:
-    return "starved" if cell.newly_starved else str(cell.change)
 
 
 def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
@@ -258,32 +107,6 @@ def _incomparable(old: Matrix, new: Matrix) -> str | None:
     if not math.isclose(old.pace_us, new.pace_us, rel_tol=1e-6):
         return f"The old check calls every {duration(old.pace_us)}, the new one every {duration(new.pace_us)}."
     return None
-
-
-def differences(old: Matrix, new: Matrix) -> tuple[Difference, ...]:
-    """Differences of the fingerprints except dates, those that affect latencies most first."""
-    before, now = (_flat({**m.fingerprint, "program": m.program or None, "quick": m.quick}) for m in (old, new))
-    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    return tuple(Difference(key, before.get(key), now.get(key)) for key in sorted(keys, key=_place))
-
-
-def _flat(fingerprint: Mapping[str, object]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, value in fingerprint.items():
-        if key in _NEVER:
-            continue
-        if isinstance(value, Mapping):
-            found.update({f"{key}.{name}": one for name, one in value.items()})
-        else:
-            found[key] = value
-    return found
-
-
-def _place(key: str) -> tuple[int, str]:
-    head = key.partition(".")[0]
-    if head in _FIRST:
-        return _FIRST.index(head), key
-    return len(_FIRST) + (1 + _LAST.index(head) if head in _LAST else 0), key
 
 
 def _cells(old: Matrix, new: Matrix, both: Iterable[tuple[str, str]]) -> tuple[CellChange, ...]:

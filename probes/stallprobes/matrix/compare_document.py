@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stallprobes.model import Source
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import CellChange, Comparison, QuantileChange
+    from stallprobes.matrix.comparison import CellChange, Comparison, QuantileChange
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.sensitivity import Sensitivity
 

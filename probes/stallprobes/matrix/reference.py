@@ -20,12 +20,12 @@ from pathlib import Path
 from stallprobes.errors import CheckFileError, NotComparable
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import reference_names
-from stallprobes.matrix.compare import Difference
+from stallprobes.matrix.differences import Difference
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import JUDGED_PHASES, Phase
 from stallprobes.units import duration
+from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import STALLED
 
 # Phases of which a reference has ratios.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))

@@ -78,7 +78,7 @@ def run(
     measured, which costs the time to compute it. ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is
     called between windows and within long ones; once it returns True, or at a KeyboardInterrupt, the cells measured so
     far are returned. ``survey`` avoids a second survey of the driver. With ``options.timeline`` the phases start, early
-    and gpu are measured too; each call then takes 1 to 2 µs longer.
+    and gpu are measured too; each call then takes 1 to 10 µs longer.
 
     Raises EngineFailed if nothing was measured, NoTimeline if the timeline cannot be switched on; any later failure
     makes its column invalid and the check continues.

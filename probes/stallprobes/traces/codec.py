@@ -54,6 +54,7 @@ from stallprobes.traces.trace import (
     WORK_STREAM,
     Int64s,
     OpenCall,
+    OpenWork,
     Trace,
     TracedProbe,
     TraceNames,
@@ -191,6 +192,8 @@ def trace_out(trace: Trace) -> dict[str, Any]:
         "trigger": None if trace.trigger is None else list(astuple(trace.trigger)),
         "engine_since": min(trace.engine_since_ns, _LATEST_NS),
     }
+    if trace.open_work:
+        out["open_work"] = [list(astuple(work)) for work in trace.open_work]
     tables = {"calls": trace.calls, "work": trace.work, "tenures": trace.tenures, "overheads": trace.overheads}
     return out | {key: _table_out(key, table, trace.begin_ns) for key, table in tables.items()}
 
@@ -240,7 +243,7 @@ def read_trace(node: Node) -> Trace:
     known = node.some(
         *("begin", "end", "collected", "offset", "simulated", "switches", "losses", "probes", "contexts", "streams"),
         *("others", "open", "trigger", *_COLUMNS),
-        optional=("engine_since",),
+        optional=("engine_since", "open_work"),
     )
     begin_ns = known["begin"].whole(0, _LATEST_NS)
     end_ns = known["end"].whole(begin_ns, min(begin_ns + _LONGEST_NS, _LATEST_NS))
@@ -277,6 +280,7 @@ def read_trace(node: Node) -> Trace:
         trigger=_trigger(known["trigger"], probes),
         simulated=known["simulated"].flag(),
         engine_since_ns=known["engine_since"].whole(0, _LATEST_NS) if "engine_since" in known else 0,
+        open_work=_open_work(known["open_work"], probes) if "open_work" in known else (),
     )
 
 
@@ -311,6 +315,17 @@ def _open_call(node: Node, probes: Sequence[TracedProbe]) -> OpenCall:
     if op >= len(probes[probe].ops):
         raise node.wrong(f"is of operation {op}, which the probe does not have")
     return OpenCall(probe, op, since_ns)
+
+
+def _open_work(node: Node, probes: Sequence[TracedProbe]) -> tuple[OpenWork, ...]:
+    found = []
+    for one in _items(node, _MOST_NAMES):
+        limits = [(0, len(probes) - 1), (0, _MOST_OPS), _ANY, _ANY, _ANY, (0, _LATEST_NS), (1, _WORD)]
+        work = OpenWork(*_wholes(one, limits))
+        if work.op >= len(probes[work.probe].ops):
+            raise one.wrong(f"is of operation {work.op}, which the probe does not have")
+        found.append(work)
+    return tuple(found)
 
 
 def _trigger(node: Node, probes: Sequence[TracedProbe]) -> TraceTrigger | None:

@@ -38,6 +38,7 @@ from stallprobes.engine.timeline.ring import (
 from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.engine.timeline.trace import TimelineLosses, TimelinePosition
 from stallprobes.model import Probe
+from stallprobes.traces.open_work import UnrecordedCalls
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_COLUMNS,
@@ -133,6 +134,7 @@ class TraceHistory:
         self._work = _Rows(WORK_COLUMNS, WORK_START, WORK_END)
         self._tenures = _Rows(TENURE_COLUMNS, TENURE_START, TENURE_END)
         self._overheads = _Rows(OVERHEAD_COLUMNS, OVERHEAD_START, OVERHEAD_END)
+        self._unrecorded = UnrecordedCalls(probes)
         # The contexts that have the engine, and since when; and the time of the first switch.
         self._held: dict[int, int] = {}
         self._engine_since_ns = OPEN
@@ -152,7 +154,9 @@ class TraceHistory:
             self._calls.add(_calls(self._index[name], calls))
         records = rows.records
         kinds = records[:, KIND]
-        self._work.add(records[np.isin(kinds, _WORK_KINDS)][:, _WORK_FROM])
+        work = records[np.isin(kinds, _WORK_KINDS)][:, _WORK_FROM]
+        self._work.add(work)
+        self._unrecorded.feed(rows, work)
         self._overheads.add(records[kinds == RecordKind.OVERHEAD][:, [SEQUENCE, SUBKIND, START_NS, END_NS]])
         self._feed_switches(records[kinds == RecordKind.CONTEXT_SWITCH])
         for kept in (self._calls, self._work, self._tenures, self._overheads):
@@ -223,6 +227,14 @@ class TraceHistory:
             trigger=trigger,
             simulated=self.simulated,
             engine_since_ns=min(self._engine_since_ns, end_ns),
+            open_work=tuple(self._unrecorded.open_work(self.collected_ns, self._failed(snapshot))),
+        )
+
+    def _failed(self, snapshot: Snapshot | None) -> tuple[int, ...]:
+        """The numbers of the probes that ended with an error: their last call submitted nothing."""
+        parts = {} if snapshot is None else snapshot.probes
+        return tuple(
+            self._index[name] for name, part in parts.items() if part.error is not None and name in self._index
         )
 
     def _still_open(self, snapshot: Snapshot, calls: Int64s) -> tuple[OpenCall, ...]:

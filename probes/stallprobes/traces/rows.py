@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.traces import labels
 from stallprobes.traces.delay import foreign_gaps
@@ -16,6 +17,9 @@ from stallprobes.traces.trace import (
     CALL_OP,
     CALL_PROBE,
     CALL_RETURNED,
+    OPEN,
+    OVERHEAD_END,
+    OVERHEAD_START,
     TENURE_CONTEXT,
     TENURE_END,
     TENURE_START,
@@ -25,11 +29,12 @@ from stallprobes.traces.trace import (
     WORK_START,
     WORK_STREAM,
     Int64s,
+    OpenWork,
     Trace,
 )
 
-_NONE: Int64s = np.zeros((0, 2), dtype=np.int64)
-ANOTHER_PROCESS = "another process"
+# The number of what is no row of the trace's tables: calls in flight and open work.
+NO_NUMBER = -1
 
 
 class RowGroup(StrEnum):
@@ -40,69 +45,191 @@ class RowGroup(StrEnum):
     ENGINE = "graphics engine"
 
 
-@dataclass(frozen=True, eq=False)
-class TraceRow:
-    """A row: ``spans`` (int64[n][2], begins and ends in ns) is drawn solid, ``waits`` hollow.
+class RowKind(StrEnum):
+    """What a row shows."""
 
-    ``probe`` is the number of the probe whose calls it has, ``context`` that of the context. ``foreign``: it has the
-    time in which another process had the engine.
+    CALLS = "host calls"
+    OVERHEADS = "driver overhead"
+    WORK = "GPU work"
+    TENURES = "graphics engine"
+    FOREIGN = "another process"
+
+    @property
+    def group(self) -> RowGroup:
+        """The group in which the row stands."""
+        return _GROUPS[self]
+
+
+_GROUPS = {
+    RowKind.CALLS: RowGroup.CALLS,
+    RowKind.OVERHEADS: RowGroup.CALLS,
+    RowKind.WORK: RowGroup.WORK,
+    RowKind.TENURES: RowGroup.ENGINE,
+    RowKind.FOREIGN: RowGroup.ENGINE,
+}
+
+
+@dataclass(frozen=True, order=True)
+class RowKey:
+    """Identity of a row: its kind, and the number of its probe, or of its context and stream."""
+
+    kind: RowKind
+    number: int = -1
+    stream: int = -1
+
+
+@dataclass(frozen=True, eq=False)
+class RowSpans:
+    """The spans of a row in the order of their starts, in ns, at least those that overlap the trace.
+
+    ``hollow`` are those of waiting calls, and of open work. ``numbers`` are their rows in the trace's table, NO_NUMBER
+    for calls in flight and open work, which are last.
     """
 
-    group: RowGroup
+    starts: Int64s
+    ends: Int64s
+    hollow: NDArray[np.bool_]
+    numbers: Int64s
+
+    @classmethod
+    def solid(cls, starts: Int64s, ends: Int64s, numbers: Int64s) -> RowSpans:
+        """Spans none of which is hollow."""
+        return cls(starts, ends, np.zeros(len(starts), dtype=np.bool_), numbers)
+
+    def where(self, which: NDArray[np.bool_]) -> Int64s:
+        """The starts and ends of some of them, as int64[n][2]."""
+        return np.column_stack((self.starts[which], self.ends[which]))
+
+
+@dataclass(frozen=True, eq=False)
+class TraceRow:
+    """A row of a picture: ``spans`` (int64[n][2], begins and ends in ns) is drawn solid, ``hollow`` hollow."""
+
+    key: RowKey
     label: str
     spans: Int64s
-    waits: Int64s = field(default_factory=lambda: _NONE)
-    probe: int | None = None
-    context: int | None = None
-    foreign: bool = False
+    hollow: Int64s
+
+    @property
+    def group(self) -> RowGroup:
+        """The group in which it stands."""
+        return self.key.kind.group
+
+    @property
+    def probe(self) -> int | None:
+        """The number of the probe whose calls it has; None for other rows."""
+        return self.key.number if self.key.kind is RowKind.CALLS else None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has calls that wait."""
+        return self.key.kind is RowKind.CALLS and len(self.hollow) > 0
+
+    @property
+    def open(self) -> bool:
+        """Whether it has open work."""
+        return self.key.kind is RowKind.WORK and len(self.hollow) > 0
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it has the time in which another process had the engine."""
+        return self.key.kind is RowKind.FOREIGN
 
 
 def rows_of(trace: Trace) -> tuple[TraceRow, ...]:
-    """The rows of ``trace`` from top to bottom. Spans may begin before the trace and end after it."""
-    return (*_call_rows(trace), *_distinct(list(_work_rows(trace))), *_engine_rows(trace))
+    """The rows of ``trace`` from top to bottom, without those of driver overhead."""
+    calls = [(RowKey(RowKind.CALLS, number), labels.probe_label(probe)) for number, probe in enumerate(trace.probes)]
+    engine = [
+        (RowKey(RowKind.TENURES, context), trace.names.context(context))
+        for context in np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist()
+    ]
+    rows = [_row(trace, key, label) for key, label in (*calls, *_work_labels(trace), *engine)]
+    foreign = _row(trace, RowKey(RowKind.FOREIGN), RowKind.FOREIGN)
+    return (*rows, foreign) if len(foreign.spans) else tuple(rows)
 
 
-def _call_rows(trace: Trace) -> Iterator[TraceRow]:
-    for number, probe in enumerate(trace.probes):
-        waiting = np.array([probe.waits(op) for op in range(len(probe.ops))], dtype=bool)
-        calls = trace.calls[trace.calls[:, CALL_PROBE] == number][:, [CALL_OP, CALL_BEGAN, CALL_RETURNED]]
-        flights = [
-            (flight.op, flight.since_ns, trace.end_ns)
-            for flight in trace.open_calls
-            if flight.probe == number and flight.since_ns < trace.end_ns
-        ]
-        if flights:
-            calls = np.concatenate((calls, np.array(flights, dtype=np.int64)))
-        hollow = waiting[calls[:, 0]] if len(waiting) else np.zeros(len(calls), dtype=bool)
-        label = labels.probe_label(probe)
-        yield TraceRow(RowGroup.CALLS, label, calls[~hollow, 1:], calls[hollow, 1:], probe=number)
+def _row(trace: Trace, key: RowKey, label: str) -> TraceRow:
+    found = spans_of(trace, key)
+    # A call in flight may have begun after the trace, and so may open work.
+    shown = (found.numbers != NO_NUMBER) | (found.starts < trace.end_ns)
+    return TraceRow(key, label, found.where(shown & ~found.hollow), found.where(shown & found.hollow))
 
 
-def _work_rows(trace: Trace) -> Iterator[tuple[TraceRow, str]]:
-    """The rows of the streams, each with the names of the probes that use it."""
-    work = trace.work
-    several = len(np.unique(work[:, WORK_DEVICE])) > 1
-    for device, context, stream in np.unique(work[:, [WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]], axis=0).tolist():
-        same = (work[:, [WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]] == (device, context, stream)).all(axis=1)
+def _work_labels(trace: Trace) -> Iterator[tuple[RowKey, str]]:
+    """The rows of the streams by device; streams of one name are named after their probes too."""
+    recorded = np.unique(trace.work[:, [WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]], axis=0).tolist()
+    places = {tuple(place) for place in recorded}
+    places |= {(work.device, work.context, work.stream) for work in trace.open_work if work.since_ns < trace.end_ns}
+    several = len({device for device, _, _ in places}) > 1
+    found: dict[RowKey, str] = {}
+    for device, context, stream in sorted(places):
         label = f"{trace.names.context(context)}/{trace.names.stream(context, stream)}"
-        label = f"GPU {device} {label}" if several else label
-        spans = work[same][:, [WORK_START, WORK_END]]
-        users = labels.stream_users(trace, np.flatnonzero(same))
-        yield TraceRow(RowGroup.WORK, label, spans, context=context), users
+        found.setdefault(RowKey(RowKind.WORK, context, stream), f"GPU {device} {label}" if several else label)
+    count = Counter(found.values())
+    for key, label in found.items():
+        users = _users(trace, key) if count[label] > 1 else ""
+        yield key, f"{label} {users}" if users else label
 
 
-def _distinct(rows: list[tuple[TraceRow, str]]) -> Iterator[TraceRow]:
-    """The rows with different labels: streams of one name are named after their probes too."""
-    count = Counter(row.label for row, _ in rows)
-    for row, users in rows:
-        yield replace(row, label=f"{row.label} {users}") if count[row.label] > 1 and users else row
+def _users(trace: Trace, key: RowKey) -> str:
+    """The names of the probes whose recorded or open work the stream of a row has."""
+    users = labels.stream_users(trace, _work_numbers(trace, key))
+    return users or ", ".join(sorted({trace.probes[work.probe].name for work in _open_work(trace, key)}))
 
 
-def _engine_rows(trace: Trace) -> Iterator[TraceRow]:
-    for context in np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist():
-        own = trace.tenures[trace.tenures[:, TENURE_CONTEXT] == context][:, [TENURE_START, TENURE_END]]
-        spans = np.minimum(own, trace.end_ns)
-        yield TraceRow(RowGroup.ENGINE, trace.names.context(context), spans, context=context)
-    gaps = [(gap.begin_ns, gap.end_ns) for gap in foreign_gaps(trace)]
-    if gaps:
-        yield TraceRow(RowGroup.ENGINE, ANOTHER_PROCESS, np.array(gaps, dtype=np.int64), foreign=True)
+def _open_work(trace: Trace, key: RowKey) -> list[OpenWork]:
+    return [work for work in trace.open_work if (work.context, work.stream) == (key.number, key.stream)]
+
+
+def _work_numbers(trace: Trace, key: RowKey) -> Int64s:
+    return np.flatnonzero((trace.work[:, WORK_CONTEXT] == key.number) & (trace.work[:, WORK_STREAM] == key.stream))
+
+
+def spans_of(trace: Trace, key: RowKey) -> RowSpans:
+    """The spans of a row of ``trace``."""
+    match key.kind:
+        case RowKind.CALLS:
+            return _calls(trace, key.number)
+        case RowKind.WORK:
+            return _work(trace, key)
+        case RowKind.TENURES:
+            numbers = np.flatnonzero(trace.tenures[:, TENURE_CONTEXT] == key.number)
+            ends = trace.tenures[numbers, TENURE_END]
+            # Who has the engine now has it up to the last record.
+            ends = np.where(ends == OPEN, max(trace.collected_ns, trace.end_ns), ends)
+            return RowSpans.solid(trace.tenures[numbers, TENURE_START], ends, numbers)
+        case RowKind.FOREIGN:
+            gaps = np.array([(gap.begin_ns, gap.end_ns) for gap in foreign_gaps(trace)], dtype=np.int64).reshape(-1, 2)
+            return RowSpans.solid(gaps[:, 0], gaps[:, 1], np.arange(len(gaps)))
+        case RowKind.OVERHEADS:
+            rows = trace.overheads
+            return RowSpans.solid(rows[:, OVERHEAD_START], rows[:, OVERHEAD_END], np.arange(len(rows)))
+
+
+def _work(trace: Trace, key: RowKey) -> RowSpans:
+    numbers = _work_numbers(trace, key)
+    starts, ends = trace.work[numbers, WORK_START], trace.work[numbers, WORK_END]
+    solid = RowSpans.solid(starts, ends, numbers)
+    since = min((work.since_ns for work in _open_work(trace, key)), default=OPEN)
+    # A stream runs its work in order, so that open work is behind what has ended.
+    since = max(since, int(ends.max(initial=0)))
+    if since >= trace.collected_ns:
+        return solid
+    return RowSpans(
+        np.append(starts, since),
+        np.append(ends, trace.collected_ns),
+        np.append(solid.hollow, True),
+        np.append(numbers, NO_NUMBER),
+    )
+
+
+def _calls(trace: Trace, probe: int) -> RowSpans:
+    numbers = np.flatnonzero(trace.calls[:, CALL_PROBE] == probe)
+    rows = trace.calls[numbers]
+    flights = [flight for flight in trace.open_calls if flight.probe == probe]
+    ops = np.concatenate((rows[:, CALL_OP], np.array([flight.op for flight in flights], dtype=np.int64)))
+    starts = np.concatenate((rows[:, CALL_BEGAN], np.array([flight.since_ns for flight in flights], dtype=np.int64)))
+    ends = np.concatenate((rows[:, CALL_RETURNED], np.full(len(flights), trace.end_ns, dtype=np.int64)))
+    waits = np.array([trace.probes[probe].waits(op) for op in range(int(ops.max(initial=0)) + 1)])
+    numbers = np.concatenate((numbers, np.full(len(flights), NO_NUMBER)))
+    return RowSpans(starts, np.maximum(ends, starts), waits[ops], numbers)

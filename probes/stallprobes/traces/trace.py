@@ -67,6 +67,22 @@ class OpenCall:
 
 
 @dataclass(frozen=True)
+class OpenWork:
+    """GPU work without a record: it waits or runs, since a record is made when work has ended.
+
+    ``calls`` calls of operation ``op`` of probe number ``probe`` submitted it; the first one returned at ``since_ns``.
+    """
+
+    probe: int
+    op: int
+    device: int
+    context: int
+    stream: int
+    since_ns: int
+    calls: int = 1
+
+
+@dataclass(frozen=True)
 class TraceTrigger:
     """The call at which a trace was frozen: its probe, and when the call began and returned."""
 
@@ -95,12 +111,12 @@ class TraceNames:
 class Trace:
     """What the timeline recorded from ``begin_ns`` to ``end_ns``, in ns of the board's clock.
 
-    GPU work is complete up to ``collected_ns``. ``wall_offset_s`` is the time since 1970 at 0 ns. ``calls``
-    (int64[n][CALL_COLUMNS]) and ``work`` (int64[n][WORK_COLUMNS]) are in the order of their starts and overlap the span
-    at least in part, as do ``tenures`` (int64[n][TENURE_COLUMNS]) and ``overheads`` (int64[n][OVERHEAD_COLUMNS]).
-    Without ``context_switches`` nobody recorded who had the graphics engine; with them it is known from
-    ``engine_since_ns`` on. ``others`` are the processes that NVML
-    reported on the GPU, ``NAME (pid N)`` each. ``simulated``: the GPU was simulated.
+    Records of GPU work are complete up to ``collected_ns``; ``open_work`` has none yet. ``wall_offset_s`` is the time
+    since 1970 at 0 ns. ``calls`` (int64[n][CALL_COLUMNS]) and ``work`` (int64[n][WORK_COLUMNS]) are in the order of
+    their starts and overlap the span at least in part, as do ``tenures`` (int64[n][TENURE_COLUMNS]) and ``overheads``
+    (int64[n][OVERHEAD_COLUMNS]). Without ``context_switches`` nobody recorded who had the graphics engine; with them it
+    is known from ``engine_since_ns`` on. ``others`` are the processes that NVML reported on the GPU, ``NAME (pid N)``
+    each. ``simulated``: the GPU was simulated.
     """
 
     begin_ns: int
@@ -120,6 +136,7 @@ class Trace:
     trigger: TraceTrigger | None = None
     simulated: bool = False
     engine_since_ns: int = 0
+    open_work: tuple[OpenWork, ...] = ()
 
     @property
     def engine_known_ns(self) -> int:

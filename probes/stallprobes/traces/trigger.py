@@ -31,8 +31,9 @@ from stallprobes.traces.trace import (
     TraceTrigger,
     callers_of,
 )
+from stallprobes.verdicts.evidence import ALONE_TAIL_NS, STALLED
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS
-from stallprobes.verdicts.rules import ALONE_TAIL_NS, HOST_SHARE, STALLED
+from stallprobes.verdicts.rules import HOST_SHARE
 
 COOL_DOWN_S = 10.0
 # A trace shows at least so much before and after a slow call, or as much as the call takes, within limits.

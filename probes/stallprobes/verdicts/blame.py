@@ -163,8 +163,8 @@ class Blame:
 
     def verdicts(self, victims: Sequence[Probe], aggressors: Sequence[Probe]) -> tuple[Verdict, ...]:
         """A verdict for each main figure of ``victims`` whose cause is proven."""
-        # The rules load numpy.
-        from stallprobes.verdicts.rules import STALLED
+        # It loads numpy.
+        from stallprobes.verdicts.evidence import STALLED
 
         found = []
         for victim in victims:

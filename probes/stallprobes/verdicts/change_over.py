@@ -7,16 +7,13 @@ together pay it with each call, and their baselines hide shorter delays. So this
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import US, Channel, Phase
 from stallprobes.units import duration_ns
+from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
-
-if TYPE_CHECKING:
-    from stallprobes.verdicts.rules import Evidence
 
 # The change-over of an H200 adds 135 us to a wait of 5 us. Other GPUs are assumed to be within these limits.
 SHORTEST_NS, LONGEST_NS = 100 * US, 400 * US

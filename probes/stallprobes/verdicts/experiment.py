@@ -23,15 +23,8 @@ from stallprobes.latency.statistics import fisher_exact, student_t_limit
 from stallprobes.latency.window import Window
 from stallprobes.model import JUDGED_PHASES, Channel, Probe
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame, Interval
-from stallprobes.verdicts.rules import (
-    SLOWER,
-    SLOWER_NS,
-    STALLED,
-    STALLED_NS,
-    TAIL_CALLS,
-    TAIL_NS,
-    TAIL_SHARE,
-)
+from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS
+from stallprobes.verdicts.rules import TAIL_CALLS, TAIL_SHARE
 
 BUDGET_S = 10.0
 FEWEST_ROUNDS = 3

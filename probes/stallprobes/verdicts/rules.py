@@ -13,30 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from stallprobes.catalog import UNKNOWN_CAUSE, explanation
-from stallprobes.latency.baseline import ENOUGH_CALLS, Baseline
+from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
-from stallprobes.latency.sparse import merged
-from stallprobes.latency.start_delay import judged_histogram
-from stallprobes.latency.window import ChannelMap, Window
-from stallprobes.model import JUDGED_PHASES, Channel, Phase, Probe, Role, Source, op_name
+from stallprobes.model import JUDGED_PHASES, Channel, Phase, Role, Source
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.change_over import change_overs
-from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS, VerdictKind
+from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS, Evidence
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-STALLED = 3.0
-SLOWER = 1.5
-# Below these differences a ratio is due to a cache miss, not to a lock.
-STALLED_NS = 2_000
-SLOWER_NS = 1_000
-TAIL_NS = 20_000
-# Without an aggressor a tail takes more: on a busy machine 1 call in 100 is 30 µs late in a second now and then.
-ALONE_TAIL_NS = 100_000
 # The tail counts when at least this share of the calls, and this many, lie above three times the baseline's p99.
 TAIL_SHARE = 0.01
 TAIL_CALLS = 3
@@ -55,98 +44,6 @@ DRIFT_REMEDY = "Measure again, for longer."
 _Z90 = 1.282
 
 _CALL = Channel(Phase.CALL)
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """Measurements of one probe: its window, its baselines and its error.
-
-    The first baseline was measured before the aggressors ran, a later one after them. ``variation`` is the same time
-    in windows, None if they are not known. ``error`` is a sentence where a call failed.
-    """
-
-    probe: Probe
-    window: Window
-    baselines: tuple[ChannelMap, ...] = ()
-    error: str | None = None
-    variation: Baseline | None = None
-
-    @cached_property
-    def baseline(self) -> ChannelMap:
-        """The sum of the baselines."""
-        return merged(self.baselines)
-
-    def now(self, channel: Channel) -> Histogram | None:
-        """The calls of ``channel`` in the window as they are judged, None without any channel of it."""
-        return judged_histogram(self.window.channels, channel)
-
-    def baseline_ns(self, channel: Channel, quantile: Quantile) -> float | None:
-        """The percentile (ns) of the slower baseline with enough calls, None if none has enough."""
-        if self.variation is not None and self.baselines and self.baselines[0] is self.variation.channels:
-            return self.variation.percentile_ns(channel, quantile)
-        known = (judged_histogram(one, channel) for one in self.baselines)
-        enough = [one for one in known if one is not None and one.count >= ENOUGH_CALLS]
-        return max((histogram.percentile(quantile.percent) or 0.0 for histogram in enough), default=None)
-
-    def range_ns(self, channel: Channel, quantile: Quantile) -> tuple[float, float] | None:
-        """The range of the percentile (ns) among the windows of the baseline, else among the baselines.
-
-        None if unknown.
-        """
-        if self.variation is not None:
-            return self.variation.range_ns(channel, quantile)
-        known = (judged_histogram(one, channel) for one in self.baselines)
-        every = (None if one is None else one.percentile_or_none(quantile.percent, ENOUGH_CALLS) for one in known)
-        figures = [figure for figure in every if figure is not None]
-        return (min(figures), max(figures)) if figures else None
-
-    def slower_ns(self, channel: Channel) -> float | None:
-        """The smallest median (ns) of ``channel`` that is slower than the baseline; None without a baseline.
-
-        1.5 times the baseline and 1 µs above it and, where the windows of the baseline are known, above what one more
-        window would show (``Baseline.limit_ns``).
-        """
-        baseline_ns = self.baseline_ns(channel, Quantile.P50)
-        if baseline_ns is None:
-            return None
-        least = max(SLOWER * baseline_ns, baseline_ns + SLOWER_NS)
-        varies = None if self.variation is None else self.variation.limit_ns(channel, Quantile.P50)
-        return least if varies is None else max(least, varies)
-
-    def tail_ns(self, channel: Channel, *, alone: bool = False) -> float | None:
-        """The latency (ns) from which on a call of ``channel`` is in a stalled tail; None without a baseline.
-
-        3 times the p99 of the baseline and 20 µs above it. That p99 is the highest one of a window where the windows
-        are known; ``alone``, without an aggressor, it is the highest one that one more window would show, and the tail
-        is 100 µs above it.
-        """
-        baseline_ns = self.baseline_ns(channel, Quantile.P99)
-        if baseline_ns is None:
-            return None
-        highest = None
-        if self.variation is not None and alone:
-            highest = self.variation.limit_ns(channel, Quantile.P99)
-        elif self.variation is not None:
-            known = self.variation.range_ns(channel, Quantile.P99)
-            highest = None if known is None else known[1]
-        usual = max(baseline_ns, highest or 0.0, 1.0)
-        return max(STALLED * usual, usual + (ALONE_TAIL_NS if alone else TAIL_NS))
-
-    @property
-    def in_flight_op(self) -> str | None:
-        """The op of the call in flight, None without one."""
-        flight = self.window.in_flight
-        return None if flight is None else op_name(self.probe.program.ops[flight.op])
-
-    @property
-    def starved(self) -> bool:
-        """Whether fewer than 3 calls returned in half a second although more were due."""
-        window = self.window
-        if window.duration_ns < STARVED_WINDOW_NS or window.period_ns <= 0:
-            return False
-        half_seconds = window.duration_ns / STARVED_WINDOW_NS
-        due = STARVED_WINDOW_NS / window.period_ns
-        return window.iterations < STARVED_CALLS * half_seconds and due > 2 * STARVED_CALLS
 
 
 @dataclass(frozen=True)

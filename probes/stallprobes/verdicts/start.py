@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
 from stallprobes.model import Phase
 from stallprobes.units import duration_ns
+from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
-
-if TYPE_CHECKING:
-    from stallprobes.verdicts.rules import Evidence
-
 
 # The least excess of a start that stalls while the wait does not.
 LEAST_NS = 20_000

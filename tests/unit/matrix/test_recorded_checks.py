@@ -12,7 +12,8 @@ from factories.h200_facts import FACTS, broken
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import reference, reference_document, reference_maker
-from stallprobes.matrix.compare import Change, compare
+from stallprobes.matrix.compare import compare
+from stallprobes.matrix.comparison import Change
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.model import Phase
 

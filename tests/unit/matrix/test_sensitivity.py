@@ -10,7 +10,8 @@ from factories.matrices import COLUMNS, ROWS, made_up
 from factories.planted_changes import planted
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix.compare import Comparison, compare
+from stallprobes.matrix.compare import compare
+from stallprobes.matrix.comparison import Comparison
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.sensitivity import Sensitivity, student_t_limit
 from stallscope.report import wording

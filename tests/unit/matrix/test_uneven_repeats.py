@@ -15,7 +15,8 @@ from factories import documents, matrices
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge, prometheus, reference_maker
-from stallprobes.matrix.compare import Change, compare
+from stallprobes.matrix.compare import compare
+from stallprobes.matrix.comparison import Change
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallscope.report import html_page, wording
 

@@ -48,7 +48,7 @@ def test_the_part_around_the_slow_call_is_recorded(frozen: tuple[Trace, SlowCall
     context.record_trace = kept.append
     screen = TimelineScreen(context)
     screen.capture.trace, screen.capture.found, screen.capture.state = trace, found, CaptureState.FROZEN
-    screen._record_frozen()
+    screen.live_trace.record_frozen()
     (recorded,) = kept
     assert recorded.trigger == found.trigger
     assert recorded.begin_ns == found.began_ns - 50 * MS
@@ -61,7 +61,7 @@ def test_a_trace_that_was_frozen_by_a_key_is_not(frozen: tuple[Trace, SlowCall],
     context.record_trace = kept.append
     screen = TimelineScreen(context)
     screen.capture.trace = frozen[0]
-    screen._record_frozen()
+    screen.live_trace.record_frozen()
     assert kept == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -16,12 +17,13 @@ from factories.timeline_traces import (
     trace_of,
 )
 from stallprobes.model import MS
+from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import Trace
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.common.lines import length
 from stallscope.tui.timeline.details import clock_text, detail_lines, detail_texts, offset_text
 from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS, Glyphs
-from stallscope.tui.timeline.rows import RowBook, RowKey, RowKind, find, intervals, nearest
+from stallscope.tui.timeline.rows import RowBook, find, intervals, nearest
 from stallscope.tui.timeline.time_axis import SPANS_NS, Viewport, fitting, span_text, stepped, ticks
 from stallscope.tui.timeline.trace_plot import plot_layout, plot_lines
 from stallscope.tui.timeline.view_model import (
@@ -121,6 +123,34 @@ def test_what_is_outside_of_the_span_is_not_drawn_at_its_edges() -> None:
     trace = trace_of([(0, 0, 100, 103), (0, 0, 2_000, 2_003)], end_us=3_000)
     view = replace(view_of(trace), viewport=Viewport(500 * US, 1_000 * US))
     assert next(line for line in drawn(view) if line[1:].startswith("d2d"))[NAMES:].strip() == ""
+    # Where there is room, it says so.
+    (line,) = [line for line in drawn(view, 120) if line[1:].startswith("d2d")]
+    assert line.split(maxsplit=1)[1].rstrip() == "no call in this span"
+    (line,) = [line for line in drawn(replace(view, off=frozenset({0})), 120) if line[1:].startswith("d2d")]
+    assert line.split(maxsplit=1)[1].rstrip() == "off"
+
+
+def test_what_was_not_recorded_is_marked() -> None:
+    trace = trace_of([(0, 0, 100, 103), (0, 0, 800, 803)])
+    view = replace(view_of(trace), viewport=Viewport(-500 * US, 2_000 * US))
+    for line in drawn(view):
+        if line[1:].startswith(("d2d", "launch")):
+            cells = line[NAMES:]
+            assert (cells[:2], cells[8:]) == ("··", "··")
+            assert "·" not in cells[3:7]
+
+
+def test_a_label_of_the_axis_is_whole_or_missing() -> None:
+    shown = set()
+    for width in range(24, 140, 5):
+        for at_us in (100, 210, 640):
+            view = view_of(trace_of([(0, 0, at_us, at_us + 3)]), Selection(D2D, at_us * US))
+            found = {label.strip() for label in re.split("[▼╵]", drawn(view, width)[0])} - {""}
+            assert found <= {
+                label for _, label in ticks(view.viewport, 0, plot_layout(view.rows, D2D, width, 9).columns)
+            }
+            shown |= found
+    assert {"0", "+500 µs", "+200 µs"} <= shown
 
 
 def test_a_call_in_flight_reaches_the_end_of_the_trace() -> None:

@@ -10,8 +10,9 @@ from stallprobes.catalog import Placement, entries
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window
 from stallprobes.model import GREEN, SECONDARY, THIRD, US, Channel, Context, Phase, Probe
+from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import Evidence, judge
+from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Proof, Verdict
 
 WAIT = Channel(Phase.WAIT)

@@ -9,7 +9,8 @@ from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import InFlight, Window
 from stallprobes.model import SECONDARY, Channel, Phase, Probe
-from stallprobes.verdicts.rules import Evidence, judge
+from stallprobes.verdicts.evidence import Evidence
+from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
 CALL, WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)

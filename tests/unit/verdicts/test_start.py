@@ -11,9 +11,10 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.start_delay import judged_histogram
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import MS, SECONDARY, TIMELINE_PHASES, US, Channel, Phase, Source
+from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.experiment import EXPERIMENT_PHASES
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import Evidence, judge
+from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
 CALL, WAIT, START, EARLY, GPU = map(Channel, (Phase.CALL, Phase.WAIT, Phase.START, Phase.EARLY, Phase.GPU))

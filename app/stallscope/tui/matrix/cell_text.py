@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.live.view_model import ChannelView, FocusView
 from stallprobes.live.view_model import ProbeRow as Line
-from stallprobes.matrix.compare import Change
+from stallprobes.matrix.comparison import Change
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.model import TIMELINE_PHASES, Channel, Role
 from stallprobes.units import duration_ns, times
@@ -15,7 +15,7 @@ from stallscope.report import wording
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import CellChange
+    from stallprobes.matrix.comparison import CellChange
     from stallprobes.matrix.reference import Reference
 
 # Title, style of the title, text.

@@ -10,7 +10,7 @@ from stallprobes.errors import CheckFileError, NotComparable, TimelinesDiffer
 from stallprobes.matrix.matrix import Matrix
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.compare import Comparison
+    from stallprobes.matrix.comparison import Comparison
     from stallprobes.matrix.plan import Plan
     from stallprobes.matrix.runner import CheckProgress
     from stallscope.tui.sources.live import EngineTarget

@@ -15,7 +15,7 @@ import numpy as np
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
-from stallprobes.matrix.compare import CellOutcome
+from stallprobes.matrix.comparison import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns, times
@@ -24,7 +24,7 @@ from stallscope.report import wording
 
 if TYPE_CHECKING:
     from stallprobes.latency.window import ChannelMap
-    from stallprobes.matrix.compare import CellChange, Comparison, QuantileChange
+    from stallprobes.matrix.comparison import CellChange, Comparison, QuantileChange
     from stallprobes.matrix.reference import ReferenceComparison
 
 Key = tuple[str, str]

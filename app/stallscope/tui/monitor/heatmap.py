@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from stallprobes.live.history import BINS, DECADES, PER_DECADE, position
 from stallprobes.live.view_model import FocusView
 from stallprobes.model import Phase
-from stallprobes.verdicts.rules import STALLED
+from stallprobes.verdicts.evidence import STALLED
 from stallscope.report.columns import by_column, display_width
 from stallscope.tui.common.histograms import decade_label
 from stallscope.tui.common.lines import SHADES, Line, LineWidget, cut, rule, runs_of_rows

@@ -17,7 +17,7 @@ SECTIONS = (
         "time on the GPU, measured with event pairs or by the timeline. due: from when the call was scheduled, so it "
         "includes the delay that earlier calls caused. Only the timeline measures start, from the call's return until "
         "the GPU starts the work, and before return, from the GPU's start until the return where the GPU starts first: "
-        "that is never a stall. The timeline makes calls 1 to 2 µs longer, so it has baselines of its own.",
+        "that is never a stall. The timeline makes calls 1 to 10 µs longer, so it has baselines of its own.",
     ),
     (
         "Values",

@@ -71,7 +71,7 @@ class ProbeSetEditor:
         if row.role is Role.AGGRESSOR or row.period_ns <= 0:
             screen.notify("Only victims have a call rate.", severity="warning")
             return
-        if not screen.engine_usable():
+        if not screen.switches.engine_usable():
             return
         period = probe_sets.scaled_period_ns(row.period_ns, factor)
         screen.live.set_period(row.name, period)

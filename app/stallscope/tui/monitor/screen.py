@@ -13,22 +13,22 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.recorder import Recorder
 from stallprobes.live.view_model import MonitorView, report_text
-from stallprobes.model import MS, Role
+from stallprobes.model import MS
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
+from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
-from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.monitor import help_text, status
 from stallscope.tui.monitor.blame import BlameControl
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
-from stallscope.tui.monitor.layout import layout
+from stallscope.tui.monitor.panels import MonitorPanels
 from stallscope.tui.monitor.probe_set_editor import ProbeSetEditor
 from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, ProbeTable, probe_keys
 from stallscope.tui.monitor.stall_trigger import StallTrigger
+from stallscope.tui.monitor.switches import ProbeSwitches
 from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.sources.replay import ReplaySource
 
@@ -60,16 +60,19 @@ class Monitor(ActionScreen):
         self.focus_name: str | None = None
         self.keys_of_probes: dict[str, str] = {}
         self.trigger = StallTrigger()
+        # When the engine became ready, and the last figures of the GPU's utilization, in percent.
+        self.ready_at = 0.0
+        self.utilization: list[int] = []
         self.clock: Callable[[], float] = time.monotonic
-        self._ready_at = 0.0
         frames = context.settings.frames_per_second
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
         self._unwatched_pace = Pace(UNWATCHED_PER_S, frames)
         self._table_pace, self._header_pace = Pace(TABLES_PER_S, frames), Pace(HEADERS_PER_S, frames)
         # An observation has come since the view model was made; and since the plots were drawn, unless they show it.
         self._observed, self._plotted_last_observation = False, True
-        self._utilization: list[int] = []
+        self.panels = MonitorPanels(self)
         self.blame = BlameControl(self)
+        self.switches = ProbeSwitches(self)
         self.editor = ProbeSetEditor(self)
 
     def compose(self) -> ComposeResult:
@@ -154,23 +157,21 @@ class Monitor(ActionScreen):
         if states[0] != states[1]:
             self.mark_changed()
         if states[0] is None or (states[0] != EngineCondition.READY and states[1] == EngineCondition.READY):
-            self._ready_at = observation.wall_s
+            self.ready_at = observation.wall_s
         self.last = observation
         self.context.observation, self.context.analyzer = observation, self.analyzer
         if self.recorder is not None:
             self.recorder.put(observation, self.analyzer.baselines)
         if observation.telemetry is not None:
             value = observation.telemetry["utilisation_percent"].value
-            self._utilization = [*self._utilization, value][-8:] if isinstance(value, int) else []
+            self.utilization = [*self.utilization, value][-8:] if isinstance(value, int) else []
 
     def _new_analyzer(self, observation: Observation) -> Analyzer:
         """An analyzer for the observation's probe set; live it continues the log of the one before."""
         probe_set, previous = observation.probe_set, self.analyzer
         self.mark_changed()
         self.keys_of_probes = probe_keys(probe_set)
-        header = self.query_one(Header)
-        header.gpus, header.gpu_count = probe_sets.gpu_label(probe_set), probe_sets.gpus_needed(probe_set)
-        self.query_one(ProbeTable).probe_set = probe_set
+        self.panels.use(probe_set)
         self.rearrange()
         if self.focus_name not in self.keys_of_probes:
             self.focus_name = probe_sets.first_victim(probe_set)
@@ -207,12 +208,12 @@ class Monitor(ActionScreen):
         if self.frozen is None:
             if self._observed and self._table_pace.due(now_s):
                 self._update_view()
-                self._redraw(ProbeTable, HeatMap, VerdictLog, Histograms)
+                self.panels.redraw(ProbeTable, HeatMap, VerdictLog, Histograms)
             else:
                 self._draw_plots()
         if self._header_pace.due(now_s):
-            self._update_header(self.last)
-            self._redraw(Header, KeyBar)
+            self.panels.update_header(self.last)
+            self.panels.redraw(Header, KeyBar)
 
     def _draw_plots(self) -> None:
         """Draw the focused probe's histograms as they are now."""
@@ -228,13 +229,7 @@ class Monitor(ActionScreen):
             self._plotted_last_observation = True
             channels = analyzer.channels(name)
         self.query_one(Histograms).live = channels
-        self._redraw(Histograms)
-
-    def _redraw(self, *panels: type[LineWidget]) -> None:
-        for panel in panels:
-            widget = self.query_one(panel)
-            if widget.display:
-                widget.redraw()
+        self.panels.redraw(Histograms)
 
     def draw(self) -> None:
         """Make the view model of the live or the frozen analyzer, and draw every panel."""
@@ -258,57 +253,11 @@ class Monitor(ActionScreen):
             stopped = status.STOPPED_STATES.get(self.last.engine.state)
             if stopped is not None and self.frozen is None:
                 self.monitor_view = self.monitor_view.with_state(stopped)
-        self._update_panels(self.last, self.monitor_view)
-
-    def _update_header(self, observation: Observation) -> None:
-        """Give header and key bar what they draw."""
-        header = self.query_one(Header)
-        header.observation, header.monitor_view = observation, self.monitor_view
-        header.utilization = self._utilization
-        header.live_s = observation.wall_s - self._ready_at
-        if isinstance(self.source, ReplaySource):
-            header.view = status.replay_text(self.source)
-        else:
-            frozen = self.frozen is not None
-            header.view = status.frozen_text(self.frozen_why, observation.engine.state) if frozen else ""
-        note = status.warning_text(self.recorder, self.trigger.armed)
-        self.query_one(KeyBar).note = self.blame.status or note
-
-    def _update_panels(self, observation: Observation, view: MonitorView | None) -> None:
-        self._update_header(observation)
-        table = self.query_one(ProbeTable)
-        table.monitor_view, table.keys_of, table.focus_name = view, self.keys_of_probes, self.focus_name
-        table.empty = observation.engine.sentence
-        for panel in (self.query_one(Histograms), self.query_one(HeatMap)):
-            panel.view = None if view is None else view.focus
-        histograms = self.query_one(Histograms)
-        histograms.plots, histograms.live = () if view is None else view.plots, None
-        log = self.query_one(VerdictLog)
-        log.entries = () if view is None else view.log
-        log.engine_stopped = observation.engine.state in status.STOPPED_STATES
-        log.expect = observation.probe_set.expect
-        log.empty = status.empty_log_text(observation, self.analyzer)
+        self.panels.update(self.last)
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes."""
-        table = self.query_one(ProbeTable)
-        sizes = layout(width, height, table.height_wanted)
-        self.set_class(sizes.wide, "wide")
-        self.set_class(sizes.spacious, "spacious")
-        heat_map, log = self.query_one(HeatMap), self.query_one(VerdictLog)
-        # A grid places its panels in their order.
-        if sizes.spacious:
-            self.move_child(log, before=heat_map)
-            rows = (2, sizes.upper, sizes.log, sizes.heat_map)
-        else:
-            self.move_child(log, after=heat_map)
-            rows = (2, sizes.upper, sizes.heat_map, sizes.log)
-        self.styles.grid_rows = " ".join(str(lines) for lines in rows if lines)
-        table.styles.height = sizes.upper if sizes.table is None else sizes.table
-        self.query_one(Histograms).styles.height = sizes.histograms
-        heat_map.styles.height = sizes.heat_map
-        heat_map.display = sizes.heat_map > 0
-        log.styles.height = sizes.log
+        self.panels.place(width, height)
 
     def action_open(self, name: str) -> None:
         """Open the screen called ``name``, which may show the focused probe."""
@@ -324,54 +273,17 @@ class Monitor(ActionScreen):
 
     def action_probe(self, key: str) -> None:
         """Switch the aggressor of ``key``; focus a victim, or switch it if it is focused or off."""
-        name = next((name for name, known in self.keys_of_probes.items() if known == key), None)
-        probe = self.probe_set.probe(name) if self.probe_set is not None and name is not None else None
-        if probe is None:
-            return
-        # The focus stays on the victim, which shows the effect of an aggressor.
-        if self.live is not None and probe.role is Role.AGGRESSOR:
-            self._switch(probe.name)
-        else:
-            if self.live is not None and (self.focus_name == name or not self.live.is_on(probe.name)):
-                self._switch(probe.name)
-            self.focus_name = name
-        self.mark_changed()
-
-    def engine_usable(self, silent: bool = True) -> bool:
-        """Whether the engine can do what a key asks for, a ``silent`` one later; if not, the screen says why."""
-        if self.live is None or self.last is None:
-            return False
-        pick, restart = (
-            key_label(keys_of(one, self.settings.keys)) for one in MONITOR_ACTIONS if one.name in ("pick", "restart")
-        )
-        obstacle = status.engine_obstacle(self.last.engine.state, restart, pick)
-        if obstacle:
-            self.notify(obstacle, severity="warning")
-        return not obstacle or (silent and self.last.engine.state == EngineCondition.SILENT)
+        self.switches.press(key)
 
     def action_switch(self) -> None:
         """Switch the focused probe."""
         if self.focus_name is not None:
-            self._switch(self.focus_name)
+            self.switches.toggle(self.focus_name)
             self.mark_changed()
-
-    def _switch(self, name: str) -> None:
-        live = self.live
-        probe = self.probe_set.probe(name) if self.probe_set is not None else None
-        if live is None or probe is None or self.blame.blocks_switches() or not self.engine_usable():
-            return
-        on = not live.is_on(name)
-        if on and probe.role is Role.AGGRESSOR:
-            self.if_sharing_allowed(lambda: live.switch(name, True))
-        else:
-            live.switch(name, on)
 
     def action_all_off(self) -> None:
         """Switch all aggressors off."""
-        if self.live is not None and self.engine_usable():
-            self.blame.stop()
-            self.live.switch_all_off()
-            self.mark_changed()
+        self.switches.all_off()
 
     def action_focus_up(self) -> None:
         """Focus the row above."""
@@ -402,7 +314,7 @@ class Monitor(ActionScreen):
         """Focus the clicked row, or switch its probe."""
         self.focus_name = message.name
         if message.toggle:
-            self._switch(message.name)
+            self.switches.toggle(message.name)
         self.mark_changed()
 
     def on_verdict_log_entry_selected(self, message: VerdictLog.EntrySelected) -> None:
@@ -489,7 +401,7 @@ class Monitor(ActionScreen):
 
     def action_quiet(self) -> None:
         """Measure the baseline again; it stays where no engine answers."""
-        if self.analyzer is not None and self.engine_usable(silent=False):
+        if self.analyzer is not None and self.switches.engine_usable(silent=False):
             self.analyzer.discard_baselines()
 
     def action_clear(self) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from stallprobes.model import MS
+from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import Trace
 from stallprobes.traces.trigger import SlowCall, TriggerLimits, slowest_call
-from stallscope.tui.timeline.rows import RowBook, RowKey, RowKind, nearest
+from stallscope.tui.timeline.rows import RowBook, nearest
 from stallscope.tui.timeline.time_axis import Viewport, around, fitting, stepped
 from stallscope.tui.timeline.view_model import (
     RowIntervals,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
 from stallprobes.traces.labels import copy_label, memory_labels, overhead_label, work_kind_label
+from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind
 from stallprobes.traces.trace import (
     OVERHEAD_REASON,
     WORK_BYTES,
@@ -27,9 +28,9 @@ from stallprobes.traces.trace import (
 )
 from stallprobes.units import duration_ns
 from stallscope.report.columns import wrapped
-from stallscope.report.trace_wording import size_text
+from stallscope.report.trace_wording import open_work_text, size_text
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
-from stallscope.tui.timeline.rows import PlotRow, RowKind
+from stallscope.tui.timeline.rows import PlotRow
 from stallscope.tui.timeline.view_model import RowIntervals, Selection, TraceView, selected_index, selected_work
 
 # Parts of a delay that are named one by one.
@@ -79,7 +80,7 @@ def detail_texts(view: TraceView) -> tuple[tuple[str, str], ...]:
     work = selected_work(trace, found, selection)
     if work is not None:
         out.extend(_work_texts(trace, work, selection, view.zero_ns))
-    if selection.row.kind is RowKind.CALLS and number >= 0:
+    if selection.row.kind is RowKind.CALLS and number != NO_NUMBER:
         out.extend(_beside_texts(trace, number))
     return tuple(out)
 
@@ -93,13 +94,20 @@ def _row_text(trace: Trace, row: PlotRow, found: RowIntervals | None) -> str:
     if row.key.kind is RowKind.CALLS:
         probe = trace.probes[row.key.number]
         return f"{probe.title}: {', '.join(dict.fromkeys(probe.ops))}; {words}"
-    return f"{row.key.kind}: {words}"
+    return "; ".join((f"{row.key.kind}: {words}", *_open_texts(trace, row.key)))
+
+
+def _open_texts(trace: Trace, key: RowKey) -> Iterator[str]:
+    """What is known of the open work of a stream; nothing for other rows."""
+    for work in trace.open_work:
+        if key == RowKey(RowKind.WORK, work.context, work.stream):
+            yield open_work_text(trace, work)
 
 
 def _what(trace: Trace, selection: Selection, number: int, start: int, end: int) -> str:
     took = duration_ns(end - start)
     match selection.row.kind:
-        case RowKind.CALLS if number < 0:
+        case RowKind.CALLS if number == NO_NUMBER:
             flight = next(one for one in trace.open_calls if one.since_ns == start)
             return f"{op_label(trace.probes, flight.probe, flight.op)} · in flight for {took}, has not returned"
         case RowKind.CALLS:
@@ -107,6 +115,8 @@ def _what(trace: Trace, selection: Selection, number: int, start: int, end: int)
             what = "wait" if trace.probes[selection.row.number].waits(call.op) else "call"
             name = op_label(trace.probes, selection.row.number, call.op)
             return f"{name} · iteration {call.iteration} · {what} {took}"
+        case RowKind.WORK if number == NO_NUMBER:
+            return "; ".join(_open_texts(trace, selection.row))
         case RowKind.WORK:
             return f"{work_text(trace, trace.work[number])} · on the GPU for {took}"
         case RowKind.TENURES:

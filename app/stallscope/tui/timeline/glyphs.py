@@ -30,9 +30,10 @@ class CellStyle(IntEnum):
     FOREIGN = 6
     SELECTED = 7
     UNKNOWN = 8
+    NOTE = 9
 
 
-STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint")
+STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint", "dim")
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ SECTIONS = (
     (
         "Rows",
         "Host calls: a row for each probe; █ is a call, ░ a wait for the GPU. GPU work: a row for each stream, with "
-        "context, stream and probes. Graphics engine: a row for each context of this program, █ while it has the "
-        "engine, · where that is not known. another process: work waited, and none of these contexts had the engine. "
-        "All rows have one time axis.",
+        "context, stream and probes; ░ is work that waits or runs, since it has a record when it has ended. Graphics "
+        "engine: a row for each context of this program, █ while it has the engine, · where that is not known. another "
+        "process: work waited, and none of these contexts had the engine. All rows have one time axis; · is a time "
+        "that was not recorded.",
     ),
     (
         "Cells",
@@ -31,8 +32,8 @@ SECTIONS = (
     ),
     (
         "Cost",
-        "While the timeline is on, calls are 1 to 2 µs longer: the monitor says so, has a baseline of its own for that "
-        "state, and measures it while no aggressor runs. The timeline is switched off when this screen is closed, "
+        "While the timeline is on, calls are 1 to 10 µs longer: the monitor says so, has a baseline of its own for "
+        "that state, and measures it while no aggressor runs. The timeline is switched off when this screen is closed, "
         "unless it is kept on. On a GPU, switching it on first takes some 16 s.",
     ),
 )

@@ -1,59 +1,25 @@
-"""Rows of the trace: host calls of each probe, work of each stream, tenures of each context, other processes."""
+"""Rows of the screen: their names, those that stay while a trace moves, and the intervals that are drawn in them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
 from stallprobes.traces.delay import foreign_gaps
+from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind, RowSpans, spans_of
 from stallprobes.traces.trace import (
-    CALL_BEGAN,
     CALL_OP,
-    CALL_PROBE,
-    CALL_RETURNED,
-    OPEN,
-    OVERHEAD_END,
-    OVERHEAD_START,
     TENURE_CONTEXT,
-    TENURE_END,
-    TENURE_START,
     WORK_CONTEXT,
-    WORK_END,
     WORK_PROBE,
-    WORK_START,
     WORK_STREAM,
     Trace,
     TracedProbe,
 )
 from stallprobes.traces.trigger import TriggerLimits
-from stallscope.tui.timeline.raster import Intervals
-
-
-class RowKind(StrEnum):
-    """What a row shows; the values are the titles of the sections."""
-
-    CALLS = "host calls"
-    OVERHEADS = "driver overhead"
-    WORK = "GPU work"
-    TENURES = "graphics engine"
-    FOREIGN = "another process"
-
-    @property
-    def section(self) -> RowKind:
-        """The section in which the row stands."""
-        return {RowKind.FOREIGN: RowKind.TENURES, RowKind.OVERHEADS: RowKind.CALLS}.get(self, self)
-
-
-@dataclass(frozen=True, order=True)
-class RowKey:
-    """Identity of a row: its kind, and the number of its probe, or of its context and stream."""
-
-    kind: RowKind
-    number: int = -1
-    stream: int = -1
+from stallscope.tui.timeline.raster import Bools, Intervals
 
 
 @dataclass(frozen=True)
@@ -87,6 +53,8 @@ class RowBook:
             for first in np.unique(both, return_index=True)[1].tolist():
                 context, stream, probe = work[first, [WORK_CONTEXT, WORK_STREAM, WORK_PROBE]].tolist()
                 self._streams.setdefault((context, stream), set()).add(probe)
+        for open_work in trace.open_work:
+            self._streams.setdefault((open_work.context, open_work.stream), set()).add(open_work.probe)
         self._contexts.update(np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist())
         if RowKind.FOREIGN not in self._single and (trace.others or foreign_gaps(trace)):
             self._single.add(RowKind.FOREIGN)
@@ -111,44 +79,25 @@ class RowBook:
 
 
 def intervals(trace: Trace, key: RowKey, limits: TriggerLimits | None) -> Intervals:
-    """The intervals of a row; those of ``trace.open_calls`` are last, with number -1."""
-    match key.kind:
-        case RowKind.CALLS:
-            return _calls(trace, key.number, limits)
-        case RowKind.WORK:
-            numbers = np.flatnonzero(
-                (trace.work[:, WORK_CONTEXT] == key.number) & (trace.work[:, WORK_STREAM] == key.stream)
-            )
-            return Intervals.solid(trace.work[numbers, WORK_START], trace.work[numbers, WORK_END], numbers)
-        case RowKind.TENURES:
-            numbers = np.flatnonzero(trace.tenures[:, TENURE_CONTEXT] == key.number)
-            ends = trace.tenures[numbers, TENURE_END]
-            # Who has the engine now has it up to the last record.
-            ends = np.where(ends == OPEN, max(trace.collected_ns, trace.end_ns), ends)
-            return Intervals.solid(trace.tenures[numbers, TENURE_START], ends, numbers)
-        case RowKind.FOREIGN:
-            gaps = np.array([(gap.begin_ns, gap.end_ns) for gap in foreign_gaps(trace)], dtype=np.int64).reshape(-1, 2)
-            return Intervals.solid(gaps[:, 0], gaps[:, 1], np.arange(len(gaps)))
-        case RowKind.OVERHEADS:
-            rows = trace.overheads
-            return Intervals.solid(rows[:, OVERHEAD_START], rows[:, OVERHEAD_END], np.arange(len(rows)))
+    """The intervals of a row; calls in flight and open work are last, with number NO_NUMBER."""
+    spans = spans_of(trace, key)
+    slow = np.zeros(len(spans.starts), dtype=np.bool_)
+    if key.kind is RowKind.CALLS:
+        slow = _slow(trace, key.number, spans, limits)
+    return Intervals(spans.starts, spans.ends, spans.hollow, slow, spans.numbers)
 
 
-def _calls(trace: Trace, probe: int, limits: TriggerLimits | None) -> Intervals:
-    numbers = np.flatnonzero(trace.calls[:, CALL_PROBE] == probe)
-    rows = trace.calls[numbers]
-    flights = [flight for flight in trace.open_calls if flight.probe == probe]
-    ops = np.concatenate((rows[:, CALL_OP], np.array([flight.op for flight in flights], dtype=np.int64)))
-    starts = np.concatenate((rows[:, CALL_BEGAN], np.array([flight.since_ns for flight in flights], dtype=np.int64)))
-    ends = np.concatenate((rows[:, CALL_RETURNED], np.full(len(flights), trace.end_ns, dtype=np.int64)))
-    ends = np.maximum(ends, starts)
-    slow = np.zeros(len(ops), dtype=np.bool_)
+def _slow(trace: Trace, probe: int, spans: RowSpans, limits: TriggerLimits | None) -> Bools:
+    """Which calls of ``probe`` are above their limits, or the trigger's."""
+    slow = np.zeros(len(spans.starts), dtype=np.bool_)
     if limits is not None and limits.calls.shape[1]:
-        slow = ends - starts > limits.calls[probe][np.minimum(ops, limits.calls.shape[1] - 1)]
+        flights = [flight.op for flight in trace.open_calls if flight.probe == probe]
+        recorded = spans.numbers[spans.numbers != NO_NUMBER]
+        ops = np.concatenate((trace.calls[recorded, CALL_OP], np.array(flights, dtype=np.int64)))
+        slow = spans.ends - spans.starts > limits.calls[probe][np.minimum(ops, limits.calls.shape[1] - 1)]
     if trace.trigger is not None and trace.trigger.probe == probe:
-        slow |= starts == trace.trigger.began_ns
-    waits = np.array([trace.probes[probe].waits(op) for op in range(int(ops.max(initial=0)) + 1)])
-    return Intervals(starts, ends, waits[ops], slow, np.concatenate((numbers, np.full(len(flights), -1))))
+        slow |= spans.starts == trace.trigger.began_ns
+    return slow
 
 
 def find(found: Intervals, start_ns: int) -> int | None:

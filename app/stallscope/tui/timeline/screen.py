@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
 
 from stallprobes.errors import FileNotWritten
-from stallprobes.latency.baseline import Baseline
-from stallprobes.live.observation import EngineCondition
-from stallprobes.model import MS, Probe, Role
-from stallprobes.traces.history import TraceHistory
-from stallprobes.traces.trace import Trace, TracedProbe
-from stallprobes.traces.trigger import CallTrigger, TriggerLimits
-from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.model import MS
+from stallprobes.traces.trace import Trace
 from stallscope.tui.common.choose import Choose
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.probe_sets import gpu_label
-from stallscope.tui.sources.live import LiveSource
-from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
 from stallscope.tui.sources.replay import ReplaySource
 from stallscope.tui.timeline import help_text, status
 from stallscope.tui.timeline.cursor import TraceCursor
-from stallscope.tui.timeline.details import TraceDetails, clock_text
+from stallscope.tui.timeline.details import TraceDetails
 from stallscope.tui.timeline.header import TraceHead, TraceHeadView
-from stallscope.tui.timeline.rows import RowKey, RowKind
+from stallscope.tui.timeline.live_trace import LiveTrace
+from stallscope.tui.timeline.recorded_traces import RecordedTraces
 from stallscope.tui.timeline.time_axis import Viewport, span_text
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.trace_files import TraceFormat, export
-from stallscope.tui.timeline.trace_plot import TracePlot
+from stallscope.tui.timeline.trace_plot import TracePlot, rows_height
 from stallscope.tui.timeline.view_model import Selection, TraceView
 
 READS_PER_S = 10.0
 # Drawing takes at most this share of the time; the widest spans hold so many calls that they are drawn less often.
 _DRAW_SHARE = 0.1
-_STALLS = (VerdictKind.STALLED, VerdictKind.STARVED, VerdictKind.SLOWER)
+# Lines of the header and of the keys.
+_AROUND = 3
 
 
 class TimelineScreen(ActionScreen):
@@ -53,13 +47,11 @@ class TimelineScreen(ActionScreen):
         super().__init__(context)
         self.capture = context.controller(TraceCapture, TraceCapture)
         self.cursor = TraceCursor()
-        # The number of the recorded trace that is shown, and why it cannot be.
-        self.recorded: int | None = None
-        self.recorded_problem = ""
-        self._marker: tuple[tuple[Probe, ...], int | None, CallTrigger] | None = None
+        self.live_trace = LiveTrace(context, self.capture, self.cursor)
+        self.recorded: RecordedTraces | None = None
+        if isinstance(context.source, ReplaySource):
+            self.recorded = RecordedTraces(context.source, self.capture, self.cursor)
         self._read_pace = Pace(READS_PER_S, context.settings.frames_per_second)
-        self._report: TimelineReport | None = None
-        self._engine: EngineCondition | None = None
         self._next_draw_s = 0.0
 
     def compose(self) -> ComposeResult:
@@ -71,16 +63,12 @@ class TimelineScreen(ActionScreen):
 
     def on_mount(self) -> None:
         """Switch the timeline on, and wait for the stall of the focused probe if it has one."""
-        source = self.source
-        if isinstance(source, LiveSource):
-            source.switch_timeline(True)
-            self._select_focus()
-            if self._focus_stalls():
-                self.capture.arm(self.context.focus_name)
-            elif self.capture.state is CaptureState.FROZEN:
-                self._show_frozen()
-        elif isinstance(source, ReplaySource):
-            self._open_recorded(source)
+        if self.live is not None:
+            self.live.switch_timeline(True)
+            self.live_trace.open()
+        elif self.recorded is not None:
+            self.recorded.open()
+        self.mark_changed()
 
     def on_unmount(self) -> None:
         """Switch the timeline off, unless it is kept on."""
@@ -89,57 +77,11 @@ class TimelineScreen(ActionScreen):
                 self.capture.go_live()
             self.live.switch_timeline(False)
 
-    # State of the live engine.
-
-    @property
-    def _probes(self) -> tuple[Probe, ...]:
-        observation = self.context.observation
-        return () if observation is None else observation.probe_set.probes
-
-    @property
-    def _baselines(self) -> Mapping[str, Baseline]:
-        analyzer = self.context.analyzer
-        return {} if analyzer is None else analyzer.known_baselines
-
-    @property
-    def _others(self) -> Sequence[str]:
-        observation = self.context.observation
-        return () if observation is None else observation.other_processes
-
-    def _select_focus(self) -> None:
-        """Select the row of the probe that the monitor shows."""
-        names = [probe.name for probe in self._probes]
-        if self.context.focus_name in names:
-            self.cursor.selection = Selection(RowKey(RowKind.CALLS, names.index(self.context.focus_name)))
-
-    def _focus_stalls(self) -> bool:
-        """Whether the focused probe is a victim with a verdict that an aggressor or the GPU slows it down."""
-        analyzer, name = self.context.analyzer, self.context.focus_name
-        probe = next((one for one in self._probes if one.name == name), None)
-        if analyzer is None or probe is None or probe.role is not Role.VICTIM:
-            return False
-        return any(one.probe == name and one.kind in _STALLS for one in analyzer.verdicts)
-
-    def _limits(self, traced: Sequence[TracedProbe]) -> TriggerLimits | None:
-        """The limits above which the calls of ``traced`` are marked, now; None if the engine has other probes."""
-        if not self._has(traced):
-            return None
-        probes, above_ns = self._probes, self.capture.above_ns
-        if self._marker is None or self._marker[0] is not probes or self._marker[1] != above_ns:
-            self._marker = (probes, above_ns, CallTrigger(probes, above_ns=above_ns))
-        return self._marker[2].limits(self._baselines)
-
-    def _has(self, traced: Sequence[TracedProbe]) -> bool:
-        """Whether the monitor's probes are those of a trace: it may be of an earlier probe set, or of the next one."""
-        return [(one.name, len(one.ops)) for one in traced] == [
-            (probe.name, len(probe.program.ops)) for probe in self._probes
-        ]
-
     def tick(self) -> None:
         """Read the timeline, look for the trigger, and draw what changed."""
         live, now_s = self.live, time.monotonic()
-        if live is not None and self._read_pace.due(now_s):
-            self._follow(live)
+        if live is not None and self._read_pace.due(now_s) and self.live_trace.follow(live):
+            self.mark_changed()
         if self.can_draw and self.is_mounted and (self.has_changed or self._is_moving) and now_s >= self._next_draw_s:
             self.take_changed()
             begun_s = time.thread_time()
@@ -151,85 +93,10 @@ class TimelineScreen(ActionScreen):
     def _is_moving(self) -> bool:
         return self.live is not None and self.capture.state is not CaptureState.FROZEN
 
-    def _follow(self, live: LiveSource) -> None:
-        history, report = live.timeline.read(), live.timeline.report
-        observation = self.context.observation
-        engine = None if observation is None else observation.engine.state
-        before = None if self._report is None else self._report.condition
-        if report.condition is not before or engine is not self._engine:
-            self.mark_changed()
-        if report.condition is TimelineCondition.NO_ENGINE and before is not report.condition:
-            self._freeze_now("the engine ended")
-        self._engine = engine
-        self._report = report
-        if history is None or not self._has(history.probes):
-            return
-        snapshot = None if observation is None else observation.snapshot
-        if self.capture.feed(
-            history, self._probes, self._baselines, snapshot, self._others, self.cursor.viewport.span_ns
-        ):
-            self._record_frozen()
-            self._show_frozen()
-
-    def _record_frozen(self) -> None:
-        """Put the part of the frozen trace around the slow call into the recording, if there is one."""
-        trace, found, record = self.capture.trace, self.capture.found, self.context.record_trace
-        if record is not None and trace is not None and found is not None:
-            begin_ns, end_ns = found.span
-            record(trace.between(max(begin_ns, trace.begin_ns), min(end_ns, trace.end_ns)))
-
     def _freeze_now(self, why: str) -> bool:
         """Freeze what was recorded so far; False where there is nothing."""
-        capture, history = self.capture, None if self.live is None else self.live.timeline.history
-        if capture.state is CaptureState.FROZEN:
-            return True
-        if history is None or self.cursor.trace is None:
-            return False
-        snapshot = None if self.context.observation is None else self.context.observation.snapshot
-        end_ns = max(self.cursor.trace.end_ns, history.collected_ns)
-        trace = history.trace(history.begin_ns, end_ns, snapshot=snapshot, others=self._others)
-        capture.freeze(trace, self._limits(trace.probes), f"{why} at {clock_text(trace.wall_s(end_ns))[:8]}")
-        self.cursor.show(trace, capture.limits)
         self.mark_changed()
-        return True
-
-    def _show_frozen(self) -> None:
-        """Show the frozen trace around its trigger."""
-        capture, cursor = self.capture, self.cursor
-        if capture.trace is None:
-            return
-        cursor.show(capture.trace, capture.limits)
-        if capture.found is not None:
-            cursor.move_to_slow_call(capture.trace, capture.found, capture.before, capture.stalled is not None)
-        else:
-            cursor.move_to_end(capture.trace.end_ns)
-        self.mark_changed()
-
-    # Recorded traces.
-
-    def _open_recorded(self, source: ReplaySource) -> None:
-        """Show the recorded trace nearest to the position of the replay."""
-        nearest = source.nearest_trace(source.at_s)
-        if nearest is not None:
-            self._show_recorded(source, nearest.number)
-
-    def _show_recorded(self, source: ReplaySource, number: int) -> None:
-        self.recorded, self.recorded_problem = number, ""
-        trace = source.trace(source.traces[number])
-        if trace is None:
-            self.recorded_problem = source.problem or ""
-            self.cursor.clear()
-        else:
-            self.cursor.show(trace, None)
-            self.cursor.move_to_trigger(trace, self.capture.before)
-        self.mark_changed()
-
-    def _step_recorded(self, by: int) -> None:
-        source = self.source
-        if isinstance(source, ReplaySource) and self.recorded is not None:
-            number = self.recorded + by
-            if 0 <= number < len(source.traces):
-                self._show_recorded(source, number)
+        return self.live_trace.freeze(None if self.live is None else self.live.timeline.history, why)
 
     # Drawing.
 
@@ -241,6 +108,8 @@ class TimelineScreen(ActionScreen):
         self.query_one(TracePlot).view = self.query_one(TraceDetails).view = view
         self.query_one(TraceHead).view = self._head()
         self.query_one(KeyBar).note = self._note()
+        # The rows may be others.
+        self.rearrange()
         self.redraw_panels()
 
     def _view(self) -> TraceView:
@@ -249,10 +118,11 @@ class TimelineScreen(ActionScreen):
         if sentences or (self._is_moving and history is None):
             return TraceView(sentences=sentences)
         if self._is_moving and history is not None:
-            trace = self._live_trace(history)
+            trace = self.live_trace.last_span(history, self.query_one(TracePlot).plot_layout.columns)
             cursor.follow(trace)
-            zero_ns, limits = cursor.viewport.end_ns, self._limits(trace.probes)
-            return TraceView(trace, cursor.book.rows, cursor.viewport, zero_ns, cursor.selection, limits, live=True)
+            zero_ns, limits = cursor.viewport.end_ns, self.live_trace.limits(trace.probes)
+            rows, off = cursor.book.rows, self.live_trace.off(trace.probes)
+            return TraceView(trace, rows, cursor.viewport, zero_ns, cursor.selection, limits, live=True, off=off)
         if cursor.trace is None or cursor.intervals is None:
             return TraceView()
         trigger = cursor.trace.trigger
@@ -260,46 +130,39 @@ class TimelineScreen(ActionScreen):
         limits = cursor.intervals.limits
         return TraceView(cursor.trace, cursor.book.rows, cursor.viewport, zero_ns, cursor.selection, limits)
 
-    def _live_trace(self, history: TraceHistory) -> Trace:
-        """The trace of the last span. It moves by whole columns, so that nothing flickers."""
-        span_ns = self.cursor.viewport.span_ns
-        column_ns = max(span_ns // max(self.query_one(TracePlot).plot_layout.columns, 1), 1)
-        end_ns = history.collected_ns // column_ns * column_ns
-        self.cursor.move_to_end(end_ns)
-        snapshot = None if self.context.observation is None else self.context.observation.snapshot
-        return history.trace(end_ns - span_ns, end_ns, snapshot=snapshot, others=self._others)
-
     def _sentences(self) -> tuple[str, ...]:
         """What is shown in place of a trace; () where there is one."""
-        if self.live is None:
-            if self.recorded is None:
+        if self.recorded is not None:
+            if self.recorded.number is None:
                 return (status.NO_TRACE,)
-            return (self.recorded_problem,) if self.recorded_problem else ()
-        if self.capture.state is CaptureState.FROZEN:
+            return (self.recorded.problem,) if self.recorded.problem else ()
+        if self.live is None or self.capture.state is CaptureState.FROZEN:
             return ()
         history = self.live.timeline.history
         recorded = history is not None and history.collected_ns > 0
-        return status.live_sentences(self._report, self.context.observation, recorded)
+        return status.live_sentences(self.live_trace.report, self.context.observation, recorded)
 
     def _head(self) -> TraceHeadView:
         observation, trace = self.context.observation, self.cursor.trace
-        if isinstance(self.source, ReplaySource):
-            number = self.recorded
-            text = "NO TRACE" if number is None else f"TRACE {number + 1}/{len(self.source.traces)}"
-            return status.head_view(self.cursor, (text, "notice"), observation, ())
-        limits = None if trace is None else self._limits(trace.probes)
-        parts = status.live_parts(self.capture, limits, self._report)
-        state = status.live_state(self.capture, self._report, observation)
+        if self.recorded is not None:
+            return status.head_view(self.cursor, (self.recorded.title, "notice"), observation, ())
+        report, limits = self.live_trace.report, None if trace is None else self.live_trace.limits(trace.probes)
+        parts = status.live_parts(self.capture, limits, report)
+        state = status.live_state(self.capture, report, observation)
         return status.head_view(self.cursor, state, observation, parts)
 
     def _note(self) -> str:
-        if self.capture.state is CaptureState.ARMED and self.capture.above_ns is None and not self._baselines:
+        if self.capture.state is CaptureState.ARMED and self.capture.above_ns is None and not self.live_trace.baselines:
             return "armed: a limit is known when the baseline is measured"
         return ""
 
     def place_panels(self, width: int, height: int) -> None:
-        """Give the details a fifth of the screen, at least five lines."""
-        self.query_one(TraceDetails).styles.height = max(5, min(10, height // 5))
+        """Give the details the lines that the rows leave, or a fifth of the screen, from five lines to ten."""
+        free = height - _AROUND - rows_height(self.cursor.book.rows)
+        lines = max(5, min(10, max(height // 5, free)))
+        details = self.query_one(TraceDetails)
+        if details.styles.height is None or details.styles.height.value != lines:
+            details.styles.height = lines
 
     # Capture.
 
@@ -322,10 +185,9 @@ class TimelineScreen(ActionScreen):
 
     def action_trace_home(self) -> None:
         """Return to live, or to the trigger of a recorded trace."""
-        source = self.source
-        if isinstance(source, ReplaySource):
-            if self.recorded is not None:
-                self._show_recorded(source, self.recorded)
+        if self.recorded is not None:
+            self.recorded.return_to_trigger()
+            self.mark_changed()
             return
         self.capture.go_live()
         self._unselect()
@@ -354,7 +216,7 @@ class TimelineScreen(ActionScreen):
 
     def _mark_again(self) -> None:
         if self.cursor.intervals is not None:
-            self.cursor.mark(self._limits(self.cursor.intervals.trace.probes))
+            self.cursor.mark(self.live_trace.limits(self.cursor.intervals.trace.probes))
         self.mark_changed()
 
     def action_trace_before(self) -> None:
@@ -513,6 +375,11 @@ class TimelineScreen(ActionScreen):
     def action_trace_following(self) -> None:
         """Show the next recorded trace."""
         self._step_recorded(1)
+
+    def _step_recorded(self, by: int) -> None:
+        if self.recorded is not None:
+            self.recorded.step(by)
+            self.mark_changed()
 
 
 SCREEN = TimelineScreen

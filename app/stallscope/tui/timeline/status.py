@@ -73,6 +73,8 @@ def head_view(
     probe_set, trace = None if observation is None else observation.probe_set, cursor.trace
     simulated = (probe_set is not None and probe_set.backend == SIM) or (trace is not None and trace.simulated)
     parts = [(f"span {span_text(cursor.viewport.span_ns)}", "strong"), *live_parts]
+    if trace is not None and not live_parts and not trace.context_switches:
+        parts.append(("context switches not recorded", "warn"))
     if trace is not None and losses_text(trace.losses):
         parts.append((losses_text(trace.losses), "warn"))
     if trace is not None and cursor.intervals is not None:

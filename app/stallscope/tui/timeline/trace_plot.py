@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+import numpy as np
+from numpy.typing import NDArray
 from textual import events
 from textual.message import Message
 
 from stallprobes.traces.delay import Delay, delay_text
+from stallprobes.traces.rows import RowGroup, RowKey, RowKind
 from stallprobes.traces.trace import Trace
 from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule, runs_of_rows, shortened
@@ -23,10 +26,13 @@ from stallscope.tui.timeline.glyphs import (
     cell_glyphs,
     cell_styles,
 )
-from stallscope.tui.timeline.raster import raster
-from stallscope.tui.timeline.rows import PlotRow, RowKey, RowKind
+from stallscope.tui.timeline.raster import Raster, raster
+from stallscope.tui.timeline.rows import PlotRow
 from stallscope.tui.timeline.time_axis import ticks
 from stallscope.tui.timeline.view_model import RowIntervals, TraceView, selected_delay, selected_index
+
+Strings = NDArray[np.str_]
+Styles = NDArray[np.intp]
 
 _USUAL = {
     RowKind.CALLS: CellStyle.CALL,
@@ -57,10 +63,10 @@ def plot_layout(rows: Sequence[PlotRow], selected: RowKey | None, width: int, he
     """The layout in ``width`` columns and ``height`` lines; the selected row is always visible."""
     longest = max((display_width(row.name) for row in rows), default=0) + 2
     names = max(_NAMES[0], min(longest, _NAMES[1], width // 4))
-    sections = [(section, list(part)) for section, part in groupby(rows, key=lambda row: row.key.kind.section)]
+    sections = [(section, list(part)) for section, part in groupby(rows, key=lambda row: row.key.kind.group)]
     room = height - 1
     # The line of the delay; titles of the sections where there is room; blank lines between rows where there is more.
-    titled = len(rows) + len(sections) + 1 <= room
+    titled = rows_height(rows) <= height
     apart = titled and 2 * len(rows) + len(sections) + 1 <= room
     lines: list[RowKey | None] = []
     titles: list[str | None] = []
@@ -89,6 +95,11 @@ def plot_layout(rows: Sequence[PlotRow], selected: RowKey | None, width: int, he
     return PlotLayout(names, max(width - names, 1), tuple(lines), tuple(titles))
 
 
+def rows_height(rows: Sequence[PlotRow]) -> int:
+    """The lines of a plot of ``rows`` with the axis, titles and the delay, without blank ones."""
+    return len(rows) + len({row.key.kind.group for row in rows}) + 2
+
+
 def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """The lines of ``view``: the axis, then the layout's."""
     trace = view.trace
@@ -106,6 +117,8 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
     engine = [number for number, key in enumerate(shown) if key.kind is RowKind.TENURES]
     unknown = min(max(view.viewport.column(trace.engine_known_ns, at.columns), 0), at.columns)
     text[engine, :unknown], style[engine, :unknown] = glyphs.unknown, CellStyle.UNKNOWN
+    first, last = _mark_unrecorded(view, trace, text, style, glyphs)
+    _note_empty(view, shown, cells, text[:, first:last], style[:, first:last])
     if selection is not None and selection.row in shown and index is not None:
         part = found[selection.row]
         first = view.viewport.column(int(part.starts[index]), at.columns)
@@ -134,12 +147,32 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
     return lines
 
 
+def _mark_unrecorded(view: TraceView, trace: Trace, text: Strings, style: Styles, glyphs: Glyphs) -> tuple[int, int]:
+    """Mark the empty cells before the begin of the trace and after its end; returns the columns between them."""
+    columns = text.shape[1]
+    first = min(max(view.viewport.column(trace.begin_ns, columns), 0), columns)
+    last = min(max(view.viewport.column(trace.end_ns, columns) + 1, first), columns)
+    outside = text == " "
+    outside[:, first:last] = False
+    text[outside], style[outside] = glyphs.unknown, CellStyle.UNKNOWN
+    return first, last
+
+
+def _note_empty(view: TraceView, shown: Sequence[RowKey], cells: Raster, text: Strings, style: Styles) -> None:
+    """Write into the rows of host calls without a call why they are empty."""
+    for number, key in enumerate(shown):
+        if key.kind is RowKind.CALLS and not (cells.calls[number] + cells.waits[number]).any():
+            note = "off" if key.number in view.off else "no call in this span"
+            if len(note) <= text.shape[1]:
+                text[number, : len(note)], style[number, : len(note)] = list(note), CellStyle.NOTE
+
+
 def _name_style(chosen: bool) -> str:
     return "strong" if chosen else ""
 
 
 def _title(title: str, trace: Trace, width: int) -> Line:
-    unknown = title == RowKind.TENURES and not trace.context_switches
+    unknown = title == RowGroup.ENGINE and not trace.context_switches
     return rule(title, width, "who has it was not recorded" if unknown else "")
 
 
@@ -147,9 +180,11 @@ def _axis(view: TraceView, at: PlotLayout, cursor: int | None, glyphs: Glyphs) -
     """The labels of the ticks, each after its mark, and the mark of the selected interval."""
     cells = [" "] * at.columns
     for column, label in ticks(view.viewport, view.zero_ns, at.columns):
-        for place, letter in enumerate(f"{glyphs.tick}{label}"):
-            if column + place < at.columns:
-                cells[column + place] = letter
+        cells[column] = glyphs.tick
+        end = column + 1 + len(label)
+        # Part of a label would be another time.
+        if end <= at.columns and (cursor is None or not column < cursor < end):
+            cells[column + 1 : end] = label
     text = "".join(cells)
     head: Line = [(" " * at.names, "")]
     if cursor is None:

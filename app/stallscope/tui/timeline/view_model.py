@@ -8,6 +8,7 @@ import numpy as np
 
 from stallprobes.model import Role
 from stallprobes.traces.delay import Delay, delay_of
+from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_ITERATION,
@@ -23,7 +24,7 @@ from stallprobes.traces.trace import (
 )
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.timeline.raster import Intervals
-from stallscope.tui.timeline.rows import PlotRow, RowKey, RowKind, find, intervals
+from stallscope.tui.timeline.rows import PlotRow, find, intervals
 from stallscope.tui.timeline.time_axis import Viewport
 
 
@@ -40,7 +41,7 @@ class TraceView:
     """What the plot shows. ``trace`` has at least the visible time; it is compared by identity.
 
     ``zero_ns`` is the time that the axis calls 0. ``limits`` mark slow calls. ``sentences`` are shown in place of a
-    trace. ``live``: the trace moves.
+    trace. ``live``: the trace moves; ``off`` are then the numbers of the probes that are switched off.
     """
 
     trace: Trace | None = None
@@ -51,6 +52,7 @@ class TraceView:
     limits: TriggerLimits | None = None
     sentences: tuple[str, ...] = ()
     live: bool = False
+    off: frozenset[int] = frozenset()
 
 
 class RowIntervals:
@@ -83,10 +85,12 @@ def selected_work(trace: Trace, found: RowIntervals, selection: Selection) -> In
     if index is None:
         return None
     number = int(found[selection.row].numbers[index])
+    if number == NO_NUMBER:
+        return None
     if selection.row.kind is RowKind.WORK:
         row: Int64s = trace.work[number]
         return row
-    if selection.row.kind is not RowKind.CALLS or number < 0:
+    if selection.row.kind is not RowKind.CALLS:
         return None
     work = trace.work_of(number)
     if not len(work):

@@ -8,6 +8,7 @@ from stallprobes.engine.backend import Options, ProbeFailure, for_each, on_behal
 from stallprobes.engine.board import Board
 from stallprobes.engine.cuda.api import STICKY_ERRORS, Api, CudaError
 from stallprobes.engine.cuda.devices import Contexts, choose, peer_access_problem
+from stallprobes.engine.cuda.gpu_clock import GpuClock
 from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
 from stallprobes.engine.host_resolver import error_text
 from stallprobes.engine.op_table import compile_program
@@ -97,7 +98,11 @@ class CudaBackend:
             self._workers.add(probe, table, board, _current(contexts, current))
         uses = [use for probe, resolver in zip(probes, self._resolvers, strict=True) for use in _uses(probe, resolver)]
         version = api.version
-        self._collector = Collector(lambda: load_cupti(version), board, probes, uses, self._workers.numbers)
+        if options.timeline:
+            # Before the time in which CUPTI must answer.
+            Collector.compile()
+        clock = GpuClock(shared)
+        self._collector = Collector(lambda: load_cupti(version), board, probes, uses, self._workers.numbers, clock.read)
         return {
             "devices": [
                 {"name": gpu.name, "uuid": f"GPU-{gpu.uuid}", "cuda_index": gpu.ordinal, "sms": gpu.sms}
@@ -133,10 +138,7 @@ def create() -> CudaBackend:
 
 def _uses(probe: Probe, resolver: CudaResolver) -> list[StreamUse]:
     streams = dict.fromkeys(work.stream for work in submissions(probe.program))
-    return [
-        StreamUse(probe.name, stream, stream.context.name, resolver.value(stream.context), resolver.value(stream))
-        for stream in streams
-    ]
+    return [StreamUse(probe.name, stream, resolver.value(stream.context), resolver.value(stream)) for stream in streams]
 
 
 def _contexts(probe: Probe) -> list[Context]:

@@ -28,6 +28,7 @@ from stallprobes.engine.timeline.buffers import (
     SLOT_VALID,
     oldest_completed,
 )
+from stallprobes.engine.timeline.gpu_clock import follow, stale, to_host_time
 from stallprobes.engine.timeline.matching import LATER, MATCHED, NO_CALL, belongs, load_calls, match
 from stallprobes.engine.timeline.records import ABSENT, FIELD_NUMBERS, KINDS, Field, RecordKind
 from stallprobes.engine.timeline.ring import (
@@ -139,11 +140,23 @@ def publish(row: Int64s, words: Int64s, records: Int64s) -> None:
     store(words.ctypes.data + 8 * HEAD, head + 1)
 
 
-@compiled("int64(int64[::1], int64[::1], int64[:,:,::1], int64[:,::1], int64[:,::1], int64[::1])")
-def decode_buffers(control: Int64s, pool: Int64s, offsets: Int64s, batch: Int64s, ids: Int64s, words: Int64s) -> int:
+@compiled(
+    "int64(int64[::1], int64[::1], int64[:,:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1])"
+)
+def decode_buffers(
+    control: Int64s,
+    pool: Int64s,
+    offsets: Int64s,
+    contexts: Int64s,
+    clocks: Int64s,
+    batch: Int64s,
+    ids: Int64s,
+    words: Int64s,
+) -> int:
     """Decodes completed buffers into ``batch``, behind the records that are kept there, and releases them.
 
-    Returns the number of records in the batch; with room for none, some buffers may still wait.
+    Times in the batch are of the host's clock. Returns the number of records in the batch; with room for none, some
+    buffers may still wait.
     """
     filled = control[KEPT]
     pool_at, record_at = pool.ctypes.data, control.ctypes.data + 8 * RECORD
@@ -175,8 +188,8 @@ def decode_buffers(control: Int64s, pool: Int64s, offsets: Int64s, batch: Int64s
                 decode_record(record, kind, offsets, row)
                 row[SEQUENCE] = words[ROUNDS]
                 words[COLLECTED] += 1
-                if row[START_NS] == 0:
-                    # CUPTI had no memory on the GPU for the times.
+                # 0: CUPTI had no memory on the GPU for the times.
+                if row[START_NS] == 0 or (kind == _SWITCH and not to_host_time(row, contexts, clocks)):
                     words[DROPPED] += 1
                 else:
                     filled += 1
@@ -201,13 +214,15 @@ def match_record(
 
 
 @compiled(
-    "void(int64[::1], int64[::1], int64[:,:,::1], int64[:,::1], int64[:,:,::1], int64[:,:,::1], int64[:,::1],"
-    " int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64)"
+    "void(int64[::1], int64[::1], int64[:,:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1],"
+    " int64[:,:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64)"
 )
 def collect_once(
     control: Int64s,
     pool: Int64s,
     offsets: Int64s,
+    contexts: Int64s,
+    clocks: Int64s,
     tracks: Int64s,
     ops: Int64s,
     queues: Int64s,
@@ -234,7 +249,7 @@ def collect_once(
     count = control[TRACKS]
     # Bounded, so that a round ends although buffers keep coming.
     for _ in range(MOST_BATCHES):
-        filled = decode_buffers(control, pool, offsets, batch, ids, words)
+        filled = decode_buffers(control, pool, offsets, contexts, clocks, batch, ids, words)
         fresh = filled - control[KEPT]
         for number in range(count):
             load_calls(tracks[number], ops[number], queues[number], words)
@@ -242,6 +257,8 @@ def collect_once(
         for place in np.argsort(batch[:filled, START_NS]):
             row = batch[place]
             kind = row[KIND]
+            if row[SEQUENCE] == words[ROUNDS]:
+                follow(row, began, contexts, clocks)
             if kind != _SWITCH and kind != _OVERHEAD:
                 answer = match_record(row, count, tracks, ops, queues, ids, words)
                 if answer == LATER and words[ROUNDS] - row[SEQUENCE] < control[PATIENCE] and kept < MOST_KEPT:
@@ -263,13 +280,15 @@ def collect_once(
 
 
 @compiled(
-    "void(int64[::1], int64[::1], int64[:,:,::1], int64[:,::1], int64[:,:,::1], int64[:,:,::1], int64[:,::1],"
-    " int64[:,::1], int64[:,::1], int64[::1], int64[:,::1])"
+    "void(int64[::1], int64[::1], int64[:,:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1],"
+    " int64[:,:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1])"
 )
 def collect(
     control: Int64s,
     pool: Int64s,
     offsets: Int64s,
+    contexts: Int64s,
+    clocks: Int64s,
     tracks: Int64s,
     ops: Int64s,
     queues: Int64s,
@@ -279,11 +298,13 @@ def collect(
     words: Int64s,
     records: Int64s,
 ) -> None:
-    """Rounds of ``collect_once``, one each PERIOD, until STOP is set."""
+    """Rounds of ``collect_once``, one each PERIOD, until STOP is set or a GPU's clock must be read again."""
     due = clock_ns(clock_gettime())
     stop_at = control.ctypes.data + 8 * STOP
-    while load(stop_at) == 0:
-        collect_once(control, pool, offsets, tracks, ops, queues, batch, waiting, ids, words, records, 0)
+    while load(stop_at) == 0 and not stale(clocks, due):
+        collect_once(
+            control, pool, offsets, contexts, clocks, tracks, ops, queues, batch, waiting, ids, words, records, 0
+        )
         due = max(due + control[PERIOD], clock_ns(clock_gettime()))
         while load(stop_at) == 0 and clock_ns(clock_gettime()) < due:
             sleep_until(clock_nanosleep(), due)

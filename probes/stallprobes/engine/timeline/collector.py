@@ -14,17 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.board import TRACE_HEAD, Board
-from stallprobes.engine.timeline import tables
+from stallprobes.engine.timeline import gpu_clock, tables
 from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal, without_context_switches
 from stallprobes.engine.timeline.records import RecordKind, kinds_of, offset_table
 from stallprobes.engine.timeline.ring import CALL_WORDS, EXHAUSTED, ON, RECORD_WORDS, STARTED_NS, STOPPED_NS
 from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
 from stallprobes.engine.timeline.work import depth, submissions
-from stallprobes.model import Channel, Phase, Probe, Stream
+from stallprobes.model import Channel, Context, Phase, Probe, Stream
 
 # The kinds in the order in which they are switched on. Without the first ones there is no timeline.
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
+
+# More than any driver numbers its functions: CUDA 13.0 has 845.
+_MOST_DRIVER_CALLS = 2_000
 
 # CUpti_driver_api_trace_cbid of the calls that submit work: launches, copies, graphs, batches of copies, and the
 # copies and memsets without a stream.
@@ -47,11 +50,17 @@ class CuptiCalls(Protocol):
     def set_system_thread_ids(self) -> int: ...
     def set_buffers(self, requested: int, completed: int) -> int: ...
     def enable(self, kind: int) -> int: ...
-    def enable_driver_call(self, number: int) -> int: ...
+    def leave_out_driver_call(self, number: int) -> int: ...
     def disable(self, kind: int) -> int: ...
     def flush(self, flag: int) -> int: ...
     def context_number(self, context: int) -> int | None: ...
     def stream_number(self, context: int, stream: int) -> int | None: ...
+
+
+class GpuClockReader(Protocol):
+    """Reads the GPU's clock in a context of the engine: its time minus CLOCK_MONOTONIC, in ns; None if that failed."""
+
+    def __call__(self, context: Context) -> int | None: ...
 
 
 class Loader(Protocol):
@@ -64,12 +73,11 @@ class Loader(Protocol):
 class StreamUse:
     """A stream on which a probe submits work.
 
-    ``context_name`` and the handles are those of the stream's CUcontext and CUstream.
+    ``context`` and ``handle`` are the stream's CUcontext and CUstream.
     """
 
     probe: str
     stream: Stream
-    context_name: str
     context: int
     handle: int
 
@@ -84,8 +92,11 @@ class Collector:
         probes: Sequence[Probe],
         uses: Sequence[StreamUse],
         threads: Callable[[], Mapping[str, int]],
+        read_clock: GpuClockReader,
     ) -> None:
         """``uses`` are the streams of all probes, ``threads`` gives the kernel's number of each probe's thread.
+
+        ``read_clock`` is called in the collector's thread.
 
         Nothing is loaded before the timeline is switched on.
         """
@@ -94,6 +105,9 @@ class Collector:
         self._probes = tuple(probes)
         self._uses = tuple(uses)
         self._threads = threads
+        self._read_clock = read_clock
+        self._clocks = np.zeros((0, gpu_clock.CLOCK_WORDS), dtype=np.int64)
+        self._contexts: dict[int, Context] = {}
         self._wanted = False
         self._ended = False
         self._changed = threading.Event()
@@ -104,6 +118,14 @@ class Collector:
         self._cupti: CuptiCalls | None = None
         self._subscriber = 0
         self._enabled: list[int] = []
+
+    @staticmethod
+    def compile() -> None:
+        """Load the compiled code; the first time on a machine compiles it, some 16 s on the server of an H200."""
+        from stallprobes.engine.timeline import collecting  # noqa: F401
+        from stallprobes.engine.timeline.buffers import callbacks
+
+        callbacks()
 
     @property
     def status(self) -> TimelineStatus:
@@ -178,6 +200,9 @@ class Collector:
         if self._wanted:
             self._settled.set()
         collecting.collect(*arguments)
+        while not self._control[tables.STOP]:
+            self._read_clocks()
+            collecting.collect(*arguments)
         # Calls are recorded no longer, so no call of the last round waits for its record.
         words[ON] = 0
         words[STOPPED_NS] = self._board.now()
@@ -200,8 +225,9 @@ class Collector:
         cupti.set_system_thread_ids()
         _check(cupti, "cuptiActivityRegisterCallbacks", cupti.set_buffers(native["requested"], native["completed"]))
         numbers = self._numbers(cupti)
+        contexts = self._with_clocks(cupti, numbers)
         shared = {key for key in numbers.values() if sum(other == key for other in numbers.values()) > 1}
-        self._enable(cupti, bool(shared))
+        self._enable(cupti, bool(shared), with_switches=len(self._clocks) > 0)
         tracks, ops = self._tracks(numbers, shared)
         pool = process_pool()
         control = self._control
@@ -213,17 +239,19 @@ class Collector:
         control[tables.EXHAUSTED_SEEN] = pool.words[POOL_EXHAUSTED] - self._board.timeline.words[EXHAUSTED]
         self._status = TimelineStatus(
             on=True,
-            note=_note(cupti, self._enabled),
+            note=_note(cupti, self._enabled, clock=len(self._clocks) > 0),
             library=cupti.path,
             version=cupti.version,
             kinds=tuple(self._enabled),
-            contexts={context: use.context_name for use, (context, _) in numbers.items()},
+            contexts={context: use.stream.context.name for use, (context, _) in numbers.items()},
             streams={key: use.stream.name for use, key in numbers.items()},
         )
         return (
             control,
             pool.words,
             offset_table(),
+            contexts,
+            self._clocks,
             tracks,
             ops,
             np.zeros((max(len(tracks), 1), tables.QUEUE, CALL_WORDS), dtype=np.int64),
@@ -234,19 +262,54 @@ class Collector:
             self._board.timeline.records,
         )
 
-    def _enable(self, cupti: CuptiCalls, with_calls: bool) -> None:
-        known = kinds_of(cupti.version)
+    def _with_clocks(self, cupti: CuptiCalls, numbers: Mapping[StreamUse, tuple[int, int]]) -> NDArray[np.int64]:
+        """Read the clock of each GPU; returns the table of contexts. Without a clock there are no switches."""
+        self._contexts = {number: use.stream.context for use, (number, _) in numbers.items()}
+        devices = sorted({context.device for context in self._contexts.values()})
+        table = np.zeros((len(self._contexts), gpu_clock.CONTEXT_WORDS), dtype=np.int64)
+        for row, (number, context) in zip(table, self._contexts.items(), strict=True):
+            row[[gpu_clock.NUMBER, gpu_clock.CLOCK]] = number, devices.index(context.device)
+        known = RecordKind.CONTEXT_SWITCH in kinds_of(cupti.version)
+        self._clocks = np.zeros((len(devices) if known else 0, gpu_clock.CLOCK_WORDS), dtype=np.int64)
+        for clock, device in zip(self._clocks, devices, strict=False):
+            clock[gpu_clock.LAST_CONTEXT] = next(
+                number for number, context in self._contexts.items() if context.device == device
+            )
+        if not self._read_clocks():
+            self._clocks = self._clocks[:0]
+        return table
+
+    def _read_clocks(self) -> bool:
+        """Read the GPUs' clocks, each in the context that worked last, where that switches no context.
+
+        A clock that cannot be read keeps its offset. Returns whether all were read.
+        """
+        read = True
+        for clock in self._clocks:
+            offset = self._read_clock(self._contexts[int(clock[gpu_clock.LAST_CONTEXT])])
+            if offset is None:
+                read = False
+            else:
+                clock[gpu_clock.OFFSET_NS] = offset
+            clock[gpu_clock.CONFIRMED_NS] = self._board.now()
+            clock[gpu_clock.SAMPLED] = 0
+        return read
+
+    def _enable(self, cupti: CuptiCalls, with_calls: bool, with_switches: bool) -> None:
+        known = set(kinds_of(cupti.version))
+        if not with_switches:
+            known.discard(RecordKind.CONTEXT_SWITCH)
         for kind in REQUIRED:
             _check(cupti, f"cuptiActivityEnable of kind {int(kind)}", cupti.enable(kind))
             self._enabled.append(int(kind))
         for kind in OPTIONAL:
             if kind in known and cupti.enable(kind) == 0:
                 self._enabled.append(int(kind))
-        if with_calls:
-            # Some of the numbers exist only in newer drivers.
-            chosen = [cupti.enable_driver_call(number) == 0 for number in SUBMITTING_CALLS]
-            if any(chosen) or cupti.enable(RecordKind.DRIVER_CALL) == 0:
-                self._enabled.append(int(RecordKind.DRIVER_CALL))
+        if with_calls and cupti.enable(RecordKind.DRIVER_CALL) == 0:
+            self._enabled.append(int(RecordKind.DRIVER_CALL))
+            # Choosing the calls without the kind returns 0, but CUPTI 13.1 then delivers no record.
+            for number in set(range(1, _MOST_DRIVER_CALLS)) - set(SUBMITTING_CALLS):
+                cupti.leave_out_driver_call(number)
 
     def _numbers(self, cupti: CuptiCalls) -> dict[StreamUse, tuple[int, int]]:
         """The context's and the stream's numbers in records, of each use for which CUPTI knows them."""
@@ -300,7 +363,12 @@ class Collector:
             self._release()
 
     def _release(self) -> None:
-        """End the subscription."""
+        """End the subscription.
+
+        CUPTI stays attached: a launch that took 2.5 us takes 3.0 from then on (H200, CUPTI 13.1). ``cuptiFinalize``
+        would end that too, but loses contexts to CUDA_ERROR_LAUNCH_FAILED within a hundred switches, even while no
+        call and no work is under way.
+        """
         if self._cupti is not None and self._subscriber:
             self._cupti.unsubscribe(self._subscriber)
         self._subscriber = 0
@@ -311,10 +379,12 @@ def _check(cupti: CuptiCalls, function: str, code: int) -> None:
         raise refusal(cupti, function, code)  # type: ignore[arg-type]
 
 
-def _note(cupti: CuptiCalls, enabled: Sequence[int]) -> str:
+def _note(cupti: CuptiCalls, enabled: Sequence[int], clock: bool) -> str:
     if RecordKind.CONTEXT_SWITCH in enabled:
         return ""
     why, do = without_context_switches(cupti.version)
+    if not why and not clock:
+        return "no context switches: the GPU's clock could not be read"
     if not why:
         return "no context switches: CUPTI refuses to record them on this GPU or driver"
     return f"{why} ({do})" if do else why

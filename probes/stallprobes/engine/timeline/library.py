@@ -185,11 +185,11 @@ class Cupti:
         """Collect records of ``kind``."""
         return self._call("cuptiActivityEnable", ctypes.c_int(kind))
 
-    def enable_driver_call(self, number: int) -> int:
-        """Collect records of one function of the driver; NOT_COMPATIBLE before CUDA 12.5."""
+    def leave_out_driver_call(self, number: int) -> int:
+        """Collect no records of one function of the driver; NOT_COMPATIBLE before CUDA 12.5."""
         if not self.address("cuptiActivityEnableDriverApi"):
             return NOT_COMPATIBLE
-        return self._call("cuptiActivityEnableDriverApi", ctypes.c_uint32(number), ctypes.c_uint8(1))
+        return self._call("cuptiActivityEnableDriverApi", ctypes.c_uint32(number), ctypes.c_uint8(0))
 
     def disable(self, kind: int) -> int:
         """Collect no more records of ``kind``."""

@@ -15,7 +15,8 @@ from stallprobes.catalog import Placement, on_shared_stream
 from stallprobes.engine.board import TRACE_HEAD, Board, BoardLayout
 from stallprobes.engine.timeline import ring
 from stallprobes.engine.timeline.buffers import HEADER, callbacks, process_pool
-from stallprobes.engine.timeline.collector import Collector, StreamUse
+from stallprobes.engine.timeline.collector import SUBMITTING_CALLS, Collector, StreamUse
+from stallprobes.engine.timeline.gpu_clock import SAMPLES, SWITCH_TO_WORK_NS
 from stallprobes.engine.timeline.reader import read_timeline
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.status import TimelineProblem, TimelineUnavailable
@@ -26,6 +27,7 @@ from stallprobes.model import (
     SECONDARY,
     Buffer,
     Channel,
+    Context,
     Op,
     Phase,
     Probe,
@@ -36,7 +38,10 @@ from stallprobes.model import (
 )
 
 US = 1_000
-PRIMARY_NUMBER = 1
+CONTEXT_NUMBERS = {"primary": 1, "secondary": 2}
+PRIMARY_NUMBER = CONTEXT_NUMBERS["primary"]
+# The GPU's clock is near the time since 1970.
+GPU_OFFSET_NS = 1_795_331_849_675_918_124
 
 
 def probe(entry: str, placement: Placement | None = None, name: str = "") -> Probe:
@@ -52,12 +57,18 @@ class Rig:
         self.board = Board.create(BoardLayout.of(probes))
         self.cupti = cupti or FakeCupti()
         uses = [
-            StreamUse(each.name, stream, stream.context.name, PRIMARY_NUMBER, 7 if shared else number)
+            StreamUse(each.name, stream, CONTEXT_NUMBERS[stream.context.name], 7 if shared else number)
             for number, each in enumerate(probes)
             for stream in dict.fromkeys(work.stream for work in submissions(each.program))
         ]
         threads = {each.name: 1000 + number for number, each in enumerate(probes)}
-        self.collector = Collector(lambda: self.cupti, self.board, probes, uses, lambda: threads)
+        self.clock_offset_ns: int | None = 0
+        self.clock_reads: list[Context] = []
+        self.collector = Collector(lambda: self.cupti, self.board, probes, uses, lambda: threads, self.read_clock)
+
+    def read_clock(self, context: Context) -> int | None:
+        self.clock_reads.append(context)
+        return self.clock_offset_ns
 
     def on(self) -> None:
         self.collector.switch(True)
@@ -216,6 +227,9 @@ def test_on_a_shared_stream_the_correlation_id_finds_the_thread(rig: Callable[..
     one = rig(probe("launch", on_shared_stream(), "first"), probe("launch", on_shared_stream(), "second"), shared=True)
     one.on()
     assert RecordKind.DRIVER_CALL in one.collector.status.kinds
+    # Waits and polls would be most of the records.
+    assert len(one.cupti.left_out) > 1000
+    assert one.cupti.left_out.isdisjoint(SUBMITTING_CALLS)
     one.call("first", 1_000_000, 1_010_000)
     one.call("second", 1_001_000, 1_003_000)
     calls = [
@@ -442,11 +456,77 @@ def test_a_library_that_is_missing_is_a_state(rig: Callable[..., Rig]) -> None:
     def load() -> FakeCupti:
         raise TimelineUnavailable(TimelineProblem.NO_LIBRARY, "libcupti was not found", "pip install it")
 
-    collector = Collector(load, one.board, one.probes, [], dict)
+    collector = Collector(load, one.board, one.probes, [], dict, one.read_clock)
     collector.switch(True)
     assert collector.wait(60)
     assert collector.status.sentence == "the timeline is not available: libcupti was not found; pip install it"
     assert collector.stop(10)
+
+
+def work_ns(number: int) -> int:
+    """When the work of a turn of 2.4 ms starts, on the host's clock."""
+    return 1_000_000_000 + number * 2_394 * US
+
+
+def turn(number: int, offset_ns: int, delay_ns: int = SWITCH_TO_WORK_NS) -> list[bytes]:
+    """The records of a turn: the secondary context gets the engine, works, and leaves it."""
+    context, start, gpu_ns = CONTEXT_NUMBERS["secondary"], work_ns(number), work_ns(number) - delay_ns + offset_ns
+    return [
+        record(RecordKind.CONTEXT_SWITCH, context=context, start=gpu_ns, subkind=1),
+        record(RecordKind.CONTEXT_SWITCH, context=context, start=gpu_ns + 63 * US, subkind=2),
+        record(RecordKind.COPY, start=start, end=start + US, context=context, stream=0, correlation=0, device=0,
+               bytes=4096, subkind=8, source=3, target=3),
+    ]  # fmt: skip
+
+
+def switched_to(seen: TimelineSnapshot) -> list[int]:
+    """How long before its work each switch to the context was, in ns."""
+    return [work_ns(number) - each.at_ns for number, each in enumerate(each for each in seen.switches if each.starts)]
+
+
+def test_context_switches_are_converted_from_the_clock_of_the_gpu(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("d2d", Placement(SECONDARY)))
+    one.clock_offset_ns = GPU_OFFSET_NS
+    one.on()
+    one.cupti.put(*turn(0, GPU_OFFSET_NS), *turn(1, GPU_OFFSET_NS))
+    assert switched_to(one.rounds()) == [SWITCH_TO_WORK_NS] * 2
+
+
+@pytest.mark.parametrize("drift_ns", [1_000, -1_000])
+def test_the_drift_of_the_clock_of_the_gpu_is_followed(rig: Callable[..., Rig], drift_ns: int) -> None:
+    one = rig(probe("d2d", Placement(SECONDARY)))
+    one.clock_offset_ns = GPU_OFFSET_NS + 10 * drift_ns
+    one.on()
+    for number in range(20 * SAMPLES):
+        one.cupti.put(*turn(number, GPU_OFFSET_NS + number * drift_ns))
+        if number % SAMPLES == 0:
+            one.rounds()
+    # The offset is the median of the last samples.
+    assert abs(switched_to(one.rounds())[-1] - SWITCH_TO_WORK_NS) < 2 * SAMPLES * abs(drift_ns)
+
+
+def test_work_that_starts_late_in_its_turn_does_not_move_the_offset(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("d2d", Placement(SECONDARY)))
+    one.clock_offset_ns = GPU_OFFSET_NS
+    one.on()
+    late = [SWITCH_TO_WORK_NS + 1_700 * (number % 17) for number in range(4 * SAMPLES)]
+    for number, delay_ns in enumerate(late):
+        one.cupti.put(*turn(number, GPU_OFFSET_NS, delay_ns))
+    assert switched_to(one.rounds()) == late
+
+
+def test_the_clock_of_the_gpu_is_read_again_where_nothing_confirms_it(
+    rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = rig(probe("launch"), probe("d2d", Placement(SECONDARY)))
+    one.clock_offset_ns = GPU_OFFSET_NS
+    times = iter((1,))
+    now = one.board.now
+    # As if it had been confirmed last when the machine started.
+    monkeypatch.setattr(one.board, "now", lambda: next(times, None) or now())
+    one.on()
+    one.rounds()
+    assert len(one.clock_reads) == 2
 
 
 @pytest.mark.parametrize(
@@ -468,6 +548,15 @@ def test_without_context_switches_the_rest_works(rig: Callable[..., Rig], cupti:
         record(RecordKind.KERNEL, cupti.version, start=1_005_000, end=1_006_000, context=1, stream=0, correlation=0)
     )
     assert [each.delay_ns for each in one.rounds().intervals] == [2_000]
+
+
+def test_without_the_clock_of_the_gpu_there_are_no_context_switches(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.clock_offset_ns = None
+    one.on()
+    assert one.collector.status.on
+    assert RecordKind.CONTEXT_SWITCH not in one.cupti.enabled
+    assert "the GPU's clock could not be read" in one.collector.status.note
 
 
 def test_contexts_and_streams_have_names(rig: Callable[..., Rig]) -> None:

@@ -1,0 +1,163 @@
+"""The trace of a live engine: read, frozen by the trigger or by hand, recorded, and cut for the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stallprobes.engine.board import Snapshot
+from stallprobes.latency.baseline import Baseline
+from stallprobes.live.observation import EngineCondition
+from stallprobes.model import Probe, Role
+from stallprobes.traces.history import TraceHistory
+from stallprobes.traces.rows import RowKey, RowKind
+from stallprobes.traces.trace import Trace, TracedProbe
+from stallprobes.traces.trigger import CallTrigger, TriggerLimits
+from stallprobes.verdicts.kinds import VerdictKind
+from stallscope.tui.common.screen import ScreenContext
+from stallscope.tui.sources.live import LiveSource
+from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
+from stallscope.tui.timeline.cursor import TraceCursor
+from stallscope.tui.timeline.details import clock_text
+from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
+from stallscope.tui.timeline.view_model import Selection
+
+_STALLS = (VerdictKind.STALLED, VerdictKind.STARVED, VerdictKind.SLOWER)
+
+
+class LiveTrace:
+    """The trace of the engine of ``context``, which ``capture`` freezes and ``cursor`` shows.
+
+    ``report`` is the state of the timeline at the last reading, None before.
+    """
+
+    def __init__(self, context: ScreenContext, capture: TraceCapture, cursor: TraceCursor) -> None:
+        self.report: TimelineReport | None = None
+        self._context, self._capture, self._cursor = context, capture, cursor
+        self._engine: EngineCondition | None = None
+        self._marker: tuple[tuple[Probe, ...], int | None, CallTrigger] | None = None
+
+    # State of the engine.
+
+    @property
+    def _probes(self) -> tuple[Probe, ...]:
+        observation = self._context.observation
+        return () if observation is None else observation.probe_set.probes
+
+    @property
+    def _snapshot(self) -> Snapshot | None:
+        observation = self._context.observation
+        return None if observation is None else observation.snapshot
+
+    @property
+    def baselines(self) -> Mapping[str, Baseline]:
+        """The known baselines."""
+        analyzer = self._context.analyzer
+        return {} if analyzer is None else analyzer.known_baselines
+
+    @property
+    def _others(self) -> Sequence[str]:
+        observation = self._context.observation
+        return () if observation is None else observation.other_processes
+
+    def limits(self, traced: Sequence[TracedProbe]) -> TriggerLimits | None:
+        """The limits above which the calls of ``traced`` are marked, now; None if the engine has other probes."""
+        if not self._has(traced):
+            return None
+        probes, above_ns = self._probes, self._capture.above_ns
+        if self._marker is None or self._marker[0] is not probes or self._marker[1] != above_ns:
+            self._marker = (probes, above_ns, CallTrigger(probes, above_ns=above_ns))
+        return self._marker[2].limits(self.baselines)
+
+    def _has(self, traced: Sequence[TracedProbe]) -> bool:
+        """Whether the monitor's probes are those of a trace: it may be of an earlier probe set, or of the next one."""
+        return [(one.name, len(one.ops)) for one in traced] == [
+            (probe.name, len(probe.program.ops)) for probe in self._probes
+        ]
+
+    def off(self, traced: Sequence[TracedProbe]) -> frozenset[int]:
+        """The numbers of the probes that are switched off."""
+        snapshot = self._snapshot
+        parts = {} if snapshot is None else snapshot.probes
+        return frozenset(
+            number for number, probe in enumerate(traced) if probe.name in parts and not parts[probe.name].on
+        )
+
+    # Reading, and freezing.
+
+    def open(self) -> None:
+        """Select the probe that the monitor shows, and wait for its stall if it has one; show what is frozen."""
+        names, focus = [probe.name for probe in self._probes], self._context.focus_name
+        if focus in names:
+            self._cursor.selection = Selection(RowKey(RowKind.CALLS, names.index(focus)))
+        if self._focus_stalls():
+            self._capture.arm(focus)
+        elif self._capture.state is CaptureState.FROZEN:
+            self.show_frozen()
+
+    def _focus_stalls(self) -> bool:
+        """Whether the focused probe is a victim with a verdict that an aggressor or the GPU slows it down."""
+        analyzer, name = self._context.analyzer, self._context.focus_name
+        probe = next((one for one in self._probes if one.name == name), None)
+        if analyzer is None or probe is None or probe.role is not Role.VICTIM:
+            return False
+        return any(one.probe == name and one.kind in _STALLS for one in analyzer.verdicts)
+
+    def follow(self, live: LiveSource) -> bool:
+        """Read what was recorded, and freeze it if the trigger finds a call; True if the state has changed."""
+        history, report = live.timeline.read(), live.timeline.report
+        observation = self._context.observation
+        engine = None if observation is None else observation.engine.state
+        before = None if self.report is None else self.report.condition
+        changed = report.condition is not before or engine is not self._engine
+        if report.condition is TimelineCondition.NO_ENGINE and before is not report.condition:
+            self.freeze(live.timeline.history, "the engine ended")
+        self._engine = engine
+        self.report = report
+        if history is None or not self._has(history.probes):
+            return changed
+        span_ns = self._cursor.viewport.span_ns
+        if self._capture.feed(history, self._probes, self.baselines, self._snapshot, self._others, span_ns):
+            self.record_frozen()
+            self.show_frozen()
+            return True
+        return changed
+
+    def record_frozen(self) -> None:
+        """Put the part of the frozen trace around the slow call into the recording, if there is one."""
+        trace, found, record = self._capture.trace, self._capture.found, self._context.record_trace
+        if record is not None and trace is not None and found is not None:
+            begin_ns, end_ns = found.span
+            record(trace.between(max(begin_ns, trace.begin_ns), min(end_ns, trace.end_ns)))
+
+    def freeze(self, history: TraceHistory | None, why: str) -> bool:
+        """Freeze what was recorded so far, unless a trace is frozen; False where there is nothing."""
+        capture, cursor = self._capture, self._cursor
+        if capture.state is CaptureState.FROZEN:
+            return True
+        if history is None or cursor.trace is None:
+            return False
+        end_ns = max(cursor.trace.end_ns, history.collected_ns)
+        trace = history.trace(history.begin_ns, end_ns, snapshot=self._snapshot, others=self._others)
+        capture.freeze(trace, self.limits(trace.probes), f"{why} at {clock_text(trace.wall_s(end_ns))[:8]}")
+        cursor.show(trace, capture.limits)
+        return True
+
+    def show_frozen(self) -> None:
+        """Show the frozen trace around its trigger."""
+        capture, cursor = self._capture, self._cursor
+        if capture.trace is None:
+            return
+        cursor.show(capture.trace, capture.limits)
+        if capture.found is not None:
+            cursor.move_to_slow_call(capture.trace, capture.found, capture.before, capture.stalled is not None)
+        else:
+            cursor.move_to_end(capture.trace.end_ns)
+
+    def last_span(self, history: TraceHistory, columns: int) -> Trace:
+        """The trace of the last span. It moves by whole columns, so that nothing flickers."""
+        span_ns = self._cursor.viewport.span_ns
+        column_ns = max(span_ns // max(columns, 1), 1)
+        end_ns = history.collected_ns // column_ns * column_ns
+        self._cursor.move_to_end(end_ns)
+        begin_ns = min(max(end_ns - span_ns, history.begin_ns), end_ns)
+        return history.trace(begin_ns, end_ns, snapshot=self._snapshot, others=self._others)

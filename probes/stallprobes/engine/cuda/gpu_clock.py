@@ -1,0 +1,78 @@
+"""The GPU's clock, read by a kernel of one thread."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any
+
+import numpy as np
+
+from stallprobes.engine.cuda.api import Api, CudaError
+from stallprobes.engine.cuda.resolver import SessionResources, c_function
+from stallprobes.engine.native import clock_gettime, clock_ns, compiled, load
+from stallprobes.errors import Unsupported
+from stallprobes.model import Context
+
+_READS = 3
+# A kernel ahead of this one may be long; a launch that is starved is no reason to give up the timeline.
+_LONGEST_NS = 2_000_000_000
+_NON_BLOCKING = 1
+
+
+@compiled("int64(int64, int64)")
+def written_at(address: int, limit_ns: int) -> int:
+    """When the word at ``address`` was seen to be other than 0, in ns of CLOCK_MONOTONIC; 0 after ``limit_ns``."""
+    now = clock_ns(clock_gettime())
+    while load(address) == 0:
+        if now > limit_ns:
+            return 0
+        now = clock_ns(clock_gettime())
+    return now
+
+
+class GpuClock:
+    """Reader of the GPUs' clocks, the %globaltimer of their kernels. Only one thread may use it."""
+
+    def __init__(self, shared: SessionResources) -> None:
+        self._shared = shared
+        self._api: Api = shared.api
+        self._kernels: dict[Context, tuple[int, int]] = {}
+        self._word = 0
+
+    def read(self, context: Context) -> int | None:
+        """The GPU's clock minus CLOCK_MONOTONIC in ns, some 2 us too low at most; None if a call failed.
+
+        The host sees the kernel's write later than the kernel reads the clock, so the largest difference of several
+        is the best one.
+        """
+        try:
+            # It may make another context current.
+            self._word = self._word or self._shared.mapped_word()
+            self._shared.contexts.use(context)
+            function, stream = self._kernel(context)
+            found = [offset for _ in range(_READS) if (offset := self._read_once(function, stream)) is not None]
+            self._api.call("cuCtxSetCurrent", 0)
+        except (CudaError, Unsupported):
+            return None
+        return max(found, default=None)
+
+    def _kernel(self, context: Context) -> tuple[int, int]:
+        """The kernel and a stream for it in the current context."""
+        if context not in self._kernels:
+            module: Any = self._api.call("cuModuleLoadData", self._shared.image())
+            function = self._api.call("cuModuleGetFunction", module, b"stamp")
+            self._kernels[context] = int(function), int(self._api.call("cuStreamCreate", _NON_BLOCKING))
+        return self._kernels[context]
+
+    def _read_once(self, function: int, stream: int) -> int | None:
+        word = ctypes.c_uint64.from_address(self._word)
+        word.value = 0
+        values = np.array([self._word, 0], dtype=np.uint64)
+        values[1] = values.ctypes.data
+        launch = c_function(self._api.address("cuLaunchKernel"))
+        status = launch(function, 1, 1, 1, 1, 1, 1, 0, stream, values.ctypes.data + 8, 0)
+        if status != 0:
+            raise CudaError("cuLaunchKernel", status, self._api.text(status))
+        seen_ns = written_at(self._word, time.clock_gettime_ns(time.CLOCK_MONOTONIC) + _LONGEST_NS)
+        return word.value - seen_ns if seen_ns else None

@@ -1,0 +1,86 @@
+"""Open work: GPU work whose call has returned and that has no record, since it is recorded when it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from stallprobes.engine.timeline.reader import TimelineRows
+from stallprobes.engine.timeline.ring import CALL_BEGAN_NS, CALL_END_NS, CALL_OP, OP_MASK
+from stallprobes.engine.timeline.work import submissions
+from stallprobes.model import MS, Probe
+from stallprobes.traces.trace import (
+    WORK_BEGAN,
+    WORK_CONTEXT,
+    WORK_DEVICE,
+    WORK_OP,
+    WORK_PROBE,
+    WORK_STREAM,
+    Int64s,
+    OpenWork,
+)
+
+# A record arrives some rounds of the collector after the work's end.
+_LATE_NS = 20 * MS
+# Of one operation; the oldest ones stay.
+_MOST_CALLS = 4_096
+_BEGAN, _RETURNED = range(2)
+_NONE: Int64s = np.zeros((0, 2), dtype=np.int64)
+
+
+class UnrecordedCalls:
+    """The calls of a live timeline whose work has no record.
+
+    Work of one operation ends in the order of its calls, so a record ends the wait for those of all earlier calls. An
+    operation is known once it has a record, since some kinds of work never have one.
+    """
+
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        self._numbers = {probe.name: number for number, probe in enumerate(probes)}
+        self._ops = [tuple(part.op for part in submissions(probe.program)) for probe in probes]
+        # By probe and operation: the calls as int64[n][2], and the last row of work.
+        self._calls: dict[tuple[int, int], Int64s] = {}
+        self._last: dict[tuple[int, int], Int64s] = {}
+        self._lost = 0
+
+    def feed(self, rows: TimelineRows, work: Int64s) -> None:
+        """Add what the timeline recorded since the last feed; ``work`` are its rows in the columns of a trace."""
+        for name, calls in rows.calls.items():
+            number = self._numbers[name]
+            called = calls[:, CALL_OP] & OP_MASK
+            for op in self._ops[number]:
+                found = calls[called == op][:, [CALL_BEGAN_NS, CALL_END_NS]]
+                if len(found):
+                    self._calls[number, op] = np.concatenate((self._calls.get((number, op), _NONE), found))
+        for number, ops in enumerate(self._ops):
+            for op in ops:
+                own = work[(work[:, WORK_PROBE] == number) & (work[:, WORK_OP] == op)]
+                if len(own):
+                    self._last[number, op] = own[int(np.argmax(own[:, WORK_BEGAN]))]
+        self._drop(rows, work)
+
+    def _drop(self, rows: TimelineRows, work: Int64s) -> None:
+        """Drop the calls whose work has a record, or had one that was lost or belongs to no known call."""
+        losses = rows.losses
+        lost = losses.dropped + losses.exhausted + losses.unknown
+        if not rows.status.on or lost != self._lost or losses.overwritten:
+            self._calls.clear()
+        self._lost = lost
+        unknown = work[work[:, WORK_PROBE] < 0]
+        for key, last in self._last.items():
+            calls = self._calls.get(key, _NONE)
+            calls = calls[calls[:, _BEGAN] > last[WORK_BEGAN]][:_MOST_CALLS]
+            place = [WORK_CONTEXT, WORK_STREAM]
+            self._calls[key] = _NONE if (unknown[:, place] == last[place]).all(axis=1).any() else calls
+        for key in self._calls.keys() - self._last.keys():
+            self._calls[key] = self._calls[key][-_MOST_CALLS:]
+
+    def open_work(self, collected_ns: int, failed: Sequence[int] = ()) -> Iterator[OpenWork]:
+        """The open work at ``collected_ns``, up to which records have arrived; ``failed`` probes have none."""
+        for (number, op), last in self._last.items():
+            calls = self._calls[number, op]
+            returned = calls[calls[:, _RETURNED] <= collected_ns, _RETURNED]
+            if number not in failed and len(returned) and returned[0] <= collected_ns - _LATE_NS:
+                device, context, stream = last[[WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]].tolist()
+                yield OpenWork(number, op, device, context, stream, int(returned[0]), len(returned))
