@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -350,7 +350,8 @@ _IN_FLIGHT = _part("sequence", "depth", "calls")
 _SLOW_COUNT = _part("slow_calls")
 
 
-def _limited(value: int, most: int, name: str, damaged: Any) -> int:
+def _limited(value: int, most: int, name: str, damaged: Callable[[str], WatchError]) -> int:
+    """``value``; raises ``damaged`` unless it lies between 0 and ``most``."""
     if not 0 <= value <= most:
         raise damaged(f"has a {name} of {value}, above {most}")
     return value
@@ -362,7 +363,14 @@ def _text(raw: bytes) -> str:
 
 
 def watch_files(folder: Path) -> Iterator[Path]:
-    """The files in ``folder`` that are named like those of watched processes, in the order of their names."""
-    for name in sorted(os.listdir(folder)):
+    """The files in ``folder`` that are named like those of watched processes, in the order of their names.
+
+    Raises WatchError if the folder cannot be read.
+    """
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise WatchError(f"{printable(str(folder))} cannot be read: {error.strerror}.") from error
+    for name in names:
         if FILE_NAME.fullmatch(name):
             yield folder / name
