@@ -144,14 +144,14 @@ static void at_exit(void)
     sw_store_release(sw_header->ended_ns, sw_clock());
 }
 
-/* The page that a fork wipes; NULL before Linux 4.14, where a forked process would write to its parent's file. */
 static void *private_page(void)
 {
     void *page = mmap(NULL, SW_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED || !madvise(page, SW_PAGE, MADV_WIPEONFORK))
-        return page == MAP_FAILED ? NULL : page;
-    munmap(page, SW_PAGE);
-    return NULL;
+    if (page == MAP_FAILED)
+        return NULL;
+    /* From Linux 4.14 on, for forks that call no handler. */
+    madvise(page, SW_PAGE, MADV_WIPEONFORK);
+    return page;
 }
 
 EXPORTED int InitializeInjection(void)
@@ -161,7 +161,7 @@ EXPORTED int InitializeInjection(void)
         return 1;
     uint32_t flags = (sw_settings.calls_only ? SW_FLAG_CALLS_ONLY : 0) | (sw_settings.yield ? SW_FLAG_YIELD : 0);
     sw_store(sw_private->recording, SW_OFF);
-    if (sw_prepare_threads() || sw_open_file(flags))
+    if (sw_prepare_calls() || sw_open_file(flags))
         return 1;
     sw_store_release(sw_header->state, connect_to_cupti());
     if (sw_load(subscribed))
