@@ -12,6 +12,7 @@ import pytest
 
 from factories.stand_in import VERSION, Outcome, StandIn, build_cupti
 from factories.waiting import wait_until
+from factories.watched_programs import watch_python
 from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.watch import layout
 from stallprobes.watch.driver_calls import CallFamily, MemoryKind
@@ -415,6 +416,22 @@ def test_a_program_that_was_replaced_no_longer_runs(stand_in: StandIn, tmp_path:
 def _life(folder: Path) -> ProcessLife | None:
     processes = read_folder(folder).processes
     return life_of(processes[0]) if processes else None
+
+
+@pytest.mark.parametrize(("memory", "kind"), [("pageable", MemoryKind.PAGEABLE), ("pinned", MemoryKind.PINNED)])
+def test_a_python_program_is_recorded(stand_in: StandIn, tmp_path: Path, memory: str, kind: MemoryKind) -> None:
+    place, options = stand_in.folder, WatchOptions(slow_ns=0)
+    watched = watch_python(
+        tmp_path / "out", "read_back.py", str(place / "libcuda.so.1"), "3", "1000", memory,
+        library=place / "inject.so", options=options, cupti=place / "libcupti.so.13",
+    )  # fmt: skip
+    (thread,) = watched.process.threads
+    copies = [slow.call for slow in thread.slow_calls if slow.call.function == "cuMemcpyDtoHAsync_v2"]
+    assert [(call.bytes, call.source, call.target) for call in copies] == [(4, MemoryKind.DEVICE, kind)] * 3
+    assert [record.name for record in watched.records if record.kind is RecordKind.KERNEL] == ["busy"] * 3
+    # A record belongs to the call with its number.
+    numbers = [record.correlation for record in watched.records if record.kind is RecordKind.COPY]
+    assert numbers == [call.correlation for call in copies]
 
 
 def test_a_profiler_of_the_program_finds_cupti_taken_unless_the_library_yields(

@@ -239,3 +239,37 @@ int cuModuleLoadData(void **module, const void *image)
         submit(&contexts);
     return CALL(cuModuleLoadData, &parameters, &loading);
 }
+
+/* A function is its name, which must last. */
+int cuModuleGetFunction(void **function, void *module, const char *name)
+{
+    struct { void **function; void *module; const char *name; } parameters = {function, module, name};
+    *function = (void *)name;
+    return CALL(cuModuleGetFunction, &parameters, NULL);
+}
+
+int cuDeviceGet(int *device, int number)
+{
+    *device = number;
+    return 0;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    struct { void **context; int device; } parameters = {context, device};
+    *context = &correlations;
+    return CALL(cuDevicePrimaryCtxRetain, &parameters, NULL);
+}
+
+int cuCtxSetCurrent(void *context)
+{
+    (void)context;
+    return 0;
+}
+
+int cuStreamCreate(void **stream, unsigned flags)
+{
+    struct { void **stream; unsigned flags; } parameters = {stream, flags};
+    *stream = &begun;
+    return CALL(cuStreamCreate, &parameters, NULL);
+}
