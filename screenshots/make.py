@@ -3,7 +3,8 @@
 Replays each file of ``screenshots/recordings`` on the screen, without a terminal, and writes
 
     PATTERN.svg          the monitor just before the stall ends, the victim in focus
-    PATTERN-trace.svg    the recording's trace of the longest stall, if it has one
+    PATTERN-trace.svg    of a recording with the timeline, instead: its trace of the longest stall
+    timeline.svg         the screen of the first of these traces
     explain.svg          the explanation, over the first recording
     picker.svg           the patterns to pick from, over the first recording
     matrix.svg           a recorded check of two H200s, the worst first
@@ -55,6 +56,7 @@ from stallscope.tui.monitor.verdict_log import worst_first  # noqa: E402
 from stallscope.tui.probe_sets import gpu_label  # noqa: E402
 from stallscope.tui.settings import Settings  # noqa: E402
 from stallscope.tui.sources.replay import ReplaySource  # noqa: E402
+from stallscope.tui.timeline.screen import TimelineScreen  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,6 +70,7 @@ SIZE = (140, 44)
 # The recordings are 11 s long: a heat map of 60 s would be empty for the most part.
 SETTINGS = Settings(history_seconds=14)
 TRACE_WIDTH = 1200
+TIMELINE_STEPS = 5
 BEFORE_OFF_S = 0.3
 BEFORE_ON_S, AFTER_ON_S, STEP_S, LAST_S = 1.2, 4.2, 0.3, 3.0
 
@@ -427,6 +430,8 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
     """The pictures of one recording by their names; of the first one more than of the others."""
     recording = Recording(file)
     stage = Stage(recording)
+    if recording.traces():
+        return {**draw_trace(recording), **(await draw_timeline(stage) if first else {})}
     on_s, _ = disturbed_s(recording)
     made: dict[str, str] = {}
     async with stage.open():
@@ -454,7 +459,22 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
             await stage.settle()
             await stage.settle()
             made["picker"] = still(stage.strips(), stage.ground, f"patterns · {stage.title}")
-    return {**made, **draw_trace(recording)}
+    return made
+
+
+async def draw_timeline(stage: Stage) -> dict[str, str]:
+    """The screen of a recording's first trace."""
+    async with stage.open():
+        await stage.go_to(stage.recording.traces()[0].at_s)
+        stage.monitor.action_open("timeline")
+        while not isinstance(screen := stage.app.screen, TimelineScreen) or screen.cursor.trace is None:
+            await stage.settle()
+        # To what follows the stall.
+        for _ in range(TIMELINE_STEPS):
+            screen.action_trace_right()
+        screen.draw()
+        await stage.settle()
+        return {"timeline": still(stage.strips(), stage.ground, f"timeline · {stage.title}")}
 
 
 def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
@@ -464,8 +484,11 @@ def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
     os.environ.pop("NO_COLOR", None)
     time.tzset()
     made = []
-    for number, file in enumerate(sorted(recordings.glob("*.rec"))):
-        for name, svg in asyncio.run(draw(file, number == 0)).items():
+    files = sorted(recordings.glob("*.rec"))
+    with_timeline = {file: bool(Recording(file).traces()) for file in files}
+    firsts = {min(file for file in files if with_timeline[file] is kind) for kind in set(with_timeline.values())}
+    for file in files:
+        for name, svg in asyncio.run(draw(file, file in firsts)).items():
             made.append(out / f"{name}.svg")
             made[-1].write_text(svg, encoding="utf-8")
     for name, svg in asyncio.run(draw_check(min(recordings.glob("*.rec")), CHECK)).items():

@@ -39,22 +39,25 @@ class Outcome:
 
 @dataclass(frozen=True)
 class StandIn:
-    """A folder with the stand-ins, the host programs, and the injected library."""
+    """A folder with the stand-ins, the host programs, and the injected library. ``runner`` runs its programs."""
 
     folder: Path
+    runner: tuple[str, ...] = ()
 
     @classmethod
-    def build(cls, folder: Path, flags: Sequence[str] = ()) -> StandIn:
+    def build(
+        cls, folder: Path, flags: Sequence[str] = (), compiler: str | None = COMPILER, runner: tuple[str, ...] = ()
+    ) -> StandIn:
         """Build everything in ``folder``, with further ``flags`` of the compiler."""
-        assert COMPILER is not None
+        assert compiler is not None
         folder.mkdir(parents=True, exist_ok=True)
-        _compile("libcuda.c", folder / "libcuda.so.1", *flags, "-shared", "-Wl,-soname,libcuda.so.1")
-        build_cupti(folder / "libcupti.so.13", flags=flags)
-        _compile("host.c", folder / "host", *flags, f"-L{folder}", "-l:libcuda.so.1")
+        _compile(compiler, "libcuda.c", folder / "libcuda.so.1", *flags, "-shared", "-Wl,-soname,libcuda.so.1")
+        build_cupti(folder / "libcupti.so.13", flags=flags, compiler=compiler)
+        _compile(compiler, "host.c", folder / "host", *flags, f"-L{folder}", "-l:libcuda.so.1")
         links = [f"-L{folder}", "-Wl,--no-as-needed", "-l:libcupti.so.13", "-l:libcuda.so.1"]
-        _compile("profiler.c", folder / "profiler", *flags, *links)
-        compile_library(folder / "inject.so", [COMPILER], flags)
-        return cls(folder)
+        _compile(compiler, "profiler.c", folder / "profiler", *flags, *links)
+        compile_library(folder / "inject.so", [compiler], flags)
+        return cls(folder, runner)
 
     def environment(
         self,
@@ -105,29 +108,30 @@ class StandIn:
         """Run a host program to its end and read the files of all its processes."""
         folder.mkdir(mode=0o700, exist_ok=True)
         done = subprocess.run(
-            [str(self.folder / program), *arguments],
+            [*self.runner, str(self.folder / program), *arguments],
             env=self.environment(folder, options, cupti, settings),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
         )
         contents = read_folder(folder)
-        assert contents.problems == ()
+        assert (contents.problems, contents.incomplete) == ((), 0)
         return Outcome(done.returncode, done.stdout, done.stderr, contents.processes)
 
 
-def build_cupti(target: Path, version: int = VERSION, flags: Sequence[str] = ()) -> None:
+def build_cupti(
+    target: Path, version: int = VERSION, flags: Sequence[str] = (), compiler: str | None = COMPILER
+) -> None:
     """Build the stand-in for libcupti of ``version``."""
+    assert compiler is not None
     # A version without context switches refuses them; their size then does not matter.
     sizes = {kind.name: size_of(kind, max(version, min(SIZES[kind]))) for kind in _KINDS}
     sizes["SYNCHRONIZATION"] = 56 if version >= 26 else 40
     defined = [f"-D{name}_BYTES={size}" for name, size in sizes.items()]
-    _compile(
-        "libcupti.c", target, *flags, f"-DVERSION={version}", *defined, "-shared", "-Wl,-soname,libcupti.so.13"
-    )  # fmt: skip
+    defined += [f"-DVERSION={version}", "-shared", "-Wl,-soname,libcupti.so.13"]
+    _compile(compiler, "libcupti.c", target, *flags, *defined)
 
 
-def _compile(source: str, target: Path, *flags: str) -> None:
-    assert COMPILER is not None
-    line = [COMPILER, "-std=gnu11", "-O1", "-Wall", "-Werror", "-fPIC", "-o", str(target), str(SOURCES / source)]
+def _compile(compiler: str, source: str, target: Path, *flags: str) -> None:
+    line = [compiler, "-std=gnu11", "-O1", "-Wall", "-Werror", "-fPIC", "-o", str(target), str(SOURCES / source)]
     subprocess.run([*line, *flags, "-Wl,-rpath,$ORIGIN", "-lpthread", "-ldl"], check=True, capture_output=True)

@@ -20,7 +20,6 @@ PARTS = (
     (layout.RECORDS_AT, 8 * layout.RECORD.itemsize),
     (layout.NAMES_AT, 64),
     (layout.SLOTS_AT, layout.SLOT.itemsize),
-    (layout.SLOTS_AT + layout.SLOT_PITCH, layout.SLOT.itemsize),
     (layout.HISTOGRAMS_AT, layout.HISTOGRAM.itemsize),
     (layout.HISTOGRAMS_AT + layout.HISTOGRAM_PITCH, layout.HISTOGRAM.itemsize),
 )
@@ -48,7 +47,7 @@ def _parts(pid: int, header: dict[str, Any]) -> list[tuple[int, bytes]]:
         (layout.APIS_AT, _apis().tobytes()),
         (layout.RECORDS_AT, _records().tobytes()),
         (layout.NAMES_AT, names),
-        (layout.SLOTS_AT + layout.SLOT_PITCH, _slot(pid).tobytes()),
+        (layout.SLOTS_AT, _slot(pid).tobytes()),
         (layout.HISTOGRAMS_AT, _histogram(0, LAUNCHES).tobytes()),
         (layout.HISTOGRAMS_AT + layout.HISTOGRAM_PITCH, _histogram(1, COPIES).tobytes()),
     ]
@@ -61,7 +60,7 @@ def _header(pid: int, name_bytes: int, changes: dict[str, Any]) -> Any:
         "state": WatchState.RECORDING, "cupti_version": 130_100, "kinds": 1 << 10 | 1 << 1, "slow_ns": 1_000_000,
         "started_ns": SECOND, "started_realtime_ns": 1_700_000_000 * SECOND, "clock_sequence": 2,
         "clock_ns": 2 * SECOND, "clock_realtime_ns": 1_700_000_001 * SECOND, "records": 8, "apis": len(APIS),
-        "slots": 2, "histograms": 2, "name_bytes": name_bytes, "program": b"train", "command": b"python train.py",
+        "slots": 1, "histograms": 2, "name_bytes": name_bytes, "program": b"train", "command": b"python train.py",
         "cupti_path": b"/lib/libcupti.so.13",
     }  # fmt: skip
     for name, value in (fields | changes).items():
@@ -90,7 +89,7 @@ def _records() -> Any:
 def _slot(pid: int) -> Any:
     row = np.zeros(1, layout.SLOT)[0]
     row["use"], row["thread"], row["started_ns"], row["name"] = SlotUse.LIVE, pid, SECOND, b"MainThread"
-    row["sequence"], row["depth"], row["slow_calls"] = 8, 1, 1
+    row["sequence"], row["depth"], row["slow_calls"], row["owners"] = 8, 1, 1, 1
     call = row["calls"][0]
     call["start_ns"], call["stream"], call["api"], call["flags"] = SECOND + 5000, 7, 2, int(CallFlag.STREAM)
     slow = row["slow"][0]
@@ -103,6 +102,6 @@ def _slot(pid: int) -> Any:
 def _histogram(api: int, values: tuple[int, ...]) -> Any:
     row = np.zeros(1, layout.HISTOGRAM)[0]
     found = Histogram.of(values)
-    row["api"], row["slot"], row["max_ns"], row["total_ns"] = api, 1, found.max_ns, sum(values)
+    row["api"], row["slot"], row["max_ns"], row["total_ns"] = api, 0, found.max_ns, sum(values)
     row["counts"] = found.counts
     return row

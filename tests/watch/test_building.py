@@ -11,10 +11,17 @@ from pathlib import Path
 import pytest
 
 from factories.stand_in import COMPILER, StandIn
+from stallprobes.engine.timeline.library import LibraryFile
 from stallprobes.errors import WatchError
-from stallprobes.watch import building, layout
+from stallprobes.watch import building, environment, layout
 from stallprobes.watch.building import Compiler, compilers, library
-from stallprobes.watch.environment import INJECTION_VARIABLE, PRELOAD_VARIABLE, WatchOptions, variables
+from stallprobes.watch.environment import (
+    INJECTION_VARIABLE,
+    PRELOAD_VARIABLE,
+    WatchOptions,
+    find_cupti,
+    variables,
+)
 
 Script = Callable[[str], Compiler]
 
@@ -172,3 +179,11 @@ def test_the_environment_of_a_program_names_library_and_folder() -> None:
         variables(built, folder, options, {INJECTION_VARIABLE: "/opt/nsys.so"})
     # A program that is watched and starts itself again has them already.
     assert variables(built, folder, options, {INJECTION_VARIABLE: str(built)})
+
+
+def test_the_libcupti_of_the_drivers_cuda_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [LibraryFile(f"/lib/libcupti.so.{major}", major, "test") for major in (13, 12)]
+    monkeypatch.setattr(environment, "found_libraries", lambda: found)
+    assert find_cupti(12_090) == Path("/lib/libcupti.so.12")
+    assert find_cupti(13_010) == Path("/lib/libcupti.so.13")
+    assert find_cupti(11_080) is None

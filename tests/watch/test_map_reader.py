@@ -6,6 +6,7 @@ import os
 import random
 import re
 import struct
+import tempfile
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -17,11 +18,12 @@ from factories.watch_files import APIS, COPIES, LAUNCHES, PARTS, SECOND, write_w
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import is_printable
 from stallprobes.latency.histogram import Histogram
+from stallprobes.watch import folder as folder_module
 from stallprobes.watch import layout
 from stallprobes.watch.driver_calls import CallFamily
 from stallprobes.watch.folder import check_folder, create_folder, read_folder
 from stallprobes.watch.layout import LossKind, WatchState
-from stallprobes.watch.map_reader import MapFile
+from stallprobes.watch.map_reader import IncompleteFile, MapFile
 from stallprobes.watch.process import RecordBatch, WatchedProcess
 
 PID = 4321
@@ -72,7 +74,7 @@ def texts(value: Any) -> Iterator[str]:
 def test_a_file_is_read_as_typed_values(path: Path) -> None:
     process, batch = read(path)
     assert (process.pid, process.image, process.state) == (PID, 0, WatchState.RECORDING)
-    assert (process.program, process.command) == ("train", "python train.py")
+    assert (process.program, process.command, process.problem) == ("train", "python train.py", "")
     assert (process.kinds, process.calls, process.lost_calls) == (frozenset({1, 10}), 5, 0)
     (thread,) = process.threads
     assert (thread.id, thread.name) == (PID, "MainThread")
@@ -96,8 +98,21 @@ def test_records_are_read_from_where_the_last_batch_ended(path: Path) -> None:
         assert len(file.records(-5)) == 8
 
 
+def test_records_that_were_overwritten_are_counted_as_missed(path: Path) -> None:
+    write_watch_file(path, records=layout.RECORDS + 3)
+    for number in range(3):
+        sequence = struct.pack("<Q", 2 * (layout.RECORDS + number) + 2)
+        change(path, layout.RECORDS_AT + number * layout.RECORD.itemsize, sequence)
+    with MapFile(path) as file:
+        late, early = file.records(layout.RECORDS), file.records()
+    assert (len(late), late.missed, late.next) == (3, 0, layout.RECORDS + 3)
+    # Of the ring, this file has the first eight places only; the fourth record may be overwritten at this moment.
+    assert (len(early), early.missed) == (7, layout.RECORDS - 4)
+    assert [record.correlation for record in early] == [4, 5, 6, 7, 0, 1, 2]
+
+
 def test_what_is_being_written_is_left_out(path: Path) -> None:
-    slot = layout.SLOTS_AT + layout.SLOT_PITCH
+    slot = layout.SLOTS_AT
     change(path, slot + at(layout.SLOT, "sequence"), struct.pack("<Q", 9))
     change(path, slot + at(layout.SLOT, "slow"), struct.pack("<Q", 1))
     change(path, layout.RECORDS_AT + 3 * layout.RECORD.itemsize, struct.pack("<Q", 7))
@@ -105,6 +120,17 @@ def test_what_is_being_written_is_left_out(path: Path) -> None:
     (thread,) = process.threads
     assert (thread.in_flight, thread.slow_calls) == ((), ())
     assert (len(batch), batch.missed) == (7, 1)
+
+
+@pytest.mark.parametrize("state", [state for state in WatchState if state is not WatchState.RECORDING])
+def test_only_a_library_that_records_knows_of_calls_in_flight(path: Path, state: WatchState) -> None:
+    write_watch_file(path, state=state, function=b"cuptiSubscribe", code=15)
+    process, _ = read(path)
+    assert process.threads[0].in_flight == ()
+    assert process.calls == 5
+    assert process.problem
+    if state is WatchState.CUPTI_FAILED:
+        assert process.problem == "cuptiSubscribe of libcupti returned 15"
 
 
 def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) -> None:
@@ -116,7 +142,7 @@ def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) ->
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("magic", 0, "not yet complete"),
+        ("magic", 0, "not complete: its beginning"),
         ("magic", 1, "not the file of a watched process"),
         ("format", 2, "has the format 2; this version reads 1"),
         ("pid", 5, "names another process"),
@@ -137,10 +163,10 @@ def test_a_damaged_header_gives_a_sentence(path: Path, field: str, value: int, w
 @pytest.mark.parametrize(
     ("offset", "data", "words"),
     [
-        (layout.SLOTS_AT + layout.SLOT_PITCH + at(layout.SLOT, "depth"), b"\5\0\0\0", "number of calls in flight"),
-        (layout.SLOTS_AT + layout.SLOT_PITCH + at(layout.SLOT, "histograms") + 4, b"\1\0\0\0", "two functions"),
-        (layout.SLOTS_AT + layout.SLOT_PITCH + at(layout.SLOT, "histograms"), b"\xff" * 4, "or to none"),
-        (layout.SLOTS_AT + layout.SLOT_PITCH + at(layout.SLOT, "slow") + 8, b"\0" * 8, "ends before it starts"),
+        (layout.SLOTS_AT + at(layout.SLOT, "depth"), b"\5\0\0\0", "number of calls in flight"),
+        (layout.SLOTS_AT + at(layout.SLOT, "histograms") + 4, b"\1\0\0\0", "two functions"),
+        (layout.SLOTS_AT + at(layout.SLOT, "histograms"), b"\xff" * 4, "or to none"),
+        (layout.SLOTS_AT + at(layout.SLOT, "slow") + 8, b"\0" * 8, "ends before it starts"),
         (layout.HISTOGRAMS_AT, b"\7\0\0\0", "impossible values"),
         (layout.HISTOGRAMS_AT + at(layout.HISTOGRAM, "counts"), b"\xff" * 8, "impossible values"),
         (layout.RECORDS_AT + at(layout.RECORD, "kind"), b"\5\0", "unknown kind"),
@@ -193,7 +219,16 @@ def test_random_bytes_give_a_sentence(path: Path) -> None:
 @pytest.mark.parametrize("size", [0, 7, layout.HEADER.itemsize, layout.SLOTS_AT, layout.FILE_BYTES - 1])
 def test_a_cut_file_gives_a_sentence(path: Path, size: int) -> None:
     os.truncate(path, size)
-    with pytest.raises(WatchError, match=f"has {size} bytes"):
+    with pytest.raises(IncompleteFile, match=f"has {size} of {layout.FILE_BYTES} bytes"):
+        read(path)
+    path.parent.chmod(0o700)
+    contents = read_folder(path.parent)
+    assert (contents.processes, contents.problems, contents.incomplete) == ((), (), 1)
+
+
+def test_a_file_that_is_too_long_gives_a_sentence(path: Path) -> None:
+    os.truncate(path, layout.FILE_BYTES + 1)
+    with pytest.raises(WatchError, match="in place of"):
         read(path)
 
 
@@ -233,6 +268,18 @@ def test_a_folder_is_read_with_a_sentence_for_each_bad_file(path: Path, tmp_path
     assert problem.startswith(str(tmp_path / "9-1.watch"))
 
 
+def test_a_new_folder_is_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(folder_module, "_ROOM_BYTES", 0)
+    assert create_folder().parent == tmp_path
+    monkeypatch.setattr(folder_module, "_ROOM_BYTES", 2**63)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    assert create_folder().parent == tmp_path / "temporary"
+    with pytest.raises(WatchError, match="set TMPDIR"):
+        create_folder(tmp_path / "missing")
+
+
 def test_a_folder_of_others_is_refused(tmp_path: Path) -> None:
     folder = create_folder(tmp_path)
     check_folder(folder)
@@ -252,5 +299,5 @@ def test_what_a_program_calls_itself_cannot_reach_the_terminal(path: Path) -> No
     process, _ = read(path)
     assert (process.program, process.command) == ("\ufffd[2J", "python \ufffd.py")
     assert process.losses[LossKind.BEFORE_FILE] == 4
-    assert (process.lost_calls, process.lost_records) == (10, 26)
+    assert (process.lost_calls, process.lost_records) == (10, 13)
     assert process.started.monotonic_ns == SECOND

@@ -62,5 +62,6 @@ def test_no_sanitizer_finds_anything(sanitized: StandIn, tmp_path: Path, case: t
 def test_no_sanitizer_finds_anything_when_cupti_is_given_up(sanitized: StandIn, tmp_path: Path) -> None:
     options = WatchOptions(yield_to_profiler=True)
     outcome = sanitized.run(tmp_path / "out", program="profiler", options=options, settings=OPTIONS)
-    assert (outcome.returncode, outcome.output) == (0, "0\n"), outcome.errors
+    assert outcome.returncode == 0, outcome.errors
+    assert outcome.output.startswith("0\n1 record")
     assert "Sanitizer" not in outcome.errors

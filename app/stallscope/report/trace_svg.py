@@ -18,6 +18,8 @@ NARROWEST = 800
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
 # The font's letters are so wide.
 _LETTER = 7.23
+# Renderers that round each letter to whole pixels draw them up to so wide.
+_WIDEST_LETTER = 7.7
 _TICK_EVERY = 90
 # Spans closer than this (in pixels) are drawn as one, and none is narrower than the least width.
 _MERGED, _LEAST = 0.3, 1.0
@@ -167,7 +169,7 @@ class _Image:
         y = self._y - _BAR
         if end - begin >= 6:
             yield f'<path class="arrow" d="M{begin:.1f} {y - 4}v8M{begin:.1f} {y}H{end:.1f}m-5 -4l5 4l-5 4"/>'
-        width = len(story.text) * _LETTER
+        width = len(story.text) * _WIDEST_LETTER
         self._y += 4
         x = max(min(begin, self._width - _MARGIN - width), _MARGIN)
         # Lines of the axis would cross the letters.

@@ -100,7 +100,7 @@ def compile_library(target: Path, command: Iterable[str], flags: Sequence[str] =
     Raises WatchError with the compiler's first error.
     """
     with tempfile.TemporaryDirectory(prefix="stallscope-build-") as folder:
-        for name, text in _texts().items():
+        for name, text in sources().items():
             Path(folder, name).write_text(text, encoding="utf-8")
         environment = {name: value for name, value in os.environ.items() if name not in _COMPILER_VARIABLES}
         environment |= {"LC_ALL": "C", "ZIG_LOCAL_CACHE_DIR": folder, "ZIG_GLOBAL_CACHE_DIR": folder}
@@ -113,6 +113,13 @@ def compile_library(target: Path, command: Iterable[str], flags: Sequence[str] =
             raise WatchError(f"the C compiler {line[0]} could not be run: {printable(str(error))}.") from error
         if done.returncode:
             raise WatchError(f"the C compiler {line[0]} cannot build the library for watch: {_first_error(done)}.")
+
+
+def sources() -> dict[str, str]:
+    """The text of each source and header by file name."""
+    folder = files("stallprobes.watch") / "inject"
+    texts = {name: (folder / name).read_text(encoding="utf-8") for name in (*SOURCES, *HEADERS)}
+    return texts | {"layout.h": layout.header_text()}
 
 
 def default_cache() -> Path:
@@ -134,16 +141,9 @@ def private_cache(folder: Path) -> Path:
     return folder
 
 
-def _texts() -> dict[str, str]:
-    """The sources by file name."""
-    folder = files("stallprobes.watch") / "inject"
-    texts = {name: (folder / name).read_text(encoding="utf-8") for name in (*SOURCES, *HEADERS)}
-    return texts | {"layout.h": layout.header_text()}
-
-
 def _hash(compiler: Compiler) -> str:
     parts = [*compiler.command, compiler.version, platform.machine(), *FLAGS, *LINK_FLAGS]
-    for name, text in _texts().items():
+    for name, text in sources().items():
         parts += [name, text]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 

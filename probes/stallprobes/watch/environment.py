@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from stallprobes.engine.timeline.library import found_libraries, matching
+from stallprobes.engine.timeline.status import TimelineUnavailable
 from stallprobes.errors import WatchError
 from stallprobes.watch import layout
 
 INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
 PRELOAD_VARIABLE = "LD_PRELOAD"
-DEFAULT_SLOW_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class WatchOptions:
     profiler finds CUPTI taken.
     """
 
-    slow_ns: int = DEFAULT_SLOW_NS
+    slow_ns: int = layout.DEFAULT_SLOW_NS
     calls_only: bool = False
     yield_to_profiler: bool = False
 
@@ -57,3 +58,11 @@ def variables(
         loaded = present.get(PRELOAD_VARIABLE, "")
         found[PRELOAD_VARIABLE] = f"{library}:{loaded}" if loaded else str(library)
     return found
+
+
+def find_cupti(driver_version: int) -> Path | None:
+    """The libcupti for a driver (13000: of CUDA 13.0), for programs that have not loaded one; None without one."""
+    try:
+        return Path(matching(driver_version, found_libraries())[0].path)
+    except TimelineUnavailable:
+        return None

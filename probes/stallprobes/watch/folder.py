@@ -11,11 +11,13 @@ from pathlib import Path
 
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
-from stallprobes.watch.map_reader import MapFile, watch_files
+from stallprobes.watch.map_reader import IncompleteFile, MapFile, watch_files
 from stallprobes.watch.process import WatchedProcess
 
 # More than any program starts; a folder with more is not read.
 MOST_FILES = 4096
+# Other programs use a file system in memory too: only where it has this much room is it ours to use.
+_ROOM_BYTES = 1 << 30
 
 
 class ProcessLife(StrEnum):
@@ -31,21 +33,36 @@ class ProcessLife(StrEnum):
 
 @dataclass(frozen=True)
 class FolderContents:
-    """The processes of a folder by process id and image, and a sentence for each file that could not be read."""
+    """The processes of a folder by process id and image, and a sentence for each file that could not be read.
+
+    ``incomplete`` files are still being made, or their processes ended while they made them.
+    """
 
     processes: tuple[WatchedProcess, ...]
     problems: tuple[str, ...]
+    incomplete: int
 
 
 def create_folder(parent: Path | None = None) -> Path:
-    """A new private folder, in ``parent`` or where the system keeps files that need not last."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if parent is None and os.path.isabs(runtime) and os.access(runtime, os.W_OK):
-        parent = Path(runtime)
+    """A new private folder, in ``parent`` or in memory where there is room.
+
+    On a disk, a watched program would wait for the disk now and then: while a page of a mapped file is written back,
+    nobody can write to it. Raises WatchError.
+    """
     try:
-        return Path(tempfile.mkdtemp(prefix="stallscope-watch-", dir=parent)).resolve()
+        return Path(tempfile.mkdtemp(prefix="stallscope-watch-", dir=parent or _in_memory())).resolve()
     except OSError as error:
         raise WatchError(f"no private folder can be made: {error.strerror}; set TMPDIR.") from error
+
+
+def _in_memory() -> Path | None:
+    """A folder of a file system in memory with much room; None if there is none."""
+    for name in (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"):
+        if os.path.isabs(name) and os.access(name, os.W_OK | os.X_OK):
+            status = os.statvfs(name)
+            if status.f_bavail * status.f_frsize >= _ROOM_BYTES:
+                return Path(name)
+    return None
 
 
 def check_folder(folder: Path) -> None:
@@ -68,18 +85,24 @@ def read_folder(folder: Path) -> FolderContents:
     if len(paths) > MOST_FILES:
         raise WatchError(f"{printable(str(folder))} has {len(paths)} files; at most {MOST_FILES} are read.")
     processes, problems = [], []
+    incomplete = 0
     for path in paths:
         try:
             with MapFile(path) as file:
                 processes.append(file.read())
+        except IncompleteFile:
+            incomplete += 1
         except WatchError as error:
             problems.append(str(error))
     processes.sort(key=lambda process: (process.pid, process.image))
-    return FolderContents(tuple(processes), tuple(problems))
+    return FolderContents(tuple(processes), tuple(problems), incomplete)
 
 
 def life_of(process: WatchedProcess) -> ProcessLife:
-    """Whether ``process`` runs on this machine, and still the program that was watched."""
+    """Whether ``process`` runs, and still the program that was watched.
+
+    Its number must mean the same here: a process in a container of its own appears to have ended.
+    """
     folder = Path("/proc", str(process.pid))
     try:
         # The name, in parentheses, may contain anything.

@@ -26,6 +26,8 @@ CUPTI_VARIABLE = "STALLSCOPE_WATCH_CUPTI"
 SLOW_VARIABLE = "STALLSCOPE_WATCH_SLOW_NS"
 CALLS_ONLY_VARIABLE = "STALLSCOPE_WATCH_CALLS_ONLY"
 YIELD_VARIABLE = "STALLSCOPE_WATCH_YIELD"
+# A call that takes as long is kept, unless the variable says otherwise.
+DEFAULT_SLOW_NS = 1_000_000
 
 PAGE = 4096
 APIS = 512
@@ -36,8 +38,6 @@ SLOW_CALLS = 128
 RECORDS = 1 << 16
 NAME_BYTES = 1 << 20
 LONGEST_NAME = 4096
-# The first slot belongs to no thread: it has the sums of ended threads whose slots other threads have taken over.
-ENDED_THREADS_SLOT = 0
 
 
 class WatchState(IntEnum):
@@ -53,7 +53,7 @@ class WatchState(IntEnum):
 
 
 class SlotUse(IntEnum):
-    """Who owns a slot: nobody yet, a live thread, a thread that has ended, or one thread that takes it over."""
+    """Who owns a slot: nobody yet, a live thread, a thread that has ended, or the next one, which prepares it."""
 
     UNUSED = 0
     LIVE = 1
@@ -62,7 +62,11 @@ class SlotUse(IntEnum):
 
 
 class LossKind(IntEnum):
-    """Why something was not recorded. The first four are calls, the others activity records."""
+    """Why something was not recorded: calls (the first four), activity records, or names of kernels.
+
+    NO_BUFFER counts how often CUPTI asked for a buffer and got none; the records that it dropped then are
+    DROPPED_BY_CUPTI.
+    """
 
     NO_SLOT = 0
     NO_HISTOGRAM = 1
@@ -77,6 +81,11 @@ class LossKind(IntEnum):
     def is_call(self) -> bool:
         """Whether what was lost are calls."""
         return self <= LossKind.BEFORE_FILE
+
+    @property
+    def is_record(self) -> bool:
+        """Whether what was lost are activity records."""
+        return self in (LossKind.DROPPED_BY_CUPTI, LossKind.UNKNOWN_RECORD)
 
 
 class Flag(IntEnum):
@@ -121,7 +130,6 @@ HEADER = _structure(
     ("clock_realtime_ns", "<u8"),
     ("yielded_ns", "<u8"),
     ("ended_ns", "<u8"),
-    ("takeovers", "<u8"),
     ("records", "<u8"),
     ("losses", "<u8", (len(LossKind),)),
     ("apis", "<u4"),
@@ -152,8 +160,9 @@ CALL = _structure(
 SLOW_CALL = _structure(
     ("sequence", "<u8"), ("end_ns", "<u8"), ("call", CALL), ("result", "<i4"), ("thread", "<u4")
 )  # fmt: skip
-# ``sequence`` is odd while ``depth`` and ``calls`` change. ``histograms`` has for each API the number of the thread's
-# histogram, from 1.
+# Where there are no more slots, a new thread continues one whose owner has ended: it adds to the same figures.
+# ``owners`` counts the threads. ``sequence`` is odd while ``depth`` and ``calls`` change. ``histograms`` has for each
+# API the number of the slot's histogram, from 1.
 SLOT = _structure(
     ("use", "<u4"),
     ("thread", "<u4"),
@@ -163,7 +172,7 @@ SLOT = _structure(
     ("slow_calls", "<u8"),
     ("sequence", "<u8"),
     ("depth", "<u4"),
-    ("unused", "<u4"),
+    ("owners", "<u4"),
     ("name", "S16"),
     ("calls", CALL, (DEPTH,)),
     ("slow", SLOW_CALL, (SLOW_CALLS,)),
@@ -246,9 +255,10 @@ _C_TYPES = {
     "u1": "uint8_t", "u2": "uint16_t", "u4": "uint32_t", "u8": "uint64_t", "i4": "int32_t",
 }  # fmt: skip
 _CONSTANTS = {
-    "FORMAT": FORMAT, "PAGE": PAGE, "APIS": APIS, "SLOTS": SLOTS, "HISTOGRAMS": HISTOGRAMS, "DEPTH": DEPTH,
+    "FORMAT": FORMAT, "DEFAULT_SLOW_NS": DEFAULT_SLOW_NS,
+    "PAGE": PAGE, "APIS": APIS, "SLOTS": SLOTS, "HISTOGRAMS": HISTOGRAMS, "DEPTH": DEPTH,
     "SLOW_CALLS": SLOW_CALLS, "RECORDS": RECORDS, "NAME_BYTES": NAME_BYTES, "LONGEST_NAME": LONGEST_NAME,
-    "ENDED_THREADS_SLOT": ENDED_THREADS_SLOT, "BUCKETS": BUCKETS, "SUB_BITS": SUB_BITS, "APIS_AT": APIS_AT,
+    "BUCKETS": BUCKETS, "SUB_BITS": SUB_BITS, "APIS_AT": APIS_AT,
     "RECORDS_AT": RECORDS_AT, "NAMES_AT": NAMES_AT, "SLOTS_AT": SLOTS_AT, "SLOT_PITCH": SLOT_PITCH,
     "HISTOGRAMS_AT": HISTOGRAMS_AT, "HISTOGRAM_PITCH": HISTOGRAM_PITCH, "FILE_BYTES": FILE_BYTES,
     "SYNCHRONIZATION": SYNCHRONIZATION, "KERNEL_NAME": KERNEL_NAME, "PEER_SOURCE_DEVICE": PEER_DEVICES[0],

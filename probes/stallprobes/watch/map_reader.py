@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -44,11 +44,15 @@ MOST = 2**62
 MOST_IN_BUCKET = 2**48
 
 
+class IncompleteFile(WatchError):
+    """The file is still being made, or its process ended while it made it."""
+
+
 class MapFile:
     """The file of a watched process, open for reading. A context manager."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file. Raises WatchError if it is not a complete one of this user, or a symbolic link."""
+        """Open the file. Raises IncompleteFile, or WatchError if it is none of this user or a symbolic link."""
         self.path = path
         self._shown = printable(str(path))
         self._apis: dict[int, tuple[str, CallFamily | None]] = {}
@@ -78,14 +82,8 @@ class MapFile:
 
     def read(self) -> WatchedProcess:
         """The process as it is now. Raises WatchError if the file is damaged."""
-        for _ in range(ATTEMPTS):
-            header = self._header()
-            threads = self._threads(header)
-            before = int(header["takeovers"])
-            # Figures move from one slot to another while it is odd; a killed process may leave it so.
-            if before % 2 == 0 and int(self._header()["takeovers"]) == before:
-                break
-        return self._process(header, threads)
+        header = self._header()
+        return self._process(header, self._slots(header))
 
     def records(self, position: int = 0) -> RecordBatch:
         """The activity records from ``position`` on, which is the ``next`` of an earlier batch.
@@ -109,11 +107,15 @@ class MapFile:
             raise WatchError(f"{self._shown} is not a regular file.")
         if status.st_uid != os.geteuid():
             raise WatchError(f"{self._shown} belongs to another user.")
-        if status.st_size != layout.FILE_BYTES:
+        if status.st_size < layout.FILE_BYTES:
+            raise IncompleteFile(
+                f"{self._shown} is not complete: it has {status.st_size} of {layout.FILE_BYTES} bytes."
+            )
+        if status.st_size > layout.FILE_BYTES:
             raise WatchError(f"{self._shown} has {status.st_size} bytes in place of {layout.FILE_BYTES}.")
         header = self._header()
         if not header["magic"]:
-            raise WatchError(f"{self._shown} is not yet complete.")
+            raise IncompleteFile(f"{self._shown} is not complete: its beginning is not written.")
         if header["magic"] != layout.MAGIC:
             raise WatchError(f"{self._shown} is not the file of a watched process.")
         if header["format"] != layout.FORMAT:
@@ -149,13 +151,15 @@ class MapFile:
                 break
         return header
 
-    def _threads(self, header: Any) -> list[tuple[int, WatchedThread]]:
+    def _slots(self, header: Any) -> list[tuple[int, WatchedThread]]:
         """Each slot's use, with its thread."""
         slots = _limited(int(header["slots"]), layout.SLOTS, "number of slots", self._damaged)
         owners: set[int] = set()
-        return [self._thread(number, owners) for number in range(slots)]
+        # A library that gave CUPTI up learns of no end of a call.
+        learns = header["state"] == WatchState.RECORDING
+        return [self._slot(number, owners, learns) for number in range(slots)]
 
-    def _thread(self, number: int, owners: set[int]) -> tuple[int, WatchedThread]:
+    def _slot(self, number: int, owners: set[int], learns: bool) -> tuple[int, WatchedThread]:
         offset = layout.SLOTS_AT + number * layout.SLOT_PITCH
         slot = self._array(layout.SLOT, offset, 1)[0]
         thread = WatchedThread(
@@ -163,10 +167,11 @@ class MapFile:
             name=_text(slot["name"]),
             started_ns=self._count(slot["started_ns"]),
             ended_ns=self._time_or_none(slot["ended_ns"]),
-            in_flight=self._in_flight(offset) if slot["use"] == SlotUse.LIVE else (),
+            in_flight=self._in_flight(offset) if learns and slot["use"] == SlotUse.LIVE else (),
             figures=self._figures(slot, owners),
             slow_calls=self._slow_calls(slot, offset),
             slow_count=self._count(slot["slow_calls"]),
+            owners=int(slot["owners"]),
             lost=self._count(slot["lost"]),
         )
         return int(slot["use"]), thread
@@ -284,8 +289,7 @@ class MapFile:
             clocks=ClockPair(self._count(header["clock_ns"]), int(header["clock_realtime_ns"])),
             yielded_ns=self._time_or_none(header["yielded_ns"]),
             ended_ns=self._time_or_none(header["ended_ns"]),
-            threads=tuple(thread for use, thread in slots[1:] if use in _OWNED),
-            ended_threads=slots[layout.ENDED_THREADS_SLOT][1].figures if slots else {},
+            threads=tuple(thread for use, thread in slots if use != SlotUse.UNUSED),
             losses=losses,
             records=self._count(header["records"]),
             out_of_space=bool(header["out_of_space"]),
@@ -344,10 +348,10 @@ def _part(*names: str) -> np.dtype[Any]:
 
 _IN_FLIGHT = _part("sequence", "depth", "calls")
 _SLOW_COUNT = _part("slow_calls")
-_OWNED = (SlotUse.LIVE, SlotUse.ENDED)
 
 
-def _limited(value: int, most: int, name: str, damaged: Any) -> int:
+def _limited(value: int, most: int, name: str, damaged: Callable[[str], WatchError]) -> int:
+    """``value``; raises ``damaged`` unless it lies between 0 and ``most``."""
     if not 0 <= value <= most:
         raise damaged(f"has a {name} of {value}, above {most}")
     return value
@@ -359,7 +363,14 @@ def _text(raw: bytes) -> str:
 
 
 def watch_files(folder: Path) -> Iterator[Path]:
-    """The files in ``folder`` that are named like those of watched processes, in the order of their names."""
-    for name in sorted(os.listdir(folder)):
+    """The files in ``folder`` that are named like those of watched processes, in the order of their names.
+
+    Raises WatchError if the folder cannot be read.
+    """
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise WatchError(f"{printable(str(folder))} cannot be read: {error.strerror}.") from error
+    for name in names:
         if FILE_NAME.fullmatch(name):
             yield folder / name

@@ -63,9 +63,9 @@ class CallFigures:
 class WatchedThread:
     """A thread that made a call. ``figures`` are by function.
 
-    ``in_flight`` is empty too while the file was being changed at each attempt to read it. ``slow_calls`` are the last
-    ones, oldest first, ``slow_count`` is their number since the thread's slot exists. ``lost`` calls are in no
-    histogram.
+    In a process of more than a thousand threads, several share one: ``owners`` is their number, the last one is
+    described, and the figures and slow calls are of all of them. ``in_flight`` is empty too if the file changed at each
+    attempt to read it. ``slow_calls`` are the last of ``slow_count``, oldest first. ``lost`` calls are in no histogram.
     """
 
     id: int
@@ -76,6 +76,7 @@ class WatchedThread:
     figures: Mapping[str, CallFigures]
     slow_calls: tuple[SlowDriverCall, ...]
     slow_count: int
+    owners: int
     lost: int
 
     @property
@@ -92,14 +93,23 @@ class ClockPair:
     realtime_ns: int
 
 
+_PROBLEMS = {
+    WatchState.STARTING: "the library has not finished its start",
+    WatchState.RECORDING: "",
+    WatchState.NO_CUPTI: "libcupti was not found",
+    WatchState.CUPTI_TOO_OLD: "libcupti is older than CUDA 12.0",
+    WatchState.CUPTI_TAKEN: "another profiler uses CUPTI in this process",
+    WatchState.YIELDED: "the program's own profiler has taken CUPTI over",
+}
+
+
 @dataclass(frozen=True)
 class WatchedProcess:
     """A process and what was recorded of it.
 
     ``image`` counts the programs that the process has executed with CUDA, from 0; ``start_ticks`` is when it began, as
     in /proc. ``code`` and ``function`` are of the call of CUPTI that failed, "" if none did; ``refused_kinds`` says
-    which kind of record was refused, with the code. ``ended_threads`` are the sums of threads whose slots others took
-    over. ``ended_ns`` is None unless the program ended by exit.
+    which kind of record was refused, with the code. ``ended_ns`` is None unless the program ended by exit.
     """
 
     pid: int
@@ -124,16 +134,21 @@ class WatchedProcess:
     yielded_ns: int | None
     ended_ns: int | None
     threads: tuple[WatchedThread, ...]
-    ended_threads: Mapping[str, CallFigures]
     losses: Mapping[LossKind, int]
     records: int
     out_of_space: bool
 
     @property
+    def problem(self) -> str:
+        """Why nothing is recorded, as a clause; "" if calls are."""
+        if self.state is WatchState.CUPTI_FAILED:
+            return f"{self.function} of libcupti returned {self.code}"
+        return _PROBLEMS[self.state]
+
+    @property
     def calls(self) -> int:
         """Finished calls in histograms."""
-        ended = sum(figures.histogram.count for figures in self.ended_threads.values())
-        return ended + sum(thread.calls for thread in self.threads)
+        return sum(thread.calls for thread in self.threads)
 
     @property
     def lost_calls(self) -> int:
@@ -143,7 +158,7 @@ class WatchedProcess:
     @property
     def lost_records(self) -> int:
         """Activity records that were dropped before they reached the file, as far as they were counted."""
-        return sum(count for kind, count in self.losses.items() if not kind.is_call)
+        return sum(count for kind, count in self.losses.items() if kind.is_record)
 
 
 @dataclass(frozen=True)

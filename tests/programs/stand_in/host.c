@@ -57,18 +57,15 @@ static void *hang(void *unused)
     return unused;
 }
 
-static void wait_ms(uint64_t ms)
-{
-    struct timespec time = {(time_t)(ms / 1000), (long)(ms % 1000 * MS)};
-    nanosleep(&time, NULL);
-}
-
 /* A thread hangs in a call; the caller continues once it does. */
 static void start_hung_call(void)
 {
     pthread_t thread;
+    uint32_t before = stand_in_begun();
+    struct timespec pause = {0, 1000000};
     pthread_create(&thread, NULL, hang, NULL);
-    wait_ms(50);
+    while (stand_in_begun() == before)
+        nanosleep(&pause, NULL);
 }
 
 static void copies(void)

@@ -16,6 +16,7 @@ enum { NOT_READY = 600, MODULE_LOADING = 4 << 16, CONTEXT_STARTS = 1, STREAM_SYN
 static stand_in_call_hook call_hook;
 static stand_in_work_hook work_hook;
 static uint32_t correlations;
+static uint32_t begun;
 static __thread uint64_t length_ns;
 static __thread int next_result;
 
@@ -23,6 +24,11 @@ void stand_in_set_hooks(stand_in_call_hook call, stand_in_work_hook work)
 {
     __atomic_store_n(&work_hook, work, __ATOMIC_RELEASE);
     __atomic_store_n(&call_hook, call, __ATOMIC_RELEASE);
+}
+
+uint32_t stand_in_begun(void)
+{
+    return __atomic_load_n(&begun, __ATOMIC_ACQUIRE);
 }
 
 void stand_in_length(uint64_t ns)
@@ -68,6 +74,7 @@ static int call(uint32_t number, const char *name, const void *parameters, struc
     next_result = 0;
     if (hook)
         hook(number, name, 0, parameters, NULL, correlation);
+    __atomic_fetch_add(&begun, 1, __ATOMIC_RELEASE);
     take_time();
     stand_in_work_hook submit = __atomic_load_n(&work_hook, __ATOMIC_ACQUIRE);
     if (submit && work) {
@@ -231,4 +238,38 @@ int cuModuleLoadData(void **module, const void *image)
     if (submit)
         submit(&contexts);
     return CALL(cuModuleLoadData, &parameters, &loading);
+}
+
+/* A function is its name, which must last. */
+int cuModuleGetFunction(void **function, void *module, const char *name)
+{
+    struct { void **function; void *module; const char *name; } parameters = {function, module, name};
+    *function = (void *)name;
+    return CALL(cuModuleGetFunction, &parameters, NULL);
+}
+
+int cuDeviceGet(int *device, int number)
+{
+    *device = number;
+    return 0;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    struct { void **context; int device; } parameters = {context, device};
+    *context = &correlations;
+    return CALL(cuDevicePrimaryCtxRetain, &parameters, NULL);
+}
+
+int cuCtxSetCurrent(void *context)
+{
+    (void)context;
+    return 0;
+}
+
+int cuStreamCreate(void **stream, unsigned flags)
+{
+    struct { void **stream; unsigned flags; } parameters = {stream, flags};
+    *stream = &begun;
+    return CALL(cuStreamCreate, &parameters, NULL);
 }

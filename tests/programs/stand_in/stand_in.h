@@ -14,7 +14,8 @@
     f(12, cuMemFreeHost) f(20, cuMemcpyDtoH_v2) f(21, cuMemcpyDtoHAsync_v2) f(22, cuMemcpyHtoDAsync_v2)               \
     f(23, cuMemcpy2D_v2) f(24, cuMemcpyPeerAsync) f(30, cuMemsetD8Async) f(40, cuLaunchKernel)                        \
     f(41, cuLaunchKernel_ptsz) f(50, cuStreamSynchronize) f(60, cuEventQuery) f(61, cuMemHostRegister_v2)             \
-    f(62, cuMemHostUnregister) f(63, cuModuleLoadData)
+    f(62, cuMemHostUnregister) f(63, cuModuleLoadData) f(64, cuModuleGetFunction) f(70, cuDevicePrimaryCtxRetain)      \
+    f(71, cuStreamCreate)
 
 enum {
 #define NUMBER(number, name) STAND_IN_##name = number,
@@ -39,6 +40,8 @@ typedef void (*stand_in_work_hook)(const struct stand_in_work *work);
 
 /* libcuda */
 void stand_in_set_hooks(stand_in_call_hook call, stand_in_work_hook work);
+/* How many calls have begun, in all threads. */
+uint32_t stand_in_begun(void);
 /* The length of this thread's next calls, and the result of its next one. */
 void stand_in_length(uint64_t ns);
 void stand_in_result(int result);
@@ -66,5 +69,10 @@ int cuLaunchKernel_ptsz(void *function, unsigned grid_x, unsigned grid_y, unsign
 int cuStreamSynchronize(void *stream);
 int cuEventQuery(void *event);
 int cuModuleLoadData(void **module, const void *image);
+int cuModuleGetFunction(void **function, void *module, const char *name);
+int cuDeviceGet(int *device, int number);
+int cuDevicePrimaryCtxRetain(void **context, int device);
+int cuCtxSetCurrent(void *context);
+int cuStreamCreate(void **stream, unsigned flags);
 
 #endif

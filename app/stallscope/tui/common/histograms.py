@@ -134,15 +134,16 @@ def histogram_lines(
     legend = room - len(phases) >= 2
     each = min(MOST_LINES if height < _TALL else MOST_TALL_LINES, max(1, (room - legend) // len(phases)))
     figures = (FIGURES_IN_A_LINE if each == 1 else FIGURES) if width >= 64 else 0
-    plot = max(10, width - LABEL - 1 - figures - 1)
+    label = max(LABEL, *(len(channel.phase.traits.word) + 1 for channel in phases))
+    plot = max(10, width - label - 1 - figures - 1)
     for channel in phases:
         plotted = channel.live if live is None else live.get(Channel(channel.phase), channel.live)
         in_flight_us = row.in_flight_us if channel.phase is Phase.CALL else None
-        out += _channel(channel, plotted, in_flight_us, plot, each, figures)
-    out.append([(" " * (LABEL + 1), ""), (axis_labels(plot), "dim")])
+        out += _channel(channel, plotted, in_flight_us, label, plot, each, figures)
+    out.append([(" " * (label + 1), ""), (axis_labels(plot), "dim")])
     out += table
     if legend:
-        out.append([(" " * (LABEL + 1), ""), *_legend(phases, now)])
+        out.append([(" " * (label + 1), ""), *_legend(phases, now)])
     return out
 
 
@@ -174,7 +175,7 @@ def axis_labels(columns: int) -> str:
 
 
 def _channel(
-    channel: ChannelView, plotted: Histogram, in_flight_us: float | None, plot: int, rows: int, figures: int
+    channel: ChannelView, plotted: Histogram, in_flight_us: float | None, label: int, plot: int, rows: int, figures: int
 ) -> list[Line]:
     heights = _heights(plotted, plot, rows)
     base_heights = np.zeros(plot, dtype=np.int64)
@@ -194,7 +195,7 @@ def _channel(
     out: list[Line] = []
     for number in range(rows):
         name = channel.phase.traits.word if number == rows - 1 else ""
-        line: Line = [(f" {name:<{LABEL}}", "dim"), *drawn[number]]
+        line: Line = [(f" {name:<{label}}", "dim"), *drawn[number]]
         text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
         if figures:
             line.append((f" {text:<{figures}}", "dim" if text.startswith(_BASELINE) else ""))

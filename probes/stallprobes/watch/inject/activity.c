@@ -25,7 +25,7 @@ enum {
     NAMES = 8192,
     FLUSH_MS = 100,
     /* The longest that the program's exit waits for the last records. */
-    EXIT_MS = 250,
+    EXIT_MS = 1000,
 };
 enum { FREE, WITH_CUPTI, COMPLETED };
 /* What the helper threads have been asked for, and what they have done. */
@@ -33,10 +33,8 @@ enum { RUN, FINISH, FLUSHED, FINISHED };
 
 static struct {
     uint32_t state;
-    uint32_t stream;
     uint64_t ticket;
     size_t valid;
-    void *context;
 } buffers[BUFFERS];
 static uint8_t *memory;
 static uint64_t tickets;
@@ -92,11 +90,9 @@ static void requested(uint8_t **buffer, size_t *size, size_t *most)
 static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
 {
     size_t number = (size_t)(buffer - memory) / BUFFER_BYTES;
-    (void)size;
+    (void)context, (void)stream, (void)size;
     if (buffer < memory || number >= BUFFERS)
         return;
-    buffers[number].context = context;
-    buffers[number].stream = stream;
     buffers[number].valid = valid;
     buffers[number].ticket = __atomic_fetch_add(&tickets, 1, __ATOMIC_RELAXED);
     sw_store_release(buffers[number].state, COMPLETED);
@@ -175,7 +171,7 @@ static void keep_record(const struct sw_record *record)
 
 static void decode(const uint8_t *raw)
 {
-    uint32_t kind = (uint32_t)field(raw, 0, 0);
+    uint32_t kind;
     memcpy(&kind, raw, sizeof kind);
     const struct sw_record_layout *layout = kind <= UINT8_MAX ? layouts[kind] : NULL;
     if (!layout) {
@@ -215,14 +211,11 @@ static void decode_buffer(int number)
     uint8_t *buffer = memory + (size_t)number * BUFFER_BYTES;
     uint8_t *record = NULL;
     size_t valid = buffers[number].valid;
-    size_t dropped = 0;
     int code = CUPTI_SUCCESS;
     while (valid && !(code = cupti.next_record(buffer, valid, &record)))
         decode(record);
     if (code && code != CUPTI_NO_MORE_RECORDS)
         sw_count_lost(SW_LOST_UNKNOWN_RECORD, 1);
-    if (!cupti.dropped_records(buffers[number].context, buffers[number].stream, &dropped) && dropped)
-        sw_count_lost(SW_LOST_DROPPED_BY_CUPTI, dropped);
     sw_store_release(buffers[number].state, FREE);
 }
 
@@ -252,6 +245,9 @@ static void *flushing_thread(void *unused)
         wait_for_change(&stage, RUN, FLUSH_MS);
         asked = sw_load_acquire(stage);
         cupti.flush(0);
+        size_t dropped = 0;
+        if (!cupti.dropped_records(NULL, 0, &dropped) && dropped)
+            sw_count_lost(SW_LOST_DROPPED_BY_CUPTI, dropped);
     } while (asked == RUN);
     set_stage(FLUSHED);
     return unused;
@@ -317,19 +313,24 @@ int sw_start_activity(const struct cupti *functions)
     sw_store(stage, RUN);
     if (start_thread(decoding_thread) || start_thread(flushing_thread)) {
         sw_stop_activity(functions);
+        sw_header->kinds = 0;
         return refuse("pthread_create", -1);
     }
     sw_store_release(sw_private->helpers, 1);
     return 0;
 }
 
-/* Collects no more, and takes back every buffer: the next user of CUPTI knows nothing of them. */
+/* Collects no more, takes back every buffer, and restores what was set: the next user of CUPTI knows of none of it.
+ * CUPTI's own clock is CLOCK_REALTIME. */
 void sw_stop_activity(const struct cupti *functions)
 {
     for (uint32_t kind = 0; kind < 64; kind++)
         if (sw_header->kinds >> kind & 1)
             functions->disable((int)kind);
     functions->flush(1);
+    functions->set_timestamps(sw_real_clock);
+    if (functions->set_thread_id_type)
+        functions->set_thread_id_type(CUPTI_DEFAULT_THREAD_IDS);
     sw_finish_activity();
 }
 

@@ -97,9 +97,17 @@ static void end_thread(void *slot)
     self.depth = 0;
 }
 
-int sw_prepare_threads(void)
+/* In a forked process, which must not write to its parent's file. The page is wiped too, as not every fork runs this. */
+static void after_fork(void)
 {
-    return pthread_key_create(&thread_end, end_thread);
+    sw_store(sw_private->helpers, 0);
+    sw_store_release(sw_private->recording, SW_FORKED);
+}
+
+/* What the callbacks need of the system: the ends of threads, and forks. */
+int sw_prepare_calls(void)
+{
+    return pthread_key_create(&thread_end, end_thread) || pthread_atfork(NULL, NULL, after_fork);
 }
 
 /* The file of a forked process, once it makes a call; 0 if this thread has opened it. */

@@ -16,6 +16,7 @@ enum {
     CUPTI_OLDEST_VERSION = 18,
     CUPTI_DRIVER_API = 1,
     CUPTI_ENTER = 0,
+    CUPTI_DEFAULT_THREAD_IDS = 0,
     CUPTI_SYSTEM_THREAD_IDS = 1,
     CUPTI_OBJECT_THREAD = 2,
     /* CUDA_ERROR_NOT_READY: the answer of a query, not a failure. */

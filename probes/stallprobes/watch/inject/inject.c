@@ -18,11 +18,10 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-enum { DEFAULT_SLOW_NS = 1000000 };
-
 struct sw_settings sw_settings;
 
 static struct cupti cupti;
+static void *cupti_library;
 static void *subscriber;
 static uint32_t subscribed;
 
@@ -39,9 +38,9 @@ static int read_settings(void)
     if (library && strlen(library) < sizeof sw_settings.cupti)
         strcpy(sw_settings.cupti, library);
     char *end = NULL;
-    sw_settings.slow_ns = slow ? strtoull(slow, &end, 10) : DEFAULT_SLOW_NS;
+    sw_settings.slow_ns = slow ? strtoull(slow, &end, 10) : SW_DEFAULT_SLOW_NS;
     if (slow && (end == slow || *end))
-        sw_settings.slow_ns = DEFAULT_SLOW_NS;
+        sw_settings.slow_ns = SW_DEFAULT_SLOW_NS;
     sw_settings.calls_only = calls_only && !strcmp(calls_only, "1");
     sw_settings.yield = yield && !strcmp(yield, "1");
     return 0;
@@ -108,10 +107,10 @@ static uint32_t failed(const char *function, int code, uint32_t state)
 /* The state to write to the file, with the reason for one in which nothing is recorded. */
 static uint32_t connect_to_cupti(void)
 {
-    void *library = open_cupti();
-    if (!library)
+    cupti_library = open_cupti();
+    if (!cupti_library)
         return failed("dlopen", 0, SW_STATE_NO_CUPTI);
-    load_functions(library);
+    load_functions(cupti_library);
     if (!cupti.get_version || !cupti.subscribe || !cupti.unsubscribe || !cupti.enable_callback ||
         !cupti.get_callback_name)
         return failed("dlsym", 0, SW_STATE_CUPTI_TOO_OLD);
@@ -148,10 +147,11 @@ static void at_exit(void)
 static void *private_page(void)
 {
     void *page = mmap(NULL, SW_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED || !madvise(page, SW_PAGE, MADV_WIPEONFORK))
-        return page == MAP_FAILED ? NULL : page;
-    munmap(page, SW_PAGE);
-    return NULL;
+    if (page == MAP_FAILED)
+        return NULL;
+    /* From Linux 4.14 on, for forks that call no handler. */
+    madvise(page, SW_PAGE, MADV_WIPEONFORK);
+    return page;
 }
 
 EXPORTED int InitializeInjection(void)
@@ -161,7 +161,7 @@ EXPORTED int InitializeInjection(void)
         return 1;
     uint32_t flags = (sw_settings.calls_only ? SW_FLAG_CALLS_ONLY : 0) | (sw_settings.yield ? SW_FLAG_YIELD : 0);
     sw_store(sw_private->recording, SW_OFF);
-    if (sw_prepare_threads() || sw_open_file(flags))
+    if (sw_prepare_calls() || sw_open_file(flags))
         return 1;
     sw_store_release(sw_header->state, connect_to_cupti());
     if (sw_load(subscribed))
@@ -177,7 +177,7 @@ static void yield(void)
     if (!sw_settings.yield || sw_load_acquire(sw_private->recording) != SW_OPEN ||
         !__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
-    if (!sw_settings.calls_only)
+    if (sw_header->kinds)
         sw_stop_activity(&cupti);
     cupti.unsubscribe(subscriber);
     sw_header->yielded_ns = sw_clock();
@@ -185,11 +185,12 @@ static void yield(void)
 }
 
 /* Where the library is preloaded, these stand before the functions of libcupti, so that the program's own profiler
- * announces itself here. Elsewhere nothing calls them. */
+ * announces itself here. Elsewhere nothing calls them, unless libcuda loads the library for all to see. */
 static void *next_function(const char *name)
 {
     yield();
-    return dlsym(RTLD_NEXT, name);
+    void *found = dlsym(RTLD_NEXT, name);
+    return found || !cupti_library ? found : dlsym(cupti_library, name);
 }
 
 EXPORTED int cuptiSubscribe(void **subscription, cupti_callback callback, void *user)

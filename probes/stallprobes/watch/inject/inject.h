@@ -25,7 +25,7 @@
 #define sw_fence() __atomic_thread_fence(__ATOMIC_RELEASE)
 #endif
 
-/* Whether this process records. A fork sets the word to SW_FORKED, whichever way the process was forked. */
+/* Whether this process records. A forked process begins with SW_FORKED. */
 enum { SW_FORKED = 0, SW_OPENING, SW_OPEN, SW_OFF };
 
 struct sw_private {
@@ -50,6 +50,7 @@ extern uint32_t sw_file;
 /* map.c */
 int sw_open_file(uint32_t flags);
 uint64_t sw_clock(void);
+uint64_t sw_real_clock(void);
 void sw_stamp_clocks(void);
 void sw_count_lost(int kind, uint64_t count);
 void *sw_at(uint64_t offset);
@@ -61,7 +62,7 @@ struct sw_histogram *sw_histogram_of(struct sw_slot *slot, uint32_t number, uint
 void sw_callback(void *user, int domain, uint32_t number, const struct cupti_callback_data *data);
 int sw_choose_calls(const struct cupti *cupti, void *subscriber);
 void sw_write_apis(void);
-int sw_prepare_threads(void);
+int sw_prepare_calls(void);
 
 /* host_memory.c */
 void sw_add_host_memory(uint64_t address, uint64_t size, uint8_t kind);

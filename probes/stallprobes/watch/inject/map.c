@@ -44,7 +44,7 @@ uint64_t sw_clock(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t real_clock(void)
+uint64_t sw_real_clock(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -72,7 +72,7 @@ void sw_stamp_clocks(void)
     sw_store(header->clock_sequence, sequence + 1);
     sw_fence();
     uint64_t before = sw_clock();
-    uint64_t real = real_clock();
+    uint64_t real = sw_real_clock();
     sw_store(header->clock_ns, before + (sw_clock() - before) / 2);
     sw_store(header->clock_realtime_ns, real);
     sw_store_release(header->clock_sequence, sequence + 2);
@@ -177,7 +177,6 @@ static void describe_process(struct sw_header *header, uint32_t flags)
     header->parent_pid = (uint32_t)getppid();
     header->start_ticks = start_ticks();
     header->slow_ns = sw_settings.slow_ns;
-    header->slots = 1;
 }
 
 /* A new file for this process, mapped as sw_header; 0 if it is ready. Then SW_OPEN may be set. */
@@ -190,7 +189,7 @@ int sw_open_file(uint32_t flags)
     uint64_t first = flags & SW_FLAG_CALLS_ONLY ? SW_RECORDS_AT : SW_SLOTS_AT;
     void *base = MAP_FAILED;
     if (!fstat(descriptor, &status) && !posix_fallocate(descriptor, 0, (off_t)first) &&
-        !posix_fallocate(descriptor, SW_SLOTS_AT, SW_SLOT_PITCH) && !ftruncate(descriptor, SW_FILE_BYTES))
+        !ftruncate(descriptor, SW_FILE_BYTES))
         base = mmap(NULL, SW_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     close(descriptor);
     if (base == MAP_FAILED) {
@@ -208,7 +207,7 @@ int sw_open_file(uint32_t flags)
     describe_process(sw_header, flags);
     sw_header->losses[SW_LOST_BEFORE_FILE] = __atomic_exchange_n(&lost_before_file, 0, __ATOMIC_RELAXED);
     sw_header->started_ns = sw_clock();
-    sw_header->started_realtime_ns = real_clock();
+    sw_header->started_realtime_ns = sw_real_clock();
     sw_stamp_clocks();
     sw_store_release(sw_header->magic, SW_MAGIC);
     return 0;
@@ -255,63 +254,27 @@ struct sw_histogram *sw_histogram_of(struct sw_slot *slot, uint32_t number, uint
     return histogram;
 }
 
-/* Adds a histogram of an ended thread to that of all ended threads, and empties it. */
-static void fold(struct sw_histogram *from, uint32_t api)
-{
-    struct sw_histogram *into = sw_histogram_of(slot_at(SW_ENDED_THREADS_SLOT), SW_ENDED_THREADS_SLOT, api);
-    uint64_t calls = 0;
-    for (int bucket = 0; bucket < SW_BUCKETS; bucket++) {
-        uint64_t count = sw_load(from->counts[bucket]);
-        if (!count)
-            continue;
-        calls += count;
-        if (into)
-            sw_increase(into->counts[bucket], count);
-        sw_store(from->counts[bucket], 0);
-    }
-    if (!into) {
-        sw_count_lost(SW_LOST_NO_HISTOGRAM, calls);
-    } else {
-        if (sw_load(from->max_ns) > sw_load(into->max_ns))
-            sw_store(into->max_ns, sw_load(from->max_ns));
-        sw_increase(into->total_ns, sw_load(from->total_ns));
-        sw_increase(into->slow, sw_load(from->slow));
-        sw_increase(into->failed, sw_load(from->failed));
-    }
-    sw_store(from->max_ns, 0);
-    sw_store(from->total_ns, 0);
-    sw_store(from->slow, 0);
-    sw_store(from->failed, 0);
-}
-
-/* The slot of a thread that has ended, after its figures were added to those of all ended threads; -1 if there is none
- * or another thread is doing the same. ``takeovers`` is odd meanwhile. */
+/* The slot of a thread that has ended, with its figures, to which those of its next owner are added; -1 without one. */
 static int64_t take_over(void)
 {
+    static uint32_t first;
     struct sw_header *header = sw_header;
-    uint64_t before = sw_load(header->takeovers);
-    if (!sw_load_acquire(header->ended_slots) || (before & 1) ||
-        !__atomic_compare_exchange_n(&header->takeovers, &before, before + 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-        return -1;
-    sw_fence();
-    int64_t found = -1;
     uint32_t slots = sw_load(header->slots);
-    for (uint32_t number = 1; found < 0 && number < slots && number < SW_SLOTS; number++) {
-        struct sw_slot *slot = slot_at(number);
-        if (!sw_load_acquire(slot_ready[number]) || sw_load_acquire(slot->use) != SW_SLOT_ENDED)
+    uint32_t start = sw_load(first);
+    if (slots > SW_SLOTS || !sw_load_acquire(header->ended_slots))
+        return -1;
+    for (uint32_t tried = 0; tried < slots; tried++) {
+        uint32_t number = (start + tried) % slots;
+        uint32_t expected = SW_SLOT_ENDED;
+        if (!sw_load_acquire(slot_ready[number]) ||
+            !__atomic_compare_exchange_n(&slot_at(number)->use, &expected, SW_SLOT_CLAIMED, 0, __ATOMIC_ACQUIRE,
+                                         __ATOMIC_RELAXED))
             continue;
-        sw_store(slot->use, SW_SLOT_CLAIMED);
         sw_add(header->ended_slots, -1u);
-        for (uint32_t api = 0; api < SW_APIS; api++)
-            if (sw_load(slot->histograms[api]))
-                fold(histogram_at(sw_load(slot->histograms[api]) - 1), api);
-        struct sw_slot *ended = slot_at(SW_ENDED_THREADS_SLOT);
-        sw_increase(ended->lost, sw_load(slot->lost));
-        sw_store(slot->lost, 0);
-        found = number;
+        sw_store(first, number + 1);
+        return number;
     }
-    sw_store_release(header->takeovers, before + 2);
-    return found;
+    return -1;
 }
 
 /* A slot for the calling thread; NULL if all belong to live threads. */
@@ -324,7 +287,7 @@ struct sw_slot *sw_claim_slot(uint32_t *number)
         found = take_over();
     if (found < 0) {
         found = next_place(&header->slots, SW_SLOTS, SW_SLOTS_AT, SW_SLOT_PITCH);
-        if (found > 0)
+        if (found >= 0)
             sw_store_release(slot_ready[found], 1);
         else
             found = take_over();
@@ -339,6 +302,7 @@ struct sw_slot *sw_claim_slot(uint32_t *number)
     sw_store(slot->started_ns, sw_clock());
     sw_store(slot->ended_ns, 0);
     sw_store(slot->depth, 0);
+    sw_increase(slot->owners, 1);
     sw_store_release(slot->use, SW_SLOT_LIVE);
     *number = (uint32_t)found;
     return slot;

@@ -1,0 +1,49 @@
+"""Programs that are watched as a user would: the library is built, the program started, its files read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stallprobes.watch.environment import WatchOptions, variables
+from stallprobes.watch.folder import read_folder
+from stallprobes.watch.map_reader import MapFile, watch_files
+from stallprobes.watch.process import ActivityRecord, WatchedProcess
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A program that has ended well: its one process and its records."""
+
+    process: WatchedProcess
+    records: tuple[ActivityRecord, ...]
+
+
+def watch_python(
+    folder: Path, program: str, *arguments: str, library: Path, options: WatchOptions, cupti: Path | None
+) -> Watched:
+    """Run a Python program of ``PROGRAMS`` to its end; its process writes to ``folder``."""
+    folder.mkdir(mode=0o700)
+    present: Mapping[str, str] = os.environ
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / program), *arguments],
+        env={**present, **variables(library, folder, options, present, cupti)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    contents = read_folder(folder)
+    assert contents.problems == ()
+    (process,) = contents.processes
+    (path,) = watch_files(folder)
+    with MapFile(path) as file:
+        batch = file.records()
+    assert batch.missed == 0
+    return Watched(process, tuple(batch))
