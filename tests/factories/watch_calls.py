@@ -152,6 +152,8 @@ def thread(
     in_flight: Sequence[DriverCall] = (),
     started: float = 0,
     ended: float | None = None,
+    slot: int | None = None,
+    owners: int = 1,
 ) -> WatchedThread:
     """A thread with slow ``calls``, ``fast_us`` ones by function, and slow ones that are ``unread``."""
     durations = {function: list(values) for function, values in (fast_us or {}).items()}
@@ -168,6 +170,8 @@ def thread(
         figures={function: figures(values) for function, values in durations.items()},
         slow_calls=tuple(calls),
         slow_count=len(calls),
+        slot=number if slot is None else slot,
+        owners=owners,
         lost=0,
     )
 
@@ -177,7 +181,6 @@ def process(
     ended: float | None = None,
     calls_only: bool = False,
     kinds: Iterable[int] = layout.COLLECTED,
-    ended_threads: Mapping[str, CallFigures] | None = None,
     losses: Mapping[LossKind, int] | None = None,
     now: float = 0,
 ) -> WatchedProcess:
@@ -187,6 +190,6 @@ def process(
         state=WatchState.RECORDING, code=0, function="", cupti_path="/lib/libcupti.so.13", cupti_version=130_100,
         calls_only=calls_only, yields=False, forked=False, kinds=frozenset(kinds), refused_kind=None, slow_ns=SLOW_NS,
         started=ClockPair(BASE_NS, 0), clocks=ClockPair(at_ns(now), 0), yielded_ns=None,
-        ended_ns=None if ended is None else at_ns(ended), threads=threads, ended_threads=ended_threads or {},
+        ended_ns=None if ended is None else at_ns(ended), threads=threads,
         losses=losses or dict.fromkeys(LossKind, 0), records=0, out_of_space=False,
     )  # fmt: skip

@@ -21,7 +21,6 @@ from factories.watch_calls import (
     batch,
     call,
     copy,
-    figures,
     kernel,
     pageable_copy,
     process,
@@ -207,19 +206,18 @@ def test_windows_begin_at_an_earlier_reading() -> None:
     assert (row.histogram.count, row.window.duration_ns) == (25, 200 * US)
 
 
-def test_ended_threads_whose_place_others_have_are_one_row_of_sums() -> None:
+def test_threads_that_share_a_slot_have_their_calls_together() -> None:
     analysis = ProcessAnalysis()
-    first = thread(OTHER, [slow(LAUNCH, 0, 3000, thread=OTHER)], ended=4000)
-    analysis.feed(process(first), EMPTY, at_ns(5000))
-    # Another thread has the place, with the ring of the first; the system uses the id again.
-    second = thread(OTHER, fast_us=FAST, started=5000)
-    ended = {LAUNCH: figures([3000.0, 4.0, 4.0])}
-    analysis.feed(process(second, ended_threads=ended), EMPTY, at_ns(9000))
-    found = {each.id: each for each in analysis.findings().threads}
-    assert (found[OTHER].lost_ns, found[OTHER].ended) == (0, False)
-    assert found[None].name == "ended threads"
-    assert [row.unkept for row in found[None].rows] == [0]
-    assert found[None].lost_ns > 2900 * US
+    done = slow(LAUNCH, 0, 3000, thread=OTHER)
+    analysis.feed(process(thread(OTHER, [done], ended=4000, slot=1)), EMPTY, at_ns(5000))
+    # The next owner continues the figures, and the ring still has the call.
+    analysis.feed(process(thread(102, [done], fast_us=FAST, started=5000, slot=1, owners=2)), EMPTY, at_ns(9000))
+    found = analysis.findings()
+    (one,) = found.threads
+    assert (one.id, one.owners, one.slow_calls, one.alive_ns) == (102, 2, 1, 9000 * US)
+    assert [(each.thread, each.thread_name) for each in found.slow_calls] == [(OTHER, "thread-101")]
+    assert found.lost_ns == 3000 * US - next(row.median_ns for row in one.rows if row.function == LAUNCH)
+    assert [row.unkept for row in one.rows] == [0, 0]
 
 
 def test_calls_in_flight_name_the_call_beside_which_they_hang() -> None:
@@ -277,7 +275,7 @@ def test_what_is_missing_is_said() -> None:
     assert analyzed(process(kinds=())).gaps[0].startswith("No work of the GPU was recorded")
     kinds = set(COLLECTED) - {int(RecordKind.CONTEXT_SWITCH)}
     assert analyzed(process(kinds=kinds)).gaps[0].startswith("Context switches were not recorded")
-    lost = dict.fromkeys(LossKind, 0) | {LossKind.NO_SLOT: 3, LossKind.NO_BUFFER: 4}
+    lost = dict.fromkeys(LossKind, 0) | {LossKind.NO_SLOT: 3, LossKind.DROPPED_BY_CUPTI: 4}
     gaps = analyzed(process(losses=lost), batch([], missed=2)).gaps
     assert "6 records of GPU work were lost: some waits have no cause." in gaps
     assert "3 calls were not recorded." in gaps
@@ -291,12 +289,12 @@ def test_findings_need_a_reading() -> None:
 def test_the_document_follows_its_schema() -> None:
     hung = thread(102, in_flight=[call(LAUNCH, 0)], name="hung")
     read, records = loop()
-    found = analyzed(process(*read.threads, hung, ended_threads={LAUNCH: figures([3000.0])}), records)
+    found = analyzed(process(*read.threads, hung), records)
     made = json.loads(json.dumps(document(watch_findings([found], 1_700_000_000 * 10**9, ["a problem"]))))
     jsonschema.validate(made, schema("stallscope.watch/1"), cls=jsonschema.Draft202012Validator)
     (one,) = made["processes"]
     assert made["began_at"] == "2023-11-14T22:13:20.000+00:00"
-    assert {thread["id"] for thread in one["threads"]} == {MAIN, OTHER, 102, None}
+    assert {thread["id"] for thread in one["threads"]} == {MAIN, OTHER, 102}
     launch = one["slow_calls"][-1]
     assert (launch["cause"], launch["certainty"], launch["at_s"]) == ("pageable-copy", "beside", 0.10001)
     assert launch["evidence"]["calls"][0]["target"] == "pageable"

@@ -44,11 +44,8 @@ MOST_CALLS = 10_000
 # Readings for which a thread may be missing, while another takes its place over.
 _FORGET_READINGS = 64
 
-# A thread is its id and when it began, since the system uses ids again. None: ended threads whose places others have.
-ThreadKey = tuple[int, int] | None
 _CallKey = tuple[int, int, int, int]
 _LossKey = tuple[WaitCause, int | None, str]
-_ENDED: ThreadKey = None
 _NO_CAUSE: _LossKey = (WaitCause.UNATTRIBUTED, None, "")
 _NO_FIGURES = CallFigures(Histogram.empty(), 0, 0, 0)
 
@@ -57,7 +54,7 @@ _NO_FIGURES = CallFigures(Histogram.empty(), 0, 0, 0)
 class _HeldCall:
     """A slow call that is not yet explained for good, or may be the cause of one that is not."""
 
-    key: ThreadKey
+    slot: int
     slow: SlowDriverCall
     final: bool = False
 
@@ -73,10 +70,10 @@ class _Sum:
 
 @dataclass
 class _Sums:
-    """Sums of explained calls: by thread and cause, and by thread and function."""
+    """Sums of explained calls: by slot of the thread and cause, and by slot and function."""
 
-    lost: dict[ThreadKey, dict[_LossKey, _Sum]] = field(default_factory=dict)
-    kept: dict[ThreadKey, dict[str, KeptCalls]] = field(default_factory=dict)
+    lost: dict[int, dict[_LossKey, _Sum]] = field(default_factory=dict)
+    kept: dict[int, dict[str, KeptCalls]] = field(default_factory=dict)
 
     def copy(self) -> _Sums:
         """A copy that may be changed."""
@@ -84,9 +81,9 @@ class _Sums:
         kept = {key: {one: KeptCalls(**vars(each)) for one, each in of.items()} for key, of in self.kept.items()}
         return _Sums(lost, kept)
 
-    def add(self, key: ThreadKey, call: ExplainedCall) -> None:
-        """Add a call of the thread ``key``."""
-        self.kept.setdefault(key, {}).setdefault(call.function, KeptCalls()).add(call)
+    def add(self, slot: int, call: ExplainedCall) -> None:
+        """Add a call of the thread in ``slot``."""
+        self.kept.setdefault(slot, {}).setdefault(call.function, KeptCalls()).add(call)
         if call.nested:
             return
         culprit = call.culprit
@@ -94,34 +91,19 @@ class _Sums:
         proven = call.certainty in (Certainty.PROVEN, Certainty.KNOWN)
         left = call.excess_ns - call.explained_ns
         if call.cause is not WaitCause.UNATTRIBUTED:
-            self.add_time(key, main, 1, call.explained_ns, proven)
+            self.add_time(slot, main, 1, call.explained_ns, proven)
         for part in call.also:
-            self.add_time(key, (part.cause, None, ""), 0, part.ns, proven)
+            self.add_time(slot, (part.cause, None, ""), 0, part.ns, proven)
             left -= part.ns
         if left > 0:
-            self.add_time(
-                key, (WaitCause.UNATTRIBUTED, None, ""), int(call.cause is WaitCause.UNATTRIBUTED), left, False
-            )
+            self.add_time(slot, _NO_CAUSE, int(call.cause is WaitCause.UNATTRIBUTED), left, False)
 
-    def add_time(self, key: ThreadKey, cause: _LossKey, calls: int, ns: int, proven: bool) -> None:
-        """Add time of the thread ``key``."""
-        found = self.lost.setdefault(key, {}).setdefault(cause, _Sum())
+    def add_time(self, slot: int, cause: _LossKey, calls: int, ns: int, proven: bool) -> None:
+        """Add time of the thread in ``slot``."""
+        found = self.lost.setdefault(slot, {}).setdefault(cause, _Sum())
         found.calls += calls
         found.ns += ns
         found.proven_ns += ns if proven else 0
-
-    def move(self, known: set[ThreadKey]) -> None:
-        """Move what belongs to no thread in ``known`` to the ended threads."""
-        for key in [key for key in self.lost if key not in known]:
-            for cause, each in self.lost.pop(key).items():
-                self.add_time(_ENDED, cause, each.calls, each.ns - each.proven_ns, False)
-                self.add_time(_ENDED, cause, 0, each.proven_ns, True)
-        for key in [key for key in self.kept if key not in known]:
-            for function, calls in self.kept.pop(key).items():
-                found = self.kept.setdefault(_ENDED, {}).setdefault(function, KeptCalls())
-                found.calls += calls.calls
-                found.excess_ns += calls.excess_ns
-                found.lost_ns += calls.lost_ns
 
 
 class ProcessAnalysis:
@@ -174,15 +156,11 @@ class ProcessAnalysis:
             raise ValueError("there is no reading of the process")
         sums = self._sums.copy()
         explained = zip(self._held, self._explained(process), strict=True)
-        recent = [(held.key, call) for held, call in explained if not held.final]
-        for key, call in recent:
-            sums.add(key, call)
+        recent = [(held.slot, call) for held, call in explained if not held.final]
+        for slot, call in recent:
+            sums.add(slot, call)
         end_ns = process.ended_ns or self._now_ns
-        keys = {_key(thread) for thread in process.threads}
-        sums.move(set(keys))
         threads = [self._thread(process, thread, sums, since, end_ns) for thread in process.threads]
-        if process.ended_threads or _ENDED in sums.lost:
-            threads.append(_ended_threads(process, sums, since, end_ns))
         calls = sorted((*self._final, *(call for _, call in recent)), key=lambda call: call.end_ns)
         return ProcessFindings(
             pid=process.pid,
@@ -214,8 +192,7 @@ class ProcessAnalysis:
     def _add(self, thread: WatchedThread, slow: SlowDriverCall) -> None:
         key = slow.thread, slow.call.start_ns, slow.end_ns, slow.call.correlation
         if key not in self._read:
-            mine = slow.thread == thread.id and slow.call.start_ns >= thread.started_ns
-            self._held.append(_HeldCall(_key(thread) if mine else (slow.thread, 0), slow))
+            self._held.append(_HeldCall(thread.slot, slow))
         self._read[key] = self._readings
 
     def _settle(self) -> None:
@@ -228,7 +205,7 @@ class ProcessAnalysis:
                     held.final = True
                     self._dropped += len(self._final) == MOST_CALLS
                     self._final.append(call)
-                    self._sums.add(held.key, call)
+                    self._sums.add(held.slot, call)
         open_calls = (call.start_ns for thread in self._process.threads for call in thread.in_flight)
         not_final = (held.slow.call.start_ns for held in self._held if not held.final)
         oldest = min((border, *open_calls, *not_final)) - SAME_END_NS
@@ -243,14 +220,10 @@ class ProcessAnalysis:
         usual: dict[tuple[int, str], int] = {}
         for thread in process.threads:
             for function, figures in thread.figures.items():
-                usual[thread.id, function] = usual_ns(figures.histogram, process.slow_ns)
-        for function, figures in process.ended_threads.items():
-            usual[0, function] = usual_ns(figures.histogram, process.slow_ns)
-        excess = []
-        for one in slow:
-            function = one.call.function
-            median_ns = usual.get((one.thread, function), usual.get((0, function), 0))
-            excess.append(max(one.duration_ns - median_ns, 0))
+                usual[thread.slot, function] = usual_ns(figures.histogram, process.slow_ns)
+        excess = [
+            max(held.slow.duration_ns - usual.get((held.slot, held.slow.call.function), 0), 0) for held in self._held
+        ]
         recorded = Recorded(
             self._store.rows, self._store.names, self._store.tenures(), self._run_delays, dict(self._names)
         )  # fmt: skip
@@ -259,13 +232,14 @@ class ProcessAnalysis:
     def _thread(
         self, process: WatchedProcess, thread: WatchedThread, sums: _Sums, since: WatchedProcess | None, end_ns: int
     ) -> ThreadFindings:
-        key = _key(thread)
         earlier = _earlier(since, thread)
-        window_ns = max(end_ns - (since.clocks.monotonic_ns if since else thread.started_ns), 0)
+        # Of the first owner nobody knows when it began.
+        began_ns = thread.started_ns if thread.owners < 2 else process.started.monotonic_ns
+        window_ns = max(end_ns - (since.clocks.monotonic_ns if since else began_ns), 0)
         last_ns = thread.ended_ns or end_ns
         flights = {call.function: _flight(call, end_ns) for call in thread.in_flight}
         functions = dict(thread.figures) | {name: _NO_FIGURES for name in flights if name not in thread.figures}
-        kept = sums.kept.get(key, {})
+        kept = sums.kept.get(thread.slot, {})
         rows = [
             row_of(
                 thread.id, name, figures, earlier.get(name), window_ns, process.slow_ns, kept.get(name, KeptCalls()),
@@ -273,16 +247,17 @@ class ProcessAnalysis:
             )
             for name, figures in functions.items()
         ]  # fmt: skip
-        _add_unkept(sums, key, rows)
+        _add_unkept(sums, thread.slot, rows)
         return ThreadFindings(
             id=thread.id,
             name=thread.name,
-            alive_ns=max(last_ns - thread.started_ns, 0),
+            owners=thread.owners,
+            alive_ns=max(last_ns - began_ns, 0),
             ended=thread.ended_ns is not None,
             rows=_ordered(rows),
             in_flight=tuple(_calls_in_flight(process, thread, end_ns)),
             slow_calls=sum(row.slow for row in rows),
-            lost=_losses(sums.lost.get(key, {})),
+            lost=_losses(sums.lost.get(thread.slot, {})),
         )
 
     def _gaps(self, process: WatchedProcess) -> Iterator[str]:
@@ -320,10 +295,6 @@ def watch_findings(
     return WatchFindings(began_at_ns, end_ns - first_ns, found, tuple(problems))
 
 
-def _key(thread: WatchedThread) -> ThreadKey:
-    return thread.id, thread.started_ns
-
-
 def _flight(call: DriverCall, now_ns: int) -> InFlight:
     age_ns = max(now_ns - call.start_ns, 0)
     return InFlight(0, call.start_ns, age_ns, call.start_ns, age_ns)
@@ -332,35 +303,14 @@ def _flight(call: DriverCall, now_ns: int) -> InFlight:
 def _earlier(since: WatchedProcess | None, thread: WatchedThread) -> Mapping[str, CallFigures]:
     if since is None:
         return {}
-    return next((each.figures for each in since.threads if _key(each) == _key(thread)), {})
+    return next((each.figures for each in since.threads if each.slot == thread.slot), {})
 
 
-def _ended_threads(process: WatchedProcess, sums: _Sums, since: WatchedProcess | None, end_ns: int) -> ThreadFindings:
-    earlier = since.ended_threads if since else {}
-    window_ns = max(end_ns - (since.clocks.monotonic_ns if since else process.started.monotonic_ns), 0)
-    kept = sums.kept.get(_ENDED, {})
-    rows = [
-        row_of(None, name, figures, earlier.get(name), window_ns, process.slow_ns, kept.get(name, KeptCalls()))
-        for name, figures in process.ended_threads.items()
-    ]
-    _add_unkept(sums, _ENDED, rows)
-    return ThreadFindings(
-        id=None,
-        name="ended threads",
-        alive_ns=max(end_ns - process.started.monotonic_ns, 0),
-        ended=True,
-        rows=_ordered(rows),
-        in_flight=(),
-        slow_calls=sum(row.slow for row in rows),
-        lost=_losses(sums.lost.get(_ENDED, {})),
-    )
-
-
-def _add_unkept(sums: _Sums, key: ThreadKey, rows: Iterable[CallRow]) -> None:
+def _add_unkept(sums: _Sums, slot: int, rows: Iterable[CallRow]) -> None:
     """Count the slow calls that were not kept: nobody knows what they waited for."""
     for row in rows:
         if row.unkept:
-            sums.add_time(key, _NO_CAUSE, row.unkept, row.unkept_ns, False)
+            sums.add_time(slot, _NO_CAUSE, row.unkept, row.unkept_ns, False)
 
 
 def _calls_in_flight(process: WatchedProcess, thread: WatchedThread, now_ns: int) -> Iterator[CallInFlight]:

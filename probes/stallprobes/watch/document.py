@@ -73,6 +73,7 @@ def _thread(thread: ThreadFindings, first_ns: int) -> dict[str, Any]:
     return {
         "id": thread.id,
         "name": thread.name,
+        "owners": thread.owners,
         "seconds": _seconds(thread.alive_ns),
         "ended": thread.ended,
         "headline": headline(thread),

@@ -170,14 +170,14 @@ class CallInFlight:
 class CallRow:
     """All calls of one function in one thread.
 
-    ``thread`` is as in ``ThreadFindings``. ``window`` has the calls since an earlier reading, or since the start, with
+    ``thread`` is its id. ``window`` has the calls since an earlier reading, or since the start, with
     the call in flight; ``total`` those since the start. ``slow`` calls took at least the limit, ``failed`` gave an
     error. ``median_ns`` is that of ``total``; where it is not below the limit, that of the calls below the limit, 0
     without any. ``lost_ns`` is the excess of the slow calls. ``unkept`` slow calls were overwritten before they were
     read; ``unkept_ns`` is their excess by the histogram.
     """
 
-    thread: int | None
+    thread: int
     function: str
     family: CallFamily | None
     window: Window
@@ -213,12 +213,13 @@ class TimeLost:
 class ThreadFindings:
     """A thread: its rows, the most time first, its calls in flight, and its time lost by cause, the most first.
 
-    ``id`` is None for the sum of ended threads whose place in the file others took over. ``alive_ns`` is the time from
-    its first call to its end, or until now.
+    In a process of more than a thousand threads, several share one; ``owners`` is their number, and ``id`` and ``name``
+    are the last one's. ``alive_ns`` is the time from the first call to the thread's end, or until now.
     """
 
-    id: int | None
+    id: int
     name: str
+    owners: int
     alive_ns: int
     ended: bool
     rows: tuple[CallRow, ...]

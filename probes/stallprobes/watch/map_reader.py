@@ -171,6 +171,7 @@ class MapFile:
             figures=self._figures(slot, owners),
             slow_calls=self._slow_calls(slot, offset),
             slow_count=self._count(slot["slow_calls"]),
+            slot=number,
             owners=int(slot["owners"]),
             lost=self._count(slot["lost"]),
         )

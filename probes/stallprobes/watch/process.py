@@ -61,7 +61,7 @@ class CallFigures:
 
 @dataclass(frozen=True)
 class WatchedThread:
-    """A thread that made a call. ``figures`` are by function.
+    """A thread that made a call. ``figures`` are by function; ``slot`` is its place in the file.
 
     In a process of more than a thousand threads, several share one: ``owners`` is their number, the last one is
     described, and the figures and slow calls are of all of them. ``in_flight`` is empty too if the file changed at each
@@ -76,6 +76,7 @@ class WatchedThread:
     figures: Mapping[str, CallFigures]
     slow_calls: tuple[SlowDriverCall, ...]
     slow_count: int
+    slot: int
     owners: int
     lost: int
 

@@ -9,8 +9,8 @@ import numpy as np
 from stallprobes.latency.histogram import MIDDLE, Histogram, index
 from stallprobes.latency.window import InFlight, Window
 from stallprobes.watch.driver_calls import family_of
-from stallprobes.watch.environment import DEFAULT_SLOW_NS
 from stallprobes.watch.findings import CALL, CallRow, ExplainedCall
+from stallprobes.watch.layout import DEFAULT_SLOW_NS
 from stallprobes.watch.process import CallFigures
 
 
@@ -56,7 +56,7 @@ class KeptCalls:
 
 
 def row_of(
-    thread: int | None,
+    thread: int,
     function: str,
     figures: CallFigures,
     earlier: CallFigures | None,

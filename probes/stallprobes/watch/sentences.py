@@ -40,10 +40,8 @@ def work_text(work: WorkInFront) -> str:
     return f"{'its own ' if work.own else ''}{name} ({times}{duration_ns(work.overlap_ns)})"
 
 
-def thread_text(thread: int | None, name: str) -> str:
+def thread_text(thread: int, name: str) -> str:
     """A thread as a sentence names it: ``loader (thread 101)``."""
-    if thread is None:
-        return name
     return f"{name} (thread {thread})" if name else f"thread {thread}"
 
 
