@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,6 +163,49 @@ static void cost(long calls, int copy, long ranges, size_t size)
     printf("%.2f\n", ns / (double)calls);
 }
 
+static void *copy_with_lock(void *unused)
+{
+    static char target[4096];
+    prctl(PR_SET_NAME, "loader");
+    stand_in_take_lock();
+    stand_in_length(10 * MS);
+    cuMemcpyDtoHAsync_v2(target, DEVICE_ADDRESS, sizeof target, (void *)0x55);
+    return unused;
+}
+
+/* Launches that wait for the lock that a pageable copy of another thread holds. */
+static void launches_beside_copies(long rounds)
+{
+    stand_in_take_lock();
+    for (long done = 0; done < rounds; done++) {
+        uint32_t before = stand_in_begun();
+        pthread_t thread;
+        pthread_create(&thread, NULL, copy_with_lock, NULL);
+        while (stand_in_begun() == before)
+            sched_yield();
+        launch(NULL);
+        pthread_join(thread, NULL);
+    }
+}
+
+/* A copy and a synchronization behind a kernel that lasts longer than either. */
+static void waits_behind_kernel(void)
+{
+    static char target[4];
+    stand_in_kernel_length(3600000 * MS);
+    launch("_Z6reducePf");
+    stand_in_length(5 * MS);
+    cuMemcpyDtoHAsync_v2(target, DEVICE_ADDRESS, sizeof target, (void *)0x1234);
+    cuStreamSynchronize((void *)0x1234);
+}
+
+static void load_module(void)
+{
+    void *module;
+    stand_in_length(5 * MS);
+    cuModuleLoadData(&module, NULL);
+}
+
 int main(int count, char **arguments)
 {
     const char *name = count > 1 ? arguments[1] : "";
@@ -185,6 +229,12 @@ int main(int count, char **arguments)
         cost(first, (int)calls_each, third, count > 5 ? strtoul(arguments[5], NULL, 10) : 4096);
     } else if (!strcmp(name, "ranges")) {
         copies_beside_ranges(first, (size_t)calls_each);
+    } else if (!strcmp(name, "beside-copies")) {
+        launches_beside_copies(first);
+    } else if (!strcmp(name, "behind-kernel")) {
+        waits_behind_kernel();
+    } else if (!strcmp(name, "load-module")) {
+        load_module();
     } else if (!strcmp(name, "copies")) {
         copies();
     } else if (!strcmp(name, "records")) {

@@ -19,6 +19,9 @@ static uint32_t correlations;
 static uint32_t begun;
 static __thread uint64_t length_ns;
 static __thread int next_result;
+static __thread uint64_t kernel_length_ns;
+static __thread int takes_lock;
+static uint32_t locked;
 
 void stand_in_set_hooks(stand_in_call_hook call, stand_in_work_hook work)
 {
@@ -39,6 +42,16 @@ void stand_in_length(uint64_t ns)
 void stand_in_result(int result)
 {
     next_result = result;
+}
+
+void stand_in_kernel_length(uint64_t ns)
+{
+    kernel_length_ns = ns;
+}
+
+void stand_in_take_lock(void)
+{
+    takes_lock = 1;
 }
 
 int cuInit(unsigned flags)
@@ -74,11 +87,18 @@ static int call(uint32_t number, const char *name, const void *parameters, struc
     next_result = 0;
     if (hook)
         hook(number, name, 0, parameters, NULL, correlation);
+    /* Without a sleep, so that a waiting call ends at once with the one that it waited for. */
+    while (takes_lock && __atomic_exchange_n(&locked, 1, __ATOMIC_ACQUIRE))
+        ;
     __atomic_fetch_add(&begun, 1, __ATOMIC_RELEASE);
     take_time();
+    if (takes_lock)
+        __atomic_store_n(&locked, 0, __ATOMIC_RELEASE);
     stand_in_work_hook submit = __atomic_load_n(&work_hook, __ATOMIC_ACQUIRE);
     if (submit && work) {
         work->correlation = correlation;
+        work->began_ago_ns = work->kind == OVERHEAD ? length_ns : 0;
+        work->length_ns = work->kind == KERNEL ? kernel_length_ns : work->began_ago_ns;
         submit(work);
     }
     if (hook)
@@ -142,14 +162,14 @@ int cuMemHostUnregister(void *address)
 int cuMemcpyDtoH_v2(void *target, uint64_t source, size_t bytes)
 {
     struct { void *target; uint64_t source; size_t bytes; } parameters = {target, source, bytes};
-    struct stand_in_work work = {COPY, DEVICE_TO_HOST, bytes, DEVICE, PAGEABLE, 0, NULL};
+    struct stand_in_work work = {COPY, DEVICE_TO_HOST, bytes, DEVICE, PAGEABLE, 0, NULL, 0, 0};
     return CALL(cuMemcpyDtoH_v2, &parameters, &work);
 }
 
 int cuMemcpyDtoHAsync_v2(void *target, uint64_t source, size_t bytes, void *stream)
 {
     struct { void *target; uint64_t source; size_t bytes; void *stream; } parameters = {target, source, bytes, stream};
-    struct stand_in_work work = {COPY, DEVICE_TO_HOST, bytes, DEVICE, PAGEABLE, 0, NULL};
+    struct stand_in_work work = {COPY, DEVICE_TO_HOST, bytes, DEVICE, PAGEABLE, 0, NULL, 0, 0};
     return CALL(cuMemcpyDtoHAsync_v2, &parameters, &work);
 }
 
@@ -157,7 +177,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t target, const void *source, size_t bytes, void
 {
     struct { uint64_t target; const void *source; size_t bytes; void *stream; } parameters = {target, source, bytes,
                                                                                               stream};
-    struct stand_in_work work = {COPY, HOST_TO_DEVICE, bytes, PINNED, DEVICE, 0, NULL};
+    struct stand_in_work work = {COPY, HOST_TO_DEVICE, bytes, PINNED, DEVICE, 0, NULL, 0, 0};
     return CALL(cuMemcpyHtoDAsync_v2, &parameters, &work);
 }
 
@@ -178,7 +198,7 @@ int cuMemcpyPeerAsync(uint64_t target, void *target_context, uint64_t source, vo
         size_t bytes;
         void *stream;
     } parameters = {target, target_context, source, source_context, bytes, stream};
-    struct stand_in_work work = {PEER_COPY, PEER, bytes, DEVICE, DEVICE, 0, NULL};
+    struct stand_in_work work = {PEER_COPY, PEER, bytes, DEVICE, DEVICE, 0, NULL, 0, 0};
     return CALL(cuMemcpyPeerAsync, &parameters, &work);
 }
 
@@ -186,7 +206,7 @@ int cuMemsetD8Async(uint64_t target, unsigned char value, size_t count, void *st
 {
     struct { uint64_t target; unsigned char value; size_t count; void *stream; } parameters = {target, value, count,
                                                                                                stream};
-    struct stand_in_work work = {MEMSET, 0, count, 0, 0, 0, NULL};
+    struct stand_in_work work = {MEMSET, 0, count, 0, 0, 0, NULL, 0, 0};
     return CALL(cuMemsetD8Async, &parameters, &work);
 }
 
@@ -202,7 +222,7 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
 {
     struct launch parameters = {function, grid_x,  grid_y, grid_z, block_x, block_y,
                                 block_z,  shared,  stream, arguments, extra};
-    struct stand_in_work work = {KERNEL, 0, 0, 0, 0, 0, function};
+    struct stand_in_work work = {KERNEL, 0, 0, 0, 0, 0, function, 0, 0};
     return CALL(cuLaunchKernel, &parameters, function ? &work : NULL);
 }
 
@@ -218,7 +238,7 @@ int cuLaunchKernel_ptsz(void *function, unsigned grid_x, unsigned grid_y, unsign
 int cuStreamSynchronize(void *stream)
 {
     struct { void *stream; } parameters = {stream};
-    struct stand_in_work work = {SYNCHRONIZATION, STREAM_SYNCHRONIZE, 0, 0, 0, 0, NULL};
+    struct stand_in_work work = {SYNCHRONIZATION, STREAM_SYNCHRONIZE, 0, 0, 0, 0, NULL, 0, 0};
     return CALL(cuStreamSynchronize, &parameters, &work);
 }
 
@@ -232,8 +252,8 @@ int cuEventQuery(void *event)
 int cuModuleLoadData(void **module, const void *image)
 {
     struct { void **module; const void *image; } parameters = {module, image};
-    struct stand_in_work loading = {OVERHEAD, MODULE_LOADING, 0, 0, 0, 0, NULL};
-    struct stand_in_work contexts = {SWITCH, CONTEXT_STARTS, 0, 0, 0, 0, NULL};
+    struct stand_in_work loading = {OVERHEAD, MODULE_LOADING, 0, 0, 0, 0, NULL, 0, 0};
+    struct stand_in_work contexts = {SWITCH, CONTEXT_STARTS, 0, 0, 0, 0, NULL, 0, 0};
     stand_in_work_hook submit = __atomic_load_n(&work_hook, __ATOMIC_ACQUIRE);
     if (submit)
         submit(&contexts);

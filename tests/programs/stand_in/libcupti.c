@@ -90,7 +90,8 @@ static void put(uint8_t *record, size_t offset, const void *value, size_t size)
 static void fill(uint8_t *record, const struct stand_in_work *work)
 {
     uint64_t start = clock_of_records ? clock_of_records() : real_clock();
-    uint64_t end = start + 1000;
+    start -= work->began_ago_ns;
+    uint64_t end = start + (work->length_ns ? work->length_ns : 1000);
     uint64_t gpu_clock = real_clock();
     uint32_t device = 3, context = 1, stream = 7, peer = 4, object = 2;
     uint32_t thread = (uint32_t)syscall(SYS_gettid);

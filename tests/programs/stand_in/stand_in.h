@@ -32,6 +32,8 @@ struct stand_in_work {
     uint32_t source, target;
     uint32_t correlation;
     const char *name;
+    /* How long ago it began, and how long it takes if that is not the present. */
+    uint64_t began_ago_ns, length_ns;
 };
 
 typedef void (*stand_in_call_hook)(uint32_t number, const char *name, int site, const void *parameters,
@@ -45,6 +47,10 @@ uint32_t stand_in_begun(void);
 /* The length of this thread's next calls, and the result of its next one. */
 void stand_in_length(uint64_t ns);
 void stand_in_result(int result);
+/* The length of the kernels that this thread launches from now on. */
+void stand_in_kernel_length(uint64_t ns);
+/* From now on this thread's calls hold the lock that a driver has for a context. */
+void stand_in_take_lock(void);
 int cuInit(unsigned flags);
 int cuCtxGetDevice(int *device);
 int cuCtxSynchronize(void);
