@@ -10,6 +10,8 @@ from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.findings import ProcessFindings
 from stallprobes.watch.map_reader import MapFile, watch_files
 
+ATTEMPTS = 20
+
 
 def explained(stand_in: StandIn, folder: Path, *arguments: str) -> ProcessFindings:
     """The findings about a program that has ended well."""
@@ -38,10 +40,13 @@ def test_a_blocking_copy_and_a_wait_behind_a_kernel(stand_in: StandIn, tmp_path:
 
 
 def test_a_launch_beside_a_pageable_copy_of_another_thread(stand_in: StandIn, tmp_path: Path) -> None:
-    found = explained(stand_in, tmp_path / "out", "beside-copies", "20")
-    launches = [one for one in found.slow_calls if one.function == "cuLaunchKernel"]
-    # A machine that is busy may take the CPU from one of the threads at the end of a round.
-    beside = [one for one in launches if one.cause is WaitCause.PAGEABLE_COPY]
+    # A machine that is busy may take the CPU from one of two calls that end together.
+    for attempt in range(ATTEMPTS):
+        found = explained(stand_in, tmp_path / f"out{attempt}", "beside-copies", "20")
+        launches = [one for one in found.slow_calls if one.function == "cuLaunchKernel"]
+        beside = [one for one in launches if one.cause is WaitCause.PAGEABLE_COPY]
+        if beside:
+            break
     assert beside
     assert {one.cause for one in launches} <= {WaitCause.PAGEABLE_COPY, WaitCause.UNATTRIBUTED}
     for one in beside:

@@ -36,7 +36,6 @@ class EvidenceReader:
     ) -> None:
         self._calls, self._work, self._names, self._thread_names = calls, work, names, thread_names
         self._waits, self._culprit_calls = waits, culprit_calls
-        # The rows of each stream and context in the order of their starts, and the largest end so far.
         self._by_stream = _Members(work.streams, work)
         self._by_context = _Members(work.contexts, work)
         owned = np.flatnonzero(work.owners >= 0)
@@ -46,14 +45,17 @@ class EvidenceReader:
     def gpu(self, at: int) -> WaitEvidence:
         """Evidence of a call that waited for the GPU."""
         waits, begin_ns = self._waits, int(self._calls.begins[at])
-        until = int(waits.until[at])
+        stream, whole, until = int(waits.stream[at]), int(waits.whole[at]), int(waits.until[at])
         rows = self._own(at)
-        if waits.stream[at] >= 0:
-            rows = np.union1d(rows, self._by_stream.during(int(waits.stream[at]), begin_ns, until))
-        elif waits.whole[at] >= 0:
-            rows = np.union1d(rows, self._by_context.during(int(waits.whole[at]), begin_ns, until))
+        if stream >= 0:
+            # Its own work in the stream is among that of the stream.
+            rows = np.concatenate(
+                (rows[self._work.streams[rows] != stream], self._by_stream.during(stream, begin_ns, until))
+            )
+        elif whole >= 0:
+            rows = self._by_context.during(whole, begin_ns, until)
         engine = self._engine(at) if waits.context[at] or waits.process[at] else ()
-        return WaitEvidence(int(waits.total[at]), self._grouped(at, rows), engine=engine)
+        return WaitEvidence(waits.total_of(at), self._grouped(at, rows), engine=engine)
 
     def neighbour(self, at: int, near: Neighbours) -> WaitEvidence:
         """Evidence of a call that ended with the work of a stream."""
@@ -64,7 +66,7 @@ class EvidenceReader:
         """Time and evidence of a call beside those of ``group``, and the longest of these."""
         calls = self._calls
         begin_ns, end_ns = int(calls.begins[at]), int(calls.ends[at])
-        places = self._culprit_calls.during(calls, group, begin_ns, end_ns)
+        places = self._culprit_calls.during(group, begin_ns, end_ns)
         overlaps = np.minimum(calls.ends[places], end_ns) - np.maximum(calls.begins[places], begin_ns)
         longest = calls.calls[int(places[np.argmax(overlaps)])]
         same = [place for place in places.tolist() if calls.calls[place].call.function == longest.call.function]
@@ -144,14 +146,14 @@ class _Members:
     def __init__(self, groups: Int64s, work: WorkTable) -> None:
         self._rows = np.argsort(groups, kind="stable")
         self._firsts = np.searchsorted(groups[self._rows], np.arange(int(groups.max(initial=-1)) + 2))
-        self._work = work
+        self._starts, self._ends = work.starts[self._rows], work.ends[self._rows]
 
     def during(self, group: int, begin_ns: int, end_ns: int) -> Int64s:
         """The rows of ``group`` that overlap a span, at most the last of them."""
-        rows = self._rows[self._firsts[group] : self._firsts[group + 1]]
-        last = int(np.searchsorted(self._work.starts[rows], end_ns, "left"))
-        rows = rows[max(last - MOST_PIECES, 0) : last]
-        return rows[self._work.ends[rows] > begin_ns]
+        first, end = int(self._firsts[group]), int(self._firsts[group + 1])
+        end = first + int(np.searchsorted(self._starts[first:end], end_ns, "left"))
+        first = max(first, end - MOST_PIECES)
+        return self._rows[first:end][self._ends[first:end] > begin_ns]
 
 
 def _direction(number: int) -> CopyKind:

@@ -51,6 +51,10 @@ class GpuWaits:
         """All of it."""
         return self.front + self.own + self.context + self.process
 
+    def total_of(self, at: int) -> int:
+        """All of it for one call."""
+        return int(self.front[at] + self.own[at] + self.context[at] + self.process[at])
+
 
 def gpu_waits(calls: CallTable, records: NDArray[Any], work: WorkTable, tenures: Mapping[int, Tenures]) -> GpuWaits:
     """The waits of ``calls``. ``tenures`` are by device."""

@@ -24,12 +24,14 @@ class CulpritCalls:
     """Calls that other threads may wait for, in groups of one cause, thread and context.
 
     ``members`` are their places among the slow calls in the order of (group, begin), ``firsts`` the first of each group
-    in it. ``cause``, ``thread`` and ``context`` have one value for each group.
+    in it, ``begins`` and ``ends`` their times in that order. ``cause``, ``thread`` and ``context`` have one value for each group.
     """
 
     members: Int64s
     groups: Int64s
     firsts: Int64s
+    begins: Int64s
+    ends: Int64s
     cause: Int64s
     thread: Int64s
     context: Int64s
@@ -48,20 +50,22 @@ class CulpritCalls:
             members=members,
             groups=groups,
             firsts=int64s(np.searchsorted(groups, np.arange(len(known) + 1))),
+            begins=calls.begins[members],
+            ends=calls.ends[members],
             cause=known[:, 0],
             thread=known[:, 1],
             context=known[:, 2],
             intervals=IntervalGroups(groups, calls.begins[members], calls.ends[members]),
         )
 
-    def during(self, calls: CallTable, group: int, begin_ns: int, end_ns: int) -> Int64s:
+    def during(self, group: int, begin_ns: int, end_ns: int) -> Int64s:
         """The places of the group's calls that overlap a span, in the order of their begins."""
-        members = self.members[self.firsts[group] : self.firsts[group + 1]]
+        first, end = int(self.firsts[group]), int(self.firsts[group + 1])
+        begins = self.begins[first:end]
         # Calls of one thread do not overlap, except nested ones, which begin later.
-        last = int(np.searchsorted(calls.begins[members], end_ns, "left"))
-        first = max(int(np.searchsorted(calls.begins[members], begin_ns, "right")) - _DEPTH, 0)
-        chosen = members[first:last]
-        return chosen[calls.ends[chosen] > begin_ns]
+        last = first + int(np.searchsorted(begins, end_ns, "left"))
+        first = max(first + int(np.searchsorted(begins, begin_ns, "right")) - _DEPTH, first)
+        return self.members[first:last][self.ends[first:last] > begin_ns]
 
 
 # Calls that can contain one another.

@@ -1,6 +1,7 @@
 /* A stand-in for libcuda.so.1: its functions take the time that the calling thread asks for. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -21,7 +22,7 @@ static __thread uint64_t length_ns;
 static __thread int next_result;
 static __thread uint64_t kernel_length_ns;
 static __thread int takes_lock;
-static uint32_t locked;
+static uint32_t locked, waiting;
 
 void stand_in_set_hooks(stand_in_call_hook call, stand_in_work_hook work)
 {
@@ -87,13 +88,20 @@ static int call(uint32_t number, const char *name, const void *parameters, struc
     next_result = 0;
     if (hook)
         hook(number, name, 0, parameters, NULL, correlation);
-    /* Without a sleep, so that a waiting call ends at once with the one that it waited for. */
-    while (takes_lock && __atomic_exchange_n(&locked, 1, __ATOMIC_ACQUIRE))
-        ;
+    if (takes_lock) {
+        __atomic_fetch_add(&waiting, 1, __ATOMIC_RELAXED);
+        while (__atomic_exchange_n(&locked, 1, __ATOMIC_ACQUIRE))
+            sched_yield();
+        __atomic_fetch_sub(&waiting, 1, __ATOMIC_RELAXED);
+    }
     __atomic_fetch_add(&begun, 1, __ATOMIC_RELEASE);
     take_time();
-    if (takes_lock)
+    if (takes_lock) {
         __atomic_store_n(&locked, 0, __ATOMIC_RELEASE);
+        /* The call that waits ends with this one, also where the threads share a CPU. */
+        while (__atomic_load_n(&waiting, __ATOMIC_RELAXED))
+            sched_yield();
+    }
     stand_in_work_hook submit = __atomic_load_n(&work_hook, __ATOMIC_ACQUIRE);
     if (submit && work) {
         work->correlation = correlation;
