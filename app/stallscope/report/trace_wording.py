@@ -99,7 +99,7 @@ def _round_steps(least_ns: float) -> Iterator[int]:
 def selected_call(trace: Trace) -> int | None:
     """The row of the call that a picture explains: the trigger's, else the most unusual one; None without calls."""
     if trace.trigger is not None:
-        return trace.call_of(trace.trigger.probe, trace.trigger.began_ns)
+        return trace.trigger_call()
     return ranking.most_unusual_call(trace)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from stallprobes.engine.board import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows
@@ -15,7 +14,7 @@ from stallprobes.live.view_model import LogEntry
 from stallprobes.model import MS, Phase, Probe, Role
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.ranking import ranked_calls
-from stallprobes.traces.trace import CALL_RETURNED, Trace, TraceTrigger
+from stallprobes.traces.trace import CALL_BEGAN, CALL_RETURNED, Trace, TraceTrigger
 from stallprobes.traces.trigger import COOL_DOWN_S, CallTrigger, SlowCall, slowest_call
 from stallprobes.verdicts.kinds import VerdictKind
 
@@ -130,9 +129,9 @@ class TraceKeeper:
             others=self._others,
             trigger=call.trigger,
         )
-        number = trace.call_of(call.probe, call.began_ns) if call.in_flight else None
-        if number is not None:
+        number = trace.trigger_call()
+        if call.in_flight and number is not None:
             # It has returned in the meantime.
-            returned_ns = int(trace.calls[number, CALL_RETURNED])
-            trace = replace(trace, trigger=TraceTrigger(call.probe, call.began_ns, returned_ns))
+            began_ns, returned_ns = trace.calls[number, [CALL_BEGAN, CALL_RETURNED]].tolist()
+            trace = trace.triggered(TraceTrigger(call.probe, began_ns, returned_ns))
         self._keep(trace)

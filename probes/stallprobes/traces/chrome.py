@@ -290,7 +290,7 @@ class _Part:
         trace, trigger = self._trace, self._trace.trigger
         if trigger is None:
             return
-        number = trace.call_of(trigger.probe, trigger.began_ns)
+        number = trace.trigger_call()
         args = {"probe": trace.probes[trigger.probe].name}
         if number is not None:
             args["call"] = op_label(trace.probes, *trace.calls[number, [CALL_PROBE, CALL_OP]].tolist())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from stallprobes.model import Phase
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delays_of_call
 from stallprobes.traces.ranking import work_of_iteration
-from stallprobes.traces.trace import CALL_OP, WORK_END, WORK_START, Trace, op_label
+from stallprobes.traces.trace import CALL_BEGAN, CALL_OP, CALL_RETURNED, WORK_END, WORK_START, Trace, op_label
 from stallprobes.units import duration_ns
 
 
@@ -37,7 +37,7 @@ def summary(trace: Trace) -> TraceSummary | None:
         return None
     probe = trace.probes[trigger.probe]
     took_ns, wall_s = trigger.returned_ns - trigger.began_ns, trace.wall_s(trigger.began_ns)
-    number = trace.call_of(trigger.probe, trigger.began_ns)
+    number = trace.trigger_call()
     if number is None:
         open_call = next((one for one in trace.open_calls if one.probe == trigger.probe), None)
         op = -1 if open_call is None else open_call.op
@@ -45,7 +45,8 @@ def summary(trace: Trace) -> TraceSummary | None:
         label = op_label(trace.probes, trigger.probe, op) if in_flight else ""
         phase = _phase(trace, trigger.probe, op) if in_flight else Phase.CALL
         return TraceSummary(wall_s, probe.name, probe.title, label, phase, took_ns, "", in_flight)
-    op = int(trace.calls[number, CALL_OP])
+    op, began_ns, returned_ns = trace.calls[number, [CALL_OP, CALL_BEGAN, CALL_RETURNED]].tolist()
+    took_ns = returned_ns - began_ns
     label, phase = op_label(trace.probes, trigger.probe, op), _phase(trace, trigger.probe, op)
     late = max(delays_of_call(trace, number), key=lambda delay: delay.ns, default=None)
     if late is not None and late.ns > took_ns:

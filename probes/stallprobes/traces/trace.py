@@ -30,6 +30,8 @@ OPEN = np.iinfo(np.int64).max
 # Columns of ``Trace.overheads``.
 OVERHEAD_NUMBER, OVERHEAD_REASON, OVERHEAD_START, OVERHEAD_END = range(4)
 OVERHEAD_COLUMNS = 4
+# A call in flight counts from a reading of the clock that is at most so much earlier than the one at its begin.
+_READING_BEFORE_NS = 100_000
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,21 @@ class Trace:
             if self.calls[number, CALL_PROBE] == probe:
                 return number
         return None
+
+    def trigger_call(self) -> int | None:
+        """The number of the trigger's call; None without a trigger, or if the call had not returned.
+
+        A call that was in flight counts from the reading of the clock before the one at its begin.
+        """
+        trigger = self.trigger
+        if trigger is None:
+            return None
+        first = int(np.searchsorted(self.calls[:, CALL_BEGAN], trigger.began_ns))
+        own = np.flatnonzero(self.calls[first:, CALL_PROBE] == trigger.probe)
+        if not len(own):
+            return None
+        number = first + int(own[0])
+        return number if self.calls[number, CALL_BEGAN] - trigger.began_ns < _READING_BEFORE_NS else None
 
 
 def callers_of(trace: Trace) -> Int64s:

@@ -35,6 +35,7 @@ from stallprobes.traces.trace import (
     Trace,
     TracedProbe,
     TraceNames,
+    TraceTrigger,
 )
 
 NO_ROWS: Int64s = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
@@ -116,6 +117,17 @@ def test_a_call_leads_to_its_work(report_1: Trace) -> None:
     assert report_1.call_of(2, int(report_1.calls[number, CALL_BEGAN])) == number
     assert report_1.call_of(2, int(report_1.calls[number, CALL_BEGAN]) + 1) is None
     assert len(delays_of_call(report_1, number)) == 1
+
+
+def test_the_call_of_a_trigger_that_was_in_flight_began_a_moment_later(report_1: Trace) -> None:
+    number = int(np.flatnonzero(report_1.calls[:, CALL_PROBE] == 2)[5])
+    began_ns, returned_ns = report_1.calls[number, [CALL_BEGAN, CALL_RETURNED]].tolist()
+    for trigger in ((began_ns, returned_ns), (began_ns - 600, returned_ns - 100), (began_ns, began_ns)):
+        assert report_1.triggered(TraceTrigger(2, *trigger)).trigger_call() == number
+    # The next call of the probe is another one.
+    assert report_1.triggered(TraceTrigger(2, began_ns - 200_000, began_ns - 100)).trigger_call() is None
+    assert report_1.triggered(TraceTrigger(2, report_1.end_ns, report_1.end_ns + 1)).trigger_call() is None
+    assert report_1.triggered(None).trigger_call() is None
 
 
 def test_calls_that_were_overwritten_unread_are_counted() -> None:
