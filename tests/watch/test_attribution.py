@@ -435,11 +435,11 @@ def test_a_pair_that_a_check_shows_is_known() -> None:
     calls = [slow(LAUNCH, 10, 10_000, stream=0), pageable_copy(0, 9990, stream=0)]
     known = KnownStalls(frozenset({("launch/null", "d2h-pageable-fresh")}), "a check")
     assert first(calls, known=known).certainty is Certainty.KNOWN
-    assert Certainty.KNOWN.words == "because of"
+    assert Certainty.KNOWN.preposition == "because of"
     # On a stream of its own the check shows no stall.
     calls[0] = slow(LAUNCH, 10, 10_000, stream=5)
     assert first(calls, known=known).certainty is Certainty.BESIDE
-    assert Certainty.BESIDE.words == "beside"
+    assert Certainty.BESIDE.preposition == "beside"
 
 
 # No CPU

@@ -74,7 +74,7 @@ class Certainty(StrEnum):
     BESIDE = "beside"
 
     @property
-    def words(self) -> str:
+    def preposition(self) -> str:
         """``because of`` or ``beside``."""
         return "beside" if self is Certainty.BESIDE else "because of"
 

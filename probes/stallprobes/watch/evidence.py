@@ -10,7 +10,7 @@ from stallprobes.engine.timeline.records import CopyKind, RecordKind
 from stallprobes.watch.findings import CallAlongside, EngineUse, WaitEvidence, WorkInFront
 from stallprobes.watch.gpu_waits import GpuWaits, Neighbours
 from stallprobes.watch.gpu_work import WorkTable
-from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.kernel_names import demangled
 from stallprobes.watch.other_threads import CulpritCalls
 from stallprobes.watch.process import SlowDriverCall
@@ -38,6 +38,18 @@ class EvidenceReader:
         self._waits, self._culprit_calls = waits, culprit_calls
         self._by_stream = _Members(work.streams, work)
         self._by_context = _Members(work.contexts, work)
+        kinds, rows = int64s(work.rows["kind"]), work.rows
+        # Kind, name of a kernel, direction of a copy, context, stream and bytes of each piece.
+        self._columns = np.column_stack(
+            (
+                kinds,
+                np.where(kinds == int(RecordKind.KERNEL), int64s(rows["name"]), 0),
+                np.where(np.isin(kinds, _COPIES), int64s(rows["subkind"]), 0),
+                int64s(rows["context"]),
+                int64s(rows["stream"]),
+                int64s(rows["bytes"]),
+            )
+        )
         owned = np.flatnonzero(work.owners >= 0)
         self._own_rows = owned[np.argsort(work.owners[owned], kind="stable")]
         self._own_calls = work.owners[self._own_rows]
@@ -105,23 +117,17 @@ class EvidenceReader:
         return tuple(EngineUse(context, ns) for context, ns in sorted(used.items(), key=lambda item: -item[1]))
 
     def _grouped(self, at: int, rows: Int64s) -> tuple[WorkInFront, ...]:
-        """Pieces of work by name, kind, context and stream; the call's own first, then the longest overlap."""
+        """Pieces of work by name, kind, context and stream, the longest overlap first."""
         work, begin_ns, end_ns = self._work, int(self._calls.begins[at]), int(self._calls.ends[at])
-        sums: dict[tuple[int, int, int, int, int, bool], list[int]] = {}
-        for row in rows[-MOST_PIECES:].tolist():
-            record = work.rows[row]
-            start, end = int(work.starts[row]), int(work.ends[row])
-            kind = int(record["kind"])
-            place = (
-                kind, int(record["name"]) if kind == RecordKind.KERNEL else 0,
-                int(record["subkind"]) if kind in _COPIES else 0, int(record["context"]), int(record["stream"]),
-                bool(work.owners[row] == at),
-            )  # fmt: skip
-            total = sums.setdefault(place, [0, 0, 0, 0])
+        sums: dict[tuple[int, ...], list[int]] = {}
+        rows = rows[-MOST_PIECES:]
+        columns = (self._columns[rows], work.starts[rows], work.ends[rows], work.owners[rows] == at)
+        for (*place, size), start, end, own in zip(*(column.tolist() for column in columns), strict=True):
+            total = sums.setdefault((*place, own), [0, 0, 0, 0])
             total[0] += 1
             total[1] += end - start
             total[2] += max(min(end, end_ns) - max(start, begin_ns), 0)
-            total[3] += int(record["bytes"])
+            total[3] += size
         found = [
             WorkInFront(
                 kind=RecordKind(kind),
@@ -133,7 +139,7 @@ class EvidenceReader:
                 total_ns=total_ns,
                 overlap_ns=overlap_ns,
                 bytes=size,
-                own=own,
+                own=bool(own),
             )
             for (kind, name, direction, context, stream, own), (count, total_ns, overlap_ns, size) in sums.items()
         ]

@@ -23,8 +23,9 @@ _CONTEXT = RANKS[WaitCause.CONTEXT]
 class CulpritCalls:
     """Calls that other threads may wait for, in groups of one cause, thread and context.
 
-    ``members`` are their places among the slow calls in the order of (group, begin), ``firsts`` the first of each group
-    in it, ``begins`` and ``ends`` their times in that order. ``cause``, ``thread`` and ``context`` have one value for each group.
+    ``members`` are their places among the slow calls in the order of (group, begin), ``begins`` and ``ends`` their
+    times in that order, ``firsts`` the first of each group in it. ``cause``, ``thread`` and ``context`` have one value
+    for each group.
     """
 
     members: Int64s

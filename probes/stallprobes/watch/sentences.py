@@ -59,7 +59,7 @@ def cause_text(call: ExplainedCall) -> str:
     if call.cause is WaitCause.UNATTRIBUTED or call.certainty is None:
         return "with no cause that was recorded"
     named = ", ".join(_evidence(call))
-    text = f"{call.certainty.words} {call.cause.traits.clause}" + (f": {named}" if named else "")
+    text = f"{call.certainty.preposition} {call.cause.traits.clause}" + (f": {named}" if named else "")
     if call.share < 1 and round(100 * call.share) < 100:
         text += f", which covers {100 * call.share:.0f} % of the delay"
     return text
@@ -77,7 +77,7 @@ def in_flight_text(call: CallInFlight) -> str:
     text = f"{call.function} in {thread_text(call.thread, call.thread_name)} has not returned for "
     text += duration_ns(call.age_ns)
     if call.beside:
-        text += f", {Certainty.BESIDE.words} {alongside_text(call.beside[0])}"
+        text += f", {Certainty.BESIDE.preposition} {alongside_text(call.beside[0])}"
     return f"{text}."
 
 
