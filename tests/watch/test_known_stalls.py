@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from factories.matrices import made_up
 from factories.watch_calls import ALLOC, D2H, H2D, LAUNCH, OTHER, SYNC, pageable_copy, slow
 from stallprobes.matrix import reference
 from stallprobes.watch.causes import WaitCause
@@ -46,6 +47,12 @@ def test_the_shipped_reference_knows_pairs(
 ) -> None:
     assert known.source == f"the reference {H200}"
     assert known.contains(victim.call, cause, culprit.call) is stalls
+
+
+def test_a_check_of_this_machine_knows_pairs() -> None:
+    found = KnownStalls.of_matrix(made_up(1, times={("launch", "host-alloc-free"): 50.0}))
+    assert found.cells == {("launch", "host-alloc-free")}
+    assert found.source.startswith("the check of ")
 
 
 def test_names_of_kernels() -> None:
