@@ -7,6 +7,7 @@ Unknown values are null.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from typing import Any
 
 from stallprobes.watch.driver_calls import MemoryKind
@@ -27,15 +28,25 @@ from stallprobes.watch.sentences import call_text, headline, in_flight_text
 WATCH_SCHEMA = "stallscope.watch/1"
 
 
-def document(findings: WatchFindings) -> dict[str, Any]:
-    """The document of ``findings``."""
+def document(
+    findings: WatchFindings,
+    program: Sequence[str] | None = None,
+    exit_code: int | None = None,
+    problems: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The document of ``findings``.
+
+    ``program`` are the words of the command, None where it was started elsewhere; ``problems`` are further sentences.
+    """
     first_ns = min((process.began_ns for process in findings.processes), default=0)
     began = datetime.datetime.fromtimestamp(findings.began_at_ns / 1e9, datetime.UTC)
     return {
         "schema": WATCH_SCHEMA,
-        "began_at": began.isoformat(timespec="milliseconds"),
+        "program": None if program is None else list(program),
+        "exit_code": exit_code,
+        "began_at": began.isoformat(timespec="milliseconds") if findings.processes else None,
         "seconds": _seconds(findings.duration_ns),
-        "problems": list(findings.problems),
+        "problems": [*problems, *findings.problems],
         "processes": [_process(process, first_ns) for process in findings.processes],
     }
 

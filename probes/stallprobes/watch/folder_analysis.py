@@ -1,0 +1,129 @@
+"""Analysis of all processes that write to one folder, read again and again while they run."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from stallprobes.errors import WatchError
+from stallprobes.foreign_text import printable
+from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
+from stallprobes.watch.findings import ProcessFindings, WatchFindings
+from stallprobes.watch.folder import MOST_FILES, ProcessLife, check_folder, life_of
+from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.known_stalls import KnownStalls
+from stallprobes.watch.map_reader import IncompleteFile, MapFile, watch_files
+from stallprobes.watch.process import WatchedProcess
+
+# Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
+MOST_SAMPLES = 256
+_NO_RECORDS_READ = 0
+
+
+@dataclass
+class _Reading:
+    """What is known of one file."""
+
+    analysis: ProcessAnalysis
+    process: WatchedProcess | None = None
+    position: int = _NO_RECORDS_READ
+    last_ns: int = 0
+    ended: bool = False
+    delays: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
+
+
+class FolderAnalysis:
+    """The analysis of the processes of one folder.
+
+    ``folder`` has to be private. ``known`` are the pairs that stall on this machine, by a saved check or a reference.
+    """
+
+    def __init__(self, folder: Path, known: KnownStalls | None = None) -> None:
+        self._folder = folder
+        self._known = known
+        self._readings: dict[Path, _Reading] = {}
+        self._problems: dict[Path, str] = {}
+
+    @property
+    def processes(self) -> tuple[WatchedProcess, ...]:
+        """The last reading of each process."""
+        return tuple(one.process for one in self._readings.values() if one.process is not None)
+
+    def poll(self) -> None:
+        """Read what is new. Raises WatchError if the folder is not private or has too many files."""
+        check_folder(self._folder)
+        paths = list(watch_files(self._folder))
+        if len(paths) > MOST_FILES:
+            raise WatchError(f"{printable(str(self._folder))} has {len(paths)} files; at most {MOST_FILES} are read.")
+        for path in paths:
+            reading = self._readings.get(path)
+            if reading is None:
+                reading = self._readings[path] = _Reading(ProcessAnalysis(self._known))
+            if reading.ended:
+                continue
+            try:
+                self._read(path, reading)
+            except IncompleteFile:
+                continue
+            except WatchError as error:
+                self._problems[path] = str(error)
+            else:
+                self._problems.pop(path, None)
+
+    def findings(self) -> WatchFindings:
+        """The findings by all readings so far."""
+        found = [_findings(one, one.process) for one in self._readings.values() if one.process is not None]
+        began_at_ns = min((process.started.realtime_ns for process in self.processes), default=0)
+        return watch_findings(found, began_at_ns, self._problems.values())
+
+    def _read(self, path: Path, reading: _Reading) -> None:
+        # Before its end is looked for: what it wrote until then is read.
+        ended = reading.process is not None and life_of(reading.process) is not ProcessLife.RUNNING
+        with MapFile(path) as file:
+            process = file.read()
+            records = file.records(reading.position)
+        if reading.process is None:
+            ended = life_of(process) is not ProcessLife.RUNNING
+        now_ns = time.monotonic_ns()
+        if not ended:
+            reading.last_ns = now_ns
+            _sample_run_delays(process, reading.delays, now_ns)
+        last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
+        reading.process, reading.position, reading.ended = process, records.next, ended
+        delays: dict[int, Int64s] = {
+            thread: np.array(samples, dtype=np.int64).reshape(-1, 2) for thread, samples in reading.delays.items()
+        }
+        reading.analysis.feed(process, records, last_ns, delays)
+
+
+def _findings(reading: _Reading, process: WatchedProcess) -> ProcessFindings:
+    found = reading.analysis.findings()
+    # A process that was killed has not noted its end.
+    return replace(found, ended=True) if reading.ended and process.ended_ns is None else found
+
+
+def _last_sign(process: WatchedProcess) -> int:
+    """The last time at which a process that has ended is known to have run."""
+    times = [process.clocks.monotonic_ns, process.started.monotonic_ns]
+    for thread in process.threads:
+        times += [thread.started_ns, thread.ended_ns or 0]
+        times += [call.start_ns for call in thread.in_flight]
+        times += [slow.end_ns for slow in thread.slow_calls]
+    return max(times)
+
+
+def _sample_run_delays(process: WatchedProcess, delays: dict[int, deque[tuple[int, int]]], now_ns: int) -> None:
+    for thread in process.threads:
+        if thread.ended_ns is not None:
+            continue
+        try:
+            # Time on a CPU, time without one though ready to run (ns), number of time-slices.
+            fields = Path(f"/proc/{process.pid}/task/{thread.id}/schedstat").read_bytes().split()
+            sample = now_ns, int(fields[1])
+        except (OSError, IndexError, ValueError):
+            continue
+        delays.setdefault(thread.id, deque(maxlen=MOST_SAMPLES)).append(sample)

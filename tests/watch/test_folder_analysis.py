@@ -1,0 +1,99 @@
+"""The analysis of a folder: processes that end in any way, files that cannot be read, and the choice of a libcupti."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from factories.stand_in import COMPILER, StandIn
+from factories.watch_files import write_watch_file
+from stallprobes.engine.timeline.library import LibraryFile
+from stallprobes.errors import WatchError
+from stallprobes.watch import environment
+from stallprobes.watch.folder import create_folder
+from stallprobes.watch.folder_analysis import FolderAnalysis
+from stallprobes.watch.layout import FILE_BYTES
+from stallprobes.watch.libcupti import cupti_of_this_machine
+from stallprobes.watch.map_reader import watch_files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty private folder."""
+    return create_folder(tmp_path)
+
+
+def test_a_process_is_read_while_it_runs_and_once_after_its_end(stand_in: StandIn, folder: Path) -> None:
+    program = stand_in.start(folder, "hang")
+    analysis = FolderAnalysis(folder)
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "hung\n"
+        analysis.poll()
+        (running,) = analysis.findings().processes
+    finally:
+        program.kill()
+        program.communicate()
+    (before,) = [thread.in_flight[0].age_ns for thread in running.threads if thread.in_flight]
+    for _ in range(2):
+        analysis.poll()
+    (ended,) = analysis.findings().processes
+    assert (running.ended, ended.ended) == (False, True)
+    # Whether a thread had a CPU can be known of a process that runs.
+    assert not any("had no CPU" in gap for gap in running.gaps)
+    # It waited until the process was killed, not until it was read.
+    (after,) = [thread.in_flight[0].age_ns for thread in ended.threads if thread.in_flight]
+    assert after == before
+    (path,) = watch_files(folder)
+    path.unlink()
+    analysis.poll()
+    assert len(analysis.findings().processes) == 1
+
+
+def test_a_killed_process_ended_at_its_last_sign(stand_in: StandIn, folder: Path) -> None:
+    assert stand_in.run(folder, "kill").returncode == -signal.SIGKILL
+    durations = []
+    for _ in range(2):
+        analysis = FolderAnalysis(folder)
+        analysis.poll()
+        (process,) = analysis.findings().processes
+        durations.append(process.duration_ns)
+        assert process.ended
+    assert durations[0] == durations[1]
+
+
+def test_a_damaged_file_is_a_problem_and_the_others_are_read(folder: Path) -> None:
+    write_watch_file(folder / "4-0.watch")
+    (folder / "5-0.watch").write_bytes(b"damaged!")
+    os.truncate(folder / "5-0.watch", FILE_BYTES)
+    analysis = FolderAnalysis(folder)
+    analysis.poll()
+    found = analysis.findings()
+    assert [process.pid for process in found.processes] == [4]
+    (problem,) = found.problems
+    assert problem.endswith("5-0.watch is not the file of a watched process.")
+
+
+def test_a_folder_of_others_is_refused(folder: Path) -> None:
+    folder.chmod(0o750)
+    with pytest.raises(WatchError, match="not a private folder"):
+        FolderAnalysis(folder).poll()
+
+
+def test_the_libcupti_of_the_drivers_version_is_chosen(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cupti_of_this_machine(str(tmp_path / "no libcuda")) is None
+    # A libcuda that does not say its version.
+    assert cupti_of_this_machine(str(stand_in.folder / "libcuda.so.1")) is None
+    source, library = tmp_path / "libcuda.c", tmp_path / "libcuda.so.1"
+    source.write_text("int cuDriverGetVersion(int *version) { *version = 13000; return 0; }")
+    assert COMPILER is not None
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    found = [LibraryFile(f"/lib/libcupti.so.{major}", major, "toolkit") for major in (12, 13)]
+    monkeypatch.setattr(environment, "found_libraries", lambda: found)
+    assert cupti_of_this_machine(str(library)) == Path("/lib/libcupti.so.13")
