@@ -28,6 +28,7 @@ COMMANDS = {
     "merge": ("merge", "READ"),
     "replay": ("replay", "READ"),
     "run": ("run", "launch"),
+    "watch": ("watch", "--attach", "READ"),
 }
 RECORD = ("record", "FILE", "secondary-context-d2d", "--variant", "kernel-other-context", "--sim")
 
@@ -48,7 +49,7 @@ def output_options() -> list[tuple[str, str]]:
 
 def test_the_options_with_an_output_file_are_known() -> None:
     assert {name for name, _ in output_options()} == {"", "record", *COMMANDS}
-    assert len(output_options()) == 13
+    assert len(output_options()) == 14
 
 
 @pytest.fixture
@@ -87,7 +88,8 @@ def test_a_file_that_cannot_be_written_is_refused_alike(
             continue
         # What is refused must be refused before anything is measured.
         done = stallscope_command(*arguments, mode="never")
-        assert (done.returncode, done.stdout) == (2, ""), arguments
+        # The codes below 125 are those of the program that it may start.
+        assert (done.returncode, done.stdout) == (125 if name == "watch" else 2, ""), arguments
         assert len(done.stderr.splitlines()) == 1
         shown = "FILE" if name == "record" else option
         assert (f"{shown}{reason}" if target == STDOUT else f"{shown}: {reason}") in done.stderr

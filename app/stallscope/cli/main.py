@@ -52,6 +52,7 @@ SECTIONS = {
     "Measure": (
         CommandEntry("run", "Measure patterns or probes on a GPU."),
         CommandEntry("record", "Record a pattern's variant without the screen."),
+        CommandEntry("watch", "Run a program and explain its slow CUDA calls."),
     ),
     "Check": (
         CommandEntry("check", "Measure which call stalls with which aggressor."),

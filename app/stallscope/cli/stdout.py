@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
@@ -33,10 +32,17 @@ class Output(TextWriter):
         terminal = is_terminal(chosen)
         super().__init__(
             guarded(chosen),
-            width=shutil.get_terminal_size((PARAGRAPH_WIDTH, 24)).columns if terminal else _pipe_width(),
+            width=_terminal_width(chosen) if terminal else _pipe_width(),
             colour=terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
             ascii=not speaks_utf8(chosen),
         )
+
+    @classmethod
+    def on_stderr(cls) -> Output:
+        """A writer to stderr, for a command whose program has stdout. Raises CommandError if there is none."""
+        if sys.stderr is None:
+            raise CommandError(ExitCode.USAGE, "the result could not be written: stderr is closed")
+        return cls(sys.stderr)
 
     def json(self, document: Mapping[str, Any]) -> None:
         """Write ``document`` as JSON; an iterator in it is written as a list, one item at a time.
@@ -69,10 +75,23 @@ class Output(TextWriter):
             raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
 
 
+def _terminal_width(stream: TextIO) -> int:
+    try:
+        # Of this stream: another one may be a file.
+        present = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        present = 0
+    return _asked_width() or present or PARAGRAPH_WIDTH
+
+
 def _pipe_width() -> int:
-    columns = os.environ.get("COLUMNS", "")
     # In a file or a pipe, lines are as long as they need to be unless COLUMNS is set.
-    return int(columns) if columns.isdecimal() and int(columns) > 0 else 10_000
+    return _asked_width() or 10_000
+
+
+def _asked_width() -> int | None:
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) > 0 else None
 
 
 def _pretty(value: Any, pad: str = "") -> Iterator[str]:

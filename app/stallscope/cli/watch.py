@@ -1,0 +1,165 @@
+"""The command ``watch``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from stallprobes.errors import FileNotWritten, WatchError
+from stallscope.cli import command as cli_command
+from stallscope.cli import completers, diagnostics, foreground, options, output_files
+from stallscope.cli.command import CliCommand
+from stallscope.cli.diagnostics import CommandError
+from stallscope.cli.foreground import WatchExit
+
+JSON = "--json"
+DEFAULT_SLOW_US = 1000.0
+MAX_SLOW_US = 3.6e9
+
+
+def _slow(value: str | float) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 1 <= number <= MAX_SLOW_US:
+        raise ValueError(f'"{value}" is not a number of microseconds from 1 to {MAX_SLOW_US:.0f}')
+    return number
+
+
+class WatchCommand(CliCommand):
+    """A command whose usage errors exit with a code that the program, which it may start, hardly has."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's. Raises CommandError (WatchExit.FAILED) for wrong arguments."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if ctx.resilient_parsing:
+                raise
+            raise _failed(cli_command.usage_sentence(error)) from error
+
+
+@click.command("watch", cls=WatchCommand, context_settings={"allow_interspersed_args": False})
+@click.argument("program", nargs=-1, metavar="PROGRAM...", shell_complete=completers.files)
+@click.option(
+    JSON,
+    "json_file",
+    type=options.OUTPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FILE",
+    help="Also write the report, with all histograms, to FILE as JSON (schema stallscope.watch/1).",
+)
+@options.force()
+@click.option(
+    "--slow",
+    "slow_us",
+    type=_slow,
+    metavar="US",
+    help=f"Explain each call of at least US microseconds.  [default: {DEFAULT_SLOW_US:g}]",
+)
+@click.option("--calls-only", is_flag=True, help="Record no work of the GPU: it costs less and explains less.")
+@click.option(
+    "--yield-to-profiler",
+    is_flag=True,
+    help="Give CUPTI up when a profiler of the program's own begins; nothing is recorded from then on.",
+)
+@click.option(
+    "--print-env",
+    is_flag=True,
+    help="Start nothing: print, as exports for a shell, the environment of programs that are started elsewhere.",
+)
+@click.option(
+    "--attach",
+    type=options.INPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FOLDER",
+    help="Start nothing: report what programs with the environment of --print-env wrote to FOLDER until now.",
+)
+@click.pass_context
+def command(
+    context: click.Context,
+    program: tuple[str, ...],
+    json_file: Path | None,
+    force: bool,
+    slow_us: float | None,
+    calls_only: bool,
+    yield_to_profiler: bool,
+    print_env: bool,
+    attach: Path | None,
+) -> None:
+    """Run PROGRAM with its arguments, and report its slow CUDA calls and what each of them waited for.
+
+    The program has its terminal, streams and signals as without watch. The report goes to stderr when the program ends,
+    and whenever stallscope gets SIGUSR1. Meanwhile a profiler of the program's own finds CUPTI taken.
+
+    Exits as the program does, and with 128 + N if signal N ended it; with 125 if watch itself fails, 126 if the program
+    cannot be executed, 127 if it is not found.
+
+    \b
+    Examples:
+      stallscope watch python train.py
+      stallscope watch --json calls.json -- ./solver --steps 100
+      stallscope watch --print-env > watch.env
+      stallscope watch --attach /tmp/stallscope-watch-k3x9
+    """
+    asked = {"--slow": slow_us is not None, "--calls-only": calls_only, "--yield-to-profiler": yield_to_profiler}
+    given = [name for name, is_given in asked.items() if is_given]
+    _check_arguments(context, program, json_file, print_env, attach, given)
+    if json_file is not None:
+        _require_writable(json_file, force)
+    with foreground.held_signals():
+        # It loads numpy, whose threads would otherwise take the signals that the main thread waits for.
+        from stallscope.cli import watch_session
+    from stallprobes.watch.environment import WatchOptions
+
+    slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)
+    chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler)
+    try:
+        if attach is not None:
+            watch_session.show_folder(attach, json_file, force)
+        elif print_env:
+            watch_session.print_environment(chosen)
+        else:
+            diagnostics.exit_process(watch_session.run(program, chosen, json_file, force))
+    except (WatchError, FileNotWritten) as error:
+        raise _failed(str(error)) from error
+
+
+def _check_arguments(
+    context: click.Context,
+    program: Sequence[str],
+    json_file: Path | None,
+    print_env: bool,
+    attach: Path | None,
+    given: Sequence[str],
+) -> None:
+    """Raise CommandError for arguments that exclude each other. ``given`` are options of a recording."""
+    if attach is not None and print_env:
+        problem = "--attach and --print-env exclude each other"
+    elif program and (attach is not None or print_env):
+        problem = f"{'--print-env' if print_env else '--attach'} starts nothing, so it takes no PROGRAM"
+    elif attach is not None and given:
+        problem = f"{given[0]} is for the recording, which --attach only reads; give it to --print-env"
+    elif print_env and json_file is not None:
+        problem = f"{JSON} is for the report; give it to --attach"
+    elif not program and attach is None and not print_env:
+        problem = "PROGRAM... is missing"
+    else:
+        return
+    raise _failed(f"{problem}; see: {context.command_path} --help")
+
+
+def _require_writable(path: Path, force: bool) -> None:
+    try:
+        output_files.refuse_stdout(JSON, path, "stdout belongs to the program")
+        output_files.require_writable(JSON, path, force)
+    except CommandError as error:
+        raise _failed(error.sentence) from error
+
+
+def _failed(sentence: str) -> CommandError:
+    return CommandError(WatchExit.FAILED, sentence.rstrip("."))

@@ -1,0 +1,415 @@
+"""``stallscope watch`` of programs beside the stand-ins: exit codes, signals, report, and what cannot be recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from factories import processes
+from factories.command_line import TIMEOUT_S, Process, command, environment, start
+from factories.forked_processes import ForkedProcess
+from factories.stand_in import StandIn
+from factories.terminal import OpenTerminal
+from stallprobes.files.schemas import schema
+from stallprobes.watch import building
+from stallprobes.watch.environment import INJECTION_VARIABLE
+from stallprobes.watch.folder import create_folder
+from stallprobes.watch.layout import CUPTI_VARIABLE
+from stallscope.cli import main as cli
+
+# What it prints, and its exit code.
+PROGRAM = ("sh", "-c", "echo out; echo err >&2; exit 7")
+# Prints the numbers of the signals that it gets, until it is killed or gets SIGUSR2.
+COUNTER = """\
+import os, signal
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, lambda number, _: os.write(1, f"got {number}\\n".encode()))
+signal.signal(signal.SIGUSR2, lambda *_: os._exit(3))
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+
+Watch = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder in which the library is built once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def settings(cache: Path, stand_in: StandIn, tmp_path: Path) -> dict[str, str]:
+    """Variables with which the stand-in for libcupti is used, and nothing of the user's."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    return {
+        "XDG_CACHE_HOME": str(cache),
+        "XDG_RUNTIME_DIR": str(runtime),
+        "TMPDIR": str(runtime),
+        CUPTI_VARIABLE: str(stand_in.folder / "libcupti.so.13"),
+        "NO_COLOR": "1",
+        "LANG": "C.UTF-8",
+    }
+
+
+@pytest.fixture
+def watch(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Watch:
+    """Runs the command in this process: exit code, and all that it and the program wrote."""
+    monkeypatch.delenv(INJECTION_VARIABLE, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["watch", *arguments])
+        out, err = capfd.readouterr()
+        assert list(Path(settings["XDG_RUNTIME_DIR"]).iterdir()) == []
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The document in ``path``, which follows its schema."""
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(document, schema("stallscope.watch/1"))
+    return document
+
+
+def test_the_program_has_its_streams_and_its_exit_code(watch: Watch) -> None:
+    code, out, err = watch(*PROGRAM)
+    assert (code, out) == (7, "out\n")
+    announced, *report = err.splitlines()
+    assert announced.startswith("stallscope: watching sh (pid ")
+    assert "a profiler of its own finds CUPTI taken unless --yield-to-profiler is given" in announced
+    assert "err" in report
+    assert "No process used CUDA while it was watched." in report
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        ("kill -TERM $$", 143, False),
+        ("kill -INT $$", 130, False),
+        ("kill -SEGV $$", 139, True),
+        ("kill -KILL $$", 137, True),
+        ("exit 255", 255, False),
+    ],
+)
+def test_a_program_that_a_signal_ended_exits_as_in_a_shell(watch: Watch, script: str, code: int, said: bool) -> None:
+    found, _, err = watch("--", "sh", "-c", script)
+    assert found == code
+    assert ("was ended by signal" in err) == said
+
+
+def test_a_program_starts_with_the_signals_of_any_other(watch: Watch) -> None:
+    line = ("grep", "-E", "^Sig(Ign|Blk):", "/proc/self/status")
+    plain = subprocess.run(line, capture_output=True, text=True, check=True, restore_signals=True)
+    code, out, _ = watch(*line)
+    assert (code, numbers_in(out)) == (0, numbers_in(plain.stdout))
+
+
+def numbers_in(status: str) -> dict[str, int]:
+    """The sets of signals in lines of /proc/PID/status, without 32 and 33, which are the C library's own."""
+    pairs = (line.split() for line in status.splitlines())
+    return {name: int(value, 16) & ~(3 << 31) for name, value in pairs}
+
+
+def test_a_program_that_cannot_be_started(watch: Watch, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("exit 5\n")
+    assert watch("/no/such") == (127, "", "stallscope: the program /no/such was not found\n")
+    code, _, err = watch("no-such-program")
+    assert (code, err) == (127, "stallscope: the program no-such-program was not found in the folders of PATH\n")
+    assert watch(str(file))[::2] == (126, f"stallscope: {file} cannot be executed: Permission denied\n")
+    # A script without a first line that names a shell, as in a shell.
+    file.chmod(0o755)
+    assert watch(str(file))[0] == 5
+    file.write_text("#!/no/such\n")
+    assert watch(str(file))[::2] == (126, f"stallscope: {file} cannot be executed: its interpreter does not exist\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "PROGRAM... is missing"),
+        (("--slow", "0", "true"), '--slow: "0" is not a number of microseconds from 1 to 3600000000'),
+        (("--slow", "fast", "true"), '--slow: "fast" is not a number of microseconds from 1 to 3600000000'),
+        (("--fast", "true"), "there is no option --fast"),
+        (("--print-env", "true"), "--print-env starts nothing, so it takes no PROGRAM"),
+        (("--attach", "folder", "true"), "--attach starts nothing, so it takes no PROGRAM"),
+        (("--attach", "folder", "--print-env"), "--attach and --print-env exclude each other"),
+        (("--attach", "folder", "--slow", "5"), "--slow is for the recording, which --attach only reads; give it to "),
+        (("--print-env", "--json", "new.json"), "--json is for the report; give it to --attach"),
+        (("--json", "-", "true"), "--json needs a file; stdout belongs to the program"),
+        (("--attach", "/no/such"), "/no/such cannot be read: No such file or directory"),
+    ],
+)
+def test_wrong_arguments_get_a_sentence_and_exit_125(watch: Watch, arguments: tuple[str, ...], problem: str) -> None:
+    code, out, err = watch(*arguments)
+    assert (code, out, len(err.splitlines())) == (125, "", 1)
+    assert problem in err
+
+
+def test_a_file_that_exists_is_refused_before_the_program_starts(watch: Watch, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text("kept")
+    code, out, err = watch("--json", str(file), *PROGRAM)
+    assert (code, out, file.read_text()) == (125, "", "kept")
+    assert err == f"stallscope: --json: {file} already exists: name another file, or overwrite it with --force\n"
+    assert watch("--json", str(file), "--force", *PROGRAM)[0] == 7
+    assert read(file)["exit_code"] == 7
+
+
+@pytest.mark.parametrize(("own", "code"), [(0, 125), (7, 7)])
+def test_a_report_that_cannot_be_written_is_no_success(watch: Watch, tmp_path: Path, own: int, code: int) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    file = folder / "a.json"
+    found, _, err = watch("--json", str(file), "sh", "-c", f"rmdir {folder}; exit {own}")
+    assert found == code
+    assert err.endswith(f"{file} cannot be written: the folder {folder} does not exist\n")
+
+
+def test_calls_are_reported_as_text_and_json(watch: Watch, stand_in: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    code, out, err = watch("--json", str(file), "--slow", "1500", str(stand_in.folder / "host"), "copies")
+    assert (code, out) == (0, "")
+    assert "cuMemcpyDtoHAsync_v2 of 4 KiB in host" in err
+    document = read(file)
+    assert document["program"] == [str(stand_in.folder / "host"), "copies"]
+    assert (document["exit_code"], document["problems"]) == (0, [])
+    (process,) = document["processes"]
+    assert (process["state"], process["slow_us"], process["calls"]) == ("recording", 1500, 15)
+    slow = [(call["function"], call["bytes"], call["source"], call["target"]) for call in process["slow_calls"]]
+    assert slow[:2] == [
+        ("cuMemcpyDtoHAsync_v2", 4096, "device", "pageable"),
+        ("cuMemcpyDtoHAsync_v2", 96, "device", "pinned"),
+    ]
+    (thread,) = process["threads"]
+    assert {row["function"]: row["calls"] for row in thread["rows"]}["cuMemcpyHtoDAsync_v2"] == 2
+
+
+def test_a_program_without_a_slow_call_has_no_stall(watch: Watch, stand_in: StandIn) -> None:
+    # The limit is far above any call of the stand-in, also on a busy machine.
+    code, _, err = watch("--slow", "3e9", "--calls-only", str(stand_in.folder / "host"), "threads", "2", "10")
+    assert code == 0
+    assert "No stall: no finished call took 3000 s or longer." in err
+
+
+def test_the_processes_of_a_program_are_all_reported(watch: Watch, stand_in: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    code, _, err = watch("--json", str(file), str(stand_in.folder / "host"), "fork")
+    assert code == 0
+    assert " · 2 processes · " in err
+    assert len(read(file)["processes"]) == 2
+
+
+def test_without_a_compiler_the_program_runs_and_the_reason_is_said(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(building, "compilers", list)
+    file = tmp_path / "a.json"
+    code, out, err = watch("--json", str(file), *PROGRAM)
+    assert (code, out) == (7, "out\n")
+    reason = "watch needs a C compiler: install gcc or clang, or run pip install ziglang"
+    assert err.splitlines().count(f"stallscope: sh runs, but nothing is recorded: {reason}") == 1
+    assert read(file)["problems"] == [f"Nothing was recorded: {reason}."]
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({CUPTI_VARIABLE: "/no/such/libcupti.so"}, "libcupti was not found, so nothing was recorded; install it: "),
+        ({"STAND_IN_SUBSCRIBE": "39"}, "another tool uses CUPTI in it, so nothing was recorded; run it without nsys"),
+        (
+            {"STAND_IN_SUBSCRIBE": "35"},
+            "CUPTI cannot be used in it, so nothing was recorded (cuptiSubscribe returned 35)",
+        ),
+        ({"STAND_IN_VERSION": "17"}, "its libcupti is older than that of CUDA 12.0, so nothing was recorded"),
+    ],
+)
+def test_a_program_without_a_usable_cupti_runs_and_the_reason_is_said(
+    watch: Watch, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, setting: dict[str, str], words: str
+) -> None:
+    for name, value in setting.items():
+        monkeypatch.setenv(name, value)
+    code, out, err = watch(str(stand_in.folder / "host"), "output")
+    assert (code, out) == (0, "only this\n")
+    assert words in err
+
+
+def test_its_own_profiler_finds_cupti_taken_unless_the_watch_yields(watch: Watch, stand_in: StandIn) -> None:
+    profiler = str(stand_in.folder / "profiler")
+    assert watch(profiler)[1].splitlines()[0] == "39"
+    code, out, err = watch("--yield-to-profiler", profiler)
+    assert (code, out.splitlines()[0]) == (0, "0")
+    assert "a profiler of its own gets CUPTI, and from then on nothing is recorded" in err
+    assert "nothing was recorded since its own profiler began" in err
+
+
+def test_another_tools_injection_is_not_replaced(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(INJECTION_VARIABLE, "/opt/nsys.so")
+    code, out, err = watch(*PROGRAM)
+    assert (code, out, len(err.splitlines())) == (125, "", 1)
+    assert "CUDA_INJECTION64_PATH names another tool's library (/opt/nsys.so)" in err
+
+
+def test_programs_that_are_started_elsewhere(
+    watch: Watch, stand_in: StandIn, settings: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["watch", "--print-env", "--slow", "1500", "--calls-only"])
+    exports, err = capfd.readouterr()
+    assert not ended.value.code
+    (folder,) = Path(settings["TMPDIR"]).iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert err == f"stallscope: report what they write by: stallscope watch --attach {folder}\n"
+    host = shlex.quote(str(stand_in.folder / "host"))
+    subprocess.run(["sh", "-c", f"{exports}{host} copies"], check=True)
+    file = tmp_path / "a.json"
+    program = subprocess.Popen(["sh", "-c", f"{exports}exec {host} hang"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "hung\n"
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["watch", "--attach", str(folder), "--json", str(file)])
+    finally:
+        program.kill()
+        program.communicate()
+    report, err = capfd.readouterr()
+    assert (ended.value.code or 0, err) == (0, "")
+    assert report.startswith(f"{folder} · 2 processes · ")
+    assert "cuMemcpyDtoHAsync_v2 in hung" in report
+    document = read(file)
+    assert (document["program"], document["exit_code"]) == (None, None)
+    assert [process["slow_us"] for process in document["processes"]] == [1500, 1500]
+
+
+def test_a_folder_that_others_can_read_is_refused(watch: Watch, tmp_path: Path) -> None:
+    folder = create_folder(tmp_path)
+    folder.chmod(0o755)
+    code, _, err = watch("--attach", str(folder))
+    assert (code, err) == (125, f"stallscope: {folder} is not a private folder of yours; run chmod 700 on it\n")
+
+
+@pytest.fixture
+def counting(settings: dict[str, str]) -> Iterator[Process]:
+    """The command with COUNTER, in a process group of its own."""
+    process: Process = ForkedProcess(
+        command(None, "watch", sys.executable, "-c", COUNTER),
+        env=environment(**settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        for pid in (*processes.children(process.pid), process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_signal_reaches_the_program_once(counting: Process) -> None:
+    out = counting.stdout
+    assert out is not None
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    for number in (*numbers, *numbers):
+        counting.send_signal(number)
+        assert out.readline() == f"got {number}\n"
+        # The group has the program too, which must not get it twice.
+        os.killpg(counting.pid, number)
+        assert out.readline() == f"got {number}\n"
+    counting.send_signal(signal.SIGUSR2)
+    rest, err = counting.communicate(timeout=TIMEOUT_S)
+    assert (counting.returncode, rest) == (3, "")
+    assert err.count("No process used CUDA") == 1
+
+
+def test_sigusr1_prints_the_report_so_far(settings: dict[str, str], stand_in: StandIn) -> None:
+    with start("watch", str(stand_in.folder / "host"), "hang", env=settings) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "hung\n"
+        process.send_signal(signal.SIGUSR1)
+        lines: list[str] = []
+        while not any("has not returned for" in line for line in lines):
+            lines.append(process.stderr.readline())
+            assert lines[-1], lines
+        process.terminate()
+        _, rest = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 143
+    assert "It had not when the process ended." in rest
+
+
+def test_a_killed_watch_leaves_the_program_alone(counting: Process) -> None:
+    (program,) = [pid for pid in processes.children(counting.pid) if is_program(pid)]
+    counting.kill()
+    assert counting.stdout is not None
+    os.kill(program, signal.SIGTERM)
+    assert counting.stdout.readline() == "got 15\n"
+    os.kill(program, signal.SIGUSR2)
+    processes.wait_for_end(program)
+
+
+def is_program(pid: int) -> bool:
+    """Whether a process runs COUNTER."""
+    return b"signal.pause" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def states(watch: int) -> set[str]:
+    """The states of a process and its children: ``T`` if one is stopped."""
+    lines = (Path(f"/proc/{pid}/stat").read_text() for pid in (watch, *processes.children(watch)))
+    return {line.rpartition(")")[2].split()[0] for line in lines}
+
+
+def test_a_watched_program_is_a_job_of_the_shell(
+    terminal: OpenTerminal, settings: dict[str, str], tmp_path: Path
+) -> None:
+    script = tmp_path / "counter.py"
+    script.write_text(COUNTER)
+    shell = terminal(shell=True, **settings)
+    shell.wait_for("$ ")
+    since = shell.press(f"{sys.executable} -m stallscope watch {sys.executable} {script}\n")
+    shell.wait_for("ready", since=since)
+    (watch,) = processes.children(shell.pid)
+    # Also before its announcement the program may print.
+    shell.wait_for("watching", since=since)
+    for _ in range(2):
+        since = shell.press("\x03")
+        shell.wait_for("got 2", since=since)
+        since = shell.press("\x1a")
+        shell.wait_for("Stopped", since=since)
+        shell.wait_until(lambda: states(watch) == {"T"}, "all are stopped")
+        since = shell.press("fg; echo code=$?\n")
+        shell.wait_until(lambda: "T" not in states(watch), "all continue")
+    (program,) = [pid for pid in processes.children(watch) if str(script).encode() in cmdline(pid)]
+    os.kill(program, signal.SIGUSR2)
+    shell.wait_for("code=3", since=since)
+    # No signal came twice.
+    assert shell.text().count("got 2") == 2
+
+
+def cmdline(pid: int) -> bytes:
+    """The words of a process's command."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,0 +1,139 @@
+"""The text report of a watched program: what begins it, its limits, and text that the program chose."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from factories.hostile_text import HOSTILE
+from factories.watch_calls import (
+    LAUNCH,
+    MAIN,
+    OTHER,
+    SYNC,
+    at_ns,
+    batch,
+    call,
+    kernel,
+    pageable_copy,
+    process,
+    slow,
+    synchronization,
+    thread,
+)
+from stallprobes.foreign_text import is_printable
+from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
+from stallprobes.watch.findings import ProcessFindings, WatchFindings
+from stallprobes.watch.layout import WatchState
+from stallprobes.watch.process import WatchedProcess
+from stallscope.report.text import TextWriter
+from stallscope.report.watch_text import command_title, show_watch
+
+TITLE = "python train.py"
+FAST = {LAUNCH: [4.0] * 99, SYNC: [6.0] * 99}
+
+
+def found(read: WatchedProcess, *records: object) -> ProcessFindings:
+    analysis = ProcessAnalysis()
+    analysis.feed(read, batch(records), at_ns(1_000_000))  # type: ignore[arg-type]
+    return analysis.findings()
+
+
+def stalling(name: str = "MainThread", other: str = "loader") -> ProcessFindings:
+    """A thread that waits for a kernel of 15 ms, and launches beside a pageable copy of 9 ms."""
+    main = thread(
+        MAIN,
+        [slow(SYNC, 1_000, 16_500, correlation=7, stream=0), slow(LAUNCH, 50_001, 59_001, correlation=9, stream=5)],
+        name=name,
+        fast_us=FAST,
+    )
+    copying = thread(OTHER, [pageable_copy(50_000, 59_000, correlation=8)], name=other)
+    work = [kernel(1_200, 16_400, correlation=6), synchronization(7)]
+    return found(process(main, copying, ended=100_000), *work)
+
+
+def text(findings: WatchFindings, width: int = 80, ascii: bool = False) -> str:
+    stream = io.StringIO()
+    show_watch(TextWriter(stream, width=width, ascii=ascii), findings, TITLE)
+    return stream.getvalue()
+
+
+def report(*processes: ProcessFindings, width: int = 80, ascii: bool = False) -> str:
+    return text(watch_findings(processes, 5), width, ascii)
+
+
+def test_the_time_lost_and_its_causes_come_first() -> None:
+    lines = report(stalling(), width=200).splitlines()
+    assert lines[0].startswith("python train.py · 1 process · 100 ms · ")
+    assert " % of the time of MainThread (thread 100) is waiting: " in lines[1]
+    assert " % GPU work, " in lines[1]
+    headings = ["Time lost by cause", "Slow calls", "Thread MainThread (100) · 100 ms", "Thread loader (101) · 100 ms"]
+    places = [lines.index(heading) for heading in headings]
+    assert places == sorted(places)
+    causes = lines[places[0] : places[1]]
+    assert any(line.startswith("GPU work ") for line in causes)
+    assert any(line.startswith("pageable copy in loader (thread 101) ") for line in causes)
+    # What helps.
+    assert sum(line.startswith("  pageable copy: ") for line in causes) == 1
+    calls = lines[places[1] + 1 : places[2]]
+    assert calls[0].startswith("  at 0.001 s: cuStreamSynchronize in MainThread (thread 100) took 15.5 ms because of ")
+    beside = "beside a pageable copy: cuMemcpyDtoHAsync_v2 of 256 MiB to pageable memory in loader"
+    assert beside in " ".join(" ".join(calls).split())
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    assert max(map(len, report(stalling(), width=width).splitlines())) <= width
+
+
+def test_in_ascii_nothing_else_is_printed() -> None:
+    assert report(stalling(), ascii=True).isascii()
+
+
+def test_names_that_the_program_chose_reach_no_terminal_raw() -> None:
+    one = replace(stalling(name=HOSTILE, other=HOSTILE), name=HOSTILE, command=HOSTILE)
+    both = report(one, replace(one, pid=2, state=WatchState.CUPTI_FAILED, failed_function=HOSTILE, code=3))
+    assert all(is_printable(line) for line in both.splitlines())
+
+
+def test_a_program_without_a_slow_call_has_no_stall() -> None:
+    lines = report(found(process(thread(fast_us=FAST), ended=100_000))).splitlines()
+    assert lines[1] == "No stall: no finished call took 1.00 ms or longer."
+    assert "Slow calls" not in lines
+
+
+def test_a_call_that_never_returned_is_a_stall() -> None:
+    hung = found(process(thread(in_flight=[call(LAUNCH, 0)], fast_us=FAST, name="hung")))
+    assert "No stall" not in report(hung)
+    assert "cuLaunchKernel in hung (thread 100) has not returned for 1.00 s." in report(hung, width=120)
+
+
+def test_a_program_without_cuda_says_so() -> None:
+    assert report().splitlines() == [
+        "python train.py · 0 processes · 0.00 µs · 0 calls",
+        "No process used CUDA while it was watched.",
+    ]
+
+
+@pytest.mark.parametrize("state", [state for state in WatchState if state is not WatchState.RECORDING])
+def test_what_was_not_recorded_is_said(state: WatchState) -> None:
+    one = replace(found(process(ended=10)), state=state)
+    lines = report(one, width=200).splitlines()
+    assert lines[lines.index("Not recorded") + 1].startswith("  train (pid 100): ")
+
+
+def test_a_long_command_is_cut() -> None:
+    assert command_title(["sh", "-c", "exit 1"]) == "sh -c 'exit 1'"
+    long = command_title(["python", "-c", "print(1)\n" * 1000])
+    assert (len(long), long[-1], "\n" in long) == (100, "…", False)
+
+
+def test_long_lists_are_cut_and_counted() -> None:
+    many = [slow(f"cuMemcpy{number}", 2_000 * number, 2_000 * number + 1_500) for number in range(20)]
+    shown = report(found(process(thread(calls=many, fast_us=FAST), ended=100_000)), width=120)
+    assert "Slow calls (the slowest 10 of 20)" in shown
+    assert "10 more functions, " in shown
+    threads = [thread(number, fast_us=FAST, name=f"worker{number}") for number in range(1, 21)]
+    assert "8 more threads made calls." in report(found(process(*threads, ended=100_000)))
