@@ -111,7 +111,7 @@ def test_sentences_name_the_cause_and_the_culprit() -> None:
     main = next(each for each in found.threads if each.id == MAIN)
     assert headline(main) == (
         "8 % of the time of MainThread (thread 100) is waiting: 53 % GPU work, "
-        "47 % pageable copy in loader (thread 101), 0 % unattributed."
+        "47 % pageable copy in loader (thread 101)."
     )
     assert (
         headline(analyzed(process(thread(fast_us=FAST))).threads[0]) == "No call of thread-100 (thread 100) was slow."

@@ -91,8 +91,9 @@ def headline(thread: ThreadFindings) -> str:
     who = thread_text(thread.id, thread.name)
     if not thread.lost_ns:
         return f"No call of {who} was slow."
-    causes = [f"{100 * loss.ns / thread.lost_ns:.0f} % {loss_text(loss)}" for loss in thread.lost]
-    return f"{100 * thread.lost_share:.0f} % of the time of {who} is waiting: {', '.join(causes)}."
+    shares = [(round(100 * loss.ns / thread.lost_ns), loss_text(loss)) for loss in thread.lost]
+    causes = ", ".join(f"{share} % {text}" for share, text in shares if share)
+    return f"{100 * thread.lost_share:.0f} % of the time of {who} is waiting: {causes}."
 
 
 def _evidence(call: ExplainedCall) -> Iterator[str]:
