@@ -33,7 +33,7 @@ from stallscope.report.watch_wording import PROFILER_FINDS_IT_TAKEN, PROFILER_GE
 
 # Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
 POLL_S = 0.1
-# Signals by which people end programs, of which nobody needs to be told.
+# Usual ways to end a program: no message names these signals.
 _EXPECTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 

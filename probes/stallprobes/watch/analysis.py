@@ -52,7 +52,7 @@ _NO_FIGURES = CallFigures(Histogram.empty(), 0, 0, 0)
 
 @dataclass
 class _HeldCall:
-    """A slow call that is not yet explained for good, or may be the cause of one that is not."""
+    """A slow call whose cause is not final, or that may be the cause of such a call."""
 
     slot: int
     slow: SlowDriverCall
@@ -196,7 +196,7 @@ class ProcessAnalysis:
         self._read[key] = self._readings
 
     def _settle(self) -> None:
-        """Explain for good what no further record will explain, and drop the records of its time."""
+        """Make the causes final to which no further record can contribute, and drop the records of their time."""
         assert self._process is not None
         border = self._now_ns - SETTLED_NS
         if any(held.slow.end_ns < border and not held.final for held in self._held):
@@ -307,7 +307,7 @@ def _earlier(since: WatchedProcess | None, thread: WatchedThread) -> Mapping[str
 
 
 def _add_unkept(sums: _Sums, slot: int, rows: Iterable[CallRow]) -> None:
-    """Count the slow calls that were not kept: nobody knows what they waited for."""
+    """Count the slow calls that were not kept, as unattributed."""
     for row in rows:
         if row.unkept:
             sums.add_time(slot, _NO_CAUSE, row.unkept, row.unkept_ns, False)

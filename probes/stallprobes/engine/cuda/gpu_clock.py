@@ -41,10 +41,10 @@ class GpuClock:
         self._word = 0
 
     def read(self, context: Context) -> int | None:
-        """The GPU's clock minus CLOCK_MONOTONIC in ns, some 2 us too low at most; None if a call failed.
+        """The GPU's clock minus CLOCK_MONOTONIC in ns; None if a call failed.
 
-        The host sees the kernel's write later than the kernel reads the clock, so the largest difference of several
-        is the best one.
+        The host sees the kernel's write later than the kernel reads the clock, some 1 us on an H200. By that the
+        result is too low, and the largest difference of several is the best one.
         """
         try:
             # It may make another context current.

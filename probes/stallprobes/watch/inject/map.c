@@ -145,7 +145,7 @@ static void read_text(const char *path, char *text, size_t size)
         close(descriptor);
 }
 
-/* When the process began, in the kernel's ticks: with the number, it names the process for good. */
+/* When the process began, in the kernel's ticks: numbers of processes are used again. */
 static uint64_t start_ticks(void)
 {
     char text[1024];
