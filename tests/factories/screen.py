@@ -145,7 +145,10 @@ def no_terminal_updates() -> Iterator[None]:
     render_update = Compositor.render_update
 
     def render(
-        compositor: Compositor, full: bool = False, screen_stack: list[Screen[object]] | None = None, simplify: bool = False
+        compositor: Compositor,
+        full: bool = False,
+        screen_stack: list[Screen[object]] | None = None,
+        simplify: bool = False,
     ) -> object:
         if full or not active_app.get().is_headless:
             return render_update(compositor, full, screen_stack, simplify)
