@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import gc
+import importlib
 import os
 import signal
 import subprocess
@@ -25,6 +26,8 @@ from factories.virtual_session import virtual_sessions
 from stallprobes.live.recording import Recording
 
 PROBES = Path(__file__).parents[1] / "probes"
+# Set in the process that compiles the test modules.
+_COMPILING = "STALLSCOPE_TESTS_COMPILING"
 
 # Hypothesis fails an example that takes longer than 200 ms, and any example does on a busy machine.
 settings.register_profile("stallscope", deadline=None)
@@ -75,18 +78,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Where the tests run for the first time, collect in one process after the other.
-
-    The first one compiles the modules and the loop for all; together, each would do it.
-    """
-    if _is_compiled():
-        return (yield)
-    with open(__file__, "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        collected = yield
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Where several processes run the tests for the first time, one of them compiles for all while the others wait."""
+    several = "PYTEST_XDIST_WORKER" in os.environ or session.config.getoption("numprocesses", None)
+    if several and not _is_compiled():
+        with open(__file__, "rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            else:
+                _compile(session.config.rootpath)
+    collected = yield
+    if _COMPILING in os.environ:
         _fill_hypothesis_tables()
-        return collected
+    return collected
+
+
+def _compile(root: Path) -> None:
+    """Compile the loop in this process, and meanwhile the test modules in another one, which takes as long."""
+    hidden = (_COMPILING, "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden} | {_COMPILING: "1"}
+    # A module is rewritten before it is imported, and so without numba too.
+    script = "import sys; sys.modules['numba'] = None; import pytest; pytest.main(['-q', '--collect-only'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env=environment, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ):
+        for module in ("loop", "timeline.collecting"):
+            importlib.import_module(f"stallprobes.engine.{module}")
 
 
 @settings(max_examples=1, database=None)
