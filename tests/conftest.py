@@ -25,7 +25,10 @@ from factories.terminal import OpenTerminal, Terminal
 from factories.virtual_session import virtual_sessions
 from stallprobes.live.recording import Recording
 
-PROBES = Path(__file__).parents[1] / "probes"
+TESTS = Path(__file__).parent
+PROBES = TESTS.parent / "probes"
+# Folders of tests that mostly wait, in the order in which they run.
+WAITING = {name: number for number, name in enumerate(("screen", "watch", "engine", "cli", "browser"))}
 # Set in the process that compiles the test modules.
 _COMPILING = "STALLSCOPE_TESTS_COMPILING"
 
@@ -65,16 +68,31 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked ``gpu`` where they cannot run."""
+    """Skip the tests marked ``gpu`` where they cannot run, and order the modules for several processes."""
+    # Several tests at a time would disturb each other's measurements.
+    parallel = "PYTEST_XDIST_WORKER" in os.environ
+    if parallel:
+        items.sort(key=_places(items).__getitem__)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
-    # Several tests at a time would disturb each other's measurements.
-    parallel = "PYTEST_XDIST_WORKER" in os.environ
     reason = "not beside other tests: pytest -m gpu tests/gpu" if parallel else _why_no_gpu()
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _places(items: list[pytest.Item]) -> dict[pytest.Item, float]:
+    """The place of each test in the whole run, 0 to 1, one for all tests of a module.
+
+    Modules that wait for programs and screens are spread evenly between those that compute: side by side they would
+    leave the processors idle. The folders whose modules take longest come first, so that no process ends late.
+    """
+    folders = {item.path: item.path.relative_to(TESTS).parts[0] for item in items}
+    waiting = sorted((path for path in folders if folders[path] in WAITING), key=lambda path: WAITING[folders[path]])
+    computing = [path for path in folders if folders[path] not in WAITING]
+    place = {path: (n + 0.5) / len(group) for group in (waiting, computing) for n, path in enumerate(group)}
+    return {item: place[item.path] for item in items}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -118,8 +136,7 @@ def _is_compiled() -> bool:
     """Whether pytest's bytecode of all test modules is there."""
     ending = f"{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
     return all(
-        (module.parent / "__pycache__" / f"{module.stem}.{ending}").exists()
-        for module in Path(__file__).parent.rglob("test_*.py")
+        (module.parent / "__pycache__" / f"{module.stem}.{ending}").exists() for module in TESTS.rglob("test_*.py")
     )
 
 
