@@ -29,7 +29,16 @@ from stallprobes.engine.timeline.buffers import (
     oldest_completed,
 )
 from stallprobes.engine.timeline.gpu_clock import follow, stale, to_host_time
-from stallprobes.engine.timeline.matching import LATER, MATCHED, NO_CALL, belongs, load_calls, match, match_by_id, note_owner
+from stallprobes.engine.timeline.matching import (
+    LATER,
+    MATCHED,
+    NO_CALL,
+    belongs,
+    load_calls,
+    match,
+    match_by_id,
+    note_owner,
+)
 from stallprobes.engine.timeline.records import ABSENT, FIELD_NUMBERS, KINDS, Field, RecordKind
 from stallprobes.engine.timeline.ring import (
     CODE,

@@ -19,9 +19,9 @@ QUEUE = 4_096
 OP_RECORDS, ROW_START, ROW_EARLY, ROW_GPU, LABEL_START, LABEL_EARLY, LABEL_GPU = range(7)
 OP_WORDS = 7
 
-# Driver calls by correlation id. Ids count up, so the oldest is replaced. From the record of the call: id, thread, start
-# and end in ns. From the first record of its work: id, probe, op, iteration, begin and return in ns; the probe is
-# NO_PROBE while that record waits for its call.
+# Driver calls by correlation id. Ids count up, so the oldest is replaced. From the record of the call: id, thread, and
+# start and end in ns. From the first record of its work: id, probe, op, iteration, and begin and return in ns; the
+# probe is NO_PROBE while that record waits for its call.
 IDS = 1 << 16
 (
     ID, ID_THREAD, ID_START_NS, ID_END_NS,
