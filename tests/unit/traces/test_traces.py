@@ -168,8 +168,10 @@ def test_what_was_submitted_at_the_same_time_or_to_another_stream_is_not_in_fron
 def without_call(trace: Trace, *numbers: int) -> Int64s:
     work = trace.work.copy()
     lost = np.isin(work[:, WORK_NUMBER], numbers)
-    work[np.ix_(lost, [WORK_PROBE, WORK_OP, WORK_ITERATION])] = -1
-    work[np.ix_(lost, [WORK_BEGAN, WORK_RETURNED])] = 0
+    for column in (WORK_PROBE, WORK_OP, WORK_ITERATION):
+        work[lost, column] = -1
+    for column in (WORK_BEGAN, WORK_RETURNED):
+        work[lost, column] = 0
     return work
 
 
