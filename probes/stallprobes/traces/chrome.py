@@ -8,7 +8,8 @@ be made to fit:
   trace does, and says so in its arguments.
 - Perfetto finds a thread by its number alone, so the numbers of processes and threads are all different.
 - A flow's start ("s") and end ("f" with "bp": "e") belong to the events that enclose them, and follow them in the
-  file.
+  file. Perfetto drops an end that is earlier than its start.
+- Early versions of Perfetto read the members of an event in order up to "ts", and no escaped character before it.
 - Times are microseconds. They are written as decimals of exactly three digits and count from the earliest event, so
   that no reader loses nanoseconds to floating point; "displayTimeUnit" comes last, since old versions of Perfetto took
   the times for nanoseconds where it came first.
@@ -39,6 +40,7 @@ from stallprobes.traces.trace import (
     OVERHEAD_END,
     OVERHEAD_START,
     TENURE_CONTEXT,
+    WORK_BEGAN,
     WORK_BYTES,
     WORK_CONTEXT,
     WORK_COPY,
@@ -225,7 +227,7 @@ class _Part:
         held = np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist()
         unused = [(0, context) for context in held if context not in worked]
         for device, context in (*sorted(places), *unused):
-            process = self._process(f"GPU {device}, context {trace.names.context(context)}")
+            process = self._process(f"GPU {device}, context {trace.names.context(context).removeprefix('context ')}")
             if context in held:
                 found.engines[context] = self._thread(process, "has the graphics engine")
             own = np.flatnonzero((work[:, WORK_CONTEXT] == context) & (work[:, WORK_DEVICE] == device))
@@ -292,8 +294,9 @@ class _Part:
 
     def _flows(self) -> tuple[Int64s, Int64s, Int64s]:
         """The flow that leads to each row of work, 0 for none; the flows in the order of their calls; and these."""
-        callers = callers_of(self._trace)
-        called = np.flatnonzero(callers >= 0)
+        callers, work = callers_of(self._trace), self._trace.work
+        # The GPU's clock is converted to the host's with an error.
+        called = np.flatnonzero((callers >= 0) & (work[:, WORK_END] >= work[:, WORK_BEGAN]))
         flows = np.zeros(len(callers), dtype=np.int64)
         flows[called] = self._numbers.flows(len(called)) + np.arange(len(called))
         order = called[np.argsort(callers[called], kind="stable")]
@@ -312,9 +315,10 @@ class _Part:
                 if callers[at] == row:
                     yield self._flow(track, began, int(self._leaving[at]), "s")
                 at += 1
+        last_ns = max(int(trace.calls[rows, CALL_RETURNED].max(initial=0)), self._begin_ns)
         for flight in trace.open_calls:
-            if flight.probe == number and flight.since_ns < trace.end_ns:
-                since = max(flight.since_ns, self._begin_ns)
+            since = max(flight.since_ns, last_ns)
+            if flight.probe == number and since < trace.end_ns:
                 name = names[flight.op] if flight.op < len(names) else '"call"'
                 yield self._complete(track, since, trace.end_ns, name, "call", '{"in_flight":true}')
 
@@ -332,7 +336,7 @@ class _Part:
             yield self._complete(track, start, values[WORK_END], name, "gpu", args)
             flow = int(self._flow_of_work[row])
             if flow:
-                yield self._flow(track, start, flow, "f")
+                yield self._flow(track, max(start, values[WORK_BEGAN]), flow, "f")
 
     def _work_name(self, key: tuple[int, int, int]) -> str:
         probe, kind, copy = key
