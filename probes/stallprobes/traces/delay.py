@@ -258,13 +258,17 @@ def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
         return ()
     work = trace.work
     kinds, copies = work[:, WORK_KIND], work[:, WORK_COPY]
-    on_engine = np.isin(kinds, list(_COMPUTING)) | ((kinds == _COPY) & (copies == _WITHIN_DEVICE))
+    on_engine = (kinds == _COPY) & (copies == _WITHIN_DEVICE)
+    for kind in _COMPUTING:
+        on_engine |= kinds == kind
     returned, start = work[:, WORK_RETURNED], work[:, WORK_START]
     waited = on_engine & (returned > 0) & (start > returned)
     waits = _united(
         np.maximum(returned[waited], trace.engine_known_ns),
         np.minimum(start[waited], trace.end_ns),
     )
+    # A gap is at most as long as the wait.
+    waits = waits[waits[:, 1] - waits[:, 0] > LONGEST_CHANGE_NS]
     held = _united(trace.tenures[:, TENURE_START], trace.tenures[:, TENURE_END])
     found = []
     for begin, end in waits.tolist():
