@@ -140,10 +140,6 @@ class _Content:
                 self._add(item, names)
         elif isinstance(value, frozenset):
             self._texts.append(f"{kind} {sorted(map(repr, value))}")
-        elif isinstance(function := _function(value), FunctionType):
-            self._texts.append(f"{kind} {function.__qualname__}")
-            if _package(function) not in _LIBRARIES:
-                self.functions.append(function)
         elif isinstance(value, (ModuleType, type)):
             self._texts.append(f"{kind} {value.__name__}")
             if _package(value) not in _LIBRARIES:
@@ -151,10 +147,15 @@ class _Content:
                     if hasattr(value, name):
                         self._texts.append(name)
                         self._add(getattr(value, name), names)
-        elif isinstance(value, (types.Type, ir.Type)):
-            self._texts.append(f"{kind} {value}")
+        elif isinstance(function := _function(value), FunctionType):
+            self._texts.append(f"{kind} {function.__qualname__}")
+            if _package(function) not in _LIBRARIES:
+                self.functions.append(function)
         elif isinstance(value, BuiltinFunctionType):
             self._texts.append(f"{kind} {value.__module__}.{value.__qualname__}")
+        # In this order: numba's type is abstract, and to reject a value takes it milliseconds.
+        elif isinstance(value, ir.Type) or isinstance(value, types.Type):  # noqa: SIM101
+            self._texts.append(f"{kind} {value}")
         else:
             raise TypeError(f"code that uses {value!r} cannot be cached: a key does not cover its type")
 
