@@ -322,7 +322,7 @@ def cause_text(trace: Trace, part: DelayPart) -> str:
         case DelayCause.COPY:
             return f"the copy engine ran {work_label(trace, part.work or 0)}"
         case DelayCause.ORDER:
-            return f"before it in its stream, {work_label(trace, part.work or 0)} had not started"
+            return f"{work_label(trace, part.work or 0)} waited in front of it in its stream"
         case DelayCause.UNKNOWN:
             return "no recorded work was in front of it"
 

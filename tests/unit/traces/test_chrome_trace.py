@@ -131,7 +131,7 @@ def test_both_halves_of_a_recorded_copy_to_another_gpu_have_an_arrow_from_its_ca
     (late,) = [each for each in waited if each.target.name.startswith("peer-copy: ")]
     assert late.target.process == "GPU 1, context 2"
     assert late.target.thread == "stream 17 (peer-copy, peer-copy-behind-kernel)"
-    assert late.target.args["delay_cause"].startswith("before it in its stream, peer-copy-behind-kernel (")
+    assert late.target.args["delay_cause"].startswith("peer-copy-behind-kernel (cuMemcpyPeerAsync")
     halves = [arrow.target.name for arrow in found.arrows if arrow.source == late.source]
     assert halves == ["peer-copy: D2H copy", "peer-copy: H2D copy"]
 

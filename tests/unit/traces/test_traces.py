@@ -148,7 +148,7 @@ def test_work_behind_work_that_had_not_started_names_it() -> None:
     ]
     delay = delay_of(trace, trace.work[-1])
     assert delay is not None
-    assert delay_text(trace, delay).endswith(": before it in its stream, copy (cuMemcpyPeerAsync) had not started")
+    assert delay_text(trace, delay).endswith(": copy (cuMemcpyPeerAsync) waited in front of it in its stream")
     # The second half of the first copy waits for its first half, whatever that waits for.
     assert parts_of(trace, 1) == [
         (DelayCause.UNKNOWN, 101, None),
