@@ -135,8 +135,8 @@ def training(call: ExplainedCall) -> Collection[WaitCause]:
 
 
 def peer_copy(call: ExplainedCall) -> Collection[WaitCause]:
-    """Peer copies and the synchronizations behind them wait for the kernel, or for the copy that waits for it."""
-    return (WaitCause.GPU_WORK, WaitCause.OWN_WORK)
+    """Synchronizations behind the second copy wait for the first one, which waits for the kernel."""
+    return (WaitCause.STAGED_COPY,)
 
 
 @pytest.mark.parametrize(
