@@ -12,6 +12,7 @@ from stallprobes.engine.timeline.records import CopyKind, RecordKind
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window
 from stallprobes.model import Channel, Phase
+from stallprobes.watch.call_stack import CallStack, StackFrame
 from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.driver_calls import CallFamily, MemoryKind
 from stallprobes.watch.layout import LossKind, WatchState
@@ -102,7 +103,7 @@ class ExplainedCall:
     ``excess_ns`` is its duration less the row's median. ``explained_ns`` of it have the cause, the rest is
     unattributed, except the parts in ``also``. ``certainty`` is None without a cause. ``nested``: another slow call of
     the thread contains it, so that its time counts there. ``stream`` is the handle, ``bytes`` the size (None without
-    such an argument), ``result`` the driver's code.
+    such an argument), ``result`` the driver's code. ``stack`` is where the program made it, None if not recorded.
     """
 
     function: str
@@ -125,6 +126,7 @@ class ExplainedCall:
     evidence: WaitEvidence = NO_EVIDENCE
     nested: bool = False
     also: tuple[PartOfWait, ...] = ()
+    stack: CallStack | None = None
 
     @property
     def end_ns(self) -> int:
@@ -147,6 +149,8 @@ class CallInFlight:
     """A call in flight. ``depth`` counts the calls of its thread that contain it.
 
     ``beside`` are calls in flight of other threads that last for at least 80 % of its age, the longest first.
+    ``stack`` is where the program made it, ``kernel_wait`` the function of the kernel in which its thread waits; None
+    and "" where they are not known, as for a call that has only begun.
     """
 
     function: str
@@ -164,6 +168,39 @@ class CallInFlight:
     depth: int
     cause: WaitCause = WaitCause.UNATTRIBUTED
     beside: tuple[CallAlongside, ...] = ()
+    stack: CallStack | None = None
+    kernel_wait: str = ""
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """A place in the program's code, with the slow calls of one function and size that it made.
+
+    ``place`` is the innermost frame of the program's own code, ``stack`` that of the last of the ``calls``. They lasted
+    ``total_ns`` together and lost ``lost_ns``, most of it to ``cause``. ``first_ns`` and ``last_ns`` are the begins of
+    the first and the last. ``blocking``: copies that return only when the data is there. ``at_least``: calls of the
+    function have no stack, so that there may be more of them.
+    """
+
+    place: StackFrame
+    stack: CallStack
+    function: str
+    family: CallFamily | None
+    bytes: int | None
+    blocking: bool
+    calls: int
+    total_ns: int
+    lost_ns: int
+    first_ns: int
+    last_ns: int
+    cause: WaitCause
+    at_least: bool = False
+
+    @property
+    def rate(self) -> float | None:
+        """Calls per second; None for fewer than two."""
+        span_ns = self.last_ns - self.first_ns
+        return (self.calls - 1) * 1e9 / span_ns if self.calls > 1 and span_ns > 0 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +282,8 @@ class ProcessFindings:
     ``code`` and ``failed_function`` are of the call of CUPTI that failed, 0 and "" if none did. ``slow_calls`` are
     those that were kept, oldest first; ``dropped_slow_calls`` older ones are only counted in ``lost``. ``gaps`` are
     sentences that say which evidence is missing, and why. ``losses`` counts what the library could not record;
-    ``missed_records`` were overwritten before they were read.
+    ``missed_records`` were overwritten before they were read. ``sites`` are the places in the program's code that made
+    slow calls, the most time lost first.
     """
 
     pid: int
@@ -272,6 +310,7 @@ class ProcessFindings:
     missed_records: int
     losses: Mapping[LossKind, int] = field(default_factory=dict)
     gaps: tuple[str, ...] = ()
+    sites: tuple[CallSite, ...] = ()
 
     @property
     def lost_ns(self) -> int:
