@@ -10,6 +10,8 @@ from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import InFlight
 from stallprobes.watch.attribution import Recorded, attribute
+from stallprobes.watch.call_sites import SiteSums
+from stallprobes.watch.call_stack import CallStack
 from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.driver_calls import MemoryKind
 from stallprobes.watch.findings import (
@@ -70,20 +72,22 @@ class _Sum:
 
 @dataclass
 class _Sums:
-    """Sums of explained calls: by slot of the thread and cause, and by slot and function."""
+    """Sums of explained calls: by slot of the thread and cause, by slot and function, and by place in the program."""
 
     lost: dict[int, dict[_LossKey, _Sum]] = field(default_factory=dict)
     kept: dict[int, dict[str, KeptCalls]] = field(default_factory=dict)
+    sites: SiteSums = field(default_factory=SiteSums)
 
     def copy(self) -> _Sums:
         """A copy that may be changed."""
         lost = {key: {one: _Sum(**vars(each)) for one, each in of.items()} for key, of in self.lost.items()}
         kept = {key: {one: KeptCalls(**vars(each)) for one, each in of.items()} for key, of in self.kept.items()}
-        return _Sums(lost, kept)
+        return _Sums(lost, kept, self.sites.copy())
 
     def add(self, slot: int, call: ExplainedCall) -> None:
         """Add a call of the thread in ``slot``."""
         self.kept.setdefault(slot, {}).setdefault(call.function, KeptCalls()).add(call)
+        self.sites.add(call)
         if call.nested:
             return
         culprit = call.culprit
@@ -122,6 +126,7 @@ class ProcessAnalysis:
         self._now_ns = 0
         self._run_delays: dict[int, Int64s] = {}
         self._names: dict[int, str] = {}
+        self._stacks: dict[int, CallStack] = {}
 
     def feed(
         self,
@@ -129,14 +134,17 @@ class ProcessAnalysis:
         records: RecordBatch,
         now_ns: int,
         run_delays: Mapping[int, Int64s] | None = None,
+        stacks: Mapping[int, CallStack] | None = None,
     ) -> None:
         """Add a reading at ``now_ns`` (CLOCK_MONOTONIC).
 
-        ``run_delays`` has, by thread id, the samples since the start as ``Recorded`` describes them.
+        ``run_delays`` has, by thread id, the samples since the start as ``Recorded`` describes them; ``stacks`` are the
+        call stacks by their number in the file.
         """
         self._process, self._now_ns = process, now_ns
         self._readings += 1
         self._run_delays = dict(run_delays or {})
+        self._stacks.update(stacks or {})
         self._store.add(records)
         self._names.update((thread.id, thread.name) for thread in process.threads)
         for thread in process.threads:
@@ -187,6 +195,7 @@ class ProcessAnalysis:
             missed_records=self._store.missed,
             losses=process.losses,
             gaps=tuple(self._gaps(process)),
+            sites=sums.sites.sites_by_time(),
         )
 
     def _add(self, thread: WatchedThread, slow: SlowDriverCall) -> None:
@@ -225,7 +234,8 @@ class ProcessAnalysis:
             max(held.slow.duration_ns - usual.get((held.slot, held.slow.call.function), 0), 0) for held in self._held
         ]
         recorded = Recorded(
-            self._store.rows, self._store.names, self._store.tenures(), self._run_delays, dict(self._names)
+            self._store.rows, self._store.names, self._store.tenures(), self._run_delays, dict(self._names),
+            self._stacks,
         )  # fmt: skip
         return attribute(slow, excess, recorded, self._known)
 

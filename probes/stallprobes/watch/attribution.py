@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.timeline.records import OverheadKind, RecordKind
+from stallprobes.watch.call_stack import CallStack
 from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.evidence import EvidenceReader
 from stallprobes.watch.findings import NO_EVIDENCE, ExplainedCall, PartOfWait, WaitEvidence
@@ -42,7 +43,7 @@ class Recorded:
 
     ``records`` are in the layout of the file, ``names`` those of its kernels by their place. ``tenures`` are by device.
     ``run_delays`` has for each thread's id int64[n][2], ascending: a time (ns), and for how long until then the thread
-    was ready to run and had no CPU (ns). ``thread_names`` are by id.
+    was ready to run and had no CPU (ns). ``thread_names`` are by id, ``stacks`` by their number in the file.
     """
 
     records: NDArray[Any]
@@ -50,6 +51,7 @@ class Recorded:
     tenures: Mapping[int, Tenures] = field(default_factory=dict)
     run_delays: Mapping[int, Int64s] = field(default_factory=dict)
     thread_names: Mapping[int, str] = field(default_factory=dict)
+    stacks: Mapping[int, CallStack] = field(default_factory=dict)
 
 
 def attribute(
@@ -115,7 +117,7 @@ def attribute(
         found.append(
             _explained(
                 one, most, cause, certainty, min(explained, most), evidence, also, bool(nested[at]),
-                recorded.thread_names.get(one.thread, ""),
+                recorded.thread_names.get(one.thread, ""), recorded.stacks.get(one.stack),
             )
         )  # fmt: skip
     return tuple(found)
@@ -202,6 +204,7 @@ def _explained(
     also: tuple[PartOfWait, ...],
     nested: bool,
     thread_name: str,
+    stack: CallStack | None,
 ) -> ExplainedCall:
     call = one.call
     return ExplainedCall(
@@ -225,4 +228,5 @@ def _explained(
         evidence=evidence,
         nested=nested,
         also=also,
+        stack=stack,
     )

@@ -176,10 +176,10 @@ class CallInFlight:
 class CallSite:
     """A place in the program's code, with the slow calls of one function and size that it made.
 
-    ``place`` is the innermost frame of the program's own code, ``stack`` that of the last of the ``calls``. They lasted
-    ``total_ns`` together and lost ``lost_ns``, most of it to ``cause``. ``first_ns`` and ``last_ns`` are the begins of
-    the first and the last. ``blocking``: copies that return only when the data is there. ``at_least``: calls of the
-    function have no stack, so that there may be more of them.
+    ``place`` is the innermost frame of the program's own code, ``stack`` that of the last call. ``recorded`` calls have
+    a stack from there. ``calls`` adds a share of those of the same function and size that have none, as do
+    ``total_ns``, the time inside the calls, and ``lost_ns``, most of it to ``cause``. ``first_ns`` and ``last_ns`` are the begins of
+    the first and the last. ``blocking``: copies that return only when the data is there.
     """
 
     place: StackFrame
@@ -188,13 +188,18 @@ class CallSite:
     family: CallFamily | None
     bytes: int | None
     blocking: bool
+    recorded: int
     calls: int
     total_ns: int
     lost_ns: int
     first_ns: int
     last_ns: int
     cause: WaitCause
-    at_least: bool = False
+
+    @property
+    def estimated(self) -> bool:
+        """Whether calls without a stack are among ``calls``."""
+        return self.calls > self.recorded
 
     @property
     def rate(self) -> float | None:

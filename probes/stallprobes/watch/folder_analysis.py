@@ -18,6 +18,7 @@ from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.map_reader import IncompleteFile, MapFile, watch_files
 from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.stack_reader import StackReader
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256
@@ -34,6 +35,7 @@ class _Reading:
     last_ns: int = 0
     ended: bool = False
     delays: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
+    stacks: StackReader = field(default_factory=StackReader)
 
 
 class FolderAnalysis:
@@ -86,6 +88,7 @@ class FolderAnalysis:
         with MapFile(path) as file:
             process = file.read()
             records = file.records(reading.position)
+            reading.stacks.read(file, process)
         if reading.process is None:
             ended = life_of(process) is not ProcessLife.RUNNING
         now_ns = time.monotonic_ns()
@@ -97,7 +100,7 @@ class FolderAnalysis:
         delays: dict[int, Int64s] = {
             thread: np.array(samples, dtype=np.int64).reshape(-1, 2) for thread, samples in reading.delays.items()
         }
-        reading.analysis.feed(process, records, last_ns, delays)
+        reading.analysis.feed(process, records, last_ns, delays, reading.stacks.stacks)
 
 
 def _findings(reading: _Reading, process: WatchedProcess) -> ProcessFindings:

@@ -1,0 +1,100 @@
+"""Sums of slow calls by the place in the program's code that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stallprobes.watch.call_stack import CallStack, StackFrame
+from stallprobes.watch.causes import WaitCause
+from stallprobes.watch.driver_calls import CallFamily
+from stallprobes.watch.findings import CallSite, ExplainedCall
+from stallprobes.watch.slow_calls import is_blocking_copy
+
+# Places that are kept apart; further ones are left out.
+MOST_SITES = 4096
+# A function's calls of one size, in which those without a stack are spread over the places of the others.
+_KindKey = tuple[str, int | None, bool]
+
+
+@dataclass
+class _SiteSum:
+    """Slow calls of one kind from one place."""
+
+    family: CallFamily | None
+    stack: CallStack
+    first_ns: int
+    last_ns: int
+    calls: int = 0
+    total_ns: int = 0
+    causes: dict[WaitCause, int] = field(default_factory=dict)
+
+    def add(self, call: ExplainedCall, stack: CallStack) -> None:
+        self.calls += 1
+        self.total_ns += call.duration_ns
+        self.first_ns, self.last_ns = min(self.first_ns, call.begin_ns), max(self.last_ns, call.begin_ns)
+        self.stack = stack
+        lost_ns = 0 if call.nested else call.excess_ns
+        self.causes[call.cause] = self.causes.get(call.cause, 0) + lost_ns
+
+    def copy(self) -> _SiteSum:
+        return _SiteSum(**{**vars(self), "causes": dict(self.causes)})
+
+
+@dataclass
+class SiteSums:
+    """Slow calls by kind and place, and the number of those of each kind that have no stack."""
+
+    sites: dict[_KindKey, dict[StackFrame, _SiteSum]] = field(default_factory=dict)
+    without: dict[_KindKey, int] = field(default_factory=dict)
+    count: int = 0
+
+    def copy(self) -> SiteSums:
+        """A copy that may be changed."""
+        sites = {kind: {place: one.copy() for place, one in of.items()} for kind, of in self.sites.items()}
+        return SiteSums(sites, dict(self.without), self.count)
+
+    def add(self, call: ExplainedCall) -> None:
+        """Add a slow call."""
+        kind = call.function, call.bytes, is_blocking_copy(call.function, call.source, call.target)
+        place = call.stack.place if call.stack is not None else None
+        if call.stack is None or place is None:
+            self.without[kind] = self.without.get(kind, 0) + 1
+            return
+        found = self.sites.setdefault(kind, {})
+        if place not in found:
+            if self.count >= MOST_SITES:
+                return
+            self.count += 1
+            found[place] = _SiteSum(call.family, call.stack, call.begin_ns, call.begin_ns)
+        found[place].add(call, call.stack)
+
+    def sites_by_time(self) -> tuple[CallSite, ...]:
+        """The places, the most time lost first."""
+        found = [
+            _site(kind, place, one, self.without.get(kind, 0) / sum(each.calls for each in of.values()))
+            for kind, of in self.sites.items()
+            for place, one in of.items()
+        ]
+        return tuple(sorted(found, key=lambda site: (-site.lost_ns, -site.calls, site.function)))
+
+
+def _site(kind: _KindKey, place: StackFrame, one: _SiteSum, unknown: float) -> CallSite:
+    """``unknown``: for each call of the kind with a stack, so many have none."""
+    function, size, blocking = kind
+    causes: Mapping[WaitCause, int] = one.causes
+    return CallSite(
+        place=place,
+        stack=one.stack,
+        function=function,
+        family=one.family,
+        bytes=size,
+        blocking=blocking and one.family is CallFamily.COPY,
+        recorded=one.calls,
+        calls=round(one.calls * (1 + unknown)),
+        total_ns=round(one.total_ns * (1 + unknown)),
+        lost_ns=round(sum(causes.values()) * (1 + unknown)),
+        first_ns=one.first_ns,
+        last_ns=one.last_ns,
+        cause=max(causes, key=lambda cause: causes[cause]),
+    )
