@@ -178,8 +178,8 @@ class CallSite:
 
     ``place`` is the innermost frame of the program's own code, ``stack`` that of the last call. ``recorded`` calls have
     a stack from there. ``calls`` adds a share of those of the same function and size that have none, as do
-    ``total_ns``, the time inside the calls, and ``lost_ns``, most of it to ``cause``. ``first_ns`` and ``last_ns`` are the begins of
-    the first and the last. ``blocking``: copies that return only when the data is there.
+    ``total_ns``, the time inside the calls, and ``lost_ns``, most of it to ``cause``. ``first_ns`` and ``last_ns`` are
+    the begins of the first and the last. ``blocking``: copies that return only when the data is there.
     """
 
     place: StackFrame
