@@ -63,6 +63,9 @@ class WatchCommand(CliCommand):
 )
 @click.option("--calls-only", is_flag=True, help="Record no work of the GPU: it costs less and explains less.")
 @click.option(
+    "--no-stacks", is_flag=True, help="Record no call stacks of slow calls, which take up to 1 % of the program's time."
+)
+@click.option(
     "--yield-to-profiler",
     is_flag=True,
     help="Give CUPTI up when a profiler of the program's own begins; nothing is recorded from then on.",
@@ -87,6 +90,7 @@ def command(
     force: bool,
     slow_us: float | None,
     calls_only: bool,
+    no_stacks: bool,
     yield_to_profiler: bool,
     print_env: bool,
     attach: Path | None,
@@ -106,7 +110,12 @@ def command(
       stallscope watch --print-env > watch.env
       stallscope watch --attach /tmp/stallscope-watch-k3x9
     """
-    asked = {"--slow": slow_us is not None, "--calls-only": calls_only, "--yield-to-profiler": yield_to_profiler}
+    asked = {
+        "--slow": slow_us is not None,
+        "--calls-only": calls_only,
+        "--no-stacks": no_stacks,
+        "--yield-to-profiler": yield_to_profiler,
+    }
     given = [name for name, is_given in asked.items() if is_given]
     _check_arguments(context, program, json_file, print_env, attach, given)
     if json_file is not None:
@@ -117,7 +126,7 @@ def command(
     from stallprobes.watch.environment import WatchOptions
 
     slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)
-    chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler)
+    chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler, not no_stacks)
     try:
         if attach is not None:
             watch_session.show_folder(attach, json_file, force)

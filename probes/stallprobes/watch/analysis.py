@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import InFlight
 from stallprobes.watch.attribution import Recorded, attribute
 from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.call_stack import CallStack
+from stallprobes.watch.calls_in_flight import WaitingCall, WaitKey, calls_in_flight
 from stallprobes.watch.causes import Certainty, WaitCause
-from stallprobes.watch.driver_calls import MemoryKind
 from stallprobes.watch.findings import (
-    CallAlongside,
-    CallInFlight,
     CallRow,
     ExplainedCall,
     ProcessFindings,
@@ -24,7 +21,8 @@ from stallprobes.watch.findings import (
     TimeLost,
     WatchFindings,
 )
-from stallprobes.watch.gpu_waits import OVERLAP_SHARE, WAKE_UP_NS
+from stallprobes.watch.gaps import gaps
+from stallprobes.watch.gpu_waits import WAKE_UP_NS
 from stallprobes.watch.host_causes import may_hold_streams
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.known_stalls import KnownStalls
@@ -38,7 +36,6 @@ from stallprobes.watch.process import (
 )
 from stallprobes.watch.record_store import RecordStore
 from stallprobes.watch.rows import KeptCalls, row_of, usual_ns
-from stallprobes.watch.slow_calls import blame_of
 
 # Records of a call arrive within this time after its end; then its cause is final.
 SETTLED_NS = 2_000_000_000
@@ -60,6 +57,8 @@ class _HeldCall:
     slot: int
     slow: SlowDriverCall
     final: bool = False
+    # By py-spy, while it was in flight.
+    stack: CallStack | None = None
 
 
 @dataclass
@@ -128,6 +127,7 @@ class ProcessAnalysis:
         self._run_delays: dict[int, Int64s] = {}
         self._names: dict[int, str] = {}
         self._stacks: dict[int, CallStack] = {}
+        self._waiting: dict[WaitKey, WaitingCall] = {}
 
     def feed(
         self,
@@ -136,16 +136,19 @@ class ProcessAnalysis:
         now_ns: int,
         run_delays: Mapping[int, Int64s] | None = None,
         stacks: Mapping[int, CallStack] | None = None,
+        waiting: Mapping[WaitKey, WaitingCall] | None = None,
     ) -> None:
         """Add a reading at ``now_ns`` (CLOCK_MONOTONIC).
 
         ``run_delays`` has, by thread id, the samples since the start as ``Recorded`` describes them; ``stacks`` are the
-        call stacks by their number in the file.
+        call stacks by their number in the file, ``waiting`` what is known of calls in flight, and of those that
+        returned since the last reading.
         """
         self._process, self._now_ns = process, now_ns
         self._readings += 1
         self._run_delays = dict(run_delays or {})
         self._stacks.update(stacks or {})
+        self._waiting = dict(waiting or {})
         self._store.add(records)
         self._names.update((thread.id, thread.name) for thread in process.threads)
         for thread in process.threads:
@@ -196,14 +199,15 @@ class ProcessAnalysis:
             records=process.records,
             missed_records=self._store.missed,
             losses=process.losses,
-            gaps=tuple(self._gaps(process, lost)),
+            gaps=tuple(gaps(process, lost, self._store, bool(self._run_delays), sums.sites)),
             sites=sums.sites.sites_by_time(),
         )
 
     def _add(self, thread: WatchedThread, slow: SlowDriverCall) -> None:
         key = slow.thread, slow.call.start_ns, slow.end_ns, slow.call.correlation
         if key not in self._read:
-            self._held.append(_HeldCall(thread.slot, slow))
+            seen = self._waiting.get((slow.thread, slow.call.start_ns))
+            self._held.append(_HeldCall(thread.slot, slow, stack=seen.stack if seen else None))
         self._read[key] = self._readings
 
     def _settle(self) -> None:
@@ -246,7 +250,8 @@ class ProcessAnalysis:
             complete=bool(process.kinds) and not (self._store.missed + process.lost_records),
             may_hold_streams=may_hold_streams(name for thread in process.threads for name in thread.figures),
         )
-        return attribute(slow, excess, recorded, self._known)
+        found = attribute(slow, excess, recorded, self._known)
+        return tuple(_with_stack(call, held.stack) for call, held in zip(found, self._held, strict=True))
 
     def _thread(
         self, process: WatchedProcess, thread: WatchedThread, sums: _Sums, since: WatchedProcess | None, end_ns: int
@@ -274,35 +279,10 @@ class ProcessAnalysis:
             alive_ns=max(last_ns - began_ns, 0),
             ended=thread.ended_ns is not None,
             rows=_ordered(rows),
-            in_flight=tuple(_calls_in_flight(process, thread, end_ns)),
+            in_flight=tuple(calls_in_flight(process, thread, end_ns, self._waiting)),
             slow_calls=sum(row.slow for row in rows),
             lost=_losses(sums.lost.get(thread.slot, {})),
         )
-
-    def _gaps(self, process: WatchedProcess, lost: Iterable[TimeLost]) -> Iterator[str]:
-        """Sentences that say which evidence is missing."""
-        unexplained = any(one.cause is WaitCause.UNATTRIBUTED for one in lost)
-        if process.calls_only:
-            yield "Only calls were recorded: what waited for the GPU's work has no cause."
-        elif not process.kinds:
-            yield "No work of the GPU was recorded: what waited for it has no cause."
-        elif RecordKind.CONTEXT_SWITCH not in process.kinds:
-            yield (
-                "Context switches were not recorded, so time-slices of other contexts and processes are not known: "
-                "they need CUPTI 13.1 or later."
-            )
-        elif self._store.unplaced and unexplained:
-            yield (
-                f"{self._store.unplaced} of {self._store.switches} context switches could not be placed on the host's "
-                "clock: too little work started after them to show the GPU's clock."
-            )
-        if not self._run_delays:
-            yield "The time for which threads had no CPU was not measured."
-        missed = self._store.missed + process.lost_records
-        if missed:
-            yield f"{missed} records of GPU work were lost: some waits have no cause."
-        if process.lost_calls:
-            yield f"{process.lost_calls} calls were not recorded."
 
 
 def watch_findings(
@@ -313,6 +293,14 @@ def watch_findings(
     end_ns = max((process.began_ns + process.duration_ns for process in found), default=0)
     first_ns = min((process.began_ns for process in found), default=0)
     return WatchFindings(began_at_ns, end_ns - first_ns, found, tuple(problems))
+
+
+def _with_stack(call: ExplainedCall, seen: CallStack | None) -> ExplainedCall:
+    """``call`` with the Python frames that were ``seen`` from outside, where it has none of its own."""
+    if seen is None or (call.stack is not None and call.stack.python):
+        return call
+    native = call.stack.native if call.stack is not None else seen.native
+    return replace(call, stack=replace(seen, native=native))
 
 
 def _flight(call: DriverCall, now_ns: int) -> InFlight:
@@ -331,63 +319,6 @@ def _add_unkept(sums: _Sums, slot: int, rows: Iterable[CallRow]) -> None:
     for row in rows:
         if row.unkept:
             sums.add_time(slot, _NO_CAUSE, row.unkept, row.unkept_ns, False)
-
-
-def _calls_in_flight(process: WatchedProcess, thread: WatchedThread, now_ns: int) -> Iterator[CallInFlight]:
-    for depth, call in enumerate(thread.in_flight):
-        age_ns = max(now_ns - call.start_ns, 0)
-        beside = sorted(_beside(process, thread, call, age_ns, now_ns), key=lambda each: -each[1].duration_ns)
-        yield CallInFlight(
-            function=call.function,
-            family=call.family,
-            thread=thread.id,
-            thread_name=thread.name,
-            begin_ns=call.start_ns,
-            age_ns=age_ns,
-            stream=call.stream,
-            bytes=call.bytes,
-            source=call.source,
-            target=call.target,
-            context=call.context,
-            correlation=call.correlation,
-            depth=depth,
-            cause=beside[0][0] if beside else WaitCause.UNATTRIBUTED,
-            beside=tuple(each for _, each in beside),
-        )
-
-
-def _beside(
-    process: WatchedProcess, thread: WatchedThread, call: DriverCall, age_ns: int, now_ns: int
-) -> Iterator[tuple[WaitCause, CallAlongside]]:
-    """Calls in flight of other threads for which ``call`` may wait, once it is slow."""
-    if age_ns < process.slow_ns:
-        return
-    for other in process.threads:
-        for each in other.in_flight[:1]:
-            pageable = MemoryKind.PAGEABLE in (each.source, each.target)
-            cause = blame_of(each.function, each.family, pageable)
-            overlap_ns = min(now_ns - each.start_ns, age_ns)
-            same = each.context == call.context != 0 or cause is WaitCause.CONTEXT
-            if other is thread or cause is None or not same or overlap_ns < OVERLAP_SHARE * age_ns:
-                continue
-            if blame_of(call.function, call.family, True) is not None and each.start_ns > call.start_ns:
-                continue
-            yield (
-                cause,
-                CallAlongside(
-                    thread=other.id,
-                    thread_name=other.name,
-                    function=each.function,
-                    calls=1,
-                    begin_ns=each.start_ns,
-                    duration_ns=max(now_ns - each.start_ns, 0),
-                    overlap_ns=overlap_ns,
-                    stream=each.stream,
-                    bytes=each.bytes,
-                    source=each.source,
-                    target=each.target,
-                ),
-            )
 
 
 def _ordered(rows: Iterable[CallRow]) -> tuple[CallRow, ...]:

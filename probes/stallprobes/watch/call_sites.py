@@ -1,11 +1,11 @@
-"""Sums of slow calls by the place in the program's code that made them."""
+"""Sums of slow calls by the stack of the program's own code that made them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stallprobes.watch.call_stack import CallStack, StackFrame
+from stallprobes.watch.call_stack import CallStack
 from stallprobes.watch.causes import WaitCause
 from stallprobes.watch.driver_calls import CallFamily
 from stallprobes.watch.findings import CallSite, ExplainedCall
@@ -19,7 +19,7 @@ _KindKey = tuple[str, int | None, bool]
 
 @dataclass
 class _SiteSum:
-    """Slow calls of one kind from one place."""
+    """Slow calls of one kind with one stack."""
 
     family: CallFamily | None
     stack: CallStack
@@ -43,48 +43,52 @@ class _SiteSum:
 
 @dataclass
 class SiteSums:
-    """Slow calls by kind and place, and the number of those of each kind that have no stack."""
+    """Slow calls by kind and stack, and the number of those of each kind that have no stack."""
 
-    sites: dict[_KindKey, dict[StackFrame, _SiteSum]] = field(default_factory=dict)
+    sites: dict[_KindKey, dict[str, _SiteSum]] = field(default_factory=dict)
     without: dict[_KindKey, int] = field(default_factory=dict)
     count: int = 0
 
+    @property
+    def calls(self) -> int:
+        """Number of calls with a stack."""
+        return sum(one.calls for of in self.sites.values() for one in of.values())
+
     def copy(self) -> SiteSums:
         """A copy that may be changed."""
-        sites = {kind: {place: one.copy() for place, one in of.items()} for kind, of in self.sites.items()}
+        sites = {kind: {key: one.copy() for key, one in of.items()} for kind, of in self.sites.items()}
         return SiteSums(sites, dict(self.without), self.count)
 
     def add(self, call: ExplainedCall) -> None:
         """Add a slow call."""
         kind = call.function, call.bytes, is_blocking_copy(call.function, call.source, call.target)
-        place = call.stack.place if call.stack is not None else None
-        if call.stack is None or place is None:
+        if call.stack is None or not call.stack.own:
             self.without[kind] = self.without.get(kind, 0) + 1
             return
         found = self.sites.setdefault(kind, {})
-        if place not in found:
+        key = call.stack.key
+        if key not in found:
             if self.count >= MOST_SITES:
                 return
             self.count += 1
-            found[place] = _SiteSum(call.family, call.stack, call.begin_ns, call.begin_ns)
-        found[place].add(call, call.stack)
+            found[key] = _SiteSum(call.family, call.stack, call.begin_ns, call.begin_ns)
+        found[key].add(call, call.stack)
 
     def sites_by_time(self) -> tuple[CallSite, ...]:
         """The places, the most time lost first."""
         found = [
-            _site(kind, place, one, self.without.get(kind, 0) / sum(each.calls for each in of.values()))
+            _site(kind, one, self.without.get(kind, 0) / sum(each.calls for each in of.values()))
             for kind, of in self.sites.items()
-            for place, one in of.items()
+            for one in of.values()
         ]
         return tuple(sorted(found, key=lambda site: (-site.lost_ns, -site.calls, site.function)))
 
 
-def _site(kind: _KindKey, place: StackFrame, one: _SiteSum, unknown: float) -> CallSite:
+def _site(kind: _KindKey, one: _SiteSum, unknown: float) -> CallSite:
     """``unknown``: for each call of the kind with a stack, so many have none."""
     function, size, blocking = kind
     causes: Mapping[WaitCause, int] = one.causes
     return CallSite(
-        place=place,
         stack=one.stack,
         function=function,
         family=one.family,

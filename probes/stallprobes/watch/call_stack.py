@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 # Files of Python's own library and of installed packages.
 _LIBRARY_FILE = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|^<frozen ")
@@ -61,13 +61,21 @@ class CallStack:
     native: tuple[StackFrame, ...] = ()
     complete: bool = True
 
+    @cached_property
+    def own(self) -> tuple[StackFrame, ...]:
+        """The frames of the program's own code: Python's where there are any.
+
+        The innermost frame where all are of libraries; empty without frames.
+        """
+        known = self.python or tuple(frame for frame in self.native if not frame.is_cuda)
+        return tuple(frame for frame in known if frame.is_users) or known[:1]
+
     @property
     def place(self) -> StackFrame | None:
-        """The innermost frame of the program's own code: a Python frame where there are any; None without frames."""
-        return _place(self.python) or _place(self.native)
+        """The innermost frame of the program's own code; None without frames."""
+        return self.own[0] if self.own else None
 
-
-def _place(frames: Iterable[StackFrame]) -> StackFrame | None:
-    known = [frame for frame in frames if not frame.is_cuda]
-    own = next((frame for frame in known if frame.is_users), None)
-    return own or next(iter(known), None)
+    @cached_property
+    def key(self) -> str:
+        """A text that is the same for stacks with the same frames of the program's own code."""
+        return "\n".join(f"{frame.file}:{frame.line}:{frame.offset}:{frame.function}" for frame in self.own)

@@ -12,7 +12,7 @@ from stallprobes.engine.timeline.records import CopyKind, RecordKind
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window
 from stallprobes.model import Channel, Phase
-from stallprobes.watch.call_stack import CallStack, StackFrame
+from stallprobes.watch.call_stack import CallStack
 from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.driver_calls import CallFamily, MemoryKind
 from stallprobes.watch.layout import LossKind, WatchState
@@ -174,15 +174,14 @@ class CallInFlight:
 
 @dataclass(frozen=True)
 class CallSite:
-    """A place in the program's code, with the slow calls of one function and size that it made.
+    """Slow calls of one function and size that the same frames of the program's own code made.
 
-    ``place`` is the innermost frame of the program's own code, ``stack`` that of the last call. ``recorded`` calls have
-    a stack from there. ``calls`` adds a share of those of the same function and size that have none, as do
-    ``total_ns``, the time inside the calls, and ``lost_ns``, most of it to ``cause``. ``first_ns`` and ``last_ns`` are
-    the begins of the first and the last. ``blocking``: copies that return only when the data is there.
+    ``stack`` is that of the last one. ``recorded`` calls have such a stack. ``calls`` adds a share of those of the same
+    function and size that have none, as do ``total_ns``, the time inside the calls, and ``lost_ns``, most of it to
+    ``cause``. ``first_ns`` and ``last_ns`` are the begins of the first and the last. ``blocking``: copies that return
+    only when the data is there.
     """
 
-    place: StackFrame
     stack: CallStack
     function: str
     family: CallFamily | None

@@ -272,8 +272,7 @@ def _pages(size: int) -> int:
 
 
 APIS_AT = _pages(HEADER.itemsize)
-MODULES_AT = APIS_AT + _pages(APIS * API.itemsize)
-RECORDS_AT = MODULES_AT + _pages(MODULES * MODULE.itemsize)
+RECORDS_AT = APIS_AT + _pages(APIS * API.itemsize)
 NAMES_AT = RECORDS_AT + RECORDS * RECORD.itemsize
 SLOTS_AT = NAMES_AT + NAME_BYTES
 SLOT_PITCH = _pages(SLOT.itemsize)
@@ -281,7 +280,8 @@ HISTOGRAMS_AT = SLOTS_AT + SLOTS * SLOT_PITCH
 HISTOGRAM_PITCH = _pages(HISTOGRAM.itemsize)
 STACKS_AT = HISTOGRAMS_AT + HISTOGRAMS * HISTOGRAM_PITCH
 STACK_PITCH = _pages(STACK.itemsize)
-FILE_BYTES = STACKS_AT + STACKS * STACK_PITCH
+MODULES_AT = STACKS_AT + STACKS * STACK_PITCH
+FILE_BYTES = MODULES_AT + _pages(MODULES * MODULE.itemsize)
 
 # A kind that the timeline's table does not have: what a synchronization call waited for.
 SYNCHRONIZATION = 38

@@ -23,9 +23,11 @@ enum {
     SCRATCHES = 4,
     MOST_SEARCHED = 64,
     NOTE_BUILD_ID = 3,
+    /* Modules for which the file gets space at a time; a stack hardly adds more. */
+    MODULES_AT_ONCE = 32,
     /* What a thread may have left over from a time without slow calls. */
     MOST_CREDIT_NS = 1000000,
-    /* What all threads together may take at first, so that a short program has stacks too. */
+    /* What the threads of a process may take once, all together, so that a short program has stacks too. */
     FIRST_CREDIT_NS = 2000000,
 };
 
@@ -54,7 +56,9 @@ static uint64_t hashes[SW_STACKS];
 /* By the hash of Python's text and the function: upper bits of the hash, and the place of the stack in the lower. */
 static uint64_t shortcuts[SW_STACKS];
 static uint32_t adding_modules;
-static int64_t first_credit_ns = FIRST_CREDIT_NS;
+/* The modules for which the file has space; only the thread that adds modules uses it. */
+static uint32_t module_room;
+static int64_t first_credit_ns;
 static char program_path[sizeof ((struct sw_module *)0)->path];
 
 static int (*backtrace)(int (*frame)(void *context, void *user), void *user);
@@ -128,6 +132,8 @@ void sw_begin_stacks(void)
     for (size_t at = 0; at < SCRATCHES; at++)
         sw_store(scratches[at].used, 0);
     sw_store(adding_modules, 0);
+    module_room = 0;
+    sw_store(first_credit_ns, FIRST_CREDIT_NS);
     sw_header->flags |= (sw_settings.no_stacks ? SW_FLAG_NO_STACKS : 0) | (backtrace ? SW_FLAG_NATIVE_STACKS : 0) |
                         (python.usable ? SW_FLAG_PYTHON_STACKS : 0);
     if (python.version) {
@@ -283,7 +289,7 @@ static int add_module(struct dl_phdr_info *library, size_t size, void *user)
         if (stack->addresses[at] < start || stack->addresses[at] >= end || is_in_modules(stack->addresses[at]))
             continue;
         uint32_t number = sw_load(sw_header->modules);
-        if (number >= SW_MODULES)
+        if (number >= module_room)
             return 1;
         struct sw_module *module = module_at(number);
         module->start = start;
@@ -303,6 +309,13 @@ static void add_modules(struct scratch *stack)
         unknown |= !is_in_modules(stack->addresses[at]);
     if (!unknown || __atomic_exchange_n(&adding_modules, 1, __ATOMIC_ACQUIRE))
         return;
+    uint32_t room = sw_load(sw_header->modules) + MODULES_AT_ONCE;
+    room = room < SW_MODULES ? room : SW_MODULES;
+    if (room > module_room) {
+        uint64_t size = sizeof(struct sw_module), offset = SW_MODULES_AT + module_room * size;
+        if (!sw_give_space(offset, (room - module_room) * size))
+            module_room = room;
+    }
     dl_iterate_phdr(add_module, stack);
     sw_store_release(adding_modules, 0);
 }
