@@ -12,7 +12,7 @@ from functools import cached_property
 _LIBRARY_FILE = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|^<frozen ")
 # Modules between a program's call and the driver, and functions of the CUDA runtime that a program may contain.
 _CUDA_MODULE = re.compile(r"lib(?:cuda|cudart|cupti|nvToolsExt)\b.*\.so.*|inject(?:-[0-9a-f]+)?\.so")
-_CUDA_FUNCTION = re.compile(r"(?:__)?cuda(?:rt)?[A-Z0-9_].*|libcudart_static_.*")
+_CUDA_FUNCTION = re.compile(r"(?:__)?cuda(?:rt)?[A-Z0-9].*|libcudart_static_.*")
 
 
 class FrameKind(StrEnum):

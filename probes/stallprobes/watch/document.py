@@ -67,8 +67,8 @@ class _Stacks:
         """The list."""
         return [
             {
-                "python": [_frame(frame) for frame in stack.python],
-                "native": [_frame(frame) for frame in stack.native],
+                "python": [_stack_frame(frame) for frame in stack.python],
+                "native": [_stack_frame(frame) for frame in stack.native],
                 "complete": stack.complete,
             }
             for stack in self._places
@@ -114,7 +114,7 @@ def _call_site(site: CallSite, first_ns: int, stacks: _Stacks) -> dict[str, Any]
         "bytes": site.bytes,
         "blocking": site.blocking,
         "stack": stacks.place_of(site.stack),
-        "place": None if site.stack.place is None else _frame(site.stack.place),
+        "place": None if site.stack.place is None else _stack_frame(site.stack.place),
         "calls": site.calls,
         "recorded": site.recorded,
         "per_second": None if site.rate is None else round(site.rate, 3),
@@ -127,7 +127,7 @@ def _call_site(site: CallSite, first_ns: int, stacks: _Stacks) -> dict[str, Any]
     }
 
 
-def _frame(frame: StackFrame) -> dict[str, Any]:
+def _stack_frame(frame: StackFrame) -> dict[str, Any]:
     return {
         "kind": str(frame.kind),
         "function": frame.function,

@@ -24,6 +24,8 @@ MOST_SECTIONS = 1 << 16
 MOST_SYMBOL_BYTES = 96 << 20
 MOST_NOTE_BYTES = 1 << 16
 LONGEST_SYMBOL = 4096
+# Functions written in assembler may have no size.
+LONGEST_WITHOUT_SIZE = 1 << 14
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _NOTE = struct.Struct("<III")
@@ -82,9 +84,7 @@ class ElfSymbols:
         at = int(np.searchsorted(self.values, np.uint64(address), "right")) - 1
         if at < 0:
             return ""
-        size = int(self.sizes[at])
-        # Functions written in assembler may have no size.
-        if size and address >= int(self.values[at]) + size:
+        if address >= int(self.values[at]) + (int(self.sizes[at]) or LONGEST_WITHOUT_SIZE):
             return ""
         return file.text_at(int(self.places[at]))
 

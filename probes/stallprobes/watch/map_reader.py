@@ -128,7 +128,7 @@ class MapFile:
         for row in self._array(layout.MODULE, layout.MODULES_AT, count):
             most = layout.MODULE["build_id"].shape[0]
             size = _limited(int(row["build_id_bytes"]), most, "size of a build id", self._damaged)
-            path = os.fsdecode(row["path"])
+            path = os.fsdecode(bytes(row["path"]).split(b"\0", 1)[0])
             build_id = row["build_id"][:size].tobytes()
             found.append(LoadedModule(int(row["start"]), int(row["end"]), int(row["base"]), build_id, path))
         return tuple(found)

@@ -207,7 +207,7 @@ static void load_module(void)
 }
 
 /* Functions of their own on the stack: their calls are not the last thing that they do. */
-static volatile long steps_done;
+static __thread volatile long steps_done;
 
 __attribute__((noinline)) static void read_loss(void)
 {
