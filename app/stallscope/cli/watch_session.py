@@ -79,6 +79,8 @@ def show_folder(folder: Path, json_file: Path | None, force: bool) -> None:
     """Write the report of ``folder`` to stdout, and to ``json_file``. Raises WatchError and FileNotWritten."""
     analyzer = FolderAnalysis(folder)
     analyzer.poll()
+    analyzer.finish_looking()
+    analyzer.poll()
     found = analyzer.findings()
     if json_file is not None:
         _save(found, json_file, force)

@@ -11,7 +11,7 @@ from stallprobes.latency.window import InFlight
 from stallprobes.watch.attribution import Recorded, attribute
 from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.call_stack import CallStack
-from stallprobes.watch.calls_in_flight import WaitingCall, WaitKey, calls_in_flight
+from stallprobes.watch.calls_in_flight import NOTHING_READ, OutsideReading, calls_in_flight
 from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.findings import (
     CallRow,
@@ -127,7 +127,7 @@ class ProcessAnalysis:
         self._run_delays: dict[int, Int64s] = {}
         self._names: dict[int, str] = {}
         self._stacks: dict[int, CallStack] = {}
-        self._waiting: dict[WaitKey, WaitingCall] = {}
+        self._outside = NOTHING_READ
 
     def feed(
         self,
@@ -136,24 +136,24 @@ class ProcessAnalysis:
         now_ns: int,
         run_delays: Mapping[int, Int64s] | None = None,
         stacks: Mapping[int, CallStack] | None = None,
-        waiting: Mapping[WaitKey, WaitingCall] | None = None,
+        outside: OutsideReading = NOTHING_READ,
     ) -> None:
         """Add a reading at ``now_ns`` (CLOCK_MONOTONIC).
 
         ``run_delays`` has, by thread id, the samples since the start as ``Recorded`` describes them; ``stacks`` are the
-        call stacks by their number in the file, ``waiting`` what is known of calls in flight, and of those that
-        returned since the last reading.
+        call stacks by their number in the file.
         """
         self._process, self._now_ns = process, now_ns
         self._readings += 1
         self._run_delays = dict(run_delays or {})
         self._stacks.update(stacks or {})
-        self._waiting = dict(waiting or {})
+        self._outside = outside
         self._store.add(records)
         self._names.update((thread.id, thread.name) for thread in process.threads)
         for thread in process.threads:
             for slow in thread.slow_calls:
                 self._add(thread, slow)
+        self._add_stacks_from_outside()
         for key in [key for key, reading in self._read.items() if reading < self._readings - _FORGET_READINGS]:
             del self._read[key]
         self._settle()
@@ -199,16 +199,23 @@ class ProcessAnalysis:
             records=process.records,
             missed_records=self._store.missed,
             losses=process.losses,
-            gaps=tuple(gaps(process, lost, self._store, bool(self._run_delays), sums.sites)),
+            gaps=(*gaps(process, lost, self._store, bool(self._run_delays), sums.sites), *self._outside.problems),
             sites=sums.sites.sites_by_time(),
         )
 
     def _add(self, thread: WatchedThread, slow: SlowDriverCall) -> None:
         key = slow.thread, slow.call.start_ns, slow.end_ns, slow.call.correlation
         if key not in self._read:
-            seen = self._waiting.get((slow.thread, slow.call.start_ns))
-            self._held.append(_HeldCall(thread.slot, slow, stack=seen.stack if seen else None))
+            self._held.append(_HeldCall(thread.slot, slow))
         self._read[key] = self._readings
+
+    def _add_stacks_from_outside(self) -> None:
+        """Keep the stacks of calls that were looked at in flight and have returned."""
+        waiting = self._outside.waiting
+        for held in self._held if waiting else ():
+            found = waiting.get((held.slow.thread, held.slow.call.start_ns))
+            if found is not None and found.stack is not None:
+                held.stack = found.stack
 
     def _settle(self) -> None:
         """Make the causes final to which no further record can contribute, and drop the records of their time."""
@@ -279,7 +286,7 @@ class ProcessAnalysis:
             alive_ns=max(last_ns - began_ns, 0),
             ended=thread.ended_ns is not None,
             rows=_ordered(rows),
-            in_flight=tuple(calls_in_flight(process, thread, end_ns, self._waiting)),
+            in_flight=tuple(calls_in_flight(process, thread, end_ns, self._outside.waiting)),
             slow_calls=sum(row.slow for row in rows),
             lost=_losses(sums.lost.get(thread.slot, {})),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stallprobes.watch.call_stack import CallStack
 from stallprobes.watch.causes import WaitCause
@@ -25,6 +25,19 @@ class WaitingCall:
     kernel_wait: str = ""
 
 
+@dataclass(frozen=True)
+class OutsideReading:
+    """What is known of a process from outside.
+
+    ``waiting`` has the calls in flight that were looked at, and those that have returned since. ``problems`` are
+    sentences that say what could not be read.
+    """
+
+    waiting: Mapping[WaitKey, WaitingCall] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+NOTHING_READ = OutsideReading()
 _NOT_LOOKED_AT = WaitingCall()
 
 

@@ -18,7 +18,9 @@ from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.map_reader import IncompleteFile, MapFile, watch_files
 from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.stack_reader import StackReader
+from stallprobes.watch.thread_names import with_names
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256
@@ -36,6 +38,7 @@ class _Reading:
     ended: bool = False
     delays: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
     stacks: StackReader = field(default_factory=StackReader)
+    inspector: ProcessInspector = field(default_factory=ProcessInspector)
 
 
 class FolderAnalysis:
@@ -76,6 +79,12 @@ class FolderAnalysis:
             else:
                 self._problems.pop(path, None)
 
+    def finish_looking(self, seconds: float = 5.0) -> None:
+        """Wait, at most so long, for what is being read of the processes from outside; the next poll has it."""
+        due = time.monotonic() + seconds
+        for reading in self._readings.values():
+            reading.inspector.wait(max(due - time.monotonic(), 0.0))
+
     def findings(self) -> WatchFindings:
         """The findings by all readings so far."""
         found = [_findings(one, one.process) for one in self._readings.values() if one.process is not None]
@@ -95,12 +104,17 @@ class FolderAnalysis:
         if not ended:
             reading.last_ns = now_ns
             _sample_run_delays(process, reading.delays, now_ns)
+            reading.inspector.look(process, now_ns)
+        process = with_names(process, reading.inspector.names, reading.stacks.stacks)
+        reading.inspector.keep_names(process)
         last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
         reading.process, reading.position, reading.ended = process, records.next, ended
         delays: dict[int, Int64s] = {
             thread: np.array(samples, dtype=np.int64).reshape(-1, 2) for thread, samples in reading.delays.items()
         }
-        reading.analysis.feed(process, records, last_ns, delays, reading.stacks.stacks)
+        reading.analysis.feed(
+            process, records, last_ns, delays, reading.stacks.stacks, reading.inspector.reading(process)
+        )
 
 
 def _findings(reading: _Reading, process: WatchedProcess) -> ProcessFindings:

@@ -20,6 +20,7 @@ from stallprobes.watch.findings import (
     WorkInFront,
 )
 from stallprobes.watch.kernel_names import short_name
+from stallprobes.watch.kernel_wait import RUNNING
 from stallprobes.watch.slow_calls import blame_of
 
 # Pieces of evidence that a sentence names.
@@ -94,8 +95,10 @@ def in_flight_text(call: CallInFlight) -> str:
     place = call.stack.place if call.stack is not None else None
     if place is not None:
         text += f"; it was called from {frame_text(place)}"
-    if call.kernel_wait:
-        text += f"; its thread is in the kernel's {call.kernel_wait}"
+    if call.kernel_wait == RUNNING:
+        text += "; its thread runs on a CPU"
+    elif call.kernel_wait:
+        text += f"; its thread waits in the kernel ({call.kernel_wait})"
     return f"{text}."
 
 
