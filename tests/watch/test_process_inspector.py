@@ -207,7 +207,7 @@ def test_a_sentence_about_a_call_in_flight_says_where_it_waits() -> None:
         stack=CallStack((frame(),)), kernel_wait="futex_wait_queue",
     )  # fmt: skip
     assert in_flight_text(found) == (
-        "cuLaunchKernel in main (thread 100) has not returned for 2 s; it was called from train.py:42 in step; its "
+        "cuLaunchKernel in main (thread 100) has not returned for 2.00 s; it was called from train.py:42 in step; its "
         "thread waits in the kernel (futex_wait_queue)."
     )
     assert in_flight_text(replace(found, kernel_wait=RUNNING)).endswith("; its thread runs on a CPU.")

@@ -162,6 +162,9 @@ HEADER = _structure(
     ("ended_slots", "<u4"),
     ("modules", "<u4"),
     ("unused_too", "<u4"),
+    # How many stacks were taken, and how long that took.
+    ("stacks", "<u8"),
+    ("stacks_ns", "<u8"),
     ("function", "S48"),
     ("program", "S16"),
     # The version of the Python interpreter in the process, empty without one.

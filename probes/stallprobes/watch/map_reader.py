@@ -329,6 +329,8 @@ class MapFile:
             no_stacks=bool(flags & Flag.NO_STACKS),
             native_stacks=bool(flags & Flag.NATIVE_STACKS),
             python_stacks=bool(flags & Flag.PYTHON_STACKS),
+            stacks=self._count(header["stacks"]),
+            stacks_ns=self._count(header["stacks_ns"]),
         )
 
     def _ring(self, first: int, end: int) -> NDArray[Any]:

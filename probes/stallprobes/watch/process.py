@@ -144,7 +144,8 @@ class WatchedProcess:
     in /proc. ``code`` and ``function`` are of the call of CUPTI that failed, "" if none did; ``refused_kinds`` says
     which kind of record was refused, with the code. ``ended_ns`` is None unless the program ended by exit. ``python``
     is the version of the interpreter in the process, "" without one; ``no_stacks``: the user wants no call stacks;
-    ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record.
+    ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record; it took ``stacks`` of
+    them in ``stacks_ns`` of the threads' time.
     """
 
     pid: int
@@ -176,6 +177,8 @@ class WatchedProcess:
     no_stacks: bool = False
     native_stacks: bool = False
     python_stacks: bool = False
+    stacks: int = 0
+    stacks_ns: int = 0
 
     @property
     def problem(self) -> str:

@@ -402,6 +402,8 @@ uint32_t sw_stack_of_call(struct sw_credit *credit, uint32_t api, uint64_t start
         return 0;
     uint32_t place = take_stack(api);
     int64_t cost = (int64_t)(sw_clock() - now);
+    sw_add(sw_header->stacks, 1);
+    sw_add(sw_header->stacks_ns, (uint64_t)cost);
     if (first)
         __atomic_fetch_sub(&first_credit_ns, cost, __ATOMIC_RELAXED);
     else
