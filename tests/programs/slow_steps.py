@@ -2,10 +2,10 @@
 
 python slow_steps.py LIBCUDA steps|lambda|thread|foreign-thread|close|end|hang
 
-Each call takes 2 ms. steps: five copies, or as many as the next argument says, from one line. lambda: one from a lambda.
-thread: one in a thread of Python's. foreign-thread: one in a thread that Python does not know. close: the program closes
-all descriptors and opens a file of its own between two copies. end: a call that returns while the interpreter ends. hang:
-a copy that does not return.
+Each call takes 2 ms. steps: five copies, or as many as the next argument says, from one line. lambda: one copy from a
+lambda. thread: one in a thread of Python's. foreign-thread: one in a thread that Python does not know. close: the
+program closes all descriptors and opens a file of its own between two copies. end: a call that returns while the
+interpreter ends. hang: a copy that does not return.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -200,7 +200,7 @@ class ProcessAnalysis:
             missed_records=self._store.missed,
             losses=process.losses,
             gaps=(*gaps(process, lost, self._store, bool(self._run_delays), sums.sites), *self._outside.problems),
-            sites=sums.sites.sites_by_time(),
+            sites=sums.sites.sites_by_time(_unkept(threads)),
         )
 
     def _add(self, thread: WatchedThread, slow: SlowDriverCall) -> None:
@@ -308,6 +308,14 @@ def _with_stack(call: ExplainedCall, seen: CallStack | None) -> ExplainedCall:
         return call
     native = call.stack.native if call.stack is not None else seen.native
     return replace(call, stack=replace(seen, native=native))
+
+
+def _unkept(threads: Iterable[ThreadFindings]) -> Mapping[str, int]:
+    """The slow calls of each function that were overwritten before they were read."""
+    found: Counter[str] = Counter()
+    for thread in threads:
+        found.update({row.function: row.unkept for row in thread.rows if row.unkept})
+    return found
 
 
 def _flight(call: DriverCall, now_ns: int) -> InFlight:

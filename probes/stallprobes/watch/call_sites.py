@@ -74,18 +74,27 @@ class SiteSums:
             found[key] = _SiteSum(call.family, call.stack, call.begin_ns, call.begin_ns)
         found[key].add(call, call.stack)
 
-    def sites_by_time(self) -> tuple[CallSite, ...]:
-        """The places, the most time lost first."""
-        found = [
-            _site(kind, one, self.without.get(kind, 0) / sum(each.calls for each in of.values()))
-            for kind, of in self.sites.items()
-            for one in of.values()
-        ]
+    def sites_by_time(self, unkept: Mapping[str, int]) -> tuple[CallSite, ...]:
+        """The places, the most time lost first. ``unkept`` slow calls of each function are known by their number only.
+
+        What has no stack is spread over the places of its kind, and what was not kept over those of its function.
+        """
+        recorded = {kind: sum(one.calls for one in of.values()) for kind, of in self.sites.items()}
+        kept: dict[str, int] = {}
+        for counts in (recorded, self.without):
+            for (function, _, _), calls in counts.items():
+                kept[function] = kept.get(function, 0) + calls
+        found = []
+        for kind, of in self.sites.items():
+            function = kind[0]
+            times = 1 + self.without.get(kind, 0) / recorded[kind]
+            times *= 1 + unkept.get(function, 0) / kept[function]
+            found += [_site(kind, one, times) for one in of.values()]
         return tuple(sorted(found, key=lambda site: (-site.lost_ns, -site.calls, site.function)))
 
 
-def _site(kind: _KindKey, one: _SiteSum, unknown: float) -> CallSite:
-    """``unknown``: for each call of the kind with a stack, so many have none."""
+def _site(kind: _KindKey, one: _SiteSum, times: float) -> CallSite:
+    """``times``: each call with a stack stands for so many."""
     function, size, blocking = kind
     causes: Mapping[WaitCause, int] = one.causes
     return CallSite(
@@ -95,9 +104,9 @@ def _site(kind: _KindKey, one: _SiteSum, unknown: float) -> CallSite:
         bytes=size,
         blocking=blocking and one.family is CallFamily.COPY,
         recorded=one.calls,
-        calls=round(one.calls * (1 + unknown)),
-        total_ns=round(one.total_ns * (1 + unknown)),
-        lost_ns=round(sum(causes.values()) * (1 + unknown)),
+        calls=round(one.calls * times),
+        total_ns=round(one.total_ns * times),
+        lost_ns=round(sum(causes.values()) * times),
         first_ns=one.first_ns,
         last_ns=one.last_ns,
         cause=max(causes, key=lambda cause: causes[cause]),

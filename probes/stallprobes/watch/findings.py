@@ -176,7 +176,7 @@ class CallInFlight:
 class CallSite:
     """Slow calls of one function and size that the same frames of the program's own code made.
 
-    ``stack`` is that of the last one. ``recorded`` calls have such a stack. ``calls`` adds a share of those of the same
+    ``stack`` is that of the last one. ``recorded`` calls have such a stack. ``calls`` adds a share of those of the
     function and size that have none, as do ``total_ns``, the time inside the calls, and ``lost_ns``, most of it to
     ``cause``. ``first_ns`` and ``last_ns`` are the begins of the first and the last. ``blocking``: copies that return
     only when the data is there.
