@@ -199,7 +199,7 @@ class ProcessAnalysis:
             records=process.records,
             missed_records=self._store.missed,
             losses=process.losses,
-            gaps=(*gaps(process, lost, self._store, bool(self._run_delays), sums.sites), *self._outside.problems),
+            gaps=(*gaps(process, lost, self._store, self._has_run_delays, sums.sites), *self._outside.problems),
             sites=sums.sites.sites_by_time(_unkept(threads)),
         )
 
@@ -208,6 +208,11 @@ class ProcessAnalysis:
         if key not in self._read:
             self._held.append(_HeldCall(thread.slot, slow))
         self._read[key] = self._readings
+
+    @property
+    def _has_run_delays(self) -> bool:
+        """Whether a thread without CPU could show: its samples have to be on both sides of a call."""
+        return any(len(samples) > 1 for samples in self._run_delays.values())
 
     def _add_stacks_from_outside(self) -> None:
         """Keep the stacks of calls that were looked at in flight and have returned."""

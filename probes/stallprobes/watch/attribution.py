@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -126,6 +126,8 @@ def attribute(
             explained, evidence, culprit = reader.other_thread(at, group, int(culprits.covered[at]))
             pair = known is not None and known.contains(one.call, cause, culprit.call)
             certainty = Certainty.KNOWN if pair else Certainty.BESIDE
+            if known is not None and pair:
+                evidence = replace(evidence, known_by=known.source)
         elif no_cpu[at]:
             cause, certainty, explained = WaitCause.NO_CPU, Certainty.PROVEN, int(delays[at])
             evidence = WaitEvidence(overlap_ns=explained, run_delay_ns=explained)

@@ -240,6 +240,7 @@ def _evidence(evidence: WaitEvidence, first_ns: int) -> dict[str, Any]:
         "work": [_work(work) for work in evidence.work],
         "calls": [_alongside(call, first_ns) for call in evidence.calls],
         "engine": [{"context": use.context, "us": _us(use.ns)} for use in evidence.engine],
+        "known_by": evidence.known_by or None,
     }
 
 

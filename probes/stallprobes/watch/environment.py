@@ -10,6 +10,7 @@ from stallprobes.engine.timeline.library import found_libraries, matching
 from stallprobes.engine.timeline.status import TimelineUnavailable
 from stallprobes.errors import WatchError
 from stallprobes.watch import layout
+from stallprobes.watch.known_stalls import KnownStalls
 
 INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
 PRELOAD_VARIABLE = "LD_PRELOAD"
@@ -22,12 +23,14 @@ class WatchOptions:
     Calls of at least ``slow_ns`` are kept one by one. ``calls_only``: no records of the GPU's work.
     ``yield_to_profiler``: the library gives CUPTI up when the program's own profiler asks for it; without it, that
     profiler finds CUPTI taken. ``stacks``: slow calls carry their call stacks, for at most 1 % of the time.
+    ``known`` are the pairs of calls that stall on this machine; the library does not use them.
     """
 
     slow_ns: int = layout.DEFAULT_SLOW_NS
     calls_only: bool = False
     yield_to_profiler: bool = False
     stacks: bool = True
+    known: KnownStalls | None = None
 
 
 def variables(

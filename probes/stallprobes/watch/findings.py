@@ -75,6 +75,7 @@ class WaitEvidence:
 
     ``overhead_ns`` is the time of the call's overhead records of the cause, ``run_delay_ns`` the least time for which
     the thread was ready to run and had no CPU. ``overlap_ns`` is the part of the call that everything together covers.
+    ``known_by`` is the check or reference that shows that the pair stalls, "" without one.
     """
 
     overlap_ns: int = 0
@@ -83,6 +84,7 @@ class WaitEvidence:
     engine: tuple[EngineUse, ...] = ()
     overhead_ns: int = 0
     run_delay_ns: int = 0
+    known_by: str = ""
 
 
 NO_EVIDENCE = WaitEvidence()

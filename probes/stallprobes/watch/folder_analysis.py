@@ -58,6 +58,12 @@ class FolderAnalysis:
         """The last reading of each process."""
         return tuple(one.process for one in self._readings.values() if one.process is not None)
 
+    @property
+    def running(self) -> tuple[WatchedProcess, ...]:
+        """The processes that had not ended at the last reading."""
+        found = (one.process for one in self._readings.values() if not one.ended)
+        return tuple(process for process in found if process is not None)
+
     def poll(self) -> None:
         """Read what is new. Raises WatchError if the folder is not private or has too many files."""
         check_folder(self._folder)

@@ -16,7 +16,7 @@ from stallprobes.watch.record_store import RecordStore
 def gaps(
     process: WatchedProcess, lost: Iterable[TimeLost], store: RecordStore, run_delays: bool, sites: SiteSums
 ) -> Iterator[str]:
-    """The sentences about ``process``. ``run_delays``: the time for which threads had no CPU was measured."""
+    """The sentences about ``process``. ``run_delays``: the time for which threads had no CPU was read."""
     unexplained = any(one.cause is WaitCause.UNATTRIBUTED for one in lost)
     if process.calls_only:
         yield "Only calls were recorded: what waited for the GPU's work has no cause."
@@ -32,8 +32,11 @@ def gaps(
             f"{store.unplaced} of {store.switches} context switches could not be placed on the host's "
             "clock: too little work started after them to show the GPU's clock."
         )
-    if not run_delays:
-        yield "The time for which threads had no CPU was not measured."
+    if unexplained and not run_delays:
+        yield (
+            "Whether threads lacked a CPU is not known: that is read ten times a second, while stallscope runs beside "
+            "the program."
+        )
     missed = store.missed + process.lost_records
     if missed:
         yield f"{missed} records of GPU work were lost: some waits have no cause."

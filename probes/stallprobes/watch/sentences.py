@@ -72,6 +72,8 @@ def cause_text(call: ExplainedCall) -> str:
         return "with no cause that was recorded"
     named = ", ".join(_evidence(call))
     text = f"{call.certainty.preposition} {call.cause.traits.clause}" + (f": {named}" if named else "")
+    if call.evidence.known_by:
+        text += f", a pair that stalls by {call.evidence.known_by}"
     if call.share < 1 and round(100 * call.share) < 100:
         text += f", which covers {100 * call.share:.0f} % of the delay"
     return text
