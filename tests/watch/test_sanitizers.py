@@ -86,6 +86,14 @@ def test_no_sanitizer_finds_anything_in_a_python_program(sanitized: StandIn, tmp
     assert process.calls > 0
 
 
+@pytest.mark.parametrize("case", ["ranges", "threads"])
+def test_no_sanitizer_finds_anything_in_ranges(sanitized: StandIn, tmp_path: Path, case: str) -> None:
+    settings = OPTIONS | {"ASAN_OPTIONS": OPTIONS["ASAN_OPTIONS"] + ":detect_leaks=0"}
+    outcome = sanitized.run(tmp_path / "out", case, program="ranges", settings=settings)
+    assert outcome.returncode == 0, outcome.errors
+    assert "Sanitizer" not in outcome.errors
+
+
 def test_no_sanitizer_finds_anything_when_cupti_is_given_up(sanitized: StandIn, tmp_path: Path) -> None:
     options = WatchOptions(yield_to_profiler=True)
     outcome = sanitized.run(tmp_path / "out", program="profiler", options=options, settings=OPTIONS)

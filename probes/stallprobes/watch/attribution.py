@@ -256,4 +256,5 @@ def _explained(
         nested=nested,
         also=also,
         stack=stack,
+        range=one.range,
     )

@@ -201,6 +201,7 @@ def _slow(call: ExplainedCall, first_ns: int, stacks: _Stacks) -> dict[str, Any]
         "evidence": _evidence(call.evidence, first_ns),
         "sentence": call_text(call),
         "stack": stacks.place_of(call.stack),
+        "range": call.range or None,
     }
 
 

@@ -14,6 +14,7 @@ from stallprobes.watch.known_stalls import KnownStalls
 
 INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
 PRELOAD_VARIABLE = "LD_PRELOAD"
+NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ def variables(
         layout.YIELD_VARIABLE: str(int(options.yield_to_profiler)),
         layout.NO_STACKS_VARIABLE: str(int(not options.stacks)),
     }
+    if not present.get(NVTX_VARIABLE):
+        # Another tool's stays: then the program's ranges are not known.
+        found[NVTX_VARIABLE] = str(library)
     if cupti is not None:
         found[layout.CUPTI_VARIABLE] = str(cupti)
     if options.yield_to_profiler:

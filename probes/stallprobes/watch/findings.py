@@ -105,7 +105,8 @@ class ExplainedCall:
     ``excess_ns`` is its duration less the row's median. ``explained_ns`` of it have the cause, the rest is
     unattributed, except the parts in ``also``. ``certainty`` is None without a cause. ``nested``: another slow call of
     the thread contains it, so that its time counts there. ``stream`` is the handle, ``bytes`` the size (None without
-    such an argument), ``result`` the driver's code. ``stack`` is where the program made it, None if not recorded.
+    such an argument), ``result`` the driver's code. ``stack`` is where the program made it, None if not recorded;
+    ``range`` the program's innermost NVTX range in the thread, "" without one.
     """
 
     function: str
@@ -129,6 +130,7 @@ class ExplainedCall:
     nested: bool = False
     also: tuple[PartOfWait, ...] = ()
     stack: CallStack | None = None
+    range: str = ""
 
     @property
     def end_ns(self) -> int:

@@ -43,6 +43,8 @@ MODULES = 512
 STACKS = 1024
 STACK_FRAMES = 64
 STACK_TEXT = 7664
+# Bytes of the name of an NVTX range that are kept, with a zero.
+RANGE = 64
 # A thread spends one part of so many of its time on stacks.
 STACK_SHARE = 100
 
@@ -185,11 +187,11 @@ CALL = _structure(
     ("flags", "u1"),
     ("unused", "u1"),
 )
-# ``stack`` is the number of the call's stack, from 1; 0 for none.
+# ``stack`` is the number of the call's stack, from 1; 0 for none. ``range`` is the thread's innermost NVTX range.
 # ``sequence`` is 2n + 1 while entry number n is written and 2n + 2 once it is complete; so in the ring of records.
 SLOW_CALL = _structure(
     ("sequence", "<u8"), ("end_ns", "<u8"), ("call", CALL), ("result", "<i4"), ("thread", "<u4"), ("stack", "<u4"),
-    ("unused", "<u4"),
+    ("unused", "<u4"), ("range", f"S{RANGE}"),
 )  # fmt: skip
 # Where there are no more slots, a new thread continues one whose owner has ended: it adds to the same figures.
 # ``owners`` counts the threads. ``sequence`` is odd while ``depth`` and ``calls`` change. ``histograms`` has for each

@@ -232,7 +232,11 @@ class MapFile:
                 call, end_ns = self._call(row["call"]), self._count(row["end_ns"])
                 if end_ns < call.start_ns:
                     raise self._damaged("has a call that ends before it starts")
-                found.append(SlowDriverCall(call, end_ns, int(row["result"]), int(row["thread"]), int(row["stack"])))
+                found.append(
+                    SlowDriverCall(
+                        call, end_ns, int(row["result"]), int(row["thread"]), int(row["stack"]), _text(row["range"])
+                    )
+                )
         return tuple(found)
 
     def _call(self, row: Any) -> DriverCall:

@@ -39,7 +39,7 @@ class SlowDriverCall:
     """A finished call that took at least the limit.
 
     ``result`` is the driver's code, ``thread`` the thread's id, ``stack`` the number of its stack in the file, 0 for
-    none.
+    none. ``range`` is the innermost NVTX range of the thread, "" without one.
     """
 
     call: DriverCall
@@ -47,6 +47,7 @@ class SlowDriverCall:
     result: int
     thread: int
     stack: int = 0
+    range: str = ""
 
     @property
     def duration_ns(self) -> int:

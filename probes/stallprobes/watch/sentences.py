@@ -84,7 +84,9 @@ def call_text(call: ExplainedCall) -> str:
     size = f" of {size_text(call.bytes)}" if call.bytes is not None else ""
     where = thread_text(call.thread, call.thread_name)
     place = call.stack.place if call.stack is not None else None
-    made = f", called from {frame_text(place)}," if place is not None else ""
+    made = f", called from {frame_text(place)}" if place is not None else ""
+    made += f", in the NVTX range {call.range}" if call.range else ""
+    made += "," if made else ""
     return f"{call.function}{size} in {where}{made} took {duration_ns(call.duration_ns)} {cause_text(call)}."
 
 
