@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,11 +18,14 @@ from stallprobes.watch.folder import MOST_FILES, ProcessLife, check_folder, life
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.map_reader import IncompleteFile, MapFile, watch_files
-from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.process import RecordBatch, WatchedProcess
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256
 _NO_RECORDS_READ = 0
+
+
+ReadingListener = Callable[[WatchedProcess, RecordBatch, int], None]
 
 
 @dataclass
@@ -40,10 +44,12 @@ class FolderAnalysis:
     """The analysis of the processes of one folder.
 
     ``folder`` has to be private. ``known`` are the pairs that stall on this machine, by a saved check or a reference.
+    ``listener`` gets each reading of a process, its new records, and the time (CLOCK_MONOTONIC).
     """
 
-    def __init__(self, folder: Path, known: KnownStalls | None = None) -> None:
+    def __init__(self, folder: Path, known: KnownStalls | None = None, listener: ReadingListener | None = None) -> None:
         self._folder = folder
+        self._listener = listener
         self._known = known
         self._readings: dict[Path, _Reading] = {}
         self._problems: dict[Path, str] = {}
@@ -98,6 +104,8 @@ class FolderAnalysis:
             thread: np.array(samples, dtype=np.int64).reshape(-1, 2) for thread, samples in reading.delays.items()
         }
         reading.analysis.feed(process, records, last_ns, delays)
+        if self._listener is not None:
+            self._listener(process, records, now_ns)
 
 
 def _findings(reading: _Reading, process: WatchedProcess) -> ProcessFindings:
