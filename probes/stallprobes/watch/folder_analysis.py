@@ -90,7 +90,7 @@ class FolderAnalysis:
         # Before its end is looked for: what it wrote until then is read.
         ended = reading.process is not None and life_of(reading.process) is not ProcessLife.RUNNING
         with MapFile(path) as file:
-            process = file.read()
+            process = file.read(reading.process)
             records = file.records(reading.position)
         if reading.process is None:
             ended = life_of(process) is not ProcessLife.RUNNING

@@ -16,12 +16,12 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, fit, shortened
 # Title, columns at most, and the least width of the panel in which it is shown.
 _COLUMNS = (
     ("calls", 9, 0),
-    ("calls/s", 9, 74),
+    ("calls/s", 9, 88),
     ("p50", 8, 0),
-    ("p99", 8, 68),
+    ("p99", 8, 84),
     ("worst", 8, 0),
     ("in flight", 10, 0),
-    ("lost", 8, 80),
+    ("lost", 8, 72),
 )
 _LEAST_NAME, _LONGEST_THREAD = 6, 26
 
