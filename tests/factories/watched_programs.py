@@ -12,16 +12,17 @@ from pathlib import Path
 from stallprobes.watch.environment import WatchOptions, variables
 from stallprobes.watch.folder import read_folder
 from stallprobes.watch.map_reader import MapFile, watch_files
-from stallprobes.watch.process import ActivityRecord, WatchedProcess
+from stallprobes.watch.process import ActivityRecord, RecordBatch, WatchedProcess
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A program that has ended well: its one process and its records."""
+    """A program that has ended well: its one process and its records, as they were read and one by one."""
 
     process: WatchedProcess
+    batch: RecordBatch
     records: tuple[ActivityRecord, ...]
 
 
@@ -46,4 +47,4 @@ def watch_python(
     with MapFile(path) as file:
         batch = file.records()
     assert batch.missed == 0
-    return Watched(process, tuple(batch))
+    return Watched(process, batch, tuple(batch))

@@ -1,7 +1,9 @@
-"""The injected library beside the real driver and CUPTI: what it records of report 4 as a program."""
+"""The injected library beside the real driver and CUPTI: what it records of programs, and the causes that follow."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,15 @@ from factories.watched_programs import Watched, watch_python
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.machine.libcuda_survey import ask
 from stallprobes.watch import layout
+from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.building import library
+from stallprobes.watch.causes import WaitCause
 from stallprobes.watch.driver_calls import MemoryKind
 from stallprobes.watch.environment import WatchOptions, find_cupti
+from stallprobes.watch.findings import ExplainedCall, ProcessFindings
 from stallprobes.watch.layout import WatchState
 from stallprobes.watch.process import ActivityRecord, SlowDriverCall
+from stallprobes.watch.sentences import call_text
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
 
@@ -22,6 +28,8 @@ ROUNDS = 50
 KERNEL_NS = 5_000_000
 # The part of a slow call that its kernel must account for.
 ACCOUNTED = 0.9
+# The part of a program's slow time that must have its right cause.
+RIGHT = 0.95
 
 
 def watch(folder: Path, memory: str, options: WatchOptions) -> Watched:
@@ -81,3 +89,97 @@ def test_calls_alone_are_recorded_without_the_gpus_work(tmp_path: Path) -> None:
     assert {(one.call.bytes, one.call.source, one.call.target) for one in slow} == {
         (4, MemoryKind.DEVICE, MemoryKind.PAGEABLE)
     }
+
+
+# What each call of the example programs waits for when it is slow, written down before they were watched. A copy from
+# pageable memory waits for the work in front of it and then copies.
+Truth = Callable[[ExplainedCall], Collection[WaitCause]]
+STARTS: dict[str, WaitCause] = {
+    "cuDevicePrimaryCtxRetain": WaitCause.ITSELF,
+    "cuCtxCreate_v2": WaitCause.ITSELF,
+    "cuMemHostAlloc": WaitCause.ITSELF,
+    "cuModuleLoadData": WaitCause.MODULE_LOADING,
+    "cuLibraryLoadData": WaitCause.MODULE_LOADING,
+    "cuKernelGetFunction": WaitCause.MODULE_LOADING,
+}
+SYNC, LAUNCH, D2H, H2D = "cuStreamSynchronize", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2"
+
+
+def secondary_context(call: ExplainedCall) -> Collection[WaitCause]:
+    """Copies of the second context wait for the first one, which waits for its own kernel."""
+    return (WaitCause.GPU_WORK,) if call.context == 1 else (WaitCause.OTHER_CONTEXT,)
+
+
+def pageable_copies(call: ExplainedCall) -> Collection[WaitCause]:
+    """Launches wait for the copies of the other thread."""
+    if call.function == LAUNCH:
+        assert call.culprit is None or (call.culprit.function, call.culprit.target) == (D2H, MemoryKind.PAGEABLE)
+        return (WaitCause.PAGEABLE_COPY,)
+    return (WaitCause.OWN_WORK,)
+
+
+def gate(call: ExplainedCall) -> Collection[WaitCause]:
+    """Launches wait for the copies, which wait for the host function."""
+    if call.function == LAUNCH:
+        return pageable_copies(call)
+    return (WaitCause.HELD_STREAM,)
+
+
+def training(call: ExplainedCall) -> Collection[WaitCause]:
+    """Kernels load at their first launch, synchronizations wait for kernels."""
+    if call.function == LAUNCH:
+        return (WaitCause.LAZY_LOADING,)
+    return (WaitCause.GPU_WORK, WaitCause.OWN_WORK) if call.function == H2D else (WaitCause.GPU_WORK,)
+
+
+@pytest.mark.parametrize(
+    ("program", "truth"),
+    [
+        (("read_back.py", "libcuda.so.1", "50", "5000000", "pageable"), lambda call: (WaitCause.GPU_WORK,)),
+        (("read_back.py", "libcuda.so.1", "50", "5000000", "pinned"), lambda call: (WaitCause.GPU_WORK,)),
+        (("secondary_context.py", "40"), secondary_context),
+        (("pageable_copies.py", "20"), pageable_copies),
+        (("default_stream_gate.py", "8"), gate),
+        (("training.py", "200", "none"), training),
+        (("training.py", "200", "item"), training),
+        (("training.py", "200", "pageable"), training),
+        (("training.py", "200", "pinned"), training),
+        (("quiet.py", "500"), lambda call: ()),
+    ],
+    ids=lambda value: " ".join(value).removesuffix(".py") if isinstance(value, tuple) else "",
+)
+def test_the_slow_time_of_a_program_has_its_right_causes(
+    tmp_path: Path, program: tuple[str, ...], truth: Truth, record_property: Callable[[str, object], None]
+) -> None:
+    if program[0] == "training.py":
+        pytest.importorskip("torch", reason="the training loop needs PyTorch")
+    watched = watch_python(
+        tmp_path / "out", *program, library=library(tmp_path / "cache"), options=WatchOptions(),
+        cupti=find_cupti(ask().cuda_version or 0),
+    )  # fmt: skip
+    found = findings(watched)
+    slow = [call for call in found.slow_calls if not call.nested]
+    total = sum(call.excess_ns for call in slow)
+    right = sum(
+        call.explained_ns + sum(part.ns for part in call.also)
+        for call in slow
+        if call.cause in (expected(call, truth) or (None,))
+    )
+    wrong = [call_text(call) for call in slow if call.cause not in (*expected(call, truth), WaitCause.UNATTRIBUTED)]
+    record_property("share", right / total if total else 1.0)
+    sys.stderr.write(f"{' '.join(program)}: {len(slow)} slow calls, {total / 1e6:.1f} ms, {right / total:.1%} right\n")
+    assert wrong == []
+    assert right >= RIGHT * total, [call_text(call) for call in slow if call.cause is WaitCause.UNATTRIBUTED]
+
+
+def expected(call: ExplainedCall, truth: Truth) -> Collection[WaitCause]:
+    """What a call may be found to wait for."""
+    start = STARTS.get(call.function)
+    return (start,) if start else truth(call)
+
+
+def findings(watched: Watched) -> ProcessFindings:
+    """The findings about a program that has ended."""
+    analysis, process = ProcessAnalysis(), watched.process
+    analysis.feed(process, watched.batch, process.ended_ns or process.clocks.monotonic_ns)
+    return analysis.findings()

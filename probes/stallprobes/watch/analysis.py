@@ -22,7 +22,8 @@ from stallprobes.watch.findings import (
     TimeLost,
     WatchFindings,
 )
-from stallprobes.watch.gpu_waits import OVERLAP_SHARE, SAME_END_NS
+from stallprobes.watch.gpu_waits import OVERLAP_SHARE, WAKE_UP_NS
+from stallprobes.watch.host_causes import may_hold_streams
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.process import (
@@ -161,6 +162,7 @@ class ProcessAnalysis:
             sums.add(slot, call)
         end_ns = process.ended_ns or self._now_ns
         threads = [self._thread(process, thread, sums, since, end_ns) for thread in process.threads]
+        lost = _united(one for thread in threads for one in thread.lost)
         calls = sorted((*self._final, *(call for _, call in recent)), key=lambda call: call.end_ns)
         return ProcessFindings(
             pid=process.pid,
@@ -181,12 +183,12 @@ class ProcessAnalysis:
             threads=tuple(sorted(threads, key=lambda thread: -thread.lost_ns)),
             slow_calls=tuple(calls[-MOST_CALLS:]),
             dropped_slow_calls=self._dropped + max(len(calls) - MOST_CALLS, 0),
-            lost=_united(one for thread in threads for one in thread.lost),
+            lost=lost,
             calls=process.calls,
             records=process.records,
             missed_records=self._store.missed,
             losses=process.losses,
-            gaps=tuple(self._gaps(process)),
+            gaps=tuple(self._gaps(process, lost)),
         )
 
     def _add(self, thread: WatchedThread, slow: SlowDriverCall) -> None:
@@ -208,7 +210,7 @@ class ProcessAnalysis:
                     self._sums.add(held.slot, call)
         open_calls = (call.start_ns for thread in self._process.threads for call in thread.in_flight)
         not_final = (held.slow.call.start_ns for held in self._held if not held.final)
-        oldest = min((border, *open_calls, *not_final)) - SAME_END_NS
+        oldest = min((border, *open_calls, *not_final)) - WAKE_UP_NS
         self._held = [held for held in self._held if held.slow.end_ns >= oldest]
         self._store.drop_before(oldest)
 
@@ -225,8 +227,15 @@ class ProcessAnalysis:
             max(held.slow.duration_ns - usual.get((held.slot, held.slow.call.function), 0), 0) for held in self._held
         ]
         recorded = Recorded(
-            self._store.rows, self._store.names, self._store.tenures(), self._run_delays, dict(self._names)
-        )  # fmt: skip
+            records=self._store.rows,
+            names=self._store.names,
+            tenures=self._store.tenures(),
+            run_delays=self._run_delays,
+            thread_names=dict(self._names),
+            first_launches=self._store.first_launches,
+            complete=bool(process.kinds) and not (self._store.missed + process.lost_records),
+            may_hold_streams=may_hold_streams(name for thread in process.threads for name in thread.figures),
+        )
         return attribute(slow, excess, recorded, self._known)
 
     def _thread(
@@ -260,8 +269,9 @@ class ProcessAnalysis:
             lost=_losses(sums.lost.get(thread.slot, {})),
         )
 
-    def _gaps(self, process: WatchedProcess) -> Iterator[str]:
+    def _gaps(self, process: WatchedProcess, lost: Iterable[TimeLost]) -> Iterator[str]:
         """Sentences that say which evidence is missing."""
+        unexplained = any(one.cause is WaitCause.UNATTRIBUTED for one in lost)
         if process.calls_only:
             yield "Only calls were recorded: what waited for the GPU's work has no cause."
         elif not process.kinds:
@@ -271,16 +281,16 @@ class ProcessAnalysis:
                 "Context switches were not recorded, so time-slices of other contexts and processes are not known: "
                 "they need CUPTI 13.1 or later."
             )
-        elif self._store.unplaced:
+        elif self._store.unplaced and unexplained:
             yield (
                 f"{self._store.unplaced} of {self._store.switches} context switches could not be placed on the host's "
                 "clock: too little work started after them to show the GPU's clock."
             )
         if not self._run_delays:
             yield "The time for which threads had no CPU was not measured."
-        lost = self._store.missed + process.lost_records
-        if lost:
-            yield f"{lost} records of GPU work were lost: some waits have no cause."
+        missed = self._store.missed + process.lost_records
+        if missed:
+            yield f"{missed} records of GPU work were lost: some waits have no cause."
         if process.lost_calls:
             yield f"{process.lost_calls} calls were not recorded."
 

@@ -69,6 +69,10 @@ class EvidenceReader:
         engine = self._engine(at) if waits.context[at] or waits.process[at] else ()
         return WaitEvidence(waits.total_of(at), self._grouped(at, rows), engine=engine)
 
+    def own(self, at: int) -> WaitEvidence:
+        """Evidence of a call that took long itself: the work that it submitted."""
+        return WaitEvidence(int(self._calls.excess[at]), self._grouped(at, self._own(at)))
+
     def neighbour(self, at: int, near: Neighbours) -> WaitEvidence:
         """Evidence of a call that ended with the work of a stream."""
         rows = self._by_stream.during(int(near.stream[at]), int(self._calls.begins[at]), int(near.until[at]))

@@ -10,6 +10,7 @@ from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.driver_calls import MemoryKind
 from stallprobes.watch.findings import CallAlongside, CallInFlight, ExplainedCall, ThreadFindings, TimeLost, WorkInFront
 from stallprobes.watch.kernel_names import short_name
+from stallprobes.watch.slow_calls import blame_of
 
 # Pieces of evidence that a sentence names.
 _MOST_NAMED = 3
@@ -107,6 +108,14 @@ def _evidence(call: ExplainedCall) -> Iterator[str]:
             yield alongside_text(each)
     elif call.cause is WaitCause.NO_CPU:
         yield f"at least {duration_ns(evidence.run_delay_ns)} ready to run"
+    elif call.cause is WaitCause.HELD_STREAM:
+        yield f"no work of its context ran for {duration_ns(evidence.overlap_ns)}"
+    elif call.cause is WaitCause.ITSELF:
+        blame = blame_of(call.function, call.family, False)
+        if blame is not None:
+            yield blame.traits.clause
+    elif call.cause is WaitCause.LAZY_LOADING and evidence.work:
+        yield f"the first launch of {short_name(evidence.work[0].name)}"
     elif evidence.overhead_ns:
         yield duration_ns(evidence.overhead_ns)
     else:
