@@ -399,7 +399,7 @@ def test_a_watched_program_is_a_job_of_the_shell(
     script.write_text(COUNTER)
     shell = terminal(shell=True, **settings)
     shell.wait_for("$ ")
-    since = shell.press(f"{sys.executable} -m stallscope watch {sys.executable} {script}\n")
+    since = shell.press(f"{sys.executable} -m stallscope watch --headless {sys.executable} {script}\n")
     shell.wait_for("ready", since=since)
     (watch,) = processes.children(shell.pid)
     # Also before its announcement the program may print.
