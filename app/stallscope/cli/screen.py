@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stallprobes.live.recorder import Recorder
     from stallscope.tui.sources.live import LiveSource
     from stallscope.tui.sources.replay import ReplaySource
+    from stallscope.tui.sources.watch_replay import WatchReplaySource
     from stallscope.tui.sources.watched import WatchSource
 
 
@@ -81,6 +82,27 @@ def run_replay(file: Path, ascii_only: bool) -> int:
     return code
 
 
+def run_watch_replay(file: Path, ascii_only: bool) -> int:
+    """Run the screen of a watched program with a recording and return the exit code. Raises CommandError."""
+    known = load_settings(ascii_only)
+    from stallprobes.errors import RecordingError
+    from stallprobes.watch.recording import WatchRecording
+    from stallscope.tui.sources.watch_replay import WatchReplaySource
+
+    try:
+        recording = WatchRecording(file)
+    except RecordingError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+    source = WatchReplaySource(recording)
+    code = run_app(lambda: source, known, first="watch")
+    if recording.cut_off:
+        diagnostics.print_message(f"{file} is truncated; everything before the end was shown")
+    if source.problem is not None:
+        diagnostics.print_message(source.problem)
+        code = code or ExitCode.USAGE
+    return code
+
+
 def _open_recorder(path: Path) -> Recorder:
     from stallprobes.errors import RecordingError
     from stallprobes.live.recorder import Recorder
@@ -131,7 +153,7 @@ def _save_crash(traceback: str) -> Path | None:
 
 
 def run_app(
-    create_source: Callable[[], LiveSource | ReplaySource | WatchSource],
+    create_source: Callable[[], LiveSource | ReplaySource | WatchSource | WatchReplaySource],
     known: settings.Settings,
     recorder: Recorder | None = None,
     first: str = "monitor",

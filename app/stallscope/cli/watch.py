@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallprobes.errors import FileNotWritten, WatchError
+from stallprobes.errors import FileNotWritten, RecordingError, WatchError
 from stallscope.cli import command as cli_command
 from stallscope.cli import completers, diagnostics, foreground, options, output_files
 from stallscope.cli.command import CliCommand
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stallprobes.watch.environment import WatchOptions
     from stallscope.cli.watch_files import WatchFiles
 
-JSON, TRACE = "--json", "--trace"
+JSON, RECORD, TRACE = "--json", "--record", "--trace"
 # Options of a program that watch starts itself.
 _FOR_PROGRAMS = ("--headless", "--output")
 DEFAULT_SLOW_US = 1000.0
@@ -83,6 +83,14 @@ class WatchCommand(CliCommand):
     help="With the screen: write the program's output to FILE instead of a pane of the screen.",
 )
 @click.option(
+    RECORD,
+    "record",
+    type=options.OUTPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FILE",
+    help='Record what the screen shows to a new FILE for "stallscope replay", with traces of slow calls.',
+)
+@click.option(
     "--trace",
     type=options.OUTPUT_FILE,
     shell_complete=completers.files,
@@ -114,6 +122,7 @@ def command(
     yield_to_profiler: bool,
     headless: bool,
     output: Path | None,
+    record: Path | None,
     trace: Path | None,
     print_env: bool,
     attach: Path | None,
@@ -145,12 +154,14 @@ def command(
         "--output": output is not None,
     }
     given = [name for name, is_given in asked.items() if is_given]
-    _check_arguments(context, program, {JSON: json_file, TRACE: trace}, print_env, attach, given)
+    _check_arguments(context, program, {JSON: json_file, RECORD: record, TRACE: trace}, print_env, attach, given)
     if headless and output is not None:
         raise _failed("--output is for the screen; with --headless redirect the program's output")
     for option, path in ((JSON, json_file), (TRACE, trace), ("--output", output)):
         if path is not None:
             _require_writable(option, path, force)
+    if record is not None:
+        _require_new(record)
     no_screen = "" if headless else diagnostics.program_screen_obstacle()
     if output is not None and no_screen:
         raise _failed(f"--output is for the screen, and {no_screen}")
@@ -162,7 +173,7 @@ def command(
 
     slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)
     chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler)
-    files = WatchFiles(json_file, trace, None, output, force)
+    files = WatchFiles(json_file, trace, record, output, force)
     try:
         if attach is not None:
             watch_session.show_folder(attach, files)
@@ -172,7 +183,7 @@ def command(
             diagnostics.exit_process(watch_session.run(program, chosen, files, no_screen))
         else:
             diagnostics.exit_process(_run_screen(program, chosen, files, ascii_only))
-    except (WatchError, FileNotWritten) as error:
+    except (WatchError, FileNotWritten, RecordingError) as error:
         raise _failed(str(error)) from error
 
 
@@ -220,6 +231,13 @@ def _require_writable(option: str, path: Path, force: bool) -> None:
     try:
         output_files.refuse_stdout(option, path, "stdout belongs to the program")
         output_files.require_writable(option, path, force)
+    except CommandError as error:
+        raise _failed(error.sentence) from error
+
+
+def _require_new(path: Path) -> None:
+    try:
+        output_files.require_new_file(RECORD, path)
     except CommandError as error:
         raise _failed(error.sentence) from error
 

@@ -14,6 +14,7 @@ from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.document import document
 from stallprobes.watch.findings import WatchFindings
+from stallprobes.watch.trace_history import KEEP_NS
 from stallscope.cli.stdout import Output
 
 
@@ -30,6 +31,11 @@ class WatchFiles:
     record: Path | None = None
     output: Path | None = None
     force: bool = False
+
+    @property
+    def keep_ns(self) -> int | None:
+        """How much of the program is kept for traces, None for everything."""
+        return KEEP_NS if self.trace is None else None
 
     def save_report(
         self,

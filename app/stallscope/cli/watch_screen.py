@@ -37,12 +37,12 @@ def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, known: S
             program = PaneProgram(words, setup.environment, files.output)
         except (OSError, ValueError) as error:
             raise foreground.not_started(words[0], error) from error
-        source = WatchSource(watch.live, program)
+        source = WatchSource(watch.live, program, recorder=watch.recorder)
         crashed = screen.run_app(lambda: source, known, first="watch") == EXIT_ENGINE
         code = _outlast(program, watch, source.ended_by_signal or crashed)
         program.drain()
         _print_last_output(program, code)
-        return watch.end(code)
+        return watch.end(code, source.output_lines)
     finally:
         setup.remove()
 

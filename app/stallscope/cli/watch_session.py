@@ -9,7 +9,7 @@ import signal
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stallprobes.errors import FileNotWritten, WatchError
@@ -22,7 +22,7 @@ from stallprobes.watch.libcupti import cupti_of_this_machine
 from stallprobes.watch.live_program import LiveProgram
 from stallprobes.watch.live_view import WatchedProgram
 from stallprobes.watch.process import WatchedProcess
-from stallprobes.watch.trace_history import KEEP_NS
+from stallprobes.watch.recorder import OutputLines, WatchRecorder
 from stallscope.cli import diagnostics, foreground
 from stallscope.cli.diagnostics import CommandError
 from stallscope.cli.foreground import ForegroundProgram, WatchExit, shell_exit_code
@@ -82,6 +82,13 @@ def show_folder(folder: Path, files: WatchFiles) -> None:
     found = live.findings()
     files.save_report(found)
     files.save_trace(live.whole_trace(), str(folder), found)
+    if files.record is not None:
+        recorder = WatchRecorder(files.record, live.trace_of)
+        if live.moment is not None:
+            recorder.put(live.moment)
+        recorder.close()
+        if recorder.problem:
+            raise FileNotWritten(f"--record: {recorder.problem}.")
     out = Output()
     show_watch(out, found, str(folder))
     out.flush()
@@ -134,8 +141,9 @@ class ProgramWatch:
     def __init__(self, words: Sequence[str], setup: WatchSetup, files: WatchFiles) -> None:
         self._words = tuple(words)
         self._setup, self._files = setup, files
-        program = WatchedProgram(command_title(words), problem=setup.problem)
-        self.live = LiveProgram(setup.folder, program, keep_ns=None if files.trace is not None else KEEP_NS)
+        program = WatchedProgram(command_title(words), tuple(words), problem=setup.problem)
+        self.live = LiveProgram(setup.folder, program, keep_ns=files.keep_ns)
+        self.recorder = None if files.record is None else WatchRecorder(files.record, self.live.trace_of)
         self._announced: set[tuple[int, int]] = set()
         self._problems = [f"Nothing was recorded: {setup.problem}."] if setup.problem else []
         self._failure: Exception | None = None
@@ -155,9 +163,28 @@ class ProgramWatch:
         """Read what is new."""
         if self._failure is None:
             with self._failures_kept():
-                self.live.read()
+                if self.recorder is None:
+                    self.live.read()
+                elif self.live.update():
+                    self.record()
                 for process in self.live.processes:
                     self._announce_problem(process)
+
+    def record(self, output: OutputLines | None = None) -> None:
+        """Put the last moment into the recording, if there is one."""
+        if self.recorder is not None and self.live.moment is not None:
+            self.recorder.put(self.live.moment, output)
+
+    def _end_recording(self, code: int, output: OutputLines | None) -> None:
+        """Record the program's end."""
+        if self.recorder is None:
+            return
+        self.live.update(replace(self.live.program, exit_code=code), analyze=True)
+        self.record(output)
+        self.recorder.close()
+        if self.recorder.problem:
+            raise FileNotWritten(f"--record: {self.recorder.problem}.")
+        diagnostics.print_message(f"recorded to {self.recorder.path}; stallscope replay shows it")
 
     def report(self) -> None:
         """Write the report so far to stderr."""
@@ -165,19 +192,20 @@ class ProgramWatch:
         with self._failures_kept():
             self._print(self.live.findings())
 
-    def end(self, code: int) -> int:
+    def end(self, code: int, output: OutputLines | None = None) -> int:
         """Write the last report to stderr, and the files; returns the exit code of the command.
 
         That is the program's, whose end was ``code`` (-n by signal n), or WatchExit.FAILED where only the watch failed.
         """
         self._announce_signal(code)
-        code = shell_exit_code(code)
+        ended, code = code, shell_exit_code(code)
         self.poll()
         with self._failures_kept():
             found = self.live.findings()
             self._print(found)
             self._files.save_report(found, self._words, code, self._problems)
             self._files.save_trace(self.live.whole_trace(), self.live.program.title, found)
+            self._end_recording(ended, output)
         if self._failure is None:
             return code
         if isinstance(self._failure, WatchError | FileNotWritten):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from stallscope.tui.common.screen import ActionScreen, ScreenContext
     from stallscope.tui.sources.live import LiveSource
     from stallscope.tui.sources.replay import ReplaySource
+    from stallscope.tui.sources.watch_replay import WatchReplaySource
     from stallscope.tui.sources.watched import WatchSource
 
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "monokai")
@@ -71,13 +72,13 @@ class StallscopeApp(App[None]):
 
     def __init__(
         self,
-        create_source: Callable[[], LiveSource | ReplaySource | WatchSource],
+        create_source: Callable[[], LiveSource | ReplaySource | WatchSource | WatchReplaySource],
         settings: Settings,
         recorder: Recorder | None = None,
         first: str = "monitor",
     ) -> None:
         super().__init__(driver_class=TerminalDriver)
-        self.source: LiveSource | ReplaySource | WatchSource | None = None
+        self.source: LiveSource | ReplaySource | WatchSource | WatchReplaySource | None = None
         self._first = first
         self.context: ScreenContext | None = None
         self.settings = settings

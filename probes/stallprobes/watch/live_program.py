@@ -75,12 +75,15 @@ class LiveProgram:
         """The findings by all readings so far."""
         return NO_FINDINGS if self._analysis is None else self._analysis.findings()
 
-    def update(self, program: WatchedProgram | None = None) -> bool:
-        """Read what is new and make the next ``moment``; True if it has new findings. Raises WatchError."""
+    def update(self, program: WatchedProgram | None = None, analyze: bool = False) -> bool:
+        """Read what is new and make the next ``moment``; True if it has new findings.
+
+        That is once a second, and always with ``analyze``. Raises WatchError.
+        """
         self.program = program or self.program
         self.read()
         now_ns = self._clocks.monotonic_ns()
-        analyzed = now_ns >= self._next_ns
+        analyzed = analyze or now_ns >= self._next_ns
         if analyzed:
             self._findings = self.findings()
             took_ns = self._clocks.monotonic_ns() - now_ns

@@ -64,13 +64,14 @@ class WatchRow:
 
 @dataclass(frozen=True)
 class WatchedProgram:
-    """What is known of the program itself: words of its command, process id, and its end.
+    """What is known of the program itself: title, words of its command, process id, and its end.
 
     ``pid`` is None where it was started elsewhere, ``exit_code`` None until it has ended (-n by signal n).
     ``problem`` says why nothing is recorded, "" if all is well.
     """
 
     title: str
+    words: tuple[str, ...] = ()
     pid: int | None = None
     exit_code: int | None = None
     problem: str = ""

@@ -129,7 +129,7 @@ class WatchTraceHistory:
         ]
         last_ns = self._last_ns if end_ns is None else end_ns
         first_ns = min((part.first_ns for part in parts), default=0) if begin_ns is None else begin_ns
-        book = _Threads()
+        book = _ThreadBook()
         calls = _sorted([row for part in parts for row in part.calls(book)], CALL_COLUMNS, CALL_BEGAN)
         open_calls = tuple(call for part in parts for call in part.open_calls(book))
         work = np.concatenate([_NO_WORK, *(part.work(book) for part in parts)])
@@ -166,7 +166,7 @@ _NO_WORK: Int64s = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
 _NO_OVERHEADS: Int64s = np.zeros((0, OVERHEAD_COLUMNS), dtype=np.int64)
 
 
-class _Threads:
+class _ThreadBook:
     """Numbers of the threads that have calls in a trace, and of their functions."""
 
     def __init__(self) -> None:
@@ -236,14 +236,14 @@ class _Part:
         name = self._names.get(thread, "") or f"thread {thread}"
         return f"{self.process.program} {self.process.pid} {name}".lstrip() if self._several else name
 
-    def calls(self, book: _Threads) -> Iterator[tuple[int, ...]]:
+    def calls(self, book: _ThreadBook) -> Iterator[tuple[int, ...]]:
         """The slow calls as rows of a trace."""
         for number, slow in enumerate(sorted(self._kept.calls.values(), key=lambda one: one.call.start_ns)):
             place = book.place(self.process, slow.thread, self._label(slow.thread), slow.call)
             if place is not None:
                 yield *place, number, slow.call.start_ns, slow.end_ns, 1
 
-    def open_calls(self, book: _Threads) -> Iterator[OpenCall]:
+    def open_calls(self, book: _ThreadBook) -> Iterator[OpenCall]:
         """The calls in flight."""
         if self.process.ended_ns is not None:
             return
@@ -253,7 +253,7 @@ class _Part:
                 if place is not None:
                     yield OpenCall(*place, call.start_ns)
 
-    def work(self, book: _Threads) -> Int64s:
+    def work(self, book: _ThreadBook) -> Int64s:
         """The GPU work as rows of a trace, each with the slow call that submitted it."""
         rows = self._rows[np.isin(self._rows["kind"], _WORK_KINDS) & (self._rows["end"] >= self._rows["start"])]
         found = np.zeros((len(rows), WORK_COLUMNS), dtype=np.int64)
@@ -273,7 +273,7 @@ class _Part:
             found[row, 7:12] = probe, op, number, began, returned
         return found
 
-    def _places_by_correlation(self, book: _Threads) -> dict[int, tuple[int, int, int, int, int]]:
+    def _places_by_correlation(self, book: _ThreadBook) -> dict[int, tuple[int, int, int, int, int]]:
         found = {}
         for number, slow in enumerate(sorted(self._kept.calls.values(), key=lambda one: one.call.start_ns)):
             place = book.place(self.process, slow.thread, self._label(slow.thread), slow.call)
@@ -309,7 +309,7 @@ def _sorted(rows: Sequence[tuple[int, ...]], columns: int, by: int) -> Int64s:
     return found[np.argsort(found[:, by], kind="stable")]
 
 
-def _trigger(trace: Trace, book: _Threads, call: ExplainedCall) -> TraceTrigger | None:
+def _trigger(trace: Trace, book: _ThreadBook, call: ExplainedCall) -> TraceTrigger | None:
     """``call`` as the trigger; None if the trace does not have it."""
     number = book.number(call.thread)
     if number is None:

@@ -25,6 +25,7 @@ from stallscope.tui.common.lines import SMALLEST, LineWidget
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.replay import ReplaySource
+from stallscope.tui.sources.watch_replay import WatchReplaySource
 from stallscope.tui.sources.watched import WatchSource
 
 
@@ -46,7 +47,7 @@ class ScreenContext:
     ``record_trace`` puts a trace into the recording, None without one.
     """
 
-    source: LiveSource | ReplaySource | WatchSource
+    source: LiveSource | ReplaySource | WatchSource | WatchReplaySource
     settings: Settings
     observation: Observation | None = None
     analyzer: Analyzer | None = None

@@ -53,6 +53,11 @@ class ProgramOutput:
             before = "" if self._returned else self._line
             self._line, self._returned = _shown(before + part.expandtabs(_TAB))[:LONGEST_LINE], False
 
+    def complete(self) -> tuple[int, list[str]]:
+        """The number of complete lines so far, and the last ones."""
+        with self._lock:
+            return self.count, list(self._lines)
+
     def lines(self, most: int = MOST_LINES) -> list[str]:
         """The last lines, the incomplete one included."""
         with self._lock:

@@ -6,7 +6,6 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 from stallprobes.errors import WatchError
@@ -16,6 +15,7 @@ from stallprobes.traces.trace import Trace
 from stallprobes.watch.findings import ExplainedCall
 from stallprobes.watch.live_program import LiveProgram
 from stallprobes.watch.live_view import WatchedProgram, WatchMoment
+from stallprobes.watch.recorder import OutputLines, WatchRecorder
 from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.program_gpu import ProgramGpu
 
@@ -33,8 +33,8 @@ _REPORT_S = 10.0
 class WatchSource:
     """The watched program ``live``, which runs as ``program``.
 
-    ``analyzed`` is called in the reading thread with each moment that has new findings. ``failure`` says why the
-    reading ended early, ``note`` what is wrong with a recording that is being made, "" for nothing.
+    Each moment that has new findings is put into ``recorder``. ``failure`` says why the reading ended early, "" if it
+    has not.
     """
 
     replayed = False
@@ -44,13 +44,13 @@ class WatchSource:
         live: LiveProgram,
         program: PaneProgram,
         gpu: ProgramGpu | None = None,
-        analyzed: Callable[[WatchMoment], None] | None = None,
+        recorder: WatchRecorder | None = None,
     ) -> None:
         self.live, self.program, self.gpu = live, program, gpu or ProgramGpu()
-        self.failure = self.note = ""
+        self.failure = ""
         self.problem: str | None = None
         self.ended_by_signal = False
-        self._analyzed = analyzed
+        self._recorder = recorder
         self._kept: list[Trace] = []
         # The number of the kept trace that a frozen view shows.
         self._shown: int | None = None
@@ -78,6 +78,17 @@ class WatchSource:
     def output(self) -> list[str]:
         """The last lines of the program's output."""
         return self.program.output.lines()
+
+    @property
+    def output_lines(self) -> OutputLines:
+        """The complete lines of the output, for a recording."""
+        count, lines = self.program.output.complete()
+        return OutputLines(count - len(lines), lines)
+
+    @property
+    def note(self) -> str:
+        """What is wrong with the recording that is being made; "" for nothing."""
+        return "" if self._recorder is None else self._recorder.problem
 
     @property
     def now_ns(self) -> int:
@@ -134,8 +145,8 @@ class WatchSource:
                 program = self.live.program
                 if self.live.update(replace(program, pid=self.program.pid, exit_code=code)):
                     self.gpu.follow(process.pid for process in self.live.processes if process.ended_ns is None)
-                    if self._analyzed is not None and self.live.moment is not None:
-                        self._analyzed(self.live.moment)
+                    if self._recorder is not None and self.live.moment is not None:
+                        self._recorder.put(self.live.moment, self.output_lines)
             except (WatchError, OSError) as error:
                 self.failure = str(error)
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stallscope.tui.sources.replay import ReplaySource
+from stallscope.tui.sources.watch_replay import WatchReplaySource
 from stallscope.tui.sources.watched import WatchSource
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.trace_capture import TraceCapture
@@ -14,7 +15,9 @@ class RecordedTraces:
     ``number`` is that of the trace that is shown, None without one; ``problem`` says why it cannot be, "" if it can.
     """
 
-    def __init__(self, source: ReplaySource | WatchSource, capture: TraceCapture, cursor: TraceCursor) -> None:
+    def __init__(
+        self, source: ReplaySource | WatchSource | WatchReplaySource, capture: TraceCapture, cursor: TraceCursor
+    ) -> None:
         self.number: int | None = None
         self.problem = ""
         self._source, self._capture, self._cursor = source, capture, cursor
