@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallprobes.traces.trace import Trace
-from stallprobes.watch.findings import ExplainedCall, WatchFindings
+from stallprobes.watch.findings import WatchFindings
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.live_view import NO_FINDINGS, LiveRows, WatchedProgram, WatchMoment, slow_calls
 from stallprobes.watch.process import WatchedProcess
-from stallprobes.watch.trace_history import KEEP_NS, WatchTraceHistory
+from stallprobes.watch.trace_history import KEEP_NS, TriggeringCall, WatchTraceHistory
 
 # A person reads findings once a second; more often only the figures change.
 ANALYZE_NS = 1_000_000_000
@@ -95,7 +95,7 @@ class LiveProgram:
         )  # fmt: skip
         return analyzed
 
-    def trace_of(self, call: ExplainedCall) -> Trace:
+    def trace_of(self, call: TriggeringCall) -> Trace:
         """The trace of a slow call, with what led to it and what followed."""
         before_ns = min(max(call.duration_ns, _BEFORE_NS), _LONGEST_BEFORE_NS)
         after_ns = min(max(call.duration_ns, _AFTER_NS), _LONGEST_AFTER_NS)
@@ -108,7 +108,7 @@ class LiveProgram:
             end_ns = self.history.last_ns
             begin_ns = max(end_ns - PRESENT_NS, 0)
             newest = next((call for call, _ in slow_calls(self._findings) if call.end_ns >= begin_ns), None)
-            return self.history.trace(begin_ns, end_ns, newest)
+            return self.history.trace(begin_ns, end_ns, None if newest is None else TriggeringCall.of(newest))
 
     def whole_trace(self) -> Trace:
         """The trace of everything that is kept."""

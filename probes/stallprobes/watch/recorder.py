@@ -21,6 +21,7 @@ from stallprobes.traces.trace import Trace
 from stallprobes.watch import value_codec
 from stallprobes.watch.findings import ExplainedCall, ProcessFindings, WatchFindings
 from stallprobes.watch.live_view import MOST_ROWS, WatchMoment, slow_calls
+from stallprobes.watch.trace_history import TriggeringCall
 
 # The key of the lines, and of the first line, which says what the recording is of.
 WATCH, KIND = "watch", "kind"
@@ -52,7 +53,7 @@ class WatchRecorder:
     written. Raises RecordingError where the file exists or cannot be created.
     """
 
-    def __init__(self, path: Path, trace_of: Callable[[ExplainedCall], Trace] | None = None) -> None:
+    def __init__(self, path: Path, trace_of: Callable[[TriggeringCall], Trace] | None = None) -> None:
         try_to_create(path)
         self.path = path
         self.written = self.traces = 0
@@ -156,7 +157,7 @@ class WatchRecorder:
         if settled:
             slowest = max(settled, key=lambda call: call.duration_ns)
             self._traced_ns, self._last_traced_end_ns = moment.at_ns, slowest.end_ns
-            self.traces += self._writer.put_trace(self._trace_of(slowest))
+            self.traces += self._writer.put_trace(self._trace_of(TriggeringCall.of(slowest)))
 
 
 def _key(process: ProcessFindings, call: ExplainedCall) -> _CallKey:

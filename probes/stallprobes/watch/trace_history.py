@@ -41,6 +41,7 @@ from stallprobes.traces.trace import (
 )
 from stallprobes.watch.findings import ExplainedCall
 from stallprobes.watch.intervals import int64s
+from stallprobes.watch.kernel_names import demangled, short_name
 from stallprobes.watch.process import DriverCall, RecordBatch, SlowDriverCall, WatchedProcess
 from stallprobes.watch.record_store import RecordStore
 from stallprobes.watch.slow_calls import Waits, waits_of
@@ -56,6 +57,25 @@ _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
 _MOST_BYTES = 1 << 53
 _ProcessKey = tuple[int, int]
 _CallKey = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class TriggeringCall:
+    """The call of a thread that a trace is made for; ``end_ns`` is the present for a call in flight."""
+
+    thread: int
+    begin_ns: int
+    end_ns: int
+
+    @classmethod
+    def of(cls, call: ExplainedCall) -> TriggeringCall:
+        """A slow call."""
+        return cls(call.thread, call.begin_ns, call.end_ns)
+
+    @property
+    def duration_ns(self) -> int:
+        """Time inside the call."""
+        return self.end_ns - self.begin_ns
 
 
 @dataclass
@@ -121,9 +141,9 @@ class WatchTraceHistory:
                 self.left_out_ns = max(self.left_out_ns, found.end_ns)
 
     def trace(
-        self, begin_ns: int | None = None, end_ns: int | None = None, slowest: ExplainedCall | None = None
+        self, begin_ns: int | None = None, end_ns: int | None = None, trigger: TriggeringCall | None = None
     ) -> Trace:
-        """The trace of a span, by default of all that is kept; its trigger is the call ``slowest``."""
+        """The trace of a span, by default of all that is kept."""
         parts = [
             _Part(kept, number, len(self._kept) > 1) for number, (_, kept) in enumerate(sorted(self._kept.items()))
         ]
@@ -133,7 +153,10 @@ class WatchTraceHistory:
         calls = _sorted([row for part in parts for row in part.calls(book)], CALL_COLUMNS, CALL_BEGAN)
         open_calls = tuple(call for part in parts for call in part.open_calls(book))
         work = np.concatenate([_NO_WORK, *(part.work(book) for part in parts)])
-        work = work[np.argsort(work[:, WORK_START], kind="stable")]
+        order = np.argsort(work[:, WORK_START], kind="stable")
+        names = [name for part in parts for name in part.kernels()]
+        kernels = {number: names[row] for number, row in enumerate(order.tolist()) if names[row]}
+        work = work[order]
         work[:, WORK_NUMBER] = np.arange(len(work))
         tenures = _sorted([row for part in parts for row in part.tenures()], TENURE_COLUMNS, TENURE_START)
         overheads = np.concatenate([_NO_OVERHEADS, *(part.overheads() for part in parts)])
@@ -158,8 +181,9 @@ class WatchTraceHistory:
             wall_offset_s=offset_ns / 1e9,
             open_calls=tuple(call for call in open_calls if call.since_ns <= last_ns),
             engine_since_ns=int(tenures[0, TENURE_START]) if len(tenures) else last_ns,
+            kernels=kernels,
         )
-        return whole if slowest is None else whole.triggered(_trigger(whole, book, slowest))
+        return whole if trigger is None else whole.triggered(_trigger(whole, book, trigger))
 
 
 _NO_WORK: Int64s = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
@@ -255,7 +279,7 @@ class _Part:
 
     def work(self, book: _ThreadBook) -> Int64s:
         """The GPU work as rows of a trace, each with the slow call that submitted it."""
-        rows = self._rows[np.isin(self._rows["kind"], _WORK_KINDS) & (self._rows["end"] >= self._rows["start"])]
+        rows = self._work_rows
         found = np.zeros((len(rows), WORK_COLUMNS), dtype=np.int64)
         memory = int64s(rows["source"]) | int64s(rows["target"]) << 8
         columns = (
@@ -272,6 +296,18 @@ class _Part:
             probe, op, number, began, returned = places[int(rows["correlation"][row])]
             found[row, 7:12] = probe, op, number, began, returned
         return found
+
+    @property
+    def _work_rows(self) -> NDArray[Any]:
+        """The records of GPU work."""
+        return self._rows[np.isin(self._rows["kind"], _WORK_KINDS) & (self._rows["end"] >= self._rows["start"])]
+
+    def kernels(self) -> list[str]:
+        """The kernel's name of each row of ``work``, "" for other work."""
+        known = {place: short_name(demangled(name)) for place, name in self._kept.names.items()}
+        rows = self._work_rows
+        named = np.where(rows["kind"] == int(RecordKind.KERNEL), rows["name"], 0)
+        return [known.get(place, "") for place in named.tolist()]
 
     def _places_by_correlation(self, book: _ThreadBook) -> dict[int, tuple[int, int, int, int, int]]:
         found = {}
@@ -309,10 +345,11 @@ def _sorted(rows: Sequence[tuple[int, ...]], columns: int, by: int) -> Int64s:
     return found[np.argsort(found[:, by], kind="stable")]
 
 
-def _trigger(trace: Trace, book: _ThreadBook, call: ExplainedCall) -> TraceTrigger | None:
+def _trigger(trace: Trace, book: _ThreadBook, call: TriggeringCall) -> TraceTrigger | None:
     """``call`` as the trigger; None if the trace does not have it."""
     number = book.number(call.thread)
     if number is None:
         return None
     known = (trace.calls[:, CALL_PROBE] == number) & (trace.calls[:, CALL_BEGAN] == call.begin_ns)
-    return TraceTrigger(number, call.begin_ns, call.end_ns) if known.any() else None
+    flying = any(one.probe == number and one.since_ns == call.begin_ns for one in trace.open_calls)
+    return TraceTrigger(number, call.begin_ns, call.end_ns) if flying or known.any() else None

@@ -9,9 +9,9 @@ from stallprobes.errors import RecordingError
 from stallprobes.live.recording import RecordedTrace
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.traces.trace import Trace
-from stallprobes.watch.findings import ExplainedCall
 from stallprobes.watch.live_view import WatchedProgram, WatchMoment
 from stallprobes.watch.recording import RecordedWatch, WatchRecording
+from stallprobes.watch.trace_history import TriggeringCall
 
 
 class WatchReplaySource:
@@ -100,7 +100,7 @@ class WatchReplaySource:
     def resize_output(self, columns: int, lines: int) -> None:
         """Set the size of the pane: nobody learns it."""
 
-    def keep_trace(self, call: ExplainedCall | None) -> None:
+    def keep_trace(self, call: TriggeringCall | None) -> None:
         """Keep a trace: a recording has its own."""
 
     def show_present(self) -> None:

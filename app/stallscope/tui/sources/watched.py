@@ -12,10 +12,10 @@ from stallprobes.errors import WatchError
 from stallprobes.live.recording import RecordedTrace
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.traces.trace import Trace
-from stallprobes.watch.findings import ExplainedCall
 from stallprobes.watch.live_program import LiveProgram
 from stallprobes.watch.live_view import WatchedProgram, WatchMoment
 from stallprobes.watch.recorder import OutputLines, WatchRecorder
+from stallprobes.watch.trace_history import TriggeringCall
 from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.program_gpu import ProgramGpu
 
@@ -51,6 +51,7 @@ class WatchSource:
         self.problem: str | None = None
         self.ended_by_signal = False
         self._recorder = recorder
+        self._end_recorded = False
         self._kept: list[Trace] = []
         # The number of the kept trace that a frozen view shows.
         self._shown: int | None = None
@@ -145,13 +146,21 @@ class WatchSource:
                 program = self.live.program
                 if self.live.update(replace(program, pid=self.program.pid, exit_code=code)):
                     self.gpu.follow(process.pid for process in self.live.processes if process.ended_ns is None)
-                    if self._recorder is not None and self.live.moment is not None:
-                        self._recorder.put(self.live.moment, self.output_lines)
+                    self._record()
             except (WatchError, OSError) as error:
                 self.failure = str(error)
                 return
             least_s = READ_S if code is None else _ENDED_READ_S
             rest_s = max(least_s, _REST * (time.thread_time() - begun_s))
+
+    def _record(self) -> None:
+        """Put the moment into the recording; what follows the end of all processes is of no use."""
+        moment = self.live.moment
+        if self._recorder is None or moment is None or self._end_recorded:
+            return
+        self._recorder.put(moment, self.output_lines)
+        ended = all(process.ended for process in moment.findings.processes)
+        self._end_recorded = ended and moment.program.exit_code is not None
 
     # The program.
 
@@ -175,7 +184,7 @@ class WatchSource:
 
     # Traces.
 
-    def keep_trace(self, call: ExplainedCall | None) -> None:
+    def keep_trace(self, call: TriggeringCall | None) -> None:
         """Keep the trace of a slow call, or of the last moments, for as long as the view is frozen and after."""
         with contextlib.suppress(ValueError):
             self._kept.append(self.live.present_trace() if call is None else self.live.trace_of(call))

@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 
 from stallprobes.live.view_model import ChannelView, FocusView, ProbeRow
 from stallprobes.model import MS, Phase, Role
-from stallprobes.watch.findings import ExplainedCall
 from stallprobes.watch.live_view import WatchMoment, WatchRow, WatchRowKey, slow_calls
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
@@ -53,6 +52,7 @@ class WatchScreen(ActionScreen):
         self.frozen: WatchMoment | None = None
         self.frozen_why = ""
         self.selected: WatchRowKey | None = None
+        self._chosen = False
         self.trigger = StallTrigger()
         self.enlarged = False
         self._armed_ns = 0
@@ -121,27 +121,30 @@ class WatchScreen(ActionScreen):
         moment = self.source.moment
         if self.frozen is not None or not self.trigger.armed or moment is None:
             return
-        call = self._slowest_since(moment)
-        ages = (row.age_ns(moment.at_ns) or 0 for row in moment.rows)
-        slowest_ns = max(0 if call is None else call.duration_ns, *ages, 0)
+        slowest = self._slowest_since(moment)
+        slowest_ns = 0 if slowest is None else slowest[0].duration_ns
         if self.trigger.fires(slowest_ns, self.settings.freeze_above_ms * MS, time.monotonic()):
-            self._freeze(f"FROZEN on a stall at {time.strftime('%H:%M:%S')}", call)
+            self._freeze(f"FROZEN on a stall at {time.strftime('%H:%M:%S')}", slowest)
 
-    def _slowest_since(self, moment: WatchMoment) -> ExplainedCall | None:
-        """The slowest call since the trigger was armed."""
-        found = (call for call, _ in slow_calls(moment.findings) if call.end_ns > self._armed_ns)
-        return max(found, key=lambda call: call.duration_ns, default=None)
+    def _slowest_since(self, moment: WatchMoment) -> tuple[TriggeringCall, WatchRowKey] | None:
+        """The slowest call since the trigger was armed, or in flight, with its row."""
+        found = [
+            (TriggeringCall.of(call), WatchRowKey(process.pid, process.image, call.thread, call.function))
+            for call, process in slow_calls(moment.findings)
+            if call.end_ns > self._armed_ns
+        ]
+        found += [
+            (TriggeringCall(row.key.thread, row.begin_ns, moment.at_ns), row.key)
+            for row in moment.rows
+            if row.begin_ns is not None
+        ]
+        return max(found, key=lambda item: item[0].duration_ns, default=None)
 
-    def _freeze(self, why: str, call: ExplainedCall | None = None) -> None:
+    def _freeze(self, why: str, slowest: tuple[TriggeringCall, WatchRowKey] | None = None) -> None:
         self.frozen, self.frozen_why = self.source.moment, why
-        self.source.keep_trace(call)
-        if call is not None and self.frozen is not None:
-            same = (
-                row.key
-                for row in self.frozen.rows
-                if (row.key.thread, row.key.function) == (call.thread, call.function)
-            )
-            self.selected = next(same, self.selected)
+        self.source.keep_trace(None if slowest is None else slowest[0])
+        if slowest is not None:
+            self.selected, self._chosen = slowest[1], True
         self.mark_changed()
 
     def _thaw(self) -> None:
@@ -177,13 +180,14 @@ class WatchScreen(ActionScreen):
             return
         self._shown = moment
         rows = moment.rows
-        if rows and not any(row.key == self.selected for row in rows):
-            self.selected = rows[0].key
+        if rows and not (self._chosen and any(row.key == self.selected for row in rows)):
+            # The one that lost most time, until somebody selects another.
+            self.selected, self._chosen = rows[0].key, False
         table.rows, table.selected, table.hidden = rows, self.selected, moment.hidden
         table.empty = "no call yet"
         lost, slow = self.query_one(LostTime), self.query_one(SlowCallLog)
         lost.findings, lost.program = moment.findings, moment.program
-        slow.findings = moment.findings
+        slow.findings, slow.now_ns = moment.findings, moment.at_ns
         histograms = self.query_one(Histograms)
         row = self._row(rows)
         histograms.view = None if row is None else self._focus(row)
@@ -316,7 +320,7 @@ class WatchScreen(ActionScreen):
             self._select(keys[place])
 
     def _select(self, key: WatchRowKey) -> None:
-        self.selected = key
+        self.selected, self._chosen = key, True
         self.mark_changed()
 
     def action_watch_worst(self) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from textual import events
 from textual.message import Message
 
+from stallprobes.watch.analysis import SETTLED_NS
+from stallprobes.watch.causes import WaitCause
 from stallprobes.watch.findings import CallInFlight, ExplainedCall, ProcessFindings, WatchFindings
 from stallprobes.watch.live_view import WatchRowKey, calls_in_flight, slow_calls
-from stallprobes.watch.sentences import call_text, in_flight_text
+from stallprobes.watch.sentences import cause_text, in_flight_text, took_text
 from stallscope.report.columns import wrapped
 from stallscope.report.watch_wording import process_words
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
@@ -17,10 +19,12 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, rule
 _HEAD = 12
 # More fit on no screen.
 _MOST = 200
+# The newest ones.
+_BRIGHT = 3
 
 
 class SlowCallLog(LineWidget):
-    """Draws the slow calls of ``findings``, the newest first."""
+    """Draws the slow calls of ``findings`` at ``now_ns``, the newest first."""
 
     class CallClicked(Message):
         """A slow call was clicked."""
@@ -32,6 +36,7 @@ class SlowCallLog(LineWidget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.findings: WatchFindings | None = None
+        self.now_ns = 0
         # The row of the call at each drawn line.
         self._keys: list[WatchRowKey | None] = []
 
@@ -45,7 +50,7 @@ class SlowCallLog(LineWidget):
         if self.findings is None:
             return [rule("slow calls", width)]
         out: list[Line] = [rule("slow calls", width, self._note(self.findings))]
-        for head, text, key, style in entries_of(self.findings):
+        for head, text, key, style in entries_of(self.findings, self.now_ns):
             if len(out) >= height:
                 break
             parts = wrapped(text, max(20, width - _HEAD - 1))
@@ -70,7 +75,7 @@ class SlowCallLog(LineWidget):
             self.post_message(self.CallClicked(key))
 
 
-def entries_of(findings: WatchFindings) -> Iterator[tuple[str, str, WatchRowKey, str]]:
+def entries_of(findings: WatchFindings, now_ns: int) -> Iterator[tuple[str, str, WatchRowKey, str]]:
     """Head, sentence, row and style of each call."""
     several = len(findings.processes) > 1
     begin_ns = min((process.began_ns for process in findings.processes), default=0)
@@ -81,7 +86,10 @@ def entries_of(findings: WatchFindings) -> Iterator[tuple[str, str, WatchRowKey,
         if number == _MOST:
             return
         head = f"{(call.begin_ns - begin_ns) / 1e9:.3f} s"
-        yield head, _where(process, several) + call_text(call), _key(process, call), "" if number < 3 else "dim"
+        # Records of the GPU's work arrive later than the call returns.
+        open_ = call.cause is WaitCause.UNATTRIBUTED and now_ns - call.end_ns < SETTLED_NS and not process.ended
+        text = took_text(call) + ("; its cause is not known yet." if open_ else f" {cause_text(call)}.")
+        yield head, _where(process, several) + text, _key(process, call), "" if number < _BRIGHT else "dim"
 
 
 def _where(process: ProcessFindings, several: bool) -> str:
