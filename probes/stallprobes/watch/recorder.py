@@ -63,7 +63,8 @@ class WatchRecorder:
         self._file: Any = None
         self._calls: dict[_CallKey, ExplainedCall] = {}
         self._output = self._last_ns = 0
-        self._traced_ns = 0
+        # When the last trace was written.
+        self._traced_ns: int | None = None
         self._last_traced_end_ns = 0
 
     def put(self, moment: WatchMoment, output: OutputLines | None = None) -> None:
@@ -147,7 +148,9 @@ class WatchRecorder:
 
     def _put_trace(self, moment: WatchMoment) -> None:
         """Write the trace of the slowest call that is long enough ago, unless one was written a moment ago."""
-        if self._trace_of is None or self._writer is None or moment.at_ns - self._traced_ns < TRACE_EVERY_NS:
+        if self._trace_of is None or self._writer is None:
+            return
+        if self._traced_ns is not None and moment.at_ns - self._traced_ns < TRACE_EVERY_NS:
             return
         settled = [
             call

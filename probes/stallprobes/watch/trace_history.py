@@ -247,7 +247,7 @@ class _Part:
     def wall_offset_ns(self) -> int:
         """The time since 1970 at 0 ns."""
         started = self.process.started
-        return started.realtime_ns - started.monotonic_ns
+        return max(started.realtime_ns - started.monotonic_ns, 0)
 
     @property
     def first_ns(self) -> int:

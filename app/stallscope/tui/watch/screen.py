@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from stallprobes.live.view_model import ChannelView, FocusView, ProbeRow
 from stallprobes.model import MS, Phase, Role
 from stallprobes.watch.live_view import WatchMoment, WatchRow, WatchRowKey, slow_calls
+from stallprobes.watch.trace_history import TriggeringCall
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.common.ask import Ask
