@@ -13,6 +13,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\
 # What may be the beginning of one, at the end of what was read. A longer one is no escape sequence.
 _BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
 _LONGEST_ESCAPE = 4096
+_CONTROLS = re.compile("([\r\n\b\t\a])")
 _TAB = 8
 
 
@@ -38,7 +39,7 @@ class ProgramOutput:
         if begun is not None and len(text) - begun.start() <= _LONGEST_ESCAPE:
             text, self._rest = text[: begun.start()], text[begun.start() :]
         with self._lock:
-            for part in re.split(r"([\r\n])", text):
+            for part in _CONTROLS.split(text):
                 self._add(part)
 
     def _add(self, part: str) -> None:
@@ -49,9 +50,12 @@ class ProgramOutput:
         elif part == "\r":
             # The next text replaces the line, unless the line ends here.
             self._returned = True
-        elif part:
+        elif part == "\b":
+            self._line = self._line[:-1]
+        elif part and part != "\a":
             before = "" if self._returned else self._line
-            self._line, self._returned = _shown(before + part.expandtabs(_TAB))[:LONGEST_LINE], False
+            text = part if part != "\t" else " " * (_TAB - len(before) % _TAB)
+            self._line, self._returned = (before + text)[:LONGEST_LINE], False
 
     def complete(self) -> tuple[int, list[str]]:
         """The number of complete lines so far, and the last ones."""
@@ -63,14 +67,3 @@ class ProgramOutput:
         with self._lock:
             found = [*self._lines, self._line] if self._line else list(self._lines)
         return found[-most:] if most else []
-
-
-def _shown(text: str) -> str:
-    """``text`` without the letters that backspaces delete, and without bells."""
-    text = text.replace("\x07", "")
-    while "\b" in text:
-        shorter = re.sub(r"[^\b]\b", "", text)
-        if shorter == text:
-            return text.replace("\b", "")
-        text = shorter
-    return text
