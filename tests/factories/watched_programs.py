@@ -30,10 +30,16 @@ def watch_python(
     folder: Path, program: str, *arguments: str, library: Path, options: WatchOptions, cupti: Path | None
 ) -> Watched:
     """Run a Python program of ``PROGRAMS`` to its end; its process writes to ``folder``."""
+    command = (sys.executable, str(PROGRAMS / program), *arguments)
+    return watch(folder, *command, library=library, options=options, cupti=cupti)
+
+
+def watch(folder: Path, *command: str, library: Path, options: WatchOptions, cupti: Path | None) -> Watched:
+    """Run a program, which prints nothing, to its end; its process writes to ``folder``."""
     folder.mkdir(mode=0o700)
     present: Mapping[str, str] = os.environ
     done = subprocess.run(
-        [sys.executable, str(PROGRAMS / program), *arguments],
+        command,
         env={**present, **variables(library, folder, options, present, cupti)},
         stdin=subprocess.DEVNULL,
         capture_output=True,

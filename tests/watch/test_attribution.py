@@ -575,3 +575,47 @@ def test_a_synchronization_while_no_work_of_its_context_ran() -> None:
     records = [kernel(-200, -100, correlation=1), synchronization(8)]
     assert first(calls, records, **HOLDING).cause is WaitCause.HELD_STREAM
     assert first(calls, [*records, kernel(0, 10_000, correlation=9)], **HOLDING).cause is WaitCause.UNATTRIBUTED
+
+
+# Staged peer copies, as two H200s record them
+
+
+def staged(call: int, first: float, second: float, *, stream: int) -> list[Mapping[str, Any]]:
+    """The two parts of a staged copy, of 20 µs each."""
+    to_host, to_device = CopyKind.DEVICE_TO_HOST, CopyKind.HOST_TO_DEVICE
+    return [
+        copy(first, first + 20, correlation=call, context=2, stream=stream, direction=to_host),
+        copy(second, second + 20, correlation=call, context=1, stream=9, direction=to_device),
+    ]
+
+
+BEHIND, BESIDE = 22, 23
+STAGED = [
+    kernel(-100, 20_000, correlation=1, context=2, stream=BEHIND),
+    *staged(2, 20_005, 20_030, stream=BEHIND),
+    *staged(3, -20, 20_060, stream=BESIDE),
+    synchronization(4, stream=BESIDE, context=2),
+]
+
+
+def test_a_peer_copy_waits_for_one_of_another_stream_that_waits_for_a_kernel() -> None:
+    found = first([slow(SYNC, 0, 20_110, correlation=4, context=2)], STAGED)
+    assert (found.cause, found.certainty) == (WaitCause.STAGED_COPY, Certainty.PROVEN)
+    # From the beginning to the end of the kernel, and the copies.
+    assert found.explained_ns == (20_000 + 20 + 20 + 20) * US
+    assert [work.kind for work in found.evidence.work[:2]] == [RecordKind.KERNEL, RecordKind.COPY]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        # Submitted later, of the same context, and of another call each.
+        [*STAGED[:1], *staged(9, 20_005, 20_030, stream=BEHIND), *STAGED[3:]],
+        [*STAGED[:1], *STAGED[3:4], copy(20_060, 20_080, correlation=3, context=2, stream=9), STAGED[-1]],
+        [*STAGED[:1], *staged(0, -20, 20_060, stream=BESIDE), STAGED[-1]],
+    ],
+)
+def test_what_is_no_staged_copy_in_front_has_no_kernel_to_wait_for(records: Sequence[Mapping[str, Any]]) -> None:
+    found = first([slow(SYNC, 0, 20_110, correlation=4, context=2)], records)
+    assert found.cause is not WaitCause.STAGED_COPY
+    assert RecordKind.KERNEL not in {work.kind for work in found.evidence.work}

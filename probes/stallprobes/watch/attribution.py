@@ -212,7 +212,8 @@ def _gpu_parts(waits: GpuWaits, at: int, most: int) -> tuple[WaitCause, int, tup
         ns = min(times[number], left)
         left -= ns
         if ns:
-            parts.append(PartOfWait(_GPU_CAUSES[number], ns))
+            staged = number == 0 and at in waits.by_staging
+            parts.append(PartOfWait(WaitCause.STAGED_COPY if staged else _GPU_CAUSES[number], ns))
     return parts[0].cause, parts[0].ns, tuple(parts[1:])
 
 

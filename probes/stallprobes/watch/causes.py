@@ -14,8 +14,9 @@ class WaitCause(StrEnum):
     """What a slow call waited for; the members are in order of evidence. The values are those of the JSON document.
 
     ``MODULE_LOADING`` to ``TRACING``: an overhead record of the call. ``GPU_WORK``: work of the GPU in front of a call
-    that blocks. ``OWN_WORK``: the call's own work on the GPU, such as a blocking copy. ``OTHER_CONTEXT`` and
-    ``OTHER_PROCESS``: the time-slice of another context. ``PAGEABLE_COPY`` to ``STREAM``: a call of another thread.
+    that blocks. ``STAGED_COPY``: the same, where most of it is in front of another peer copy that the driver stages.
+    ``OWN_WORK``: the call's own work on the GPU, such as a blocking copy. ``OTHER_CONTEXT`` and ``OTHER_PROCESS``: the
+    time-slice of another context. ``PAGEABLE_COPY`` to ``STREAM``: a call of another thread.
     ``NO_CPU``: the thread was ready to run and had no CPU. ``HELD_STREAM``: its stream waited for something that is no
     work of the GPU. ``ITSELF``: what the function does takes long, such as creating a context.
     """
@@ -26,6 +27,7 @@ class WaitCause(StrEnum):
     QUEUE_FULL = "queue-full"
     TRACING = "tracing"
     GPU_WORK = "gpu-work"
+    STAGED_COPY = "staged-copy"
     OWN_WORK = "own-work"
     OTHER_CONTEXT = "other-context"
     OTHER_PROCESS = "other-process"
@@ -127,6 +129,11 @@ CAUSES = {
         "tracing", "the recording of GPU work by stallscope itself", "Watch with --calls-only, which records no work."
     ),
     WaitCause.GPU_WORK: _of_pattern("scalar-readback", "GPU work", "GPU work in front of it"),
+    WaitCause.STAGED_COPY: _of_pattern(
+        "peer-copy-behind-kernel",
+        "staged peer copy",
+        "a staged peer copy in front of its own, and what that waited for",
+    ),
     WaitCause.OWN_WORK: _with_remedy(
         "its own GPU work",
         "its own work on the GPU",

@@ -66,6 +66,8 @@ class EvidenceReader:
             )
         elif whole >= 0:
             rows = self._by_context.during(whole, begin_ns, until)
+        if at in waits.staged:
+            rows = np.union1d(rows, waits.staged[at])
         engine = self._engine(at) if waits.context[at] or waits.process[at] else ()
         return WaitEvidence(waits.total_of(at), self._grouped(at, rows), engine=engine)
 
