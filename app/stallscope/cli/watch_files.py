@@ -11,10 +11,11 @@ from stallprobes.files import atomic
 from stallprobes.machine.nvml import version_of
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
-from stallprobes.traces.trace import Trace
 from stallprobes.watch.document import document
 from stallprobes.watch.findings import WatchFindings
+from stallprobes.watch.live_program import LiveProgram
 from stallprobes.watch.trace_history import KEEP_NS
+from stallscope.cli import diagnostics
 from stallscope.cli.stdout import Output
 
 
@@ -50,13 +51,20 @@ class WatchFiles:
             Output(text).json(document(found, words, exit_code, problems))
             atomic.write(self.json, (text.getvalue().encode(),), force=self.force)
 
-    def save_trace(self, trace: Trace, title: str, found: WatchFindings) -> None:
-        """Write the trace. Raises FileNotWritten."""
+    def save_trace(self, live: LiveProgram, found: WatchFindings) -> None:
+        """Write the trace, and say where it is and what it leaves out. Raises FileNotWritten."""
         if self.trace is not None:
+            trace = live.whole_trace()
             about = {
                 "program": f"stallscope {version_of('stallscope') or ''}".rstrip(),
-                "watched": title,
+                "watched": live.program.title,
                 "processes": [f"{process.name} (pid {process.pid})" for process in found.processes],
                 "calls": "slow ones and those in flight; the others are only counted",
             }
             chrome.save([TitledTrace(trace)], self.trace, about, force=self.force)
+            first_ns = min((process.began_ns for process in found.processes), default=0)
+            lost_s = max(live.history.left_out_ns - first_ns, 0) / 1e9
+            left_out = f"; it leaves out records of the first {lost_s:.1f} s, which were too many" if lost_s else ""
+            diagnostics.print_message(
+                f"trace written to {self.trace}; open it in Perfetto or chrome://tracing{left_out}"
+            )

@@ -81,7 +81,7 @@ def show_folder(folder: Path, files: WatchFiles) -> None:
     live.update()
     found = live.findings()
     files.save_report(found)
-    files.save_trace(live.whole_trace(), str(folder), found)
+    files.save_trace(live, found)
     if files.record is not None:
         recorder = WatchRecorder(files.record, live.trace_of)
         if live.moment is not None:
@@ -204,7 +204,7 @@ class ProgramWatch:
             found = self.live.findings()
             self._print(found)
             self._files.save_report(found, self._words, code, self._problems)
-            self._files.save_trace(self.live.whole_trace(), self.live.program.title, found)
+            self._files.save_trace(self.live, found)
             self._end_recording(ended, output)
         if self._failure is None:
             return code

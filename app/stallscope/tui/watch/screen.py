@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 
 from stallprobes.live.view_model import ChannelView, FocusView, ProbeRow
-from stallprobes.model import MS, Phase, Role
+from stallprobes.model import MS, Channel, Phase, Role
 from stallprobes.watch.live_view import WatchMoment, WatchRow, WatchRowKey, slow_calls
 from stallprobes.watch.trace_history import TriggeringCall
 from stallscope.report.text import TextWriter
@@ -32,7 +32,8 @@ from stallscope.tui.watch.output_pane import OutputPane
 from stallscope.tui.watch.slow_call_log import SlowCallLog
 
 SEEK_S = 5.0
-HEADERS_PER_S = 2.0
+# Panels move as often as a person reads them; ages of calls in flight and the histogram with every frame.
+TABLES_PER_S, HEADERS_PER_S = 4.0, 2.0
 _REPORT_COLUMNS = 100
 _UTILIZATIONS = 8
 BEHIND = ("all", "since the start")
@@ -60,7 +61,8 @@ class WatchScreen(ActionScreen):
         self._shown: WatchMoment | None = None
         self._rows_placed = -1
         self._utilization: tuple[int, ...] = ()
-        self._header_pace = Pace(HEADERS_PER_S, context.settings.frames_per_second)
+        frames = context.settings.frames_per_second
+        self._table_pace, self._header_pace = Pace(TABLES_PER_S, frames), Pace(HEADERS_PER_S, frames)
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
@@ -106,14 +108,17 @@ class WatchScreen(ActionScreen):
             return
         now_s = time.monotonic()
         if self.take_changed():
+            self._table_pace.restart(now_s)
             self._header_pace.restart(now_s)
             self.draw()
             return
+        tables = self._table_pace.due(now_s)
         if self.frozen is None:
-            self._update()
+            self._update(tables)
             self._redraw(WatchTable, Histograms, SlowCallLog, LostTime)
-        self._update_output()
-        self._redraw(OutputPane)
+        if tables:
+            self._update_output()
+            self._redraw(OutputPane)
         if self._header_pace.due(now_s):
             self._update_header()
             self._redraw(WatchHeader, KeyBar)
@@ -173,14 +178,18 @@ class WatchScreen(ActionScreen):
             if widget.display:
                 widget.redraw()
 
-    def _update(self) -> None:
-        """Give table, histogram, headline and slow calls what they draw."""
+    def _update(self, tables: bool = True) -> None:
+        """Give table, histogram, headline and slow calls what they draw; without ``tables`` what moves with frames."""
         moment, table = self.moment, self.query_one(WatchTable)
         table.now_ns = self._now_ns
         if moment is None or moment is self._shown:
             return
-        self._shown = moment
         rows = moment.rows
+        if not tables:
+            row = self._row(rows)
+            self.query_one(Histograms).live = None if row is None else {Channel(Phase.CALL): row.recent}
+            return
+        self._shown = moment
         if rows and not (self._chosen and any(row.key == self.selected for row in rows)):
             # The one that lost most time, until somebody selects another.
             self.selected, self._chosen = rows[0].key, False
@@ -190,6 +199,7 @@ class WatchScreen(ActionScreen):
         lost.findings, lost.program = moment.findings, moment.program
         slow.findings, slow.now_ns = moment.findings, moment.at_ns
         histograms = self.query_one(Histograms)
+        histograms.live = None
         row = self._row(rows)
         histograms.view = None if row is None else self._focus(row)
         histograms.now = (
