@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.environment import WatchOptions, variables
+from stallprobes.watch.findings import ProcessFindings
 from stallprobes.watch.folder import read_folder
 from stallprobes.watch.map_reader import MapFile, watch_files
 from stallprobes.watch.process import ActivityRecord, RecordBatch, WatchedProcess
@@ -54,3 +56,10 @@ def watch(folder: Path, *command: str, library: Path, options: WatchOptions, cup
         batch = file.records()
     assert batch.missed == 0
     return Watched(process, batch, tuple(batch))
+
+
+def findings_of(watched: Watched) -> ProcessFindings:
+    """The findings about a program that has ended."""
+    analysis, process = ProcessAnalysis(), watched.process
+    analysis.feed(process, watched.batch, process.ended_ns or process.clocks.monotonic_ns)
+    return analysis.findings()

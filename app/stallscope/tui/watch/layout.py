@@ -23,13 +23,13 @@ class WatchLayout:
     output: int
 
 
-def watch_layout(width: int, height: int, rows: int, pane: bool, enlarged: bool) -> WatchLayout:
-    """The layout of a screen of ``width`` × ``height`` with ``rows`` calls.
+def watch_layout(width: int, height: int, headlines: int, rows: int, pane: bool, enlarged: bool) -> WatchLayout:
+    """The layout of a screen of ``width`` × ``height`` for so many lines of headlines, and ``rows`` calls.
 
     Without a ``pane`` the output goes to a file, which a line names; ``enlarged`` gives the output all the room.
     """
     rest = height - _AROUND
-    lost = 1 if rest < _LOW else 2 if height < _ROOMY else 4
+    lost = max(1, min(headlines, 1 if rest < _LOW else 2 if height < _ROOMY else 4))
     rest -= lost
     if enlarged:
         return WatchLayout(False, lost, 0, 0, 0, rest)

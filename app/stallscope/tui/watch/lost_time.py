@@ -25,11 +25,20 @@ class LostTime(LineWidget):
         """The findings, which equal only themselves, and the program's state."""
         return self.findings, self.program
 
+    def height_wanted(self, width: int) -> int:
+        """The number of lines of all headlines."""
+        return len(self._all(width))
+
+    def _all(self, width: int) -> list[Line]:
+        return [
+            [(f" {line}", style)]
+            for text, style in headlines(self.findings, self.program)
+            for line in wrapped(text, max(20, width - 2))
+        ]
+
     def lines(self, width: int, height: int) -> list[Line]:
         """As many headlines as fit, the last one cut."""
-        out: list[Line] = []
-        for text, style in headlines(self.findings, self.program):
-            out += [[(f" {line}", style)] for line in wrapped(text, max(20, width - 2))]
+        out = self._all(width)
         if len(out) > height > 0:
             text, style = out[height - 1][0]
             out[height - 1] = [(cut(f"{text} …", width), style)]

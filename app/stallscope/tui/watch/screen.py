@@ -59,7 +59,8 @@ class WatchScreen(ActionScreen):
         self.enlarged = False
         self._armed_ns = 0
         self._shown: WatchMoment | None = None
-        self._rows_placed = -1
+        # The number of rows and of lines of headlines for which the panels were placed.
+        self._placed = (-1, -1)
         self._utilization: tuple[int, ...] = ()
         frames = context.settings.frames_per_second
         self._table_pace, self._header_pace = Pace(TABLES_PER_S, frames), Pace(HEADERS_PER_S, frames)
@@ -205,8 +206,8 @@ class WatchScreen(ActionScreen):
         histograms.now = (
             f"last {row.window_ns / 1e9:.0f} s" if row is not None and row.window_ns >= 1.5e9 else "last second"
         )
-        if len(rows) != self._rows_placed:
-            self._rows_placed = len(rows)
+        if (wanted := (len(rows), lost.height_wanted(self.size.width))) != self._placed:
+            self._placed = wanted
             self.rearrange()
 
     def _row(self, rows: Sequence[WatchRow]) -> WatchRow | None:
@@ -255,7 +256,8 @@ class WatchScreen(ActionScreen):
         """Set the panels' sizes."""
         moment = self.moment
         rows = 0 if moment is None else len(moment.rows)
-        sizes = watch_layout(width, height, rows, not self.source.output_elsewhere, self.enlarged)
+        headlines = self.query_one(LostTime).height_wanted(width)
+        sizes = watch_layout(width, height, headlines, rows, not self.source.output_elsewhere, self.enlarged)
         self.set_class(sizes.wide, "wide")
         self.set_class(self.enlarged, "enlarged")
         if sizes.wide:
