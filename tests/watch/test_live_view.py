@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from factories.watch_calls import D2H, LAUNCH, MAIN, SYNC, at_ns, call, figures, process, slow, thread
 from factories.watch_moments import findings, moments
 from stallprobes.watch import live_view
@@ -54,6 +56,12 @@ def test_a_call_in_flight_has_a_row_and_an_age_that_grows() -> None:
     assert (row.key.function, row.total.count, row.recent.count) == (SYNC, 0, 0)
     assert (row.age_ns(at_ns(600)), row.age_ns(at_ns(1100)), row.age_ns(0)) == (500_000, 1_000_000, 0)
     assert only(live.rows([launches(1)], at_ns(2 * S))).age_ns(at_ns(2 * S)) is None
+
+
+def test_no_call_of_a_process_that_has_ended_is_in_flight() -> None:
+    live, killed = LiveRows(), process(thread(in_flight=[call(SYNC, 100)], fast_us={LAUNCH: [5.0]}))
+    live.use(replace(findings(1), processes=(replace(findings(1).processes[0], ended=True),)))
+    assert [row.key.function for row in live.rows([killed], at_ns(S))] == [LAUNCH]
 
 
 def test_another_thread_in_the_same_place_counts_from_its_begin() -> None:

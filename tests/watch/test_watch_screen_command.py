@@ -154,3 +154,21 @@ def test_a_program_that_cannot_be_started_opens_no_screen(
     assert said in screen.text()
     assert "output of the program" not in screen.text()
     assert folders(settings) == []
+
+
+def test_a_folder_is_recorded_and_traced_too(
+    settings: dict[str, str], stand_in: StandIn, tmp_path: Path, stallscope_command: Command
+) -> None:
+    folder, record, trace = tmp_path / "folder", tmp_path / "a.rec", tmp_path / "trace.json"
+    assert stand_in.run(folder, "behind-kernel").returncode == 0
+    done = stallscope_command("watch", "--attach", str(folder), "--record", str(record), "--trace", str(trace))
+    assert done.returncode == 0
+    assert "Time lost by cause" in done.stdout
+    events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    assert {event["cat"] for event in events if event["ph"] == "X"} >= {"call", "gpu"}
+    again = json.loads(stallscope_command("replay", str(record), "--json").stdout)
+    assert (again["program"], again["processes"][0]["name"]) == (None, "host")
+    assert [call["cause"] for call in again["processes"][0]["slow_calls"]] == ["gpu-work", "gpu-work"]
+    traces = tmp_path / "traces.json"
+    assert stallscope_command("replay", str(record), "--trace", str(traces)).returncode == 0
+    assert json.loads(traces.read_text(encoding="utf-8"))["otherData"]["watched"] == str(folder)

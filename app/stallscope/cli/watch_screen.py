@@ -39,6 +39,8 @@ def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, known: S
             raise foreground.not_started(words[0], error) from error
         source = WatchSource(watch.live, program, recorder=watch.recorder)
         crashed = screen.run_app(lambda: source, known, first="watch") == EXIT_ENGINE
+        if crashed and program.running:
+            diagnostics.print_message(f"{words[0]} (pid {program.pid}) continues without the screen")
         code = _outlast(program, watch, source.ended_by_signal or crashed)
         program.drain()
         _print_last_output(program, code)

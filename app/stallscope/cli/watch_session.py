@@ -85,7 +85,7 @@ def show_folder(folder: Path, files: WatchFiles) -> None:
     if files.record is not None:
         recorder = WatchRecorder(files.record, live.trace_of)
         if live.moment is not None:
-            recorder.put(live.moment)
+            recorder.put(live.moment, last=True)
         recorder.close()
         if recorder.problem:
             raise FileNotWritten(f"--record: {recorder.problem}.")
@@ -170,17 +170,17 @@ class ProgramWatch:
                 for process in self.live.processes:
                     self._announce_problem(process)
 
-    def record(self, output: OutputLines | None = None) -> None:
-        """Put the last moment into the recording, if there is one."""
+    def record(self, output: OutputLines | None = None, *, last: bool = False) -> None:
+        """Put the present moment into the recording, if there is one; ``last`` as for the recorder."""
         if self.recorder is not None and self.live.moment is not None:
-            self.recorder.put(self.live.moment, output)
+            self.recorder.put(self.live.moment, output, last=last)
 
     def _end_recording(self, code: int, output: OutputLines | None) -> None:
         """Record the program's end."""
         if self.recorder is None:
             return
         self.live.update(replace(self.live.program, exit_code=code), analyze=True)
-        self.record(output)
+        self.record(output, last=True)
         self.recorder.close()
         if self.recorder.problem:
             raise FileNotWritten(f"--record: {self.recorder.problem}.")

@@ -120,6 +120,7 @@ class LiveRows:
     _rows: dict[WatchRowKey, WatchRow] = field(default_factory=dict)
     _order: dict[WatchRowKey, int] = field(default_factory=dict)
     _lost: dict[WatchRowKey, int] = field(default_factory=dict)
+    _ended: frozenset[tuple[int, int]] = frozenset()
     hidden: int = 0
 
     def use(self, findings: WatchFindings) -> None:
@@ -133,6 +134,7 @@ class LiveRows:
         found.sort(key=lambda item: (-item[1].lost_ns, -item[1].total_ns, item[0]))
         self._order = {key: number for number, (key, _) in enumerate(found)}
         self._lost = {key: row.lost_ns for key, row in found}
+        self._ended = frozenset((process.pid, process.image) for process in findings.processes if process.ended)
 
     def rows(self, processes: Iterable[WatchedProcess], at_ns: int) -> tuple[WatchRow, ...]:
         """The rows of a reading at ``at_ns``."""
@@ -196,7 +198,9 @@ class LiveRows:
         none = CallFigures(Histogram.empty(), 0, 0, 0)
         for process in processes:
             for thread in process.threads:
-                flights = {call.function: call for call in reversed(thread.in_flight)}
+                # The file of a process that was killed still has its calls in flight.
+                in_flight = () if (process.pid, process.image) in self._ended else thread.in_flight
+                flights = {call.function: call for call in reversed(in_flight)}
                 for name in dict.fromkeys((*thread.figures, *flights)):
                     key = WatchRowKey(process.pid, process.image, thread.id, name)
                     yield key, process, thread, thread.figures.get(name, none), flights.get(name)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stallprobes.errors import RecordingError
 from stallprobes.files.json_reader import clean
 from stallprobes.live.line_writer import LONGEST_TEXT_OF_LINE, LineWriter, encoded
 from stallprobes.live.recorder import created, try_to_create
@@ -67,9 +66,12 @@ class WatchRecorder:
         self._traced_ns: int | None = None
         self._last_traced_end_ns = 0
 
-    def put(self, moment: WatchMoment, output: OutputLines | None = None) -> None:
-        """Write a moment that has new findings, and the output since the last one."""
-        self._guarded(lambda: self._put(moment, output))
+    def put(self, moment: WatchMoment, output: OutputLines | None = None, *, last: bool = False) -> None:
+        """Write a moment that has new findings, and the output since the last one.
+
+        The ``last`` one has the trace of the slowest call since the last trace, however short ago that was.
+        """
+        self._guarded(lambda: self._put(moment, output, last))
 
     def close(self) -> None:
         """Write the end."""
@@ -89,12 +91,12 @@ class WatchRecorder:
             rest = f"; the {self.written} moments before are readable" if self.written else ""
             self.problem = f"{self.path} cannot be written: {why}{rest}"
 
-    def _put(self, moment: WatchMoment, output: OutputLines | None) -> None:
+    def _put(self, moment: WatchMoment, output: OutputLines | None, last: bool) -> None:
         text = self._line(moment, output, MOST_CALLS_IN_LINE)
         if len(text) > LONGEST_TEXT_OF_LINE:
             text = self._line(moment, None, 0)
         if len(text) > LONGEST_TEXT_OF_LINE:
-            raise RecordingError(f"{self.path} cannot be written: a moment is larger than a line may be")
+            raise ValueError("a moment is larger than a line may be")
         if self._writer is None:
             self._file = created(self.path)
             head = {"format": FORMAT, "version": VERSION, "begun_s": time.time(), KIND: WATCH}
@@ -102,7 +104,7 @@ class WatchRecorder:
         self._writer.put_encoded(text)
         self.written += 1
         self._keep(moment.findings, moment.at_ns)
-        self._put_trace(moment)
+        self._put_trace(moment, last)
 
     def _line(self, moment: WatchMoment, output: OutputLines | None, most: int) -> bytes:
         findings = _trimmed(self._with_changes(moment.findings, most))
@@ -146,16 +148,15 @@ class WatchRecorder:
             if call.end_ns >= border
         }
 
-    def _put_trace(self, moment: WatchMoment) -> None:
+    def _put_trace(self, moment: WatchMoment, last: bool) -> None:
         """Write the trace of the slowest call that is long enough ago, unless one was written a moment ago."""
         if self._trace_of is None or self._writer is None:
             return
-        if self._traced_ns is not None and moment.at_ns - self._traced_ns < TRACE_EVERY_NS:
+        if not last and self._traced_ns is not None and moment.at_ns - self._traced_ns < TRACE_EVERY_NS:
             return
+        border_ns = moment.at_ns - (0 if last else _TRACE_AFTER_NS)
         settled = [
-            call
-            for call, _ in slow_calls(moment.findings)
-            if self._last_traced_end_ns < call.end_ns < moment.at_ns - _TRACE_AFTER_NS
+            call for call, _ in slow_calls(moment.findings) if self._last_traced_end_ns < call.end_ns <= border_ns
         ]
         if settled:
             slowest = max(settled, key=lambda call: call.duration_ns)

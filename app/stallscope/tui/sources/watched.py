@@ -147,8 +147,11 @@ class WatchSource:
                 if self.live.update(replace(program, pid=self.program.pid, exit_code=code)):
                     self.gpu.follow(process.pid for process in self.live.processes if process.ended_ns is None)
                     self._record()
-            except (WatchError, OSError) as error:
+            except WatchError as error:
                 self.failure = str(error)
+                return
+            except Exception as error:  # of any kind: a screen that stands still must say why
+                self.failure = f"The reading failed ({type(error).__name__}: {error}); this is a defect of stallscope."
                 return
             least_s = READ_S if code is None else _ENDED_READ_S
             rest_s = max(least_s, _REST * (time.thread_time() - begun_s))
