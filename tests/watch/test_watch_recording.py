@@ -14,6 +14,7 @@ import pytest
 from factories.watch_moments import moments, output, record
 from stallprobes.errors import RecordingError
 from stallprobes.live.recording import Recording
+from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
 from stallprobes.watch import recorder as recorders
 from stallprobes.watch.document import document
 from stallprobes.watch.findings import WatchFindings
@@ -68,6 +69,21 @@ def test_each_moment_is_as_it_was_in_any_order(
 def test_the_last_second_of_a_row_is_the_difference_of_two_moments(recorded: Path) -> None:
     launches = next(row for row in WatchRecording(recorded).at(2).moment.rows if row.key.function == "cuLaunchKernel")
     assert (launches.total.count, launches.recent.count, round(launches.calls_per_s)) == (600, 200, 200)
+
+
+def test_it_has_the_values_of_nvml(tmp_path: Path, written: list[WatchMoment]) -> None:
+    readings = {one.name: TelemetryReading() for one in FIELDS}
+    readings["utilisation_percent"] = TelemetryReading(97, 5, None)
+    telemetry = TelemetrySnapshot("GPU-1", 7, "live", None, readings)
+    recorder = WatchRecorder(tmp_path / "nvml.rec")
+    recorder.put(written[0], output(1), telemetry)
+    recorder.put(written[1], output(2))
+    recorder.close()
+    recording = WatchRecording(tmp_path / "nvml.rec")
+    found = recording.at(0).telemetry
+    assert found is not None
+    assert (found["utilisation_percent"].value, found.state) == (97, "live")
+    assert recording.at(1).telemetry is None
 
 
 def test_a_line_has_only_the_calls_that_are_new_or_have_changed(recorded: Path) -> None:

@@ -283,13 +283,14 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
     if observation.probe_failures:
         out["troubles"] = [[t.probe, t.op, t.code, _foreign(t.text), t.fatal] for t in observation.probe_failures]
     if observation.telemetry is not None:
-        out["nvml"] = _telemetry_out(observation.telemetry)
+        out["nvml"] = telemetry_out(observation.telemetry)
     if observation.snapshot is not None:
         out["s"] = _snapshot_out(observation.snapshot, before, observation.probe_set)
     return out
 
 
-def _telemetry_out(telemetry: TelemetrySnapshot) -> dict[str, Any]:
+def telemetry_out(telemetry: TelemetrySnapshot) -> dict[str, Any]:
+    """NVML's values as JSON types."""
     readings = {}
     for name, reading in telemetry.readings.items():
         value = reading.value

@@ -14,8 +14,9 @@ from typing import Any
 
 from stallprobes.files.json_reader import clean
 from stallprobes.live.line_writer import LONGEST_TEXT_OF_LINE, LineWriter, encoded
-from stallprobes.live.recorder import created, try_to_create
+from stallprobes.live.recorder import created, telemetry_out, try_to_create
 from stallprobes.live.recording_format import FORMAT, VERSION
+from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.traces.trace import Trace
 from stallprobes.watch import value_codec
 from stallprobes.watch.findings import ExplainedCall, ProcessFindings, WatchFindings
@@ -66,12 +67,19 @@ class WatchRecorder:
         self._traced_ns: int | None = None
         self._last_traced_end_ns = 0
 
-    def put(self, moment: WatchMoment, output: OutputLines | None = None, *, last: bool = False) -> None:
-        """Write a moment that has new findings, and the output since the last one.
+    def put(
+        self,
+        moment: WatchMoment,
+        output: OutputLines | None = None,
+        telemetry: TelemetrySnapshot | None = None,
+        *,
+        last: bool = False,
+    ) -> None:
+        """Write a moment that has new findings, the output since the last one, and NVML's values.
 
         The ``last`` one has the trace of the slowest call since the last trace, however short ago that was.
         """
-        self._guarded(lambda: self._put(moment, output, last))
+        self._guarded(lambda: self._put(moment, output, telemetry, last))
 
     def close(self) -> None:
         """Write the end."""
@@ -91,10 +99,12 @@ class WatchRecorder:
             rest = f"; the {self.written} moments before are readable" if self.written else ""
             self.problem = f"{self.path} cannot be written: {why}{rest}"
 
-    def _put(self, moment: WatchMoment, output: OutputLines | None, last: bool) -> None:
-        text = self._line(moment, output, MOST_CALLS_IN_LINE)
+    def _put(
+        self, moment: WatchMoment, output: OutputLines | None, telemetry: TelemetrySnapshot | None, last: bool
+    ) -> None:
+        text = self._line(moment, output, telemetry, MOST_CALLS_IN_LINE)
         if len(text) > LONGEST_TEXT_OF_LINE:
-            text = self._line(moment, None, 0)
+            text = self._line(moment, None, None, 0)
         if len(text) > LONGEST_TEXT_OF_LINE:
             raise ValueError("a moment is larger than a line may be")
         if self._writer is None:
@@ -106,7 +116,9 @@ class WatchRecorder:
         self._keep(moment.findings, moment.at_ns)
         self._put_trace(moment, last)
 
-    def _line(self, moment: WatchMoment, output: OutputLines | None, most: int) -> bytes:
+    def _line(
+        self, moment: WatchMoment, output: OutputLines | None, telemetry: TelemetrySnapshot | None, most: int
+    ) -> bytes:
         findings = _trimmed(self._with_changes(moment.findings, most))
         # The time comes first, so that an index is made without decoding the rest.
         line: dict[str, Any] = {
@@ -119,6 +131,8 @@ class WatchRecorder:
             new = list(output.lines)[max(self._output - output.before, 0) :][-MOST_OUTPUT_IN_LINE:]
             line["output"] = [clean(one)[:_LONGEST_OUTPUT] for one in new]
             self._output = output.before + len(output.lines)
+        if telemetry is not None:
+            line["nvml"] = telemetry_out(telemetry)
         return encoded({WATCH: line})
 
     def _with_changes(self, findings: WatchFindings, most: int) -> WatchFindings:

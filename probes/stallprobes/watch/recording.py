@@ -17,6 +17,7 @@ from stallprobes.live import recording_reader
 from stallprobes.live.recording import RecordedTrace, damaged
 from stallprobes.live.recording_format import LONGEST_HEAD, TRACE
 from stallprobes.live.recording_lines import RecordingLines
+from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.traces.trace import Trace
 from stallprobes.watch import value_codec
 from stallprobes.watch.findings import ExplainedCall, WatchFindings
@@ -47,10 +48,23 @@ def is_watch_recording(path: Path) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class RecordedWatch:
-    """A moment of a recording, and the last lines of the program's output until then."""
+    """A moment of a recording, the last lines of the program's output until then, and NVML's values, if recorded."""
 
     moment: WatchMoment
     output: tuple[str, ...]
+    telemetry: TelemetrySnapshot | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """What a line of a moment has; ``output`` is new."""
+
+    wall_s: float
+    at_ns: int
+    program: WatchedProgram
+    findings: WatchFindings
+    output: list[str]
+    telemetry: TelemetrySnapshot | None
 
 
 class _State:
@@ -61,14 +75,15 @@ class _State:
         self._output: list[str] = []
         self._before: WatchFindings | None = None
 
-    def add(self, wall_s: float, at_ns: int, program: WatchedProgram, found: WatchFindings, output: list[str]) -> None:
+    def add(self, line: _Line) -> None:
         """Add a line."""
+        found = line.findings
         for process in found.processes:
             for call in process.slow_calls:
                 self._calls[process.pid, process.image, call.thread, call.begin_ns, call.function] = call
         for key in list(self._calls)[: max(len(self._calls) - MOST_CALLS, 0)]:
             del self._calls[key]
-        self._output = [*self._output, *output][-MOST_OUTPUT:]
+        self._output = [*self._output, *line.output][-MOST_OUTPUT:]
         of_process: dict[tuple[int, int], list[ExplainedCall]] = {}
         for key, call in self._calls.items():
             of_process.setdefault(key[:2], []).append(call)
@@ -84,7 +99,8 @@ class _State:
         whole = replace(found, processes=processes)
         rows = recorded_rows(whole, self._before)
         self._before = whole
-        self.last = RecordedWatch(WatchMoment(at_ns, wall_s, program, whole, rows), tuple(self._output))
+        moment = WatchMoment(line.at_ns, line.wall_s, line.program, whole, rows)
+        self.last = RecordedWatch(moment, tuple(self._output), line.telemetry)
 
 
 class WatchRecording:
@@ -137,7 +153,7 @@ class WatchRecording:
             self._number, self._state = (-1 if whole else max(number - LEAD, 0) - 1), _State()
         if number > self._number:
             for line in self._read(self._number + 1, number):
-                self._state.add(*line)
+                self._state.add(line)
                 self._number += 1
         return self._state.last
 
@@ -145,7 +161,7 @@ class WatchRecording:
         """The last moment, with all slow calls of the recording that a moment may have."""
         self._number, self._state = -1, _State()
         for line in self._read(0, len(self) - 1):
-            self._state.add(*line)
+            self._state.add(line)
         self._number = len(self) - 1
         return self._state.last
 
@@ -167,7 +183,7 @@ class WatchRecording:
         except MalformedJson as error:
             raise damaged(self.path, f"trace {number + 1}", error) from error
 
-    def _read(self, first: int, last: int) -> Iterator[tuple[float, int, WatchedProgram, WatchFindings, list[str]]]:
+    def _read(self, first: int, last: int) -> Iterator[_Line]:
         lines = self._lines.read(self._at[first])
         for number in range(first, last + 1):
             line = next((line for line in lines if line.at == self._at[number]), None)
@@ -202,15 +218,16 @@ class WatchRecording:
             raise damaged(self.path, where, error) from error
 
 
-def _decoded(text: bytes) -> tuple[float, int, WatchedProgram, WatchFindings, list[str]]:
-    """Time, program, findings and new output of a line. Raises MalformedJson."""
+def _decoded(text: bytes) -> _Line:
+    """The line of a moment. Raises MalformedJson."""
     known = values.member(recording_reader.decoded(text), WATCH).some(
-        "w", "at", "program", "findings", optional=("output",)
+        "w", "at", "program", "findings", optional=("output", "nvml")
     )
-    return (
+    return _Line(
         known["w"].number(recording_reader.LATEST_S),
         known["at"].whole(0, _LATEST_NS),
         value_codec.decoded(known["program"], WatchedProgram),
         value_codec.decoded(known["findings"], WatchFindings),
         [values.text(one) for one in values.items(known["output"], MOST_OUTPUT_IN_LINE)] if "output" in known else [],
+        recording_reader.read_telemetry(known["nvml"]) if "nvml" in known else None,
     )

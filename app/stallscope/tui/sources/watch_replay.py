@@ -19,8 +19,6 @@ class WatchReplaySource:
 
     replayed = True
     failure = note = output_elsewhere = running_text = ""
-    telemetry: TelemetrySnapshot | None = None
-    gpu_text = "not in a recording of a watched program"
 
     def __init__(self, recording: WatchRecording, clock: Callable[[], float] = time.monotonic) -> None:
         self.recording = recording
@@ -85,6 +83,16 @@ class WatchReplaySource:
     def output(self) -> list[str]:
         """The last lines of the program's output."""
         return list(self._shown.output)
+
+    @property
+    def telemetry(self) -> TelemetrySnapshot | None:
+        """NVML's values; None without any."""
+        return self._shown.telemetry
+
+    @property
+    def gpu_text(self) -> str:
+        """Why there are no values."""
+        return "" if self._shown.telemetry is not None else "not recorded"
 
     @property
     def program_state(self) -> WatchedProgram:

@@ -161,7 +161,7 @@ class WatchSource:
         moment = self.live.moment
         if self._recorder is None or moment is None or self._end_recorded:
             return
-        self._recorder.put(moment, self.output_lines)
+        self._recorder.put(moment, self.output_lines, self.telemetry)
         ended = all(process.ended for process in moment.findings.processes)
         self._end_recorded = ended and moment.program.exit_code is not None
 
