@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallprobes.errors import FileNotWritten, RecordingError, WatchError
+from stallprobes.errors import CheckFileError, FileNotWritten, RecordingError, WatchError
 from stallscope.cli import command as cli_command
 from stallscope.cli import completers, diagnostics, foreground, options, output_files
 from stallscope.cli.command import CliCommand
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stallprobes.watch.environment import WatchOptions
     from stallscope.cli.watch_files import WatchFiles
 
-JSON, RECORD, TRACE = "--json", "--record", "--trace"
+JSON, RECORD, TRACE, MATRIX = "--json", "--record", "--trace", "--matrix"
 # Options of a program that watch starts itself.
 _FOR_PROGRAMS = ("--headless", "--output")
 DEFAULT_SLOW_US = 1000.0
@@ -68,7 +68,18 @@ class WatchCommand(CliCommand):
     metavar="US",
     help=f"Explain each call of at least US microseconds.  [default: {DEFAULT_SLOW_US:g}]",
 )
+@click.option(
+    "--matrix",
+    type=options.INPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FILE",
+    help='A check of this machine ("stallscope check --save"): pairs of calls that stall there are the cause, not only '
+    "beside.  [default: the reference of this GPU in the package, if any]",
+)
 @click.option("--calls-only", is_flag=True, help="Record no work of the GPU: it costs less and explains less.")
+@click.option(
+    "--no-stacks", is_flag=True, help="Record no call stacks of slow calls, which take up to 1 % of the program's time."
+)
 @click.option(
     "--yield-to-profiler",
     is_flag=True,
@@ -118,7 +129,9 @@ def command(
     json_file: Path | None,
     force: bool,
     slow_us: float | None,
+    matrix: Path | None,
     calls_only: bool,
+    no_stacks: bool,
     yield_to_profiler: bool,
     headless: bool,
     output: Path | None,
@@ -149,12 +162,15 @@ def command(
     asked = {
         "--slow": slow_us is not None,
         "--calls-only": calls_only,
+        "--no-stacks": no_stacks,
         "--yield-to-profiler": yield_to_profiler,
         "--headless": headless,
         "--output": output is not None,
     }
     given = [name for name, is_given in asked.items() if is_given]
-    _check_arguments(context, program, {JSON: json_file, RECORD: record, TRACE: trace}, print_env, attach, given)
+    _check_arguments(
+        context, program, {JSON: json_file, RECORD: record, TRACE: trace, MATRIX: matrix}, print_env, attach, given
+    )
     if headless and output is not None:
         raise _failed("--output is for the screen; with --headless redirect the program's output")
     for option, path in ((JSON, json_file), (TRACE, trace), ("--output", output)):
@@ -170,20 +186,22 @@ def command(
         from stallscope.cli import watch_session
         from stallscope.cli.watch_files import WatchFiles
     from stallprobes.watch.environment import WatchOptions
+    from stallprobes.watch.machine_stalls import stalls_of_this_machine
 
     slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)
-    chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler)
     files = WatchFiles(json_file, trace, record, output, force)
     try:
+        known = None if print_env else stalls_of_this_machine(matrix)
+        chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler, not no_stacks, known)
         if attach is not None:
-            watch_session.show_folder(attach, files)
+            watch_session.show_folder(attach, files, known)
         elif print_env:
             watch_session.print_environment(chosen)
         elif headless or no_screen:
             diagnostics.exit_process(watch_session.run(program, chosen, files, no_screen))
         else:
             diagnostics.exit_process(_run_screen(program, chosen, files, ascii_only))
-    except (WatchError, FileNotWritten, RecordingError) as error:
+    except (CheckFileError, WatchError, FileNotWritten, RecordingError) as error:
         raise _failed(str(error)) from error
 
 

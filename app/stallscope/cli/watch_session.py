@@ -17,6 +17,7 @@ from stallprobes.watch.building import library
 from stallprobes.watch.environment import WatchOptions, variables
 from stallprobes.watch.findings import WatchFindings
 from stallprobes.watch.folder import create_folder
+from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.layout import CUPTI_VARIABLE
 from stallprobes.watch.libcupti import cupti_of_this_machine
 from stallprobes.watch.live_program import LiveProgram
@@ -29,7 +30,7 @@ from stallscope.cli.foreground import ForegroundProgram, WatchExit, shell_exit_c
 from stallscope.cli.stdout import ClosedPipeError, Output
 from stallscope.cli.watch_files import WatchFiles
 from stallscope.report.watch_text import command_title, show_watch
-from stallscope.report.watch_wording import PROFILER_FINDS_IT_TAKEN, PROFILER_GETS_IT, start_problem
+from stallscope.report.watch_wording import PROFILER_FINDS_IT_TAKEN, PROFILER_GETS_IT, start_problem, still_running
 
 # Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
 POLL_S = 0.1
@@ -75,10 +76,12 @@ def print_environment(options: WatchOptions) -> None:
     diagnostics.print_message(f"report what they write by: stallscope watch --attach {shlex.quote(str(folder))}")
 
 
-def show_folder(folder: Path, files: WatchFiles) -> None:
+def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = None) -> None:
     """Write the report of ``folder`` to stdout, and ``files``. Raises WatchError and FileNotWritten."""
-    live = LiveProgram(folder, WatchedProgram(str(folder)), keep_ns=None)
+    live = LiveProgram(folder, WatchedProgram(str(folder)), known, keep_ns=None)
     live.update()
+    live.finish_looking()
+    live.update(analyze=True)
     found = live.findings()
     files.save_report(found)
     files.save_trace(live, found)
@@ -142,7 +145,7 @@ class ProgramWatch:
         self._words = tuple(words)
         self._setup, self._files = setup, files
         program = WatchedProgram(command_title(words), tuple(words), problem=setup.problem)
-        self.live = LiveProgram(setup.folder, program, keep_ns=files.keep_ns)
+        self.live = LiveProgram(setup.folder, program, setup.options.known, files.keep_ns)
         self.recorder = None if files.record is None else WatchRecorder(files.record, self.live.trace_of)
         self._announced: set[tuple[int, int]] = set()
         self._problems = [f"Nothing was recorded: {setup.problem}."] if setup.problem else []
@@ -200,6 +203,7 @@ class ProgramWatch:
         self._announce_signal(code)
         ended, code = code, shell_exit_code(code)
         self.poll()
+        self._problems += map(still_running, self.live.running)
         with self._failures_kept():
             found = self.live.findings()
             self._print(found)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.timeline.records import OverheadKind, RecordKind
+from stallprobes.watch.call_stack import CallStack
 from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.evidence import EvidenceReader
 from stallprobes.watch.findings import NO_EVIDENCE, ExplainedCall, PartOfWait, WaitEvidence
@@ -43,9 +44,9 @@ class Recorded:
 
     ``records`` are in the layout of the file, ``names`` those of its kernels by their place. ``tenures`` are by device.
     ``run_delays`` has for each thread's id int64[n][2], ascending: a time (ns), and for how long until then the thread
-    was ready to run and had no CPU (ns). ``thread_names`` are by id. ``first_launches`` are those of each kernel.
-    ``complete``: no record was lost, so that the GPU did nothing else. ``may_hold_streams``: the program makes calls
-    after which a stream waits for an event or a host function.
+    was ready to run and had no CPU (ns). ``thread_names`` are by id, ``stacks`` by their number in the file.
+    ``first_launches`` are those of each kernel. ``complete``: no record was lost, so that the GPU did nothing else.
+    ``may_hold_streams``: the program makes calls after which a stream waits for an event or a host function.
     """
 
     records: NDArray[Any]
@@ -53,6 +54,7 @@ class Recorded:
     tenures: Mapping[int, Tenures] = field(default_factory=dict)
     run_delays: Mapping[int, Int64s] = field(default_factory=dict)
     thread_names: Mapping[int, str] = field(default_factory=dict)
+    stacks: Mapping[int, CallStack] = field(default_factory=dict)
     first_launches: FirstLaunches = field(default_factory=dict)
     complete: bool = False
     may_hold_streams: bool = False
@@ -124,6 +126,8 @@ def attribute(
             explained, evidence, culprit = reader.other_thread(at, group, int(culprits.covered[at]))
             pair = known is not None and known.contains(one.call, cause, culprit.call)
             certainty = Certainty.KNOWN if pair else Certainty.BESIDE
+            if known is not None and pair:
+                evidence = replace(evidence, known_by=known.source)
         elif no_cpu[at]:
             cause, certainty, explained = WaitCause.NO_CPU, Certainty.PROVEN, int(delays[at])
             evidence = WaitEvidence(overlap_ns=explained, run_delay_ns=explained)
@@ -139,7 +143,7 @@ def attribute(
         found.append(
             _explained(
                 one, most, cause, certainty, min(explained, most), evidence, also, bool(nested[at]),
-                recorded.thread_names.get(one.thread, ""),
+                recorded.thread_names.get(one.thread, ""), recorded.stacks.get(one.stack),
             )
         )  # fmt: skip
     return tuple(found)
@@ -227,6 +231,7 @@ def _explained(
     also: tuple[PartOfWait, ...],
     nested: bool,
     thread_name: str,
+    stack: CallStack | None,
 ) -> ExplainedCall:
     call = one.call
     return ExplainedCall(
@@ -250,4 +255,6 @@ def _explained(
         evidence=evidence,
         nested=nested,
         also=also,
+        stack=stack,
+        range=one.range,
     )

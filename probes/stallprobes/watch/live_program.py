@@ -65,6 +65,16 @@ class LiveProgram:
         """The last reading of each process."""
         return () if self._analysis is None else self._analysis.processes
 
+    @property
+    def running(self) -> tuple[WatchedProcess, ...]:
+        """The processes that had not ended at the last reading."""
+        return () if self._analysis is None else self._analysis.running
+
+    def finish_looking(self) -> None:
+        """Wait a moment for what is being read of the processes from outside."""
+        if self._analysis is not None:
+            self._analysis.finish_looking()
+
     def read(self) -> None:
         """Read what is new. Raises WatchError."""
         if self._analysis is not None:

@@ -9,13 +9,13 @@ from textual.binding import Binding, BindingType
 from stallprobes.units import duration_ns
 from stallprobes.watch.findings import ProcessFindings, ThreadFindings, WatchFindings
 from stallprobes.watch.live_view import WatchRow, slow_calls
-from stallprobes.watch.sentences import call_text, headline, loss_text
+from stallprobes.watch.sentences import call_text, frame_text, headline, loss_text, site_text
 from stallscope.report.text import format_count
 from stallscope.report.watch_wording import not_recorded
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableText
 
-_MOST_CALLS = 8
+_MOST_CALLS, _MOST_PLACES = 8, 6
 
 
 class ExplainCall(TextDialog[None]):
@@ -51,9 +51,15 @@ def explained(row: WatchRow, findings: WatchFindings) -> PrintableText:
         if (process.pid, process.image, call.thread, call.function)
         == (row.key.pid, row.key.image, row.key.thread, row.key.function)
     ]
+    stack = next((call.stack for call in own if call.stack is not None), None)
+    if stack is not None:
+        frames = [frame_text(frame) for frame in (*stack.python, *(() if stack.python else stack.native))]
+        section(text, "Call stack of the last one that has one, the innermost frame first", "\n".join(frames))
     section(text, "Its last slow calls", "\n".join(f"- {call_text(call)}" for call in own[:_MOST_CALLS]))
     for process in findings.processes:
         if (process.pid, process.image) == (row.key.pid, row.key.image):
+            places = [site_text(site) for site in process.sites if site.function == row.key.function][:_MOST_PLACES]
+            section(text, "Places in the program, of all threads", "\n".join(f"- {one}" for one in places))
             _append_process(text, process, row.key.thread)
     return text
 
