@@ -39,7 +39,8 @@ def explained(row: WatchRow, findings: WatchFindings) -> PrintableText:
     text.append(f"{row.key.function} in {row.thread_name or f'thread {row.key.thread}'}\n\n", "bold reverse")
     total = row.total
     figures = (
-        f"{format_count(total.count)} {'call' if total.count == 1 else 'calls'} since the start: p50 {duration_ns(total.percentile(50))}, "
+        f"{format_count(total.count)} {'call' if total.count == 1 else 'calls'} since the start: "
+        f"p50 {duration_ns(total.percentile(50))}, "
         f"p99 {duration_ns(total.percentile(99))}, p99.9 {duration_ns(total.percentile_or_none(99.9, 1000))}, "
         f"worst {duration_ns(total.max_ns if total.count else None)}; {format_count(row.slow)} slow, which lost "
         f"{duration_ns(row.lost_ns)}."
