@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from factories.hostile_text import HOSTILE, forbidden, poisoned
 from factories.screen import assert_snapshot, settled, text_of, until
 from factories.watch_moments import moments, record, training
 from stallprobes.watch.live_program import LiveProgram
 from stallprobes.watch.live_view import WatchedProgram
-from stallprobes.watch.recording import WatchRecording
+from stallprobes.watch.recording import RecordedWatch, WatchRecording
 from stallscope.tui.actions import WATCH_ACTIONS
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.ask import Ask
@@ -163,6 +164,20 @@ async def test_the_timeline_shows_the_slow_call_of_the_recording(recorded: Path)
         assert "cuMemcpyDtoHAsync_v2" in text
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is screen)
+
+
+async def test_text_of_programs_and_of_their_output_is_never_shown_raw(recorded: Path) -> None:
+    async with replayed(recorded, (160, 48)) as (pilot, screen):
+        source = screen.source
+        assert isinstance(source, WatchReplaySource)
+        shown = source.recording.at(2)
+        source._shown = RecordedWatch(poisoned(shown.moment), tuple(HOSTILE.split("\n")))
+        text = await drawn(pilot, screen)
+        assert not forbidden(text)
+        assert "\ufffd" in text
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ExplainCall))
+        assert not forbidden(text_of(await settled(pilot)))
 
 
 # A live program, without the injected library.
