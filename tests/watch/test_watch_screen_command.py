@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from factories import processes
-from factories.command_line import Command
+from factories.command_line import ROOTS, Command
 from factories.stand_in import StandIn
 from factories.terminal import OpenTerminal, Terminal
 from stallprobes.files.schemas import schema
@@ -172,3 +172,43 @@ def test_a_folder_is_recorded_and_traced_too(
     traces = tmp_path / "traces.json"
     assert stallscope_command("replay", str(record), "--trace", str(traces)).returncode == 0
     assert json.loads(traces.read_text(encoding="utf-8"))["otherData"]["watched"] == str(folder)
+
+
+def test_a_screen_that_fails_leaves_the_program_running(
+    terminal: OpenTerminal, settings: dict[str, str], script: str, tmp_path: Path
+) -> None:
+    planted = tmp_path / "planted"
+    planted.mkdir()
+    (planted / "sitecustomize.py").write_text(
+        "from stallscope.tui.watch.screen import WatchScreen\nWatchScreen.action_watch_pause = lambda self: {}[1]\n"
+    )
+    paths = os.pathsep.join((str(planted), *ROOTS))
+    screen = watching(
+        terminal, settings | {"PYTHONPATH": paths, "XDG_STATE_HOME": str(tmp_path)}, sys.executable, script
+    )
+    screen.wait_for("ready")
+    since = screen.press("p")
+    screen.wait_for("continues without the screen", since=since)
+    assert "the screen failed (KeyError: 1)" in screen.text(since)
+    (program,) = processes.children(screen.pid)
+    os.kill(program, signal.SIGTERM)
+    assert screen.wait_for_end() == 40 + signal.SIGTERM
+
+
+def test_ctrl_c_after_the_screen_reaches_a_program_that_ignored_the_first(
+    terminal: OpenTerminal, settings: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "stubborn.py"
+    file.write_text(
+        "import os, signal\ngot = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: got.append(1) or (len(got) == 2 and os._exit(9)))\n"
+        "print('ready', flush=True)\nwhile True: signal.pause()\n"
+    )
+    screen = watching(terminal, settings, sys.executable, str(file))
+    screen.wait_for("ready")
+    since = screen.press("\x03")
+    screen.wait_for("End it?", since=since)
+    since = screen.press("y")
+    screen.wait_for("waiting for its end", since=since)
+    screen.press("\x03")
+    assert screen.wait_for_end() == 9
