@@ -30,8 +30,9 @@ from stallscope.tui.monitor.probe_set_editor import ProbeSetEditor
 from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, ProbeTable, probe_keys
 from stallscope.tui.monitor.switches import ProbeSwitches
 from stallscope.tui.monitor.verdict_log import VerdictLog
-from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.replay import ReplaySource
+from stallscope.tui.sources.watch_replay import WatchReplaySource
+from stallscope.tui.sources.watched import WatchSource
 
 SEEK_S = 5.0
 # Observations for the analyzer and for a recording; fewer while nobody reads them, or histograms alone are drawn.
@@ -52,7 +53,7 @@ class Monitor(ActionScreen):
     def __init__(self, context: ScreenContext, recorder: Recorder | None = None) -> None:
         super().__init__(context)
         source = context.source
-        if not isinstance(source, LiveSource | ReplaySource):
+        if isinstance(source, WatchSource | WatchReplaySource):
             raise TypeError("the monitor shows probes, not a watched program")
         self.source = source
         self.recorder = recorder
