@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
+
 from factories.watch_calls import MAIN, OTHER, SYNC, US, at_ns, batch, kernel, pageable_copy, process, slow, thread
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.call_sites import MOST_SITES, SiteSums
@@ -46,8 +48,13 @@ def test_calls_from_one_place_are_counted_together() -> None:
     assert counted(findings) == [(42, 2, 2), (43, 1, 1)]
     most = findings.sites[0]
     assert (most.total_ns, most.lost_ns, most.cause) == (4000 * US, 4000 * US, WaitCause.UNATTRIBUTED)
-    assert most.rate == 100.0
+    assert (most.rate, most.last_ns - most.first_ns) == (None, 12_000 * US)
     assert findings.slow_calls[0].stack == STACKS[1]
+
+
+def test_a_rate_needs_a_second() -> None:
+    (most,) = found(*(sync(10_000.0 * number, 1) for number in range(200))).sites
+    assert most.rate == pytest.approx(200 / 1.992)
 
 
 def test_the_cause_of_a_place_is_that_of_most_of_its_time() -> None:

@@ -38,6 +38,11 @@ def native(function: str, file: str = "/opt/solver/solver", offset: int = 0x1234
         (native("cudaMemcpy"), False),
         (native("__cudart612"), False),
         (native("cuda_solver_step"), True),
+        (native("_PyEval_EvalFrameDefault", "/usr/lib/libpython3.13.so.1.0"), False),
+        (native("", "/usr/bin/python3.12"), False),
+        (native("ffi_call", "/usr/lib/libffi.so.8"), False),
+        (native("at::native::item", "/venv/lib/python3.13/site-packages/torch/lib/libtorch_cpu.so"), True),
+        (native("__libc_start_main", "/lib/x86_64-linux-gnu/libc.so.6"), False),
         (native("on_call", "/usr/lib/libcupti.so.13"), False),
         (native("", "/usr/lib/x86_64-linux-gnu/libcuda.so.1"), False),
         (native("sw_callback", "/home/me/.cache/stallscope/inject-0123abcd.so"), False),
@@ -59,6 +64,11 @@ def test_the_place_is_the_innermost_frame_of_the_program() -> None:
     assert CallStack().place is None
     assert CallStack(native=(driver,)).place is None
     assert stack_text(CallStack()) == "an unknown place"
+    interpreter = native("_PyEval_EvalFrameDefault", "/usr/lib/libpython3.13.so.1.0")
+    assert stack_text(CallStack(native=(driver, interpreter))) == "an unknown line of Python"
+    assert CallStack(native=(driver, native("item", "/opt/libtorch_cpu.so"), interpreter)).place == native(
+        "item", "/opt/libtorch_cpu.so"
+    )  # fmt: skip
 
 
 def test_stacks_of_the_same_own_frames_have_one_key() -> None:
@@ -81,7 +91,7 @@ def test_a_frame_in_a_sentence(frame: StackFrame, text: str) -> None:
     assert frame_text(frame) == text
 
 
-def site(calls: int = 401, recorded: int = 401, size: int | None = 4, **changes: object) -> CallSite:
+def site(calls: int = 400, recorded: int = 400, size: int | None = 4, **changes: object) -> CallSite:
     fields = {
         "stack": CallStack((python("step"),)), "function": "cuMemcpyDtoHAsync_v2", "family": CallFamily.COPY,
         "bytes": size, "blocking": True, "recorded": recorded, "calls": calls, "total_ns": 5, "lost_ns": 4,
@@ -98,6 +108,7 @@ def site(calls: int = 401, recorded: int = 401, size: int | None = 4, **changes:
         (site(size=256 << 20, blocking=False), "400 256-MiB copies a second from train.py:42 in step"),
         (site(size=None), "400 blocking copies a second from train.py:42 in step"),
         (site(1, 1, last_ns=SECOND), "1 blocking 4-byte copy from train.py:42 in step"),
+        (site(5, 5, last_ns=SECOND + SECOND // 2), "5 blocking 4-byte copies from train.py:42 in step"),
         (site(3, 3, last_ns=9 * SECOND), "3 blocking 4-byte copies from train.py:42 in step"),
         (
             site(function="cuStreamSynchronize", family=CallFamily.WAIT),

@@ -62,7 +62,7 @@ def python_process(*threads: WatchedThread) -> WatchedProcess:
 
 
 def waiting_thread(begin_us: float = 0) -> WatchedThread:
-    return thread(OTHER, in_flight=[call(SYNC, begin_us)])
+    return thread(OTHER, name="python", in_flight=[call(SYNC, begin_us)])
 
 
 def test_threads_as_py_spy_writes_them() -> None:

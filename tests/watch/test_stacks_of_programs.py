@@ -102,7 +102,7 @@ def test_equal_stacks_are_counted_together(stand_in: StandIn, tmp_path: Path) ->
     (site,) = copies
     assert names(site.stack)[:3] == ["read_loss", "train_step", "train"]
     assert site.total_ns >= 12 * 2_000_000
-    assert "blocking 4-byte copies a second from read_loss in host" in site_text(site)
+    assert "blocking 4-byte copies from read_loss in host" in site_text(site)
     assert ", called from read_loss in host," in call_text(found.slow_calls[0])
 
 
@@ -159,7 +159,7 @@ def test_a_python_program_is_named_by_line(stand_in: StandIn, tmp_path: Path) ->
     found = findings_of(tmp_path / "out")
     (site,) = found.sites
     assert (site.calls, site.recorded, site.bytes) == (STEPS, len(rest) + 1, 4)
-    assert f"blocking 4-byte copies a second from slow_steps.py:{LINE} in copies, called by " in site_text(site)
+    assert f"blocking 4-byte copies from slow_steps.py:{LINE} in copies, called by " in site_text(site)
     assert site.cause in WaitCause
 
 

@@ -419,7 +419,7 @@ def test_the_report_names_the_places_that_make_slow_calls(watch: Watch, stand_in
     code, _, err = watch("--json", str(saved), "--", str(stand_in.folder / "host"), "steps", "4")
     assert code == 0
     assert "Slow calls by place in the program\n" in err
-    assert "blocking 4-byte copies a second from read_loss in host (cuMemcpyDtoHAsync_v2): " in err
+    assert "4 blocking 4-byte copies from read_loss in host (cuMemcpyDtoHAsync_v2): " in err
     (process,) = read(saved)["processes"]
     (site,) = process["sites"]
     assert (site["calls"], site["place"]["function"], site["cause"]) == (4, "read_loss", "unattributed")

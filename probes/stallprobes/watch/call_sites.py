@@ -32,7 +32,7 @@ class _SiteSum:
     def add(self, call: ExplainedCall, stack: CallStack) -> None:
         self.calls += 1
         self.total_ns += call.duration_ns
-        self.first_ns, self.last_ns = min(self.first_ns, call.begin_ns), max(self.last_ns, call.begin_ns)
+        self.first_ns, self.last_ns = min(self.first_ns, call.begin_ns), max(self.last_ns, call.end_ns)
         self.stack = stack
         lost_ns = 0 if call.nested else call.excess_ns
         self.causes[call.cause] = self.causes.get(call.cause, 0) + lost_ns
@@ -71,7 +71,7 @@ class SiteSums:
             if self.count >= MOST_SITES:
                 return
             self.count += 1
-            found[key] = _SiteSum(call.family, call.stack, call.begin_ns, call.begin_ns)
+            found[key] = _SiteSum(call.family, call.stack, call.begin_ns, call.end_ns)
         found[key].add(call, call.stack)
 
     def sites_by_time(self, unkept: Mapping[str, int]) -> tuple[CallSite, ...]:

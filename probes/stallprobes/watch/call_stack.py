@@ -12,6 +12,10 @@ from functools import cached_property
 _LIBRARY_FILE = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|^<frozen ")
 # Modules between a program's call and the driver, and functions of the CUDA runtime that a program may contain.
 _CUDA_MODULE = re.compile(r"lib(?:cuda|cudart|cupti|nvToolsExt)\b.*\.so.*|inject(?:-[0-9a-f]+)?\.so")
+# The Python interpreter, and what it calls C functions through.
+_INTERPRETER_MODULE = re.compile(r"libpython3[.\d]*\.so.*|python[.\d]*|_ctypes\b.*\.so|libffi\.so.*")
+# The C library and the like.
+_RUNTIME_MODULE = re.compile(r"(?:libc|libm|libpthread|libdl|libgcc_s|libstdc\+\+|libc\+\+)\.so.*|ld-linux.*|ld-musl.*")
 _CUDA_FUNCTION = re.compile(r"(?:__)?cuda(?:rt)?[A-Z0-9].*|libcudart_static_.*")
 
 
@@ -42,12 +46,23 @@ class StackFrame:
         """Whether it is of the program itself, not of Python's library, an installed package or CUDA."""
         if self.kind is FrameKind.PYTHON:
             return not _LIBRARY_FILE.search(self.file)
-        return not self.is_cuda and not _CUDA_FUNCTION.fullmatch(self.function)
+        name = os.path.basename(self.file)
+        if self.is_cuda or self.is_interpreter or _RUNTIME_MODULE.fullmatch(name):
+            return False
+        return not _CUDA_FUNCTION.fullmatch(self.function)
+
+    @property
+    def is_interpreter(self) -> bool:
+        """Whether it is of the Python interpreter itself."""
+        return self.kind is FrameKind.NATIVE and bool(_INTERPRETER_MODULE.fullmatch(os.path.basename(self.file)))
 
     @property
     def is_cuda(self) -> bool:
         """Whether it is of a library of CUDA's or of the injected one."""
         return self.kind is FrameKind.NATIVE and _CUDA_MODULE.fullmatch(os.path.basename(self.file)) is not None
+
+
+UNKNOWN_PYTHON = StackFrame(FrameKind.PYTHON, "", "")
 
 
 @dataclass(frozen=True)
@@ -65,10 +80,14 @@ class CallStack:
     def own(self) -> tuple[StackFrame, ...]:
         """The frames of the program's own code: Python's where there are any.
 
-        The innermost frame where all are of libraries; empty without frames.
+        Where all are of libraries, the innermost; UNKNOWN_PYTHON for Python code whose frames were not recorded. Empty
+        without frames.
         """
         known = self.python or tuple(frame for frame in self.native if not frame.is_cuda)
-        return tuple(frame for frame in known if frame.is_users) or known[:1]
+        own = tuple(frame for frame in known if frame.is_users)
+        if not own and any(frame.is_interpreter for frame in known):
+            return (UNKNOWN_PYTHON,)
+        return own or known[:1]
 
     @property
     def place(self) -> StackFrame | None:

@@ -17,6 +17,8 @@ from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.driver_calls import CallFamily, MemoryKind
 from stallprobes.watch.layout import LossKind, WatchState
 
+# Calls during less time have no rate.
+LEAST_RATE_NS = 1_000_000_000
 # The channel of a row's window.
 CALL = Channel(Phase.CALL)
 
@@ -182,8 +184,8 @@ class CallSite:
 
     ``stack`` is that of the last one. ``recorded`` calls have such a stack. ``calls`` adds a share of those of the
     function and size that have none, as do ``total_ns``, the time inside the calls, and ``lost_ns``, most of it to
-    ``cause``. ``first_ns`` and ``last_ns`` are the begins of the first and the last. ``blocking``: copies that return
-    only when the data is there.
+    ``cause``. ``first_ns`` is the begin of the first, ``last_ns`` the last time at which one returned. ``blocking``:
+    copies that return only when the data is there.
     """
 
     stack: CallStack
@@ -206,9 +208,9 @@ class CallSite:
 
     @property
     def rate(self) -> float | None:
-        """Calls per second; None for fewer than two."""
+        """Calls per second; None for less than a second."""
         span_ns = self.last_ns - self.first_ns
-        return (self.calls - 1) * 1e9 / span_ns if self.calls > 1 and span_ns > 0 else None
+        return self.calls * 1e9 / span_ns if span_ns >= LEAST_RATE_NS else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,7 +82,8 @@ class ProcessInspector:
 
     def _begin(self, process: WatchedProcess, old: Mapping[WaitKey, DriverCall], now_ns: int) -> None:
         """Start py-spy if there is something new for it."""
-        threads = {thread.id for thread in process.threads if thread.ended_ns is None}
+        # Those that have no name of the system's own.
+        threads = {one.id for one in process.threads if one.ended_ns is None and one.name == process.program}
         new_threads = threads - self._named - {process.pid}
         new_calls = old.keys() - self._looked_at
         if not process.python or not (new_calls or new_threads):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stallprobes.engine.timeline.records import CopyKind, RecordKind
 from stallprobes.units import duration_ns
-from stallprobes.watch.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.call_stack import UNKNOWN_PYTHON, CallStack, FrameKind, StackFrame
 from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.driver_calls import CallFamily, MemoryKind
 from stallprobes.watch.findings import (
@@ -114,6 +114,8 @@ def in_flight_text(call: CallInFlight) -> str:
 def frame_text(frame: StackFrame) -> str:
     """A frame as a sentence names it: ``train.py:42 in step``, ``solve in solver``."""
     file = os.path.basename(frame.file)
+    if frame == UNKNOWN_PYTHON:
+        return "an unknown line of Python"
     if frame.kind is FrameKind.PYTHON:
         line = f":{frame.line}" if frame.line is not None else ""
         return f"{file or 'an unknown file'}{line}" + (f" in {frame.function}" if frame.function else "")

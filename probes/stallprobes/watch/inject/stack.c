@@ -2,7 +2,8 @@
  *
  * Each different stack is written once: its native return addresses, and the text of its Python frames. Python 3.11 and
  * 3.12 write that text themselves, with a function that takes no lock and no memory. Nothing here waits: the thread may
- * hold any lock of the program.
+ * hold any lock of the program. The loader's lock on its list of libraries is taken for moments, as by an exception; no
+ * thread holds it while it calls the driver.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
