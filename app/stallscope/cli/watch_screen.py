@@ -38,7 +38,12 @@ def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, known: S
         except (OSError, ValueError) as error:
             raise foreground.not_started(words[0], error) from error
         source = WatchSource(watch.live, program, recorder=watch.recorder)
-        crashed = screen.run_app(lambda: source, known, first="watch") == EXIT_ENGINE
+        # Before the screen's modules are loaded, so that nothing is overwritten before it is read.
+        source.start()
+        try:
+            crashed = screen.run_app(lambda: source, known, first="watch") == EXIT_ENGINE
+        finally:
+            source.close()
         if crashed and program.running:
             diagnostics.print_message(f"{words[0]} (pid {program.pid}) continues without the screen")
         code = _outlast(program, watch, source.ended_by_signal or crashed)
