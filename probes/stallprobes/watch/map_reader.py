@@ -45,8 +45,6 @@ ATTEMPTS = 16
 # No time (ns) or count of a real program is as large. In a histogram, sums of so many counts stay exact.
 MOST = 2**62
 MOST_IN_BUCKET = 2**48
-
-
 _BEGINNING = struct.Struct("<QI")
 # A function whose name is not yet in the file, with its number.
 _UNNAMED = "function "
