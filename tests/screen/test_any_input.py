@@ -12,12 +12,16 @@ from factories import command_line
 from factories.recordings import STALL
 from factories.screen import live_monitor, until
 from factories.terminal import OpenTerminal
+from factories.watch_moments import moments, record
 from stallprobes.live.recording import Recording
+from stallprobes.watch.recording import WatchRecording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.input_decoder import PASTE_S, InputDecoder
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.replay import ReplaySource
+from stallscope.tui.sources.watch_replay import WatchReplaySource
+from stallscope.tui.watch.screen import WatchScreen
 
 SEEDS = range(4)
 _CHUNKS, _CHUNK = 30, 24
@@ -70,6 +74,20 @@ async def test_random_bytes_do_not_end_the_screen_of_a_recording(
     app = StallscopeApp(lambda: ReplaySource(Recording(STALL)), Settings())
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, Monitor))
+        await _send(pilot, _junk(seed), monkeypatch)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_random_bytes_do_not_end_the_screen_of_a_watched_program(
+    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record(tmp_path / "watch.rec", moments(3, exit_code=1))
+    app = StallscopeApp(
+        lambda: WatchReplaySource(WatchRecording(tmp_path / "watch.rec")), Settings(), first=WatchScreen.NAME
+    )
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, WatchScreen))
         await _send(pilot, _junk(seed), monkeypatch)
 
 

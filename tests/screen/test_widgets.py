@@ -33,8 +33,9 @@ from stallscope.tui.common.lines import (
     runs_of_rows,
     spread,
 )
+from stallscope.tui.common.nvml_line import nvml_line
 from stallscope.tui.line_filters import ascii_only
-from stallscope.tui.monitor.header import Header, nvml_line
+from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import heat_lines
 from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.verdict_log import VerdictLog, entry_lines, worst_first

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from factories.shared_folder import shared_folder
 from factories.stand_in import COMPILER, StandIn
+from stallprobes.watch.layout import CUPTI_VARIABLE
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +17,24 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
     if COMPILER is None:
         pytest.skip("no C compiler")
     return StandIn(shared_folder(tmp_path_factory, "stand_in", StandIn.build))
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder in which the library is built once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def settings(cache: Path, stand_in: StandIn, tmp_path: Path) -> dict[str, str]:
+    """Variables with which the stand-in for libcupti is used, and nothing of the user's."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    return {
+        "XDG_CACHE_HOME": str(cache),
+        "XDG_RUNTIME_DIR": str(runtime),
+        "TMPDIR": str(runtime),
+        CUPTI_VARIABLE: str(stand_in.folder / "libcupti.so.13"),
+        "NO_COLOR": "1",
+        "LANG": "C.UTF-8",
+    }

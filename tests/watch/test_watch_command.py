@@ -51,27 +51,6 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder in which the library is built once."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def settings(cache: Path, stand_in: StandIn, tmp_path: Path) -> dict[str, str]:
-    """Variables with which the stand-in for libcupti is used, and nothing of the user's."""
-    runtime = tmp_path / "runtime"
-    runtime.mkdir(mode=0o700)
-    return {
-        "XDG_CACHE_HOME": str(cache),
-        "XDG_RUNTIME_DIR": str(runtime),
-        "TMPDIR": str(runtime),
-        CUPTI_VARIABLE: str(stand_in.folder / "libcupti.so.13"),
-        "NO_COLOR": "1",
-        "LANG": "C.UTF-8",
-    }
-
-
 @pytest.fixture
 def watch(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Watch:
     """Runs the command in this process: exit code, and all that it and the program wrote."""
@@ -102,6 +81,7 @@ def test_the_program_has_its_streams_and_its_exit_code(watch: Watch) -> None:
     lines = err.splitlines()
     # It names the program's number, so the program may write first.
     (announced,) = (line for line in lines if line.startswith("stallscope: watching sh (pid "))
+    assert " without a screen: stdout is no terminal; " in announced
     assert "a profiler of its own finds CUPTI taken unless --yield-to-profiler is given" in announced
     assert "err" in lines
     assert "No process used CUDA while it was watched." in lines
@@ -163,6 +143,16 @@ def test_a_program_that_cannot_be_started(watch: Watch, tmp_path: Path) -> None:
         (("--attach", "folder", "--slow", "5"), "--slow is for the recording, which --attach only reads; give it to "),
         (("--print-env", "--json", "new.json"), "--json is for the report; give it to --attach"),
         (("--json", "-", "true"), "--json needs a file; stdout belongs to the program"),
+        (("--trace", "-", "true"), "--trace needs a file; stdout belongs to the program"),
+        (("--record", "-", "true"), "--record needs a file; a recording cannot be written to stdout"),
+        (("--print-env", "--record", "new.rec"), "--record is for the report; give it to --attach"),
+        (("--print-env", "--headless"), "--headless is for a program that watch starts; --print-env starts nothing"),
+        (
+            ("--attach", "folder", "--output", "o"),
+            "--output is for a program that watch starts; --attach",
+        ),
+        (("--output", "o", "true"), "--output is for the screen, and stdout is no terminal"),
+        (("--headless", "--output", "o", "true"), "--output is for the screen; with --headless redirect the program's"),
         (("--attach", "/no/such"), "/no/such cannot be read: No such file or directory"),
     ],
 )
@@ -399,7 +389,7 @@ def test_a_watched_program_is_a_job_of_the_shell(
     script.write_text(COUNTER)
     shell = terminal(shell=True, **settings)
     shell.wait_for("$ ")
-    since = shell.press(f"{sys.executable} -m stallscope watch {sys.executable} {script}\n")
+    since = shell.press(f"{sys.executable} -m stallscope watch --headless {sys.executable} {script}\n")
     shell.wait_for("ready", since=since)
     (watch,) = processes.children(shell.pid)
     # Also before its announcement the program may print.

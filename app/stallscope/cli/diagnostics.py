@@ -89,6 +89,18 @@ def screen_obstacle() -> str | None:
     return None
 
 
+def program_screen_obstacle() -> str:
+    """Why a program cannot be watched on the screen, as a clause; "" if it can.
+
+    Its output has a pane, so where stdout is a file or a pipe, somebody wants it there.
+    """
+    if not is_terminal(sys.stdout):
+        return "stdout is no terminal"
+    if not is_interactive():
+        return f"{'stderr' if is_terminal(sys.stdin) else 'stdin'} is no terminal"
+    return "" if screen_obstacle() is None else "the terminal has no cursor addressing (TERM)"
+
+
 def exit_process(code: int) -> NoReturn:
     """End the process with ``code``, without an error message if stdout or stderr cannot be flushed."""
     for stream in (sys.stdout, sys.stderr):

@@ -69,7 +69,7 @@ class ForegroundProgram:
         try:
             self.pid = _start(arguments, environment, blocked)
         except (OSError, ValueError) as error:
-            raise _not_started(self.name, error) from error
+            raise not_started(self.name, error) from error
 
     def wait(self, every_s: float, poll: Callable[[], None], report: Callable[[], None]) -> int:
         """Wait for the end of the program and return its exit code, -n if signal n ended it.
@@ -138,7 +138,8 @@ def _start(arguments: Sequence[str], environment: Mapping[str, str], blocked: se
     return os.posix_spawn(_SHELL, words, environment, setsigmask=blocked, setsigdef=defaults)
 
 
-def _not_started(name: str, error: OSError | ValueError) -> CommandError:
+def not_started(name: str, error: OSError | ValueError) -> CommandError:
+    """The error of the command for a program called ``name`` that could not be started."""
     if isinstance(error, FileNotFoundError):
         if os.path.sep in name and os.path.exists(name):
             return CommandError(WatchExit.NOT_EXECUTABLE, f"{name} cannot be executed: its interpreter does not exist")

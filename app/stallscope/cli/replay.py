@@ -33,21 +33,25 @@ from stallscope.cli.stdout import Output
 def command(file: Path, as_json: bool, trace: Path | None, force: bool, ascii_only: bool) -> None:
     """Show the recording FILE on the screen, with pause and seek. Needs no GPU.
 
+    Of a recording that "stallscope watch --record" made, --json writes the report of the program (schema
+    stallscope.watch/1).
+
     \b
     Examples:
       stallscope replay stall.rec
       stallscope replay stall.rec --json
       stallscope replay stall.rec --trace stall.json.gz
     """
+    from stallscope.cli import screen, watch_replay
+
+    watched = watch_replay.is_watch_recording(file)
     if trace is not None:
-        _write_trace(file, trace, force)
+        (watch_replay.write_trace if watched else _write_trace)(file, trace, force)
     if as_json:
-        _write_json(file)
+        (watch_replay.write_json if watched else _write_json)(file)
     if as_json or trace is not None:
         return
-    from stallscope.cli import screen
-
-    diagnostics.exit_process(screen.run_replay(file, ascii_only))
+    diagnostics.exit_process((screen.run_watch_replay if watched else screen.run_replay)(file, ascii_only))
 
 
 def _write_json(file: Path) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from stallprobes.live.recorder import Recorder
     from stallscope.tui.sources.live import LiveSource
     from stallscope.tui.sources.replay import ReplaySource
+    from stallscope.tui.sources.watch_replay import WatchReplaySource
+    from stallscope.tui.sources.watched import WatchSource
 
 
 def run_live(gpu: str | None, session: Options, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
@@ -25,7 +27,7 @@ def run_live(gpu: str | None, session: Options, allow_shared: bool, record: Path
 
     ``session.profile`` is the profile of the simulated GPU, None for a real one. Raises CommandError.
     """
-    known = _load_settings(ascii_only)
+    known = load_settings(ascii_only)
     if record is not None:
         output_files.require_new_file("--record", record)
     recorder = None if record is None else _open_recorder(record)
@@ -50,7 +52,7 @@ def run_live(gpu: str | None, session: Options, allow_shared: bool, record: Path
         return source
 
     try:
-        code = _run(create_source, known, recorder)
+        code = run_app(create_source, known, recorder)
     finally:
         if spare is not None:
             spare.close()
@@ -61,7 +63,7 @@ def run_live(gpu: str | None, session: Options, allow_shared: bool, record: Path
 
 def run_replay(file: Path, ascii_only: bool) -> int:
     """Run the monitor with a recording and return the exit code. Raises CommandError."""
-    known = _load_settings(ascii_only)
+    known = load_settings(ascii_only)
     from stallprobes.errors import RecordingError
     from stallprobes.live.recording import Recording
     from stallscope.tui.sources.replay import ReplaySource
@@ -71,7 +73,28 @@ def run_replay(file: Path, ascii_only: bool) -> int:
     except RecordingError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     source = ReplaySource(recording)
-    code = _run(lambda: source, known, None)
+    code = run_app(lambda: source, known)
+    if recording.cut_off:
+        diagnostics.print_message(f"{file} is truncated; everything before the end was shown")
+    if source.problem is not None:
+        diagnostics.print_message(source.problem)
+        code = code or ExitCode.USAGE
+    return code
+
+
+def run_watch_replay(file: Path, ascii_only: bool) -> int:
+    """Run the screen of a watched program with a recording and return the exit code. Raises CommandError."""
+    known = load_settings(ascii_only)
+    from stallprobes.errors import RecordingError
+    from stallprobes.watch.recording import WatchRecording
+    from stallscope.tui.sources.watch_replay import WatchReplaySource
+
+    try:
+        recording = WatchRecording(file)
+    except RecordingError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from error
+    source = WatchReplaySource(recording)
+    code = run_app(lambda: source, known, first="watch")
     if recording.cut_off:
         diagnostics.print_message(f"{file} is truncated; everything before the end was shown")
     if source.problem is not None:
@@ -105,7 +128,8 @@ def _report_recording(recorder: Recorder, code: int) -> int:
     return code
 
 
-def _load_settings(ascii_only: bool) -> settings.Settings:
+def load_settings(ascii_only: bool) -> settings.Settings:
+    """The settings of the screen. Raises CommandError, also where the terminal cannot show it."""
     why = diagnostics.screen_obstacle()
     if why is not None:
         raise CommandError(ExitCode.USAGE, why)
@@ -128,12 +152,16 @@ def _save_crash(traceback: str) -> Path | None:
     return file
 
 
-def _run(
-    create_source: Callable[[], LiveSource | ReplaySource], known: settings.Settings, recorder: Recorder | None
+def run_app(
+    create_source: Callable[[], LiveSource | ReplaySource | WatchSource | WatchReplaySource],
+    known: settings.Settings,
+    recorder: Recorder | None = None,
+    first: str = "monitor",
 ) -> int:
+    """Run the screen program, beginning with the screen ``first``, and return its exit code."""
     from stallscope.tui.app import StallscopeApp
 
-    app = StallscopeApp(create_source, known, recorder)
+    app = StallscopeApp(create_source, known, recorder, first)
     try:
         app.run()
     finally:

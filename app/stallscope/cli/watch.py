@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from stallprobes.errors import CheckFileError, FileNotWritten, WatchError
+from stallprobes.errors import CheckFileError, FileNotWritten, RecordingError, WatchError
 from stallscope.cli import command as cli_command
 from stallscope.cli import completers, diagnostics, foreground, options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError
 from stallscope.cli.foreground import WatchExit
 
-JSON = "--json"
+if TYPE_CHECKING:
+    from stallprobes.watch.environment import WatchOptions
+    from stallscope.cli.watch_files import WatchFiles
+
+JSON, RECORD, TRACE, MATRIX = "--json", "--record", "--trace", "--matrix"
+# Options of a program that watch starts itself.
+_FOR_PROGRAMS = ("--headless", "--output")
 DEFAULT_SLOW_US = 1000.0
 MAX_SLOW_US = 3.6e9
 
@@ -78,6 +85,30 @@ class WatchCommand(CliCommand):
     is_flag=True,
     help="Give CUPTI up when a profiler of the program's own begins; nothing is recorded from then on.",
 )
+@click.option("--headless", is_flag=True, help="Open no screen: the program has the terminal, as without watch.")
+@click.option(
+    "--output",
+    type=options.OUTPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FILE",
+    help="With the screen: write the program's output to FILE instead of a pane of the screen.",
+)
+@click.option(
+    RECORD,
+    "record",
+    type=options.OUTPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FILE",
+    help='Record what the screen shows to a new FILE for "stallscope replay", with traces of slow calls.',
+)
+@click.option(
+    "--trace",
+    type=options.OUTPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FILE",
+    help="Write slow calls, GPU work and context switches to FILE for Perfetto or chrome://tracing; compressed with "
+    "gzip if FILE ends in .gz.",
+)
 @click.option(
     "--print-env",
     is_flag=True,
@@ -90,6 +121,7 @@ class WatchCommand(CliCommand):
     metavar="FOLDER",
     help="Start nothing: report what programs with the environment of --print-env wrote to FOLDER until now.",
 )
+@options.ascii_only
 @click.pass_context
 def command(
     context: click.Context,
@@ -101,13 +133,20 @@ def command(
     calls_only: bool,
     no_stacks: bool,
     yield_to_profiler: bool,
+    headless: bool,
+    output: Path | None,
+    record: Path | None,
+    trace: Path | None,
     print_env: bool,
     attach: Path | None,
+    ascii_only: bool,
 ) -> None:
-    """Run PROGRAM with its arguments, and report its slow CUDA calls and what each of them waited for.
+    """Run PROGRAM with its arguments, and show its CUDA calls live and what each slow one waited for.
 
-    The program has its terminal, streams and signals as without watch. The report goes to stderr when the program ends,
-    and whenever stallscope gets SIGUSR1. Meanwhile a profiler of the program's own finds CUPTI taken.
+    On a terminal it opens a screen; the program's output then has a pane of it, and its input is empty. With
+    --headless, or where stdout is no terminal, the program has its terminal, streams and signals as without watch, and
+    the report goes to stderr whenever stallscope gets SIGUSR1. The report is also printed at the end. Meanwhile a
+    profiler of the program's own finds CUPTI taken.
 
     Exits as the program does, and with 128 + N if signal N ended it; with 125 if watch itself fails, 126 if the program
     cannot be executed, 127 if it is not found.
@@ -115,7 +154,8 @@ def command(
     \b
     Examples:
       stallscope watch python train.py
-      stallscope watch --json calls.json -- ./solver --steps 100
+      stallscope watch --headless --json calls.json -- ./solver --steps 100
+      stallscope watch --output train.log --trace calls.json.gz -- torchrun train.py
       stallscope watch --print-env > watch.env
       stallscope watch --attach /tmp/stallscope-watch-k3x9
     """
@@ -124,49 +164,80 @@ def command(
         "--calls-only": calls_only,
         "--no-stacks": no_stacks,
         "--yield-to-profiler": yield_to_profiler,
+        "--headless": headless,
+        "--output": output is not None,
     }
     given = [name for name, is_given in asked.items() if is_given]
-    _check_arguments(context, program, json_file, matrix, print_env, attach, given)
-    if json_file is not None:
-        _require_writable(json_file, force)
+    _check_arguments(
+        context, program, {JSON: json_file, RECORD: record, TRACE: trace, MATRIX: matrix}, print_env, attach, given
+    )
+    if headless and output is not None:
+        raise _failed("--output is for the screen; with --headless redirect the program's output")
+    for option, path in ((JSON, json_file), (TRACE, trace), ("--output", output)):
+        if path is not None:
+            _require_writable(option, path, force)
+    if record is not None:
+        _require_new(record)
+    no_screen = "" if headless else diagnostics.program_screen_obstacle()
+    if output is not None and no_screen:
+        raise _failed(f"--output is for the screen, and {no_screen}")
     with foreground.held_signals():
         # It loads numpy, whose threads would otherwise take the signals that the main thread waits for.
         from stallscope.cli import watch_session
+        from stallscope.cli.watch_files import WatchFiles
     from stallprobes.watch.environment import WatchOptions
     from stallprobes.watch.machine_stalls import stalls_of_this_machine
 
     slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)
+    files = WatchFiles(json_file, trace, record, output, force)
     try:
         known = None if print_env else stalls_of_this_machine(matrix)
         chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler, not no_stacks, known)
         if attach is not None:
-            watch_session.show_folder(attach, json_file, force, known)
+            watch_session.show_folder(attach, files, known)
         elif print_env:
             watch_session.print_environment(chosen)
+        elif headless or no_screen:
+            diagnostics.exit_process(watch_session.run(program, chosen, files, no_screen))
         else:
-            diagnostics.exit_process(watch_session.run(program, chosen, json_file, force))
-    except (CheckFileError, WatchError, FileNotWritten) as error:
+            diagnostics.exit_process(_run_screen(program, chosen, files, ascii_only))
+    except (CheckFileError, WatchError, FileNotWritten, RecordingError) as error:
         raise _failed(str(error)) from error
+
+
+def _run_screen(program: Sequence[str], chosen: WatchOptions, files: WatchFiles, ascii_only: bool) -> int:
+    from stallscope.cli import screen, watch_screen
+
+    try:
+        known = screen.load_settings(ascii_only)
+    except CommandError as error:
+        raise _failed(error.sentence) from error
+    return watch_screen.run(program, chosen, files, known)
 
 
 def _check_arguments(
     context: click.Context,
     program: Sequence[str],
-    json_file: Path | None,
-    matrix: Path | None,
+    files: Mapping[str, Path | None],
     print_env: bool,
     attach: Path | None,
     given: Sequence[str],
 ) -> None:
-    """Raise CommandError for arguments that exclude each other. ``given`` are options of a recording."""
+    """Raise CommandError for arguments that exclude each other. ``given`` are options of a program that is started."""
+    written = [option for option, path in files.items() if path is not None]
     if attach is not None and print_env:
         problem = "--attach and --print-env exclude each other"
     elif program and (attach is not None or print_env):
         problem = f"{'--print-env' if print_env else '--attach'} starts nothing, so it takes no PROGRAM"
     elif attach is not None and given:
         problem = f"{given[0]} is for the recording, which --attach only reads; give it to --print-env"
-    elif print_env and (json_file is not None or matrix is not None):
-        problem = f"{JSON if json_file is not None else '--matrix'} is for the report; give it to --attach"
+        if given[0] in _FOR_PROGRAMS:
+            problem = f"{given[0]} is for a program that watch starts; --attach starts nothing"
+    elif print_env and any(name in _FOR_PROGRAMS for name in given):
+        problem = f"{next(name for name in given if name in _FOR_PROGRAMS)} is for a program that watch starts; "
+        problem += "--print-env starts nothing"
+    elif print_env and written:
+        problem = f"{written[0]} is for the report; give it to --attach"
     elif not program and attach is None and not print_env:
         problem = "PROGRAM... is missing"
     else:
@@ -174,10 +245,17 @@ def _check_arguments(
     raise _failed(f"{problem}; see: {context.command_path} --help")
 
 
-def _require_writable(path: Path, force: bool) -> None:
+def _require_writable(option: str, path: Path, force: bool) -> None:
     try:
-        output_files.refuse_stdout(JSON, path, "stdout belongs to the program")
-        output_files.require_writable(JSON, path, force)
+        output_files.refuse_stdout(option, path, "stdout belongs to the program")
+        output_files.require_writable(option, path, force)
+    except CommandError as error:
+        raise _failed(error.sentence) from error
+
+
+def _require_new(path: Path) -> None:
+    try:
+        output_files.require_new_file(RECORD, path)
     except CommandError as error:
         raise _failed(error.sentence) from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shlex
 import shutil
@@ -10,25 +9,26 @@ import signal
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stallprobes.errors import FileNotWritten, WatchError
-from stallprobes.files import atomic
 from stallprobes.watch.building import library
-from stallprobes.watch.document import document
 from stallprobes.watch.environment import WatchOptions, variables
 from stallprobes.watch.findings import WatchFindings
 from stallprobes.watch.folder import create_folder
-from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.layout import CUPTI_VARIABLE
 from stallprobes.watch.libcupti import cupti_of_this_machine
+from stallprobes.watch.live_program import LiveProgram
+from stallprobes.watch.live_view import WatchedProgram
 from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.recorder import OutputLines, WatchRecorder
 from stallscope.cli import diagnostics, foreground
 from stallscope.cli.diagnostics import CommandError
 from stallscope.cli.foreground import ForegroundProgram, WatchExit, shell_exit_code
 from stallscope.cli.stdout import ClosedPipeError, Output
+from stallscope.cli.watch_files import WatchFiles
 from stallscope.report.watch_text import command_title, show_watch
 from stallscope.report.watch_wording import PROFILER_FINDS_IT_TAKEN, PROFILER_GETS_IT, start_problem, still_running
 
@@ -38,20 +38,20 @@ POLL_S = 0.1
 _EXPECTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 
-def run(words: Sequence[str], options: WatchOptions, json_file: Path | None, force: bool) -> int:
+def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, no_screen: str = "") -> int:
     """Run the program, report to stderr and return its exit code.
 
-    Raises WatchError or CommandError if it was not started, and FileNotWritten where it ended well and the report could
-    not be written to ``json_file``.
+    ``no_screen`` says why there is no screen, "" where none was asked for. Raises WatchError or CommandError if it was
+    not started.
     """
-    setup = _prepare(options, os.environ)
+    setup = prepare(options, os.environ)
     try:
-        watch = ProgramWatch(words, setup)
+        watch = ProgramWatch(words, setup, files)
         with foreground.held_signals() as blocked:
             program = ForegroundProgram(words, setup.environment, blocked)
-            watch.announce(program.pid)
+            watch.announce(program.pid, no_screen)
             code = program.wait(POLL_S, watch.poll, watch.report)
-        return watch.end(code, json_file, force)
+        return watch.end(code)
     finally:
         setup.remove()
 
@@ -76,15 +76,22 @@ def print_environment(options: WatchOptions) -> None:
     diagnostics.print_message(f"report what they write by: stallscope watch --attach {shlex.quote(str(folder))}")
 
 
-def show_folder(folder: Path, json_file: Path | None, force: bool, known: KnownStalls | None = None) -> None:
-    """Write the report of ``folder`` to stdout, and to ``json_file``. Raises WatchError and FileNotWritten."""
-    analyzer = FolderAnalysis(folder, known)
-    analyzer.poll()
-    analyzer.finish_looking()
-    analyzer.poll()
-    found = analyzer.findings()
-    if json_file is not None:
-        _save(found, json_file, force)
+def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = None) -> None:
+    """Write the report of ``folder`` to stdout, and ``files``. Raises WatchError and FileNotWritten."""
+    live = LiveProgram(folder, WatchedProgram(str(folder)), known, keep_ns=None)
+    live.update()
+    live.finish_looking()
+    live.update(analyze=True)
+    found = live.findings()
+    files.save_report(found)
+    files.save_trace(live, found)
+    if files.record is not None:
+        recorder = WatchRecorder(files.record, live.trace_of)
+        if live.moment is not None:
+            recorder.put(live.moment, last=True)
+        recorder.close()
+        if recorder.problem:
+            raise FileNotWritten(f"--record: {recorder.problem}.")
     out = Output()
     show_watch(out, found, str(folder))
     out.flush()
@@ -105,7 +112,7 @@ class WatchSetup:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
+def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
     """The setup of a program. Raises WatchError where another tool is injected."""
     folder = None
     try:
@@ -134,53 +141,75 @@ class ProgramWatch:
     Nothing here ends the program or changes its exit code: what fails is said after its end.
     """
 
-    def __init__(self, words: Sequence[str], setup: WatchSetup) -> None:
+    def __init__(self, words: Sequence[str], setup: WatchSetup, files: WatchFiles) -> None:
         self._words = tuple(words)
-        self._setup = setup
-        self._analyzer = None if setup.folder is None else FolderAnalysis(setup.folder, setup.options.known)
+        self._setup, self._files = setup, files
+        program = WatchedProgram(command_title(words), tuple(words), problem=setup.problem)
+        self.live = LiveProgram(setup.folder, program, setup.options.known, files.keep_ns)
+        self.recorder = None if files.record is None else WatchRecorder(files.record, self.live.trace_of)
         self._announced: set[tuple[int, int]] = set()
         self._problems = [f"Nothing was recorded: {setup.problem}."] if setup.problem else []
         self._failure: Exception | None = None
 
-    def announce(self, pid: int) -> None:
-        """Say that the program, process ``pid``, is watched, and what that changes for it."""
+    def announce(self, pid: int, no_screen: str = "") -> None:
+        """Say that the program, process ``pid``, is watched, what that changes for it, and why there is no screen."""
         if self._setup.problem:
             diagnostics.print_message(f"{self._words[0]} runs, but nothing is recorded: {self._setup.problem}")
             return
+        where = f" without a screen: {no_screen}" if no_screen else ""
         change = PROFILER_GETS_IT if self._setup.options.yield_to_profiler else PROFILER_FINDS_IT_TAKEN
         diagnostics.print_message(
-            f"watching {self._words[0]} (pid {pid}); {change}; for a report now: kill -USR1 {os.getpid()}"
+            f"watching {self._words[0]} (pid {pid}){where}; {change}; for a report now: kill -USR1 {os.getpid()}"
         )
 
     def poll(self) -> None:
         """Read what is new."""
-        if self._analyzer is not None and self._failure is None:
+        if self._failure is None:
             with self._failures_kept():
-                self._analyzer.poll()
-                for process in self._analyzer.processes:
+                if self.recorder is None:
+                    self.live.read()
+                elif self.live.update():
+                    self.record()
+                for process in self.live.processes:
                     self._announce_problem(process)
+
+    def record(self, output: OutputLines | None = None, *, last: bool = False) -> None:
+        """Put the present moment into the recording, if there is one; ``last`` as for the recorder."""
+        if self.recorder is not None and self.live.moment is not None:
+            self.recorder.put(self.live.moment, output, last=last)
+
+    def _end_recording(self, code: int, output: OutputLines | None) -> None:
+        """Record the program's end."""
+        if self.recorder is None:
+            return
+        self.live.update(replace(self.live.program, exit_code=code), analyze=True)
+        self.record(output, last=True)
+        self.recorder.close()
+        if self.recorder.problem:
+            raise FileNotWritten(f"--record: {self.recorder.problem}.")
+        diagnostics.print_message(f"recorded to {self.recorder.path}; stallscope replay shows it")
 
     def report(self) -> None:
         """Write the report so far to stderr."""
         self.poll()
         with self._failures_kept():
-            self._print(self._findings())
+            self._print(self.live.findings())
 
-    def end(self, code: int, json_file: Path | None, force: bool) -> int:
-        """Write the last report to stderr and to ``json_file``; returns the exit code of the command.
+    def end(self, code: int, output: OutputLines | None = None) -> int:
+        """Write the last report to stderr, and the files; returns the exit code of the command.
 
         That is the program's, whose end was ``code`` (-n by signal n), or WatchExit.FAILED where only the watch failed.
         """
         self._announce_signal(code)
-        code = shell_exit_code(code)
+        ended, code = code, shell_exit_code(code)
         self.poll()
-        if self._analyzer is not None:
-            self._problems += map(still_running, self._analyzer.running)
+        self._problems += map(still_running, self.live.running)
         with self._failures_kept():
-            found = self._findings()
+            found = self.live.findings()
             self._print(found)
-            if json_file is not None:
-                _save(found, json_file, force, self._words, code, self._problems)
+            self._files.save_report(found, self._words, code, self._problems)
+            self._files.save_trace(self.live, found)
+            self._end_recording(ended, output)
         if self._failure is None:
             return code
         if isinstance(self._failure, WatchError | FileNotWritten):
@@ -195,9 +224,6 @@ class ProgramWatch:
             yield
         except Exception as error:  # of any kind: a defect must not leave the program alone with the terminal
             self._failure = self._failure or error
-
-    def _findings(self) -> WatchFindings:
-        return WatchFindings(0, 0, ()) if self._analyzer is None else self._analyzer.findings()
 
     def _print(self, found: WatchFindings) -> None:
         # Where nobody reads stderr, the program's exit code is still of use.
@@ -219,16 +245,3 @@ class ProgramWatch:
         if code < 0 and -code not in _EXPECTED:
             name = signal.strsignal(-code) or "unknown"
             diagnostics.print_message(f"{self._words[0]} was ended by signal {-code} ({name})")
-
-
-def _save(
-    found: WatchFindings,
-    path: Path,
-    force: bool,
-    words: Sequence[str] | None = None,
-    exit_code: int | None = None,
-    problems: Sequence[str] = (),
-) -> None:
-    text = io.StringIO()
-    Output(text).json(document(found, words, exit_code, problems))
-    atomic.write(path, (text.getvalue().encode(),), force=force)

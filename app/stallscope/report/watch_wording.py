@@ -31,6 +31,13 @@ def start_problem(process: WatchedProcess) -> str | None:
     return f"{process_words(process.program, process.pid)}: {_state(process.state, process.function, process.code)}"
 
 
+def state_problem(process: ProcessFindings) -> str | None:
+    """Why nothing is recorded of a process, as a sentence without its end; None if all is well."""
+    if process.state in (WatchState.STARTING, WatchState.RECORDING):
+        return None
+    return f"{process_words(process.name, process.pid)}: {_state(process.state, process.failed_function, process.code)}"
+
+
 def not_recorded(process: ProcessFindings) -> Iterator[str]:
     """What was not recorded of a process, a sentence each."""
     who = process_words(process.name, process.pid)

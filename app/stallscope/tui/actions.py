@@ -49,6 +49,14 @@ _EVERYWHERE = (
 )
 _SCREENSHOT = Action("screenshot", "s", "SVG", "Save the screen as an SVG file in the working directory.", 17)
 _RESTART = Action("restart", "r", "restart", "Restart the engine.", 14, True)
+_TIMELINE = Action(
+    "timeline",
+    "g",
+    "timeline",
+    "Open the timeline: host calls, GPU work and contexts on one time axis; it freezes on a stall.",
+    9,
+    opens_screen=True,
+)
 MONITOR_ACTIONS = (
     Action("pick", "o,enter", "patterns", "Select a pattern and variant, or add a probe from the catalog.", 2, True),
     Action("pause", "p", "pause", "Pause or resume the view. The probes keep running.", 3),
@@ -63,14 +71,7 @@ MONITOR_ACTIONS = (
         9,
         opens_screen=True,
     ),
-    Action(
-        "timeline",
-        "g",
-        "timeline",
-        "Open the timeline: host calls, GPU work and contexts on one time axis; it freezes on a stall.",
-        9,
-        opens_screen=True,
-    ),
+    _TIMELINE,
     Action("explain", "e", "explain", "Explain the focused probe: what it does, causes, remedies, source.", 5),
     Action("remedy", "v", "remedy", "Switch to the next remedy of the current pattern.", 6, True),
     Action("focus_up", "up", "up", "Move the focus up."),
@@ -192,11 +193,51 @@ TIMELINE_ACTIONS = (
     *_EVERYWHERE,
 )
 
+
+def _of_watch(
+    name: str,
+    keys: str,
+    title: str,
+    description: str,
+    rank: int = 0,
+    live_only: bool = False,
+    replay_only: bool = False,
+) -> Action:
+    return Action(name, keys, title, description, rank, live_only, replay_only, yields=True)
+
+
+WATCH_ACTIONS = (
+    _of_watch("watch_pause", "p", "pause", "Pause or resume the view. The program keeps running.", 2),
+    _of_watch("watch_back", "left", "-5 s", "Go 5 seconds back in the recording.", 3, replay_only=True),
+    _of_watch("watch_forward", "right", "+5 s", "Go 5 seconds forward in the recording.", 4, replay_only=True),
+    _of_watch(
+        "watch_freeze",
+        "t",
+        "freeze on stall",
+        "Freeze the view when a call takes longer than the setting freeze_above_ms, and keep its trace.",
+        3,
+        True,
+    ),
+    _TIMELINE,
+    _of_watch("watch_explain", "e,enter", "explain", "Explain the selected call: its slow calls, and what helps.", 8),
+    _of_watch("watch_up", "up", "up", "Select the row above."),
+    _of_watch("watch_down", "down", "down", "Select the row below."),
+    _of_watch("watch_page_up", "pageup", "page up", "Go one page up."),
+    _of_watch("watch_page_down", "pagedown", "page down", "Go one page down."),
+    _of_watch("watch_worst", "w", "worst", "Select the call that lost most time.", 12),
+    _of_watch("watch_output", "o", "output", "Enlarge the pane of the program's output, or reduce it.", 10),
+    _of_watch("watch_copy", "y", "copy report", "Copy the text report to the clipboard.", 16),
+    _SCREENSHOT,
+    *(action for action in _EVERYWHERE if action.name != "quit"),
+    _of_watch("watch_quit", "q", "quit", "Quit. A program that still runs is ended, after a question.", 1),
+)
+
 # One line for each screen: its name, which is also its folder and its style sheet, and its actions.
 SCREENS: Mapping[str, tuple[Action, ...]] = {
     "monitor": MONITOR_ACTIONS,
     "matrix": MATRIX_ACTIONS,
     "timeline": TIMELINE_ACTIONS,
+    "watch": WATCH_ACTIONS,
 }
 
 _KEY_LABELS = {

@@ -1,4 +1,4 @@
-"""The screen program: one Textual app over a live engine or a recording."""
+"""The screen program: one Textual app over a live engine, a recording, or a watched program."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable
 from functools import partial
+from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,16 +35,17 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
 
     from stallprobes.live.recorder import Recorder
-    from stallscope.tui.common.screen import ScreenContext
-    from stallscope.tui.monitor.screen import Monitor
+    from stallscope.tui.common.screen import ActionScreen, ScreenContext
     from stallscope.tui.sources.live import LiveSource
     from stallscope.tui.sources.replay import ReplaySource
+    from stallscope.tui.sources.watch_replay import WatchReplaySource
+    from stallscope.tui.sources.watched import WatchSource
 
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "monokai")
 
 
 class LoadingScreen(Screen[None]):
-    """The first frame, shown while the monitor's modules are loaded."""
+    """The first frame, shown while the modules of the first screen are loaded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "app.quit", "quit")]
 
@@ -53,7 +55,10 @@ class LoadingScreen(Screen[None]):
 
 
 class StallscopeApp(App[None]):
-    """The app over the source that ``create_source`` returns; it is called in a thread after the first frame."""
+    """The app over the source that ``create_source`` returns; it is called in a thread after the first frame.
+
+    ``first`` is the name of the first screen.
+    """
 
     TITLE = "stallscope"
     # A notification covers the verdict log.
@@ -67,12 +72,14 @@ class StallscopeApp(App[None]):
 
     def __init__(
         self,
-        create_source: Callable[[], LiveSource | ReplaySource],
+        create_source: Callable[[], LiveSource | ReplaySource | WatchSource | WatchReplaySource],
         settings: Settings,
         recorder: Recorder | None = None,
+        first: str = "monitor",
     ) -> None:
         super().__init__(driver_class=TerminalDriver)
-        self.source: LiveSource | ReplaySource | None = None
+        self.source: LiveSource | ReplaySource | WatchSource | WatchReplaySource | None = None
+        self._first = first
         self.context: ScreenContext | None = None
         self.settings = settings
         self._create_source = create_source
@@ -94,7 +101,7 @@ class StallscopeApp(App[None]):
         return LoadingScreen()
 
     def on_mount(self) -> None:
-        """Apply the settings, let signals end the program as ``q`` does, and load the monitor."""
+        """Apply the settings, let signals end the program as ``q`` does, and load the first screen."""
         if self.settings.theme in self.available_themes:
             self.theme = self.settings.theme
         if self.settings.keys:
@@ -104,7 +111,7 @@ class StallscopeApp(App[None]):
                 partial(self._signalled, asyncio.get_running_loop()),
                 self._last_resort,
             )
-        self.call_after_refresh(lambda: self.run_worker(self._open_monitor()))
+        self.call_after_refresh(lambda: self.run_worker(self._open_first()))
 
     def close(self) -> None:
         """End everything that was started."""
@@ -131,12 +138,20 @@ class StallscopeApp(App[None]):
         fatal = getattr(self.source, "fatal", None)
         return fatal[1] if fatal is not None else None
 
-    async def _open_monitor(self) -> None:
-        # The source first: the engine starts while the monitor's modules are loaded.
+    async def _open_first(self) -> None:
+        # The source first: the engine starts while the screen's modules are loaded.
         self.source = await asyncio.to_thread(self._create_source)
-        context_class, monitor_class = await asyncio.to_thread(_load_monitor)
+        context_class, screen_class = await asyncio.to_thread(_load, self._first)
         self.context = context_class(self.source, self.settings)
-        await self.push_screen(monitor_class(self.context, self._recorder))
+        recorder = () if self._recorder is None else (self._recorder,)
+        await self.push_screen(screen_class(self.context, *recorder))
+
+    async def action_quit(self) -> None:
+        """Quit as the key of the first screen does: it may ask before it ends what runs."""
+        if len(self.screen_stack) < 2:
+            self.exit()
+        else:
+            await self.screen_stack[1].run_action("leave")
 
     def get_line_filters(self) -> list[LineFilter]:
         """Textual's filters except the one that converts colors to greys, then the app's own."""
@@ -233,10 +248,19 @@ class StallscopeApp(App[None]):
         """End the program in order; whatever input waits is dropped."""
         if isinstance(self._driver, TerminalDriver):
             self._driver.input.close()
+        signalled = getattr(self.source, "signalled", None)
+        if signalled is not None:
+            signalled(number)
         self.exit(return_code=exit_code(number))
 
     def _last_resort(self, number: int) -> None:
-        """What must not remain when the process is ended: the engine, and the terminal's modes."""
+        """What must not remain when the process is ended: the engine, and the terminal's modes.
+
+        A watched program gets the time that it takes to end: it has got the same signal.
+        """
+        outlast = getattr(self.source, "outlast", None)
+        if outlast is not None:
+            outlast()
         pid = getattr(self.source, "engine_pid", None)
         if pid is not None:
             with contextlib.suppress(OSError):
@@ -245,8 +269,8 @@ class StallscopeApp(App[None]):
             self._driver.restore_terminal()
 
 
-def _load_monitor() -> tuple[type[ScreenContext], type[Monitor]]:
+def _load(name: str) -> tuple[type[ScreenContext], Callable[..., ActionScreen]]:
+    """The class of contexts, and that of the screen called ``name``."""
     from stallscope.tui.common.screen import ScreenContext
-    from stallscope.tui.monitor.screen import Monitor
 
-    return ScreenContext, Monitor
+    return ScreenContext, import_module(f"stallscope.tui.{name}.screen").SCREEN

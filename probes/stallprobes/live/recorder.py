@@ -9,11 +9,9 @@ anywhere.
 from __future__ import annotations
 
 import contextlib
-import json
 import queue
 import threading
 import time
-import zlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,30 +23,24 @@ from stallprobes.errors import RecordingError
 from stallprobes.files.json_reader import clean
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.window import ChannelMap
+from stallprobes.live.line_writer import LineWriter
 from stallprobes.live.observation import Observation, ProbeSet
 from stallprobes.live.recording_format import (
     BASELINES,
     FORMAT,
-    LONGEST_LINE,
     LONGEST_TEXT,
     MOST_ITEMS,
     OBSERVATION,
     PROBE_SET,
-    TRACE,
     VERSION,
 )
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import Channel
-from stallprobes.traces import codec
 from stallprobes.traces.trace import Trace
 
 _QUEUE = 100
 # A baseline is extended every second, and a reader that starts anywhere needs one that is recent.
 _BASELINES_EVERY_S = 10.0
-# Of all traces of a recording, compressed. One takes some 10 KB, at most some 300.
-_MOST_TRACE_BYTES = 1 << 26
-# With its checksum, a line is within what readers accept.
-_LONGEST_TRACE = LONGEST_LINE - 64
 
 
 class Recorder:
@@ -67,7 +59,7 @@ class Recorder:
         self.traces = 0
         self.traces_dropped = 0
         self.problem: str | None = None
-        _try_to_create(path)
+        try_to_create(path)
         self._queue: queue.Queue[tuple[Observation, Mapping[str, Baseline]] | Trace | None] = queue.Queue(_QUEUE)
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
@@ -131,7 +123,7 @@ class Recorder:
             self.traces_dropped += 1
         if item is None:
             return
-        file = _created(self.path)
+        file = created(self.path)
         try:
             with file:
                 writer = _Writer(file)
@@ -150,15 +142,16 @@ class Recorder:
             raise
 
 
-def _created(path: Path) -> BinaryIO:
+def created(path: Path) -> BinaryIO:
+    """The new file ``path``. Raises OSError."""
     # Without a buffer, whose rest would be written again when the file is closed on a full disk.
     return path.open("xb", buffering=0)
 
 
-def _try_to_create(path: Path) -> None:
+def try_to_create(path: Path) -> None:
     """Raise RecordingError unless ``path`` can be created. It is not left behind."""
     try:
-        _created(path).close()
+        created(path).close()
         path.unlink()
     except FileExistsError:
         raise RecordingError(f"{path} exists; a recording never overwrites a file") from None
@@ -169,40 +162,29 @@ def _try_to_create(path: Path) -> None:
 
 class _Writer:
     def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._zlib = zlib.compressobj(6)
+        self._lines = LineWriter(file, {"format": FORMAT, "version": VERSION, "begun_s": time.time()})
         self._probe_set: ProbeSet | None = None
         self._baselines: dict[str, Baseline] = {}
         self._baselines_s = 0.0
         self._timeline = False
         self._before: Snapshot | None = None
-        self._trace_bytes = 0
-        head = {"format": FORMAT, "version": VERSION, "begun_s": time.time()}
-        self._put(json.dumps(head).encode() + b"\n")
 
     def write(self, observation: Observation, baselines: Mapping[str, Baseline]) -> None:
         if observation.probe_set is not self._probe_set:
             self._probe_set, self._before, self._baselines = observation.probe_set, None, {}
-            self._line({PROBE_SET: _probe_set_out(observation.probe_set)})
+            self._lines.put({PROBE_SET: _probe_set_out(observation.probe_set)})
         switched = observation.timeline not in (None, self._timeline)
         self._timeline = self._timeline if observation.timeline is None else observation.timeline
         if switched or self._baselines_due(observation.wall_s, baselines):
             self._baselines, self._baselines_s = dict(baselines), observation.wall_s
-            self._line(_baselines_out(baselines, observation.probe_set))
-        self._line({OBSERVATION: _observation_out(observation, self._before)})
+            self._lines.put(_baselines_out(baselines, observation.probe_set))
+        self._lines.put({OBSERVATION: _observation_out(observation, self._before)})
         if observation.snapshot is not None:
             self._before = observation.snapshot
 
     def write_trace(self, trace: Trace) -> bool:
         """Write a trace; False if the traces have become too large, so that it is left out."""
-        text, most = _encoded(_trace_line(codec.cut(trace))), codec.MOST_ROWS
-        while len(text) > _LONGEST_TRACE and most:
-            most //= 2
-            text = _encoded(_trace_line(codec.cut(trace, most)))
-        if len(text) > _LONGEST_TRACE or self._trace_bytes > _MOST_TRACE_BYTES:
-            return False
-        self._trace_bytes += self._put_line(text)
-        return True
+        return self._lines.put_trace(trace)
 
     def _baselines_due(self, wall_s: float, baselines: Mapping[str, Baseline]) -> bool:
         """Whether one is new or was discarded, or they were extended and have not been written for a while."""
@@ -211,31 +193,7 @@ class _Writer:
         return begun != known or (extended and wall_s - self._baselines_s >= _BASELINES_EVERY_S)
 
     def finish(self) -> None:
-        self._put(self._zlib.flush(zlib.Z_FINISH))
-
-    def _line(self, value: Mapping[str, Any]) -> None:
-        self._put_line(_encoded(value))
-
-    def _put_line(self, text: bytes) -> int:
-        """Write a line with its checksum. Returns its size in the file."""
-        line = f"{zlib.crc32(text):08x} ".encode() + text + b"\n"
-        data = self._zlib.compress(line) + self._zlib.flush(zlib.Z_SYNC_FLUSH)
-        self._put(data)
-        return len(data)
-
-    def _put(self, data: bytes) -> None:
-        # On a disk that is almost full, a part is written.
-        while data:
-            data = data[self._file.write(data) :]
-
-
-def _encoded(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _trace_line(trace: Trace) -> dict[str, Any]:
-    at_ns = trace.end_ns if trace.trigger is None else trace.trigger.returned_ns
-    return {TRACE: {"w": round(trace.wall_s(at_ns), 4), **codec.trace_out(trace)}}
+        self._lines.finish()
 
 
 def _baselines_out(baselines: Mapping[str, Baseline], probe_set: ProbeSet) -> dict[str, Any]:
@@ -325,13 +283,14 @@ def _observation_out(observation: Observation, before: Snapshot | None) -> dict[
     if observation.probe_failures:
         out["troubles"] = [[t.probe, t.op, t.code, _foreign(t.text), t.fatal] for t in observation.probe_failures]
     if observation.telemetry is not None:
-        out["nvml"] = _telemetry_out(observation.telemetry)
+        out["nvml"] = telemetry_out(observation.telemetry)
     if observation.snapshot is not None:
         out["s"] = _snapshot_out(observation.snapshot, before, observation.probe_set)
     return out
 
 
-def _telemetry_out(telemetry: TelemetrySnapshot) -> dict[str, Any]:
+def telemetry_out(telemetry: TelemetrySnapshot) -> dict[str, Any]:
+    """NVML's values as JSON types."""
     readings = {}
     for name, reading in telemetry.readings.items():
         value = reading.value

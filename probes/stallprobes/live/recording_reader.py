@@ -139,7 +139,7 @@ def read_observation(node: Node, probe_set: ProbeSet, before: Snapshot | None) -
         probe_set=probe_set,
         engine=EngineStatus(state, engine["age_s"].number(_LONGEST_S), sentence),
         snapshot=recorded_snapshot.read_snapshot(known["s"], probe_set, before) if "s" in known else None,
-        telemetry=_telemetry(known["nvml"]) if "nvml" in known else None,
+        telemetry=read_telemetry(known["nvml"]) if "nvml" in known else None,
         probe_failures=tuple(_failure(one) for one in values.optional_items(known, "troubles")),
         waiting=frozenset(values.text(one) for one in values.optional_items(known, "held")),
         other_processes=tuple(values.foreign(one) for one in values.optional_items(known, "others")),
@@ -230,7 +230,8 @@ def _failure(node: Node) -> ProbeFailure:
     )
 
 
-def _telemetry(node: Node) -> TelemetrySnapshot:
+def read_telemetry(node: Node) -> TelemetrySnapshot:
+    """NVML's values. Raises MalformedJson."""
     known = node.some("uuid", "at", "state", "why", "r")
     recorded = known["r"].members()
     readings = {

@@ -49,6 +49,7 @@ from stallprobes.traces.trace import (
     WORK_ITERATION,
     WORK_KIND,
     WORK_MEMORY,
+    WORK_NUMBER,
     WORK_PROBE,
     WORK_RETURNED,
     WORK_START,
@@ -331,16 +332,17 @@ class _Part:
         table, names = self._trace.work, TextCache(self._work_name)
         for row, values in _numbered(table, rows):
             start = values[WORK_START]
-            name = names[values[WORK_PROBE], values[WORK_KIND], values[WORK_COPY]]
+            kernel = self._trace.kernels.get(values[WORK_NUMBER], "")
+            name = names[values[WORK_PROBE], values[WORK_KIND], values[WORK_COPY], kernel]
             args = f"{{{','.join(self._work_args(row, values))}}}"
             yield self._complete(track, start, values[WORK_END], name, "gpu", args)
             flow = int(self._flow_of_work[row])
             if flow:
                 yield self._flow(track, max(start, values[WORK_BEGAN]), flow, "f")
 
-    def _work_name(self, key: tuple[int, int, int]) -> str:
-        probe, kind, copy = key
-        label = labels.work_kind_label(kind, copy)
+    def _work_name(self, key: tuple[int, int, int, str]) -> str:
+        probe, kind, copy, kernel = key
+        label = kernel or labels.work_kind_label(kind, copy)
         return json_text(f"{self._trace.probes[probe].name}: {label}" if probe >= 0 else label)
 
     def _work_args(self, row: int, values: Sequence[int]) -> Iterator[str]:

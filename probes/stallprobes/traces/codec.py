@@ -194,10 +194,21 @@ def trace_out(trace: Trace) -> dict[str, Any]:
         "trigger": None if trace.trigger is None else list(astuple(trace.trigger)),
         "engine_since": min(trace.engine_since_ns, _LATEST_NS),
     }
+    if trace.kernels:
+        out["kernels"] = _kernels_out(trace)
     if trace.open_work:
         out["open_work"] = [list(astuple(work)) for work in trace.open_work]
     tables = {"calls": trace.calls, "work": trace.work, "tenures": trace.tenures, "overheads": trace.overheads}
     return out | {key: _table_out(key, table, trace.begin_ns) for key, table in tables.items()}
+
+
+def _kernels_out(trace: Trace) -> list[Any]:
+    """The names of kernels, and for each a list of the numbers of its work."""
+    names: dict[str, list[int]] = {}
+    for number in trace.work[:, WORK_NUMBER].tolist():
+        if number in trace.kernels:
+            names.setdefault(_foreign(trace.kernels[number]), []).append(number)
+    return [[name, numbers] for name, numbers in list(names.items())[:_MOST_NAMES]]
 
 
 def _probe_out(probe: TracedProbe) -> list[Any]:
@@ -245,7 +256,7 @@ def read_trace(node: Node) -> Trace:
     known = node.some(
         *("begin", "end", "collected", "offset", "simulated", "switches", "losses", "probes", "contexts", "streams"),
         *("others", "open", "trigger", *_COLUMNS),
-        optional=("engine_since", "open_work"),
+        optional=("engine_since", "open_work", "kernels"),
     )
     begin_ns = known["begin"].whole(0, _LATEST_NS)
     end_ns = known["end"].whole(begin_ns, min(begin_ns + _LONGEST_NS, _LATEST_NS))
@@ -283,6 +294,7 @@ def read_trace(node: Node) -> Trace:
         simulated=known["simulated"].flag(),
         engine_since_ns=known["engine_since"].whole(0, _LATEST_NS) if "engine_since" in known else 0,
         open_work=_open_work(known["open_work"], probes) if "open_work" in known else (),
+        kernels=_kernels(known["kernels"]) if "kernels" in known else {},
     )
 
 
@@ -310,6 +322,16 @@ def _names(contexts: Node, streams: Node) -> TraceNames:
         context, stream, name = _record(one, 3)
         of_streams[context.whole(*_ANY), stream.whole(*_ANY)] = name.text(_LONGEST_TEXT)
     return TraceNames(named, of_streams)
+
+
+def _kernels(node: Node) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for one in _items(node, _MOST_NAMES):
+        name, numbers = _record(one, 2)
+        text = name.text(_LONGEST_TEXT)
+        for number in _items(numbers, MOST_ROWS):
+            found[number.whole(*_ANY)] = text
+    return found
 
 
 def _open_call(node: Node, probes: Sequence[TracedProbe]) -> OpenCall:

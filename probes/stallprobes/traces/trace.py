@@ -120,7 +120,7 @@ class Trace:
     their starts and overlap the span at least in part, as do ``tenures`` (int64[n][TENURE_COLUMNS]) and ``overheads``
     (int64[n][OVERHEAD_COLUMNS]). Without ``context_switches`` nobody recorded who had the graphics engine; with them it
     is known from ``engine_since_ns`` on. ``others`` are the processes that NVML reported on the GPU, ``NAME (pid N)``
-    each. ``simulated``: the GPU was simulated.
+    each. ``simulated``: the GPU was simulated. ``kernels`` are the known names of kernels by WORK_NUMBER.
     """
 
     begin_ns: int
@@ -141,6 +141,7 @@ class Trace:
     simulated: bool = False
     engine_since_ns: int = 0
     open_work: tuple[OpenWork, ...] = ()
+    kernels: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def engine_known_ns(self) -> int:

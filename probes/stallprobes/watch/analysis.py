@@ -39,6 +39,7 @@ from stallprobes.watch.rows import KeptCalls, row_of, usual_ns
 
 # Records of a call arrive within this time after its end; then its cause is final.
 SETTLED_NS = 2_000_000_000
+SETTLED_TOGETHER_NS = 1_000_000_000
 # Explained calls that are kept one by one; what older ones lost is still in the sums.
 MOST_CALLS = 10_000
 # Readings for which a thread may be missing, while another takes its place over.
@@ -226,7 +227,8 @@ class ProcessAnalysis:
         """Make the causes final to which no further record can contribute, and drop the records of their time."""
         assert self._process is not None
         border = self._now_ns - SETTLED_NS
-        if any(held.slow.end_ns < border and not held.final for held in self._held):
+        # Several at a time: finding the causes takes as long for one call.
+        if any(held.slow.end_ns < border - SETTLED_TOGETHER_NS and not held.final for held in self._held):
             for held, call in zip(self._held, self._explained(self._process), strict=True):
                 if held.slow.end_ns < border and not held.final:
                     held.final = True

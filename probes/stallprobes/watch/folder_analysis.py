@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from stallprobes.watch.folder import MOST_FILES, ProcessLife, check_folder, life
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.map_reader import IncompleteFile, MapFile, watch_files
-from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.process import RecordBatch, WatchedProcess
 from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.stack_reader import StackReader
 from stallprobes.watch.thread_names import with_names
@@ -25,6 +26,9 @@ from stallprobes.watch.thread_names import with_names
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256
 _NO_RECORDS_READ = 0
+
+
+ReadingListener = Callable[[WatchedProcess, RecordBatch, int], None]
 
 
 @dataclass
@@ -45,10 +49,12 @@ class FolderAnalysis:
     """The analysis of the processes of one folder.
 
     ``folder`` has to be private. ``known`` are the pairs that stall on this machine, by a saved check or a reference.
+    ``listener`` gets each reading of a process, its new records, and the time (CLOCK_MONOTONIC).
     """
 
-    def __init__(self, folder: Path, known: KnownStalls | None = None) -> None:
+    def __init__(self, folder: Path, known: KnownStalls | None = None, listener: ReadingListener | None = None) -> None:
         self._folder = folder
+        self._listener = listener
         self._known = known
         self._readings: dict[Path, _Reading] = {}
         self._problems: dict[Path, str] = {}
@@ -101,7 +107,7 @@ class FolderAnalysis:
         # Before its end is looked for: what it wrote until then is read.
         ended = reading.process is not None and life_of(reading.process) is not ProcessLife.RUNNING
         with MapFile(path) as file:
-            process = file.read()
+            process = file.read(reading.process)
             records = file.records(reading.position)
             reading.stacks.read(file, process)
         if reading.process is None:
@@ -121,6 +127,8 @@ class FolderAnalysis:
         reading.analysis.feed(
             process, records, last_ns, delays, reading.stacks.stacks, reading.inspector.reading(process)
         )
+        if self._listener is not None:
+            self._listener(process, records, now_ns)
 
 
 def _findings(reading: _Reading, process: WatchedProcess) -> ProcessFindings:

@@ -45,9 +45,9 @@ ATTEMPTS = 16
 # No time (ns) or count of a real program is as large. In a histogram, sums of so many counts stay exact.
 MOST = 2**62
 MOST_IN_BUCKET = 2**48
-
-
 _BEGINNING = struct.Struct("<QI")
+# A function whose name is not yet in the file, with its number.
+_UNNAMED = "function "
 
 
 class IncompleteFile(WatchError):
@@ -61,6 +61,7 @@ class MapFile:
         """Open the file. Raises IncompleteFile, or WatchError if it is none of this user or a symbolic link."""
         self.path = path
         self._shown = printable(str(path))
+        self._earlier: dict[int, WatchedThread] = {}
         self._apis: dict[int, tuple[str, CallFamily | None]] = {}
         match = FILE_NAME.fullmatch(path.name)
         if match is None:
@@ -86,8 +87,12 @@ class MapFile:
         """Close the file."""
         os.close(self._file)
 
-    def read(self) -> WatchedProcess:
-        """The process as it is now. Raises WatchError if the file is damaged."""
+    def read(self, earlier: WatchedProcess | None = None) -> WatchedProcess:
+        """The process as it is now; ``earlier`` is a reading of the same file, whose slow calls are not decoded again.
+
+        Raises WatchError if the file is damaged.
+        """
+        self._earlier = {} if earlier is None else {thread.slot: thread for thread in earlier.threads}
         header = self._header()
         return self._process(header, self._slots(header))
 
@@ -205,7 +210,7 @@ class MapFile:
             ended_ns=self._time_or_none(slot["ended_ns"]),
             in_flight=self._in_flight(offset) if learns and slot["use"] == SlotUse.LIVE else (),
             figures=self._figures(slot, owners),
-            slow_calls=self._slow_calls(slot, offset),
+            slow_calls=self._slow_calls(slot, offset, self._earlier.get(number)),
             slow_count=self._count(slot["slow_calls"]),
             slot=number,
             owners=int(slot["owners"]),
@@ -226,12 +231,21 @@ class MapFile:
                 return tuple(self._call(call) for call in part["calls"][:depth])
         return ()
 
-    def _slow_calls(self, slot: Any, offset: int) -> tuple[SlowDriverCall, ...]:
+    def _slow_calls(self, slot: Any, offset: int, earlier: WatchedThread | None) -> tuple[SlowDriverCall, ...]:
         end = self._count(slot["slow_calls"])
+        known: dict[int, SlowDriverCall] = {}
+        # An entry does not change once it is complete. Where one was not, the numbers of the others are not known.
+        if earlier is not None and len(earlier.slow_calls) == min(earlier.slow_count, layout.SLOW_CALLS - 1):
+            first = earlier.slow_count - len(earlier.slow_calls)
+            known = dict(enumerate(earlier.slow_calls, first))
+            known = {at: slow for at, slow in known.items() if not slow.call.function.startswith(_UNNAMED)}
         # What was overwritten meanwhile, or may just be.
         oldest = self._count(self._array(_SLOW_COUNT, offset, 1)[0]["slow_calls"]) - layout.SLOW_CALLS + 1
         found = []
         for number in range(max(end - layout.SLOW_CALLS, oldest, 0), end):
+            if number in known:
+                found.append(known[number])
+                continue
             row = slot["slow"][number % layout.SLOW_CALLS]
             if row["sequence"] == 2 * number + 2:
                 call, end_ns = self._call(row["call"]), self._count(row["end_ns"])
@@ -268,7 +282,7 @@ class MapFile:
             name = _text(row["name"])
             if not name:
                 # The names are written once all functions are chosen.
-                return f"function {number}", None
+                return f"{_UNNAMED}{number}", None
             self._apis[number] = name, family_of(name)
         return self._apis[number]
 

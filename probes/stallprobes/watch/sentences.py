@@ -79,15 +79,20 @@ def cause_text(call: ExplainedCall) -> str:
     return text
 
 
-def call_text(call: ExplainedCall) -> str:
-    """A slow call and its cause in a sentence."""
+def took_text(call: ExplainedCall) -> str:
+    """A slow call and its duration: ``cuMemcpyDtoH_v2 of 4 bytes in MainThread (thread 7) took 5.03 ms``."""
     size = f" of {size_text(call.bytes)}" if call.bytes is not None else ""
     where = thread_text(call.thread, call.thread_name)
     place = call.stack.place if call.stack is not None else None
     made = f", called from {frame_text(place)}" if place is not None else ""
     made += f", in the NVTX range {call.range}" if call.range else ""
     made += "," if made else ""
-    return f"{call.function}{size} in {where}{made} took {duration_ns(call.duration_ns)} {cause_text(call)}."
+    return f"{call.function}{size} in {where}{made} took {duration_ns(call.duration_ns)}"
+
+
+def call_text(call: ExplainedCall) -> str:
+    """A slow call and its cause in a sentence."""
+    return f"{took_text(call)} {cause_text(call)}."
 
 
 def in_flight_text(call: CallInFlight) -> str:

@@ -19,6 +19,7 @@ from factories.traces import handmade_trace
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.errors import RecordingError
+from stallprobes.live import line_writer
 from stallprobes.live import recorder as recorders
 from stallprobes.live.capture import capture
 from stallprobes.live.observation import CUDA, EngineCondition, EngineStatus, Observation, ProbeSet
@@ -108,14 +109,14 @@ def test_a_value_that_the_format_cannot_hold_ends_the_recording_and_nobody_waits
 
 def test_a_disk_that_does_not_answer_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
-    usual = recorders._created
+    usual = recorders.created
 
     def created(path: Path) -> object:
         if threading.current_thread().name == "recorder":
             answered.wait()
         return usual(path)
 
-    monkeypatch.setattr(recorders, "_created", created)
+    monkeypatch.setattr(recorders, "created", created)
     recorder = Recorder(tmp_path / "a.rec")
     recorder.put_blocking(EMPTY, {})
     recorder.close(0.01)
@@ -210,7 +211,7 @@ def test_a_trace_of_many_rows_is_cut(tmp_path: Path) -> None:
 
 def test_a_line_is_never_longer_than_a_reader_accepts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.rec"
-    monkeypatch.setattr(recorders, "_LONGEST_TRACE", 20_000)
+    monkeypatch.setattr(line_writer, "LONGEST_TEXT_OF_LINE", 20_000)
     recorder = Recorder(file)
     recorder.put_blocking(EMPTY, {})
     recorder.put_trace(long_trace(5_000))
@@ -223,7 +224,7 @@ def test_a_line_is_never_longer_than_a_reader_accepts(tmp_path: Path, monkeypatc
 
 def test_traces_take_a_limited_part_of_a_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.rec"
-    monkeypatch.setattr(recorders, "_MOST_TRACE_BYTES", 3000)
+    monkeypatch.setattr(line_writer, "_MOST_TRACE_BYTES", 3000)
     recorder = Recorder(file)
     for number in range(10):
         recorder.put_blocking(replace(EMPTY, wall_s=WALL_S + number), {})
@@ -251,14 +252,14 @@ def test_traces_lost_to_a_full_disk_are_counted(tmp_path: Path) -> None:
 
 def test_a_full_queue_drops_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
-    usual = recorders._created
+    usual = recorders.created
 
     def created(path: Path) -> object:
         if threading.current_thread().name == "recorder":
             answered.wait()
         return usual(path)
 
-    monkeypatch.setattr(recorders, "_created", created)
+    monkeypatch.setattr(recorders, "created", created)
     recorder = Recorder(tmp_path / "a.rec")
     recorder.put_blocking(EMPTY, {})
     for _ in range(200):

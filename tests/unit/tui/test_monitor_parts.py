@@ -7,9 +7,9 @@ import pytest
 from stallprobes.live.observation import EngineCondition
 from stallprobes.model import MS
 from stallscope.tui.actions import SCREENS, all_actions
+from stallscope.tui.common.stall_trigger import DELAY_S, StallTrigger
 from stallscope.tui.monitor import status
 from stallscope.tui.monitor.layout import layout
-from stallscope.tui.monitor.stall_trigger import DELAY_S, StallTrigger
 
 
 @pytest.mark.parametrize("width", [60, 80, 149, 150, 250])

@@ -23,7 +23,9 @@ _AXIS_LABEL = 6
 # Lines of a plot at most, the second in a panel of _TALL lines or more.
 MOST_LINES, MOST_TALL_LINES, _TALL = 8, 14, 36
 TAIL_CALLS = 1000
-_BASELINE, _LIVE = "base", "now"
+_LIVE = "now"
+# What is plotted behind the live histograms: its short name beside the plot, and that in the legend.
+BASELINE = ("base", "baseline")
 _STYLES = ("", "baseline", "live", "both", "bad")
 _LETTERS = np.array(list(BLOCKS))
 
@@ -35,7 +37,7 @@ _PLACE_COLUMNS, _PLACE_LINES = 64, 14
 class Histograms(LineWidget):
     """Draws ``view``, or ``plots`` side by side, of which it is one.
 
-    ``now`` describes the live histograms in the legend.
+    ``now`` describes the live histograms in the legend, ``behind`` those behind them.
     ``live`` are later histograms of the same probe, None for those of ``view``: the plots move with every frame, the
     figures beside them change with ``view``, so that they can be read.
     """
@@ -45,7 +47,7 @@ class Histograms(LineWidget):
         self.view: FocusView | None = None
         self.plots: tuple[FocusView, ...] = ()
         self.live: ChannelMap | None = None
-        self.now = "last second"
+        self.now, self.behind = "last second", BASELINE
         # The panel of each of ``plots`` as it was last made: only one of them moves with every frame.
         self._panels: dict[str, tuple[FocusView, ChannelMap | None, object, list[Line]]] = {}
 
@@ -64,7 +66,7 @@ class Histograms(LineWidget):
         if self.view is None:
             return []
         if len(self.plots) < 2:
-            return histogram_lines(self.view, width, height, self.now, self.live)
+            return histogram_lines(self.view, width, height, self.now, self.live, behind=self.behind)
         return self._side_by_side(width, height)
 
     def _side_by_side(self, width: int, height: int) -> list[Line]:
@@ -88,7 +90,7 @@ class Histograms(LineWidget):
         known = self._panels.get(view.row.name)
         if known is not None and known[0] is view and known[1] is live and known[2] == (width, height, focused):
             return known[3]
-        made = histogram_lines(view, width, height, self.now, live, focused)
+        made = histogram_lines(view, width, height, self.now, live, focused, self.behind)
         self._panels[view.row.name] = view, live, (width, height, focused), made
         return made
 
@@ -105,10 +107,11 @@ def histogram_lines(
     now: str = "last second",
     live: ChannelMap | None = None,
     focused: bool = False,
+    behind: tuple[str, str] = BASELINE,
 ) -> list[Line]:
     """The panel of one probe; ``now`` describes the live histograms in the legend, ``live`` replaces those plotted.
 
-    ``focused`` marks it among several.
+    ``focused`` marks it among several. ``behind`` names what is plotted behind the live histograms.
     """
     row = view.row
     state = f"{row.state} ×{short_ratio(row.ratio)}" if row.ratio and row.mark in ("bad", "warn") else row.state
@@ -139,18 +142,18 @@ def histogram_lines(
     for channel in phases:
         plotted = channel.live if live is None else live.get(Channel(channel.phase), channel.live)
         in_flight_us = row.in_flight_us if channel.phase is Phase.CALL else None
-        out += _channel(channel, plotted, in_flight_us, label, plot, each, figures)
+        out += _channel(channel, plotted, in_flight_us, label, plot, each, figures, behind[0])
     out.append([(" " * (label + 1), ""), (axis_labels(plot), "dim")])
     out += table
     if legend:
-        out.append([(" " * (label + 1), ""), *_legend(phases, now)])
+        out.append([(" " * (label + 1), ""), *_legend(phases, now, behind[1])])
     return out
 
 
-def _legend(channels: list[ChannelView], now: str) -> Line:
+def _legend(channels: list[ChannelView], now: str, behind: str) -> Line:
     """The meaning of the characters in use."""
     known = any(channel.baseline is not None for channel in channels)
-    baseline: Line = [("░", "baseline"), (" baseline   ", "dim")] if known else []
+    baseline: Line = [("░", "baseline"), (f" {behind}   ", "dim")] if known else []
     return [*baseline, ("█", "live"), (f" {now}", "dim")]
 
 
@@ -175,7 +178,14 @@ def axis_labels(columns: int) -> str:
 
 
 def _channel(
-    channel: ChannelView, plotted: Histogram, in_flight_us: float | None, label: int, plot: int, rows: int, figures: int
+    channel: ChannelView,
+    plotted: Histogram,
+    in_flight_us: float | None,
+    label: int,
+    plot: int,
+    rows: int,
+    figures: int,
+    behind: str,
 ) -> list[Line]:
     heights = _heights(plotted, plot, rows)
     base_heights = np.zeros(plot, dtype=np.int64)
@@ -191,14 +201,14 @@ def _channel(
         at = position(in_flight_us * 1000, plot)
         letters[-1, at], styles[-1, at] = "◆", 4
     drawn = runs_of_rows(letters, styles, _STYLES)
-    texts = _texts(channel, rows) if figures else []
+    texts = _texts(channel, rows, behind) if figures else []
     out: list[Line] = []
     for number in range(rows):
         name = channel.phase.traits.word if number == rows - 1 else ""
         line: Line = [(f" {name:<{label}}", "dim"), *drawn[number]]
         text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
         if figures:
-            line.append((f" {text:<{figures}}", "dim" if text.startswith(_BASELINE) else ""))
+            line.append((f" {text:<{figures}}", "dim" if text.startswith(behind) else ""))
         out.append(line)
     return out
 
@@ -217,8 +227,8 @@ def _heights(histogram: Histogram, columns: int, rows: int) -> NDArray[np.int64]
 _baseline_heights = lru_cache(32)(_heights)
 
 
-def _texts(channel: ChannelView, rows: int) -> list[str]:
-    """Percentiles beside ``rows`` lines; several lines say whether they are of the baseline or live."""
+def _texts(channel: ChannelView, rows: int, behind: str) -> list[str]:
+    """Percentiles beside ``rows`` lines; several lines say whether they are of ``behind`` or live."""
     middle = _pair(channel.live, 50, 99)
     if rows == 1:
         return [middle]
@@ -227,7 +237,7 @@ def _texts(channel: ChannelView, rows: int) -> list[str]:
     slowest = (f"p99.9 {_short(tail)} " if tail is not None else "") + f"max {highest}"
     out = [f"{_LIVE:<5} {middle}", f"{_LIVE:<5} {slowest}"]
     if channel.baseline is not None:
-        out.insert(0, f"{_BASELINE:<5} {_pair(channel.baseline, 50, 99)}")
+        out.insert(0, f"{behind:<5} {_pair(channel.baseline, 50, 99)}")
     return out[:rows]
 
 

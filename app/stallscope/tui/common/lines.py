@@ -25,6 +25,8 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 SHADES = " ░▒▓█"
 # Columns and lines that every screen needs.
 SMALLEST = (60, 18)
+# A part of a line that is cut to fewer columns is omitted.
+_SHORTEST_PART = 12
 
 # Least contrast ratios: WCAG 2.2, 1.4.3 for text, 1.4.11 for graphics; and for what is only decoration.
 READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
@@ -177,6 +179,23 @@ def spread(left: Line, right: Line, width: int) -> Line:
     if room < 1:
         return fit(left, width)
     return [*left, (" " * room, ""), *right]
+
+
+def by_rank(left: list[tuple[int, Line]], right: list[tuple[int, Line]], width: int) -> Line:
+    """A line with parts at both ends, by rank: low ranks get space first. The first part of the left end that does not
+    fit is cut; parts of higher ranks are omitted."""
+    room = width - 2
+    kept: dict[int, Line] = {}
+    parts = [*left, *right]
+    for number in sorted(range(len(parts)), key=lambda number: parts[number][0]):
+        rank, part = parts[number]
+        if length(part) > room and rank > 1 and (number >= len(left) or room < _SHORTEST_PART):
+            continue
+        kept[number] = fit(part, room) if length(part) > room else part
+        room -= length(kept[number])
+    one = [run for number in range(len(left)) for run in kept.get(number, [])]
+    other = [run for number in range(len(left), len(parts)) for run in kept.get(number, [])]
+    return fit([*one, (" " * max(1, width - length(one) - length(other) - 1), ""), *other], width)
 
 
 def too_small_lines() -> list[Line]:

@@ -25,6 +25,8 @@ from stallscope.tui.common.lines import SMALLEST, LineWidget
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.replay import ReplaySource
+from stallscope.tui.sources.watch_replay import WatchReplaySource
+from stallscope.tui.sources.watched import WatchSource
 
 
 class Closeable(Protocol):
@@ -39,13 +41,13 @@ Kept = TypeVar("Kept", bound=Closeable)
 
 @dataclass
 class ScreenContext:
-    """What all screens share: the source of observations, the settings, and objects that outlive their screen.
+    """What all screens share: the source of what they show, the settings, and objects that outlive their screen.
 
     ``observation`` and ``analyzer`` are the monitor's last ones, ``focus_name`` is the probe that it shows.
     ``record_trace`` puts a trace into the recording, None without one.
     """
 
-    source: LiveSource | ReplaySource
+    source: LiveSource | ReplaySource | WatchSource | WatchReplaySource
     settings: Settings
     observation: Observation | None = None
     analyzer: Analyzer | None = None
@@ -88,7 +90,6 @@ class ActionScreen(Screen[bool]):
     def __init__(self, context: ScreenContext) -> None:
         super().__init__()
         self.context = context
-        self.source = context.source
         self.settings = context.settings
         self.frame_timer: Timer | None = None
         self._changed = True
@@ -96,12 +97,17 @@ class ActionScreen(Screen[bool]):
     @property
     def live(self) -> LiveSource | None:
         """The source of a live engine, None in a replay."""
-        return self.source if isinstance(self.source, LiveSource) else None
+        return self.context.source if isinstance(self.context.source, LiveSource) else None
+
+    @property
+    def replayed(self) -> bool:
+        """Whether what is shown was recorded: then actions that need something live are not available."""
+        return self.context.source.replayed
 
     @property
     def actions(self) -> tuple[Action, ...]:
         """The available actions."""
-        return available(self.source.replayed, SCREENS[self.NAME])
+        return available(self.replayed, SCREENS[self.NAME])
 
     @property
     def more_keys(self) -> tuple[tuple[str, str], ...]:
@@ -110,7 +116,7 @@ class ActionScreen(Screen[bool]):
 
     def on_mount(self) -> None:
         """Fill the key bar, start the timer and follow the theme."""
-        self.query_one(KeyBar).hints = key_hints(self.source.replayed, self.settings.keys, SCREENS[self.NAME])
+        self.query_one(KeyBar).hints = key_hints(self.replayed, self.settings.keys, SCREENS[self.NAME])
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.call_after_refresh(self.repaint_panels))
         self.frame_timer = self.set_interval(1 / self.settings.frames_per_second, self.tick)
         self.call_after_refresh(self.tick)
@@ -175,7 +181,7 @@ class ActionScreen(Screen[bool]):
         """Whether an action of the table is available; True for all others."""
         name = parameters[0] if action == "open" and parameters else action
         known = next((one for one in SCREENS[self.NAME] if one.name == name), None)
-        return known is None or known.available(self.source.replayed)
+        return known is None or known.available(self.replayed)
 
     async def on_key_bar_pressed(self, message: KeyBar.Pressed) -> None:
         """Run the action of a clicked hint."""
@@ -235,6 +241,10 @@ class ActionScreen(Screen[bool]):
 
     def action_quit(self) -> None:
         """End the program."""
+        self.action_leave()
+
+    def action_leave(self) -> None:
+        """End the program; a screen beside which something runs asks first."""
         self.app.exit()
 
 

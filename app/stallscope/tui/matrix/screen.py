@@ -134,7 +134,7 @@ class MatrixScreen(ActionScreen):
             panel.view = histograms(matrix_view, key) if panel.display else None
 
     def _grid_view(self, state: MatrixState) -> GridView:
-        matrix_view, replayed = state.matrix_view, self.source.replayed
+        matrix_view, replayed = state.matrix_view, self.replayed
         if matrix_view is None:
             self.focus_key, run = None, "" if replayed else "r runs a check on this machine; "
             return GridView("check", empty=("", f"{run}o opens a saved check; ? shows the help."))

@@ -20,6 +20,7 @@ from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
+from stallscope.tui.common.stall_trigger import StallTrigger
 from stallscope.tui.monitor import help_text, status
 from stallscope.tui.monitor.blame import BlameControl
 from stallscope.tui.monitor.header import Header
@@ -27,10 +28,11 @@ from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.panels import MonitorPanels
 from stallscope.tui.monitor.probe_set_editor import ProbeSetEditor
 from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, ProbeTable, probe_keys
-from stallscope.tui.monitor.stall_trigger import StallTrigger
 from stallscope.tui.monitor.switches import ProbeSwitches
 from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.sources.replay import ReplaySource
+from stallscope.tui.sources.watch_replay import WatchReplaySource
+from stallscope.tui.sources.watched import WatchSource
 
 SEEK_S = 5.0
 # Observations for the analyzer and for a recording; fewer while nobody reads them, or histograms alone are drawn.
@@ -50,6 +52,10 @@ class Monitor(ActionScreen):
 
     def __init__(self, context: ScreenContext, recorder: Recorder | None = None) -> None:
         super().__init__(context)
+        source = context.source
+        if isinstance(source, WatchSource | WatchReplaySource):
+            raise TypeError("the monitor shows probes, not a watched program")
+        self.source = source
         self.recorder = recorder
         context.record_trace = None if recorder is None else recorder.put_trace
         self.analyzer: Analyzer | None = None

@@ -18,6 +18,7 @@ from stallprobes.traces.trace import (
     WORK_ITERATION,
     WORK_KIND,
     WORK_MEMORY,
+    WORK_NUMBER,
     WORK_OP,
     WORK_PROBE,
     WORK_START,
@@ -52,6 +53,8 @@ def work_text(trace: Trace, work: Int64s) -> str:
     """What a piece of GPU work is: ``D2D copy, 1.00 MiB, device to device memory``."""
     kind, copy, nbytes = int(work[WORK_KIND]), int(work[WORK_COPY]), int(work[WORK_BYTES])
     words = [work_kind_label(kind, copy)]
+    if int(work[WORK_NUMBER]) in trace.kernels:
+        words = [f"kernel {trace.kernels[int(work[WORK_NUMBER])]}"]
     if kind != RecordKind.KERNEL and nbytes > 0:
         words.append(size_text(nbytes))
     if copy_label(kind, copy):

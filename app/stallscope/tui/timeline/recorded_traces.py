@@ -1,19 +1,23 @@
-"""The traces of a recording: which of them is shown, and why one cannot be."""
+"""The traces of a recording or a watched program: which of them is shown, and why one cannot be."""
 
 from __future__ import annotations
 
 from stallscope.tui.sources.replay import ReplaySource
+from stallscope.tui.sources.watch_replay import WatchReplaySource
+from stallscope.tui.sources.watched import WatchSource
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.trace_capture import TraceCapture
 
 
 class RecordedTraces:
-    """The traces of the recording that ``source`` replays; ``cursor`` shows one of them.
+    """The traces that ``source`` has, recorded or kept; ``cursor`` shows one of them.
 
     ``number`` is that of the trace that is shown, None without one; ``problem`` says why it cannot be, "" if it can.
     """
 
-    def __init__(self, source: ReplaySource, capture: TraceCapture, cursor: TraceCursor) -> None:
+    def __init__(
+        self, source: ReplaySource | WatchSource | WatchReplaySource, capture: TraceCapture, cursor: TraceCursor
+    ) -> None:
         self.number: int | None = None
         self.problem = ""
         self._source, self._capture, self._cursor = source, capture, cursor

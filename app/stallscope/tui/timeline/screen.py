@@ -14,7 +14,7 @@ from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.probe_sets import gpu_label
-from stallscope.tui.sources.replay import ReplaySource
+from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.timeline import help_text, status
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import TraceDetails
@@ -49,10 +49,15 @@ class TimelineScreen(ActionScreen):
         self.cursor = TraceCursor()
         self.live_trace = LiveTrace(context, self.capture, self.cursor)
         self.recorded: RecordedTraces | None = None
-        if isinstance(context.source, ReplaySource):
+        if not isinstance(context.source, LiveSource):
             self.recorded = RecordedTraces(context.source, self.capture, self.cursor)
         self._read_pace = Pace(READS_PER_S, context.settings.frames_per_second)
         self._next_draw_s = 0.0
+
+    @property
+    def replayed(self) -> bool:
+        """Whether it shows kept traces, as those of a watched program are."""
+        return self.recorded is not None
 
     def compose(self) -> ComposeResult:
         """Header, trace, details, key bar."""

@@ -1,0 +1,73 @@
+"""NVML's values of a GPU in one line."""
+
+from __future__ import annotations
+
+from stallprobes.machine.telemetry import UTILISATION_WINDOW_S, TelemetryReading, TelemetrySnapshot
+from stallscope.tui.common.lines import BLOCKS, Line, cut, fit, length
+
+STALE_S = 3.0
+_WINDOW = f"{UTILISATION_WINDOW_S[0]:.2g}–{UTILISATION_WINDOW_S[1]:.0f} s window"
+_HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
+
+
+def nvml_line(
+    telemetry: TelemetrySnapshot,
+    other_processes: tuple[str, ...],
+    utilization: list[int],
+    width: int,
+    name: str = "GPU",
+) -> Line:
+    """NVML's values of the GPU called ``name``, as many as fit, with the age of outdated ones.
+
+    ``utilization`` are its last values in percent.
+    """
+    if telemetry.state in ("lost", "unavailable"):
+        return fit([(f" NVML n/a: {telemetry.why}", "bad")], width)
+    now = telemetry.at_ns
+    steps = "".join(BLOCKS[1 + min(value, 99) * 8 // 100] for value in utilization)
+    parts: list[Line] = []
+    if other_processes:
+        more = f" +{len(other_processes) - 1}" if len(other_processes) > 1 else ""
+        parts.append([(f"also on this GPU: {other_processes[0]}{more}", "warn")])
+    if telemetry.state == "hanging":
+        parts.append([(str(telemetry.why), "bad")])
+    util = _value(telemetry, "utilisation_percent", now, lambda v: f"{v:3}%")
+    parts.append([(f"{name} ", "dim"), *util, (f" {steps}" if steps else "", "heat"), (f" ({_WINDOW})", "dim")])
+    parts.append([("mem ", "dim"), *_memory(telemetry, now)])
+    parts.append([("SM ", "dim"), *_value(telemetry, "sm_clock_mhz", now, lambda v: f"{v} MHz")])
+    parts.append(_value(telemetry, "power_w", now, lambda v: f"{v:.0f} W", "power "))
+    parts.append(_value(telemetry, "temperature_c", now, lambda v: f"{v} °C", "temp "))
+    down = _value(telemetry, "pcie_to_gpu_kb_s", now, lambda v: f"↓{v / 1e6:.1f}")
+    up = _value(telemetry, "pcie_from_gpu_kb_s", now, lambda v: f"↑{v / 1e6:.1f} GB/s")
+    parts.append([("PCIe ", "dim"), *down, (" ", ""), *up])
+    parts.append(_clocks(telemetry["clock_reasons"]))
+    line: Line = [(" ", "")]
+    for part in parts:
+        if length(line) + length(part) + 3 <= width:
+            line += [*part, ("   ", "")]
+    return line
+
+
+def _value(telemetry: TelemetrySnapshot, name: str, now: int, words: object, label: str = "") -> Line:
+    reading = telemetry[name]
+    if reading.value is None:
+        return [(f"{label}n/a", "dim"), (f" ({cut(reading.why or '', 24)})" if reading.at_ns else "", "dim")]
+    age = reading.age_s(now)
+    text = words(reading.value)  # type: ignore[operator]
+    outdated = age is not None and age > STALE_S
+    return [(text, "dim" if outdated else ""), (f" ({age:.0f} s old)" if outdated else "", "warn")]
+
+
+def _memory(telemetry: TelemetrySnapshot, now: int) -> Line:
+    used, total = telemetry["memory_used_bytes"], telemetry["memory_total_bytes"]
+    if used.value is None or total.value is None:
+        return _value(telemetry, "memory_used_bytes", now, str)
+    line = _value(telemetry, "memory_used_bytes", now, lambda v: f"{v / 2**30:.1f}/{total.value / 2**30:.0f} GiB")
+    return line
+
+
+def _clocks(reading: TelemetryReading) -> Line:
+    if reading.value is None:
+        return [("clocks n/a", "dim")]
+    limits = [reason for reason in reading.value if reason not in _HARMLESS]
+    return [("clocks ", "dim"), (f"limited by {', '.join(limits)}", "warn") if limits else ("ok", "good")]

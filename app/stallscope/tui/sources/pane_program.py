@@ -1,0 +1,151 @@
+"""A program beside the screen: its output goes to a pane or to a file, and its input is empty.
+
+It has a session of its own, without a terminal that it could write to beside the screen, so it gets no signal from the
+terminal: the screen sends them to its process group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import shutil
+import signal
+import struct
+import termios
+import threading
+from collections.abc import Mapping, Sequence
+from errno import ENOEXEC
+from pathlib import Path
+
+from stallscope.tui.sources.program_output import ProgramOutput
+
+_READ_BYTES = 1 << 16
+_SHELL = "/bin/sh"
+# Python ignores these from its start, and the screen SIGUSR1; a program expects the default.
+_DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGUSR1)
+_DRAIN_S = 1.0
+
+
+class PaneProgram:
+    """A started program. ``output`` has the lines that it wrote, unless they go to ``file``."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        file: Path | None = None,
+        size: tuple[int, int] = (80, 24),
+    ) -> None:
+        """Start the program with its output in a pane of ``size`` columns and lines, or in the new ``file``.
+
+        Raises OSError or ValueError if it cannot be started, or ``file`` cannot be written.
+        """
+        self.arguments, self.file = tuple(arguments), file
+        self.output = ProgramOutput()
+        self._lock = threading.Lock()
+        self._code: int | None = None
+        self._master = -1
+        if file is None:
+            self._master, target = pty.openpty()
+            _plain(target)
+            self.resize(*size)
+        else:
+            target = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            self.pid = _start(arguments, environment if file else {**environment, "TERM": "dumb"}, target)
+        except BaseException:
+            if self._master >= 0:
+                os.close(self._master)
+            raise
+        finally:
+            os.close(target)
+        self._ended = threading.Event()
+        self._reader = threading.Thread(target=self._read, name="program output", daemon=True)
+        if file is None:
+            self._reader.start()
+        threading.Thread(target=self._wait, name="program end", daemon=True).start()
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, -n if signal n ended it; None while it runs."""
+        return self._code
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+        return self._code is None
+
+    def send(self, number: int) -> None:
+        """Send a signal to the program and the processes of its group, unless it has ended."""
+        with self._lock, contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._code is None:
+                os.killpg(self.pid, number)
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait for its end and return the exit code; None if it still runs after ``timeout_s``."""
+        self._ended.wait(timeout_s)
+        return self._code
+
+    def drain(self) -> None:
+        """Wait a moment until all that the ended program wrote is read."""
+        if self.file is None:
+            self._reader.join(_DRAIN_S)
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Set the size of the pane; the program learns it as that of its terminal."""
+        if self._master >= 0 and columns > 0 and lines > 0:
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._master, _READ_BYTES)
+            except OSError:
+                # Nobody has the other end any more.
+                data = b""
+            if not data:
+                return
+            self.output.feed(data)
+
+    def _wait(self) -> None:
+        # It stays unreaped until nobody can send it a signal: its number is no other process's.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with self._lock:
+            try:
+                self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            except ChildProcessError:
+                self._code = 0
+        self._ended.set()
+
+
+def _plain(terminal: int) -> None:
+    """Have newlines of the program pass unchanged."""
+    modes = termios.tcgetattr(terminal)
+    modes[1] &= ~termios.OPOST
+    modes[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
+
+
+def _start(arguments: Sequence[str], environment: Mapping[str, str], target: int) -> int:
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, target, 1),
+        (os.POSIX_SPAWN_DUP2, target, 2),
+    ]
+    try:
+        return os.posix_spawnp(
+            arguments[0], list(arguments), environment, file_actions=actions, setsid=True, setsigmask=[],
+            setsigdef=_DEFAULTS,
+        )  # fmt: skip
+    except OSError as error:
+        if error.errno != ENOEXEC:
+            raise
+    # A script without a first line that names its interpreter, which shells run themselves.
+    words = [_SHELL, shutil.which(arguments[0]) or arguments[0], *arguments[1:]]
+    return os.posix_spawn(
+        _SHELL, words, environment, file_actions=actions, setsid=True, setsigmask=[], setsigdef=_DEFAULTS
+    )

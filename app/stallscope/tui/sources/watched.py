@@ -1,0 +1,225 @@
+"""Source of a watched program: read in a thread, with its output, NVML's values and kept traces."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from dataclasses import replace
+
+from stallprobes.errors import WatchError
+from stallprobes.live.recording import RecordedTrace
+from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.traces.trace import Trace
+from stallprobes.watch.live_program import LiveProgram
+from stallprobes.watch.live_view import WatchedProgram, WatchMoment
+from stallprobes.watch.recorder import OutputLines, WatchRecorder
+from stallprobes.watch.trace_history import TriggeringCall
+from stallscope.tui.sources.pane_program import PaneProgram
+from stallscope.tui.sources.program_gpu import ProgramGpu
+
+# Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
+READ_S = 0.1
+# Time between two readings, as a multiple of what one takes: the program may need the CPU.
+_REST = 9
+# An ended program writes nothing more, but processes that it left may.
+_ENDED_READ_S = 1.0
+_MOST_TRACES = 64
+# After a signal, the report is made within this time of the program's end.
+_REPORT_S = 10.0
+
+
+class WatchSource:
+    """The watched program ``live``, which runs as ``program``.
+
+    Each moment that has new findings is put into ``recorder``. ``failure`` says why the reading ended early, "" if it
+    has not.
+    """
+
+    replayed = False
+
+    def __init__(
+        self,
+        live: LiveProgram,
+        program: PaneProgram,
+        gpu: ProgramGpu | None = None,
+        recorder: WatchRecorder | None = None,
+    ) -> None:
+        self.live, self.program, self.gpu = live, program, gpu or ProgramGpu()
+        self.failure = ""
+        self.problem: str | None = None
+        self.ended_by_signal = False
+        self._recorder = recorder
+        self._end_recorded = False
+        self._kept: list[Trace] = []
+        # The number of the kept trace that a frozen view shows.
+        self._shown: int | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Start to read."""
+        if not self._thread.ident:
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the reading; the program continues."""
+        self._stop.set()
+        if self._thread.ident:
+            self._thread.join()
+        self.gpu.close()
+
+    @property
+    def moment(self) -> WatchMoment | None:
+        """The last moment; None before the first one."""
+        return self.live.moment
+
+    @property
+    def output(self) -> list[str]:
+        """The last lines of the program's output."""
+        return self.program.output.lines()
+
+    @property
+    def output_lines(self) -> OutputLines:
+        """The complete lines of the output, for a recording."""
+        count, lines = self.program.output.complete()
+        return OutputLines(count - len(lines), lines)
+
+    @property
+    def note(self) -> str:
+        """What is wrong with the recording that is being made; "" for nothing."""
+        return "" if self._recorder is None else self._recorder.problem
+
+    @property
+    def now_ns(self) -> int:
+        """The present time for the ages of calls in flight."""
+        return time.monotonic_ns()
+
+    @property
+    def output_elsewhere(self) -> str:
+        """Where the output goes if not to the pane, as a sentence; "" if it does."""
+        return f"It goes to {self.program.file}." if self.program.file is not None else ""
+
+    @property
+    def program_state(self) -> WatchedProgram:
+        """The program as it is now."""
+        return replace(self.live.program, pid=self.program.pid, exit_code=self.program.exit_code)
+
+    @property
+    def running_text(self) -> str:
+        """The program in words while it runs; "" once it has ended."""
+        return f"{self.program.arguments[0]} (pid {self.program.pid})" if self.program.running else ""
+
+    @property
+    def telemetry(self) -> TelemetrySnapshot | None:
+        """NVML's values; None without any."""
+        return self.gpu.snapshot()
+
+    @property
+    def gpu_text(self) -> str:
+        """The GPU's name, or why it has no values."""
+        return self.gpu.name if self.gpu.snapshot() is not None else self.gpu.why
+
+    @property
+    def position_text(self) -> str:
+        """The position in a recording: none."""
+        return ""
+
+    def pause(self) -> None:
+        """Pause a recording: there is none."""
+
+    def seek(self, by_s: float) -> None:
+        """Move in a recording: there is none."""
+
+    def resize_output(self, columns: int, lines: int) -> None:
+        """Set the size of the pane."""
+        self.program.resize(columns, lines)
+
+    def _run(self) -> None:
+        rest_s = 0.0
+        while not self._stop.wait(rest_s):
+            begun_s = time.thread_time()
+            # Before the reading: what the program wrote until its end is then read.
+            code = self.program.exit_code
+            try:
+                program = self.live.program
+                if self.live.update(replace(program, pid=self.program.pid, exit_code=code)):
+                    self.gpu.follow(process.pid for process in self.live.processes if process.ended_ns is None)
+                    self._record()
+            except WatchError as error:
+                self.failure = str(error)
+                return
+            except Exception as error:  # of any kind: a screen that stands still must say why
+                self.failure = f"The reading failed ({type(error).__name__}: {error}); this is a defect of stallscope."
+                return
+            least_s = READ_S if code is None else _ENDED_READ_S
+            rest_s = max(least_s, _REST * (time.thread_time() - begun_s))
+
+    def _record(self) -> None:
+        """Put the moment into the recording; what follows the end of all processes is of no use."""
+        moment = self.live.moment
+        if self._recorder is None or moment is None or self._end_recorded:
+            return
+        self._recorder.put(moment, self.output_lines, self.telemetry)
+        ended = all(process.ended for process in moment.findings.processes)
+        self._end_recorded = ended and moment.program.exit_code is not None
+
+    # The program.
+
+    def signalled(self, number: int) -> None:
+        """Pass a signal on that ends the screen."""
+        self.ended_by_signal = True
+        self.program.send(number)
+
+    def outlast(self) -> None:
+        """Wait for the end of the program, and a moment for its report."""
+        self.program.wait()
+        time.sleep(_REPORT_S)
+
+    def suspend(self) -> None:
+        """Stop the program while the screen is suspended."""
+        self.program.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the program continue."""
+        self.program.send(signal.SIGCONT)
+
+    # Traces.
+
+    def keep_trace(self, call: TriggeringCall | None) -> None:
+        """Keep the trace of a slow call, or of the last moments, for as long as the view is frozen and after."""
+        with contextlib.suppress(ValueError):
+            self._kept.append(self.live.present_trace() if call is None else self.live.trace_of(call))
+            del self._kept[:-_MOST_TRACES]
+            self._shown = len(self._kept) - 1
+
+    def show_present(self) -> None:
+        """Have the timeline show the last moments."""
+        self._shown = None
+
+    @property
+    def at_s(self) -> float:
+        """The position: the present."""
+        return 0.0 if self.moment is None else self.moment.seconds
+
+    @property
+    def traces(self) -> tuple[RecordedTrace, ...]:
+        """The kept traces and the present one."""
+        kept = [self._entry(number, trace.wall_s(trace.end_ns)) for number, trace in enumerate(self._kept)]
+        wall_s = time.time() if self.moment is None else self.moment.wall_s
+        return (*kept, self._entry(len(kept), wall_s))
+
+    def _entry(self, number: int, wall_s: float) -> RecordedTrace:
+        return RecordedTrace(number, wall_s, self.at_s)
+
+    def nearest_trace(self, at_s: float) -> RecordedTrace | None:
+        """The trace of the frozen view, else the present one."""
+        traces = self.traces
+        return traces[-1 if self._shown is None or self._shown >= len(traces) else self._shown]
+
+    def trace(self, recorded: RecordedTrace) -> Trace | None:
+        """A trace; the present one is cut anew."""
+        if recorded.number < len(self._kept):
+            return self._kept[recorded.number]
+        return self.live.present_trace()

@@ -1,0 +1,146 @@
+"""The table of calls: a row for each function of a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import events
+from textual.message import Message
+
+from stallprobes.units import duration_ns
+from stallprobes.watch.live_view import WatchRow, WatchRowKey
+from stallscope.report.columns import padded
+from stallscope.report.text import format_count
+from stallscope.tui.common.lines import Line, LineWidget, cut, fit, shortened
+
+# Title, columns at most, and the least width of the panel in which it is shown.
+_COLUMNS = (
+    ("calls", 9, 0),
+    ("calls/s", 9, 88),
+    ("p50", 8, 0),
+    ("p99", 8, 84),
+    ("worst", 8, 0),
+    ("in flight", 10, 0),
+    ("lost", 8, 72),
+)
+_LEAST_NAME, _LONGEST_THREAD = 6, 26
+
+
+class WatchTable(LineWidget):
+    """Draws ``rows``, or ``empty`` without any; ``selected`` stays visible. ``now_ns`` is the time for ages.
+
+    ``hidden`` rows beyond those are only counted.
+    """
+
+    class RowClicked(Message):
+        """A row was clicked."""
+
+        def __init__(self, key: WatchRowKey) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.rows: Sequence[WatchRow] = ()
+        self.selected: WatchRowKey | None = None
+        self.now_ns = 0
+        self.empty = ""
+        self.hidden = 0
+        self._first = 0
+        self._shown: list[WatchRowKey] = []
+        # What a row shows changes with its histograms only.
+        self._figures: dict[WatchRowKey, tuple[WatchRow, tuple[str, ...]]] = {}
+
+    @property
+    def page(self) -> int:
+        """The number of rows that fit."""
+        return max(self.size.height - 1, 1)
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Title and rows."""
+        columns = [column for column in _COLUMNS if width >= column[2]]
+        room = max(width - 2 - sum(size for _, size, _ in columns), 2 * _LEAST_NAME)
+        several = len({(row.key.pid, row.key.image) for row in self.rows}) > 1
+        labels = {row.key: thread_label(row, several) for row in self.rows}
+        longest = max((len(label) for label in labels.values()), default=0)
+        thread = min(longest + 1, max(room * 2 // 5, _LEAST_NAME), _LONGEST_THREAD)
+        self._scroll(height - 1)
+        visible = self.rows[self._first : self._first + max(height - 1, 0)]
+        left_out = len(self.rows) + self.hidden - len(visible)
+        more = f" ({left_out} more)" if left_out else ""
+        title = cut(f"{padded('thread', thread)}call{more}", room)
+        out: list[Line] = [
+            [(f" {padded(title, room)} ", "strong"), *((f"{name:>{size}}", "dim") for name, size, _ in columns)]
+        ]
+        self._shown = [row.key for row in visible]
+        if not self.rows:
+            return [*out, [(f" {self.empty}", "dim")]]
+        names = shortened([row.key.function for row in visible], max(room - thread, 1))
+        wanted = {name for name, _, _ in columns}
+        for row, name in zip(visible, names, strict=True):
+            label = padded(cut(labels[row.key], thread - 1), thread)
+            out.append(self._line(row, f"{label}{padded(name, room - thread)}", columns, wanted, width))
+        kept = set(self._shown)
+        self._figures = {key: one for key, one in self._figures.items() if key in kept}
+        return out
+
+    def _scroll(self, page: int) -> None:
+        """Have the selected row be visible."""
+        place = next((number for number, row in enumerate(self.rows) if row.key == self.selected), 0)
+        self._first = min(max(self._first, place - page + 1), place, max(len(self.rows) - page, 0))
+
+    def _line(
+        self, row: WatchRow, name: str, columns: Sequence[tuple[str, int, int]], wanted: set[str], width: int
+    ) -> Line:
+        chosen = row.key == self.selected
+        age_ns = row.age_ns(self.now_ns)
+        waiting = age_ns is not None and age_ns >= row.slow_limit_ns
+        mark = "bad" if waiting else "warn" if row.recent.max_ns >= row.slow_limit_ns and row.recent.count else ""
+        plain, dim = ("focus", "focus-dim") if chosen else ("", "dim")
+        marked = (f"focus-{mark}" if chosen else mark) if mark else plain
+        line: Line = [("▸" if chosen else " ", "accent"), (name, marked if waiting else plain), (" ", plain)]
+        figures = dict(zip((title for title, _, _ in _COLUMNS), self._texts(row), strict=True))
+        figures["in flight"] = "" if age_ns is None else short_ns(age_ns)
+        for title, size, _ in columns:
+            text = figures[title]
+            style = dim if title in ("calls", "calls/s") else plain
+            if (title == "worst" and mark == "warn") or (title == "in flight" and waiting):
+                style = marked
+            elif title == "lost" and text:
+                style = "focus-warn" if chosen else "warn"
+            line.append((f"{cut(text, size - 1):>{size}}", style))
+        return fit(line, width, plain)
+
+    def _texts(self, row: WatchRow) -> tuple[str, ...]:
+        """The figures in the order of ``_COLUMNS``."""
+        known = self._figures.get(row.key)
+        if known is not None and known[0] is row:
+            return known[1]
+        total = row.total
+        found = (
+            format_count(total.count),
+            f"{row.calls_per_s:.0f}",
+            short_ns(total.percentile(50)),
+            short_ns(total.percentile(99)),
+            short_ns(total.max_ns if total.count else None),
+            "",
+            short_ns(row.lost_ns) if row.lost_ns else "",
+        )
+        self._figures[row.key] = row, found
+        return found
+
+    def on_click(self, event: events.Click) -> None:
+        """Post the clicked row."""
+        if 0 < event.y <= len(self._shown):
+            self.post_message(self.RowClicked(self._shown[event.y - 1]))
+
+
+def thread_label(row: WatchRow, several: bool) -> str:
+    """The thread of a row, with its process where there are several."""
+    thread = row.thread_name or f"thread {row.key.thread}"
+    return f"{row.process} {row.key.pid} {thread}" if several else thread
+
+
+def short_ns(ns: float | None) -> str:
+    """A duration without a blank: ``5.60µs``."""
+    return duration_ns(ns).replace(" ", "")

@@ -1,0 +1,82 @@
+"""The explanation of a row of a watched program: its slow calls, the time of its thread, and what helps."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from stallprobes.units import duration_ns
+from stallprobes.watch.findings import ProcessFindings, ThreadFindings, WatchFindings
+from stallprobes.watch.live_view import WatchRow, slow_calls
+from stallprobes.watch.sentences import call_text, frame_text, headline, loss_text, site_text
+from stallscope.report.text import format_count
+from stallscope.report.watch_wording import not_recorded
+from stallscope.tui.common.dialog import TextDialog, section
+from stallscope.tui.common.printable_text import PrintableText
+
+_MOST_CALLS, _MOST_PLACES = 8, 6
+
+
+class ExplainCall(TextDialog[None]):
+    """Explains ``row`` by ``findings``."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("e,enter", "close", "close")]
+
+    def __init__(self, row: WatchRow, findings: WatchFindings) -> None:
+        super().__init__()
+        self.row = row
+        self.findings = findings
+
+    def text(self) -> PrintableText:
+        """The explanation."""
+        return explained(self.row, self.findings)
+
+
+def explained(row: WatchRow, findings: WatchFindings) -> PrintableText:
+    """Everything known about ``row``, its newest slow calls first."""
+    text = PrintableText()
+    text.append(f"{row.key.function} in {row.thread_name or f'thread {row.key.thread}'}\n\n", "bold reverse")
+    total = row.total
+    figures = (
+        f"{format_count(total.count)} {'call' if total.count == 1 else 'calls'} since the start: "
+        f"p50 {duration_ns(total.percentile(50))}, "
+        f"p99 {duration_ns(total.percentile(99))}, p99.9 {duration_ns(total.percentile_or_none(99.9, 1000))}, "
+        f"worst {duration_ns(total.max_ns if total.count else None)}; {format_count(row.slow)} slow, which lost "
+        f"{duration_ns(row.lost_ns)}."
+    )
+    section(text, "Figures", figures)
+    own = [
+        call
+        for call, process in slow_calls(findings)
+        if (process.pid, process.image, call.thread, call.function)
+        == (row.key.pid, row.key.image, row.key.thread, row.key.function)
+    ]
+    stack = next((call.stack for call in own if call.stack is not None), None)
+    if stack is not None:
+        frames = [frame_text(frame) for frame in (*stack.python, *(() if stack.python else stack.native))]
+        section(text, "Call stack of the last one that has one, the innermost frame first", "\n".join(frames))
+    section(text, "Its last slow calls", "\n".join(f"- {call_text(call)}" for call in own[:_MOST_CALLS]))
+    for process in findings.processes:
+        if (process.pid, process.image) == (row.key.pid, row.key.image):
+            places = [site_text(site) for site in process.sites if site.function == row.key.function][:_MOST_PLACES]
+            section(text, "Places in the program, of all threads", "\n".join(f"- {one}" for one in places))
+            _append_process(text, process, row.key.thread)
+    return text
+
+
+def _append_process(text: PrintableText, process: ProcessFindings, thread: int) -> None:
+    known = next((one for one in process.threads if one.id == thread), None)
+    if known is not None and known.lost:
+        section(text, "Time lost by its thread", f"{headline(known)}\n{_shares(known)}")
+        helps = dict.fromkeys(f"{one.cause.word}: {one.cause.remedy}" for one in known.lost if one.cause.remedy)
+        section(text, "What helps", "\n".join(f"- {one}" for one in helps))
+    section(text, "Not recorded", "\n".join(f"- {one}" for one in not_recorded(process)))
+
+
+def _shares(thread: ThreadFindings) -> str:
+    return "\n".join(
+        f"- {loss_text(one)}: {duration_ns(one.ns)} in {one.calls} {'call' if one.calls == 1 else 'calls'}, "
+        f"{duration_ns(one.proven_ns)} of it proven"
+        for one in thread.lost
+    )

@@ -1,0 +1,78 @@
+"""The header of a watched program: command, state and time; then NVML's values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.watch.live_view import WatchedProgram
+from stallscope.tui.common.lines import SMALLEST, Line, LineWidget, by_rank, cut, fit, too_small_lines
+from stallscope.tui.common.nvml_line import nvml_line
+
+
+@dataclass(frozen=True)
+class WatchHeadView:
+    """What the header shows. ``view`` is the state of a view that does not follow the program, "" if it does.
+
+    ``gpu`` is the GPU's name, or the reason why ``telemetry`` is None.
+    """
+
+    program: WatchedProgram | None = None
+    seconds: float = 0.0
+    view: str = ""
+    failure: str = ""
+    telemetry: TelemetrySnapshot | None = None
+    gpu: str = ""
+    utilization: tuple[int, ...] = ()
+
+
+class WatchHeader(LineWidget):
+    """Draws ``view`` in two lines."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view = WatchHeadView()
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Two lines, or the notice that the terminal is too small."""
+        if width < SMALLEST[0] or height > 2:
+            return too_small_lines()
+        view = self.view
+        if view.program is None:
+            return [[(" stallscope", "strong")], []]
+        left: list[tuple[int, Line]] = [(8, [(" stallscope", "strong"), (" watch ", "accent")])]
+        left.append((2, [(f" {view.program.title}", "")]))
+        if view.program.pid is not None:
+            left.append((6, [(f" (pid {view.program.pid})", "dim")]))
+        return [by_rank(left, list(_state(view, view.program)), width), self._nvml(width)]
+
+    def _nvml(self, width: int) -> Line:
+        view = self.view
+        if view.failure:
+            return fit([(f" {view.failure}", "bad")], width)
+        if view.telemetry is None:
+            return fit([(f" NVML n/a: {view.gpu}", "dim")], width)
+        return nvml_line(view.telemetry, (), list(view.utilization), width, cut(view.gpu, 24) or "GPU")
+
+
+def _state(view: WatchHeadView, program: WatchedProgram) -> list[tuple[int, Line]]:
+    """The parts at the right end with their ranks."""
+    found: list[tuple[int, Line]] = []
+    minutes, seconds = divmod(int(view.seconds), 60)
+    if view.failure:
+        found.append((0, [(" NOT READ ", "alarm")]))
+    elif program.exit_code is not None:
+        found.append((0, [(f" ENDED, {end_text(program.exit_code)} ", "notice")]))
+    elif program.problem:
+        found.append((0, [(" NOTHING RECORDED ", "alarm")]))
+    elif not view.view:
+        found.append((0, [("● live", "good")]))
+    if view.view:
+        found.append((1, [(" ", ""), (f" {view.view} ", "notice")]))
+    found.append((4, [(f" {minutes // 60:02}:{minutes % 60:02}:{seconds:02}", "dim")]))
+    return found
+
+
+def end_text(code: int) -> str:
+    """How a program ended: ``exit code 3``, ``signal 9``."""
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,43 @@
+"""Sizes of the panels of the screen of a watched program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WIDE_COLUMNS = 150
+# Lines of the header and of the keys.
+_AROUND = 3
+_LEAST_TABLE = 4
+_LOW, _ROOMY = 18, 30
+
+
+@dataclass(frozen=True)
+class WatchLayout:
+    """Heights in lines, 0 for a hidden panel. ``wide`` puts histogram and output beside calls and slow calls."""
+
+    wide: bool
+    lost: int
+    calls: int
+    histograms: int
+    slow: int
+    output: int
+
+
+def watch_layout(width: int, height: int, headlines: int, rows: int, pane: bool, enlarged: bool) -> WatchLayout:
+    """The layout of a screen of ``width`` × ``height`` for so many lines of headlines, and ``rows`` calls.
+
+    Without a ``pane`` the output goes to a file, which a line names; ``enlarged`` gives the output all the room.
+    """
+    rest = height - _AROUND
+    lost = max(1, min(headlines, 1 if rest < _LOW else 2 if height < _ROOMY else 4))
+    rest -= lost
+    if enlarged:
+        return WatchLayout(False, lost, 0, 0, 0, rest)
+    if width >= WIDE_COLUMNS:
+        upper = min(max(rows + 2, 12), rest * 11 // 20)
+        return WatchLayout(True, lost, upper, upper, rest - upper, rest - upper)
+    output = 2 if not pane else max(3, rest // 6)
+    histograms = 0 if rest < _LOW else min(10, max(5, rest // 5))
+    rest -= output + histograms
+    calls = min(max(rows + 1, _LEAST_TABLE), max(rest * 11 // 20, _LEAST_TABLE))
+    return WatchLayout(False, lost, calls, histograms, rest - calls, output)

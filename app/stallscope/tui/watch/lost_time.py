@@ -1,0 +1,75 @@
+"""The headline of a watched program: the time that each thread lost, by cause."""
+
+from __future__ import annotations
+
+from stallprobes.units import duration_ns
+from stallprobes.watch.findings import WatchFindings
+from stallprobes.watch.live_view import WatchedProgram
+from stallprobes.watch.sentences import headline
+from stallscope.report.columns import wrapped
+from stallscope.report.watch_wording import process_words, state_problem
+from stallscope.tui.common.lines import Line, LineWidget, cut
+
+_LEAST_SHARE = 0.005
+
+
+class LostTime(LineWidget):
+    """Draws the headlines of ``findings``, those of the threads that lost most first."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.findings: WatchFindings | None = None
+        self.program: WatchedProgram | None = None
+
+    def drawn_state(self) -> object:
+        """The findings, which equal only themselves, and the program's state."""
+        return self.findings, self.program
+
+    def height_wanted(self, width: int) -> int:
+        """The number of lines of all headlines."""
+        return len(self._all(width))
+
+    def _all(self, width: int) -> list[Line]:
+        return [
+            [(f" {line}", style)]
+            for text, style in headlines(self.findings, self.program)
+            for line in wrapped(text, max(20, width - 2))
+        ]
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """As many headlines as fit, the last one cut."""
+        out = self._all(width)
+        if len(out) > height > 0:
+            text, style = out[height - 1][0]
+            out[height - 1] = [(cut(f"{text} …", width), style)]
+        return out[:height]
+
+
+def headlines(findings: WatchFindings | None, program: WatchedProgram | None) -> list[tuple[str, str]]:
+    """Sentences about the program as a whole with their styles, the most important first."""
+    if program is not None and program.problem:
+        return [(f"Nothing is recorded: {program.problem}.", "warn")]
+    if findings is None or not findings.processes:
+        ended = program is not None and program.exit_code is not None
+        return [("No process used CUDA while it was watched." if ended else "No process has used CUDA yet.", "dim")]
+    problems = [text for process in findings.processes if (text := state_problem(process))]
+    found = [(f"{text}.", "warn") for text in (*problems, *(one.rstrip(".") for one in findings.problems))]
+    several = len(findings.processes) > 1
+    lost = [
+        (thread, f"{process_words(process.name, process.pid)}: " if several else "")
+        for process in findings.processes
+        for thread in process.threads
+        if thread.lost_share >= _LEAST_SHARE
+    ]
+    lost.sort(key=lambda item: -item[0].lost_share)
+    found += [(where + headline(thread), "strong" if not number else "") for number, (thread, where) in enumerate(lost)]
+    if not lost and not problems:
+        limit_ns = min(process.slow_limit_ns for process in findings.processes)
+        slow = sum(thread.slow_calls for process in findings.processes for thread in process.threads)
+        calls = "1 call" if slow == 1 else f"{slow} calls"
+        found.append(
+            (f"{calls} took {duration_ns(limit_ns)} or longer, less than 0.5 % of each thread's time.", "")
+            if slow
+            else (f"No stall: no finished call took {duration_ns(limit_ns)} or longer.", "good")
+        )
+    return found

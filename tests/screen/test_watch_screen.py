@@ -1,0 +1,279 @@
+"""The screen of a watched program: what it looks like over a recording made by hand, its keys, and a live program."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from factories.hostile_text import HOSTILE, forbidden, poisoned
+from factories.screen import assert_snapshot, settled, text_of, until
+from factories.watch_moments import moments, record, training
+from stallprobes.watch.live_program import LiveProgram
+from stallprobes.watch.live_view import WatchedProgram
+from stallprobes.watch.recording import RecordedWatch, WatchRecording
+from stallscope.tui.actions import WATCH_ACTIONS
+from stallscope.tui.app import StallscopeApp
+from stallscope.tui.common.ask import Ask
+from stallscope.tui.common.help import Help
+from stallscope.tui.settings import Settings
+from stallscope.tui.sources.pane_program import PaneProgram
+from stallscope.tui.sources.program_gpu import ProgramGpu
+from stallscope.tui.sources.watch_replay import WatchReplaySource
+from stallscope.tui.sources.watched import WatchSource
+from stallscope.tui.timeline.screen import TimelineScreen
+from stallscope.tui.watch.call_table import WatchTable
+from stallscope.tui.watch.explain_call import ExplainCall
+from stallscope.tui.watch.screen import WatchScreen
+
+# The position at which the screen is drawn, and the last one, where the program has ended.
+AT_S, END_S = 2.0, 3.0
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recorded") / "watch.rec"
+    record(path, moments(4, exit_code=3))
+    return path
+
+
+@asynccontextmanager
+async def replayed(
+    recorded: Path, size: tuple[int, int], at_s: float = AT_S, settings: Settings | None = None
+) -> AsyncIterator[tuple[Pilot[None], WatchScreen]]:
+    """The screen at a position of the recording, which stands still."""
+    now = [0.0]
+    source = WatchReplaySource(WatchRecording(recorded), clock=lambda: now[0])
+    app = StallscopeApp(lambda: source, settings or Settings(), first="watch")
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, WatchScreen))
+        screen = app.screen
+        assert isinstance(screen, WatchScreen)
+        await until(pilot, lambda: "PAUSED" not in source.position_text)
+        now[0] = at_s
+        await drawn(pilot, screen)
+        yield pilot, screen
+
+
+async def drawn(pilot: Pilot[None], screen: WatchScreen) -> str:
+    """The lines of the screen, once everything is drawn."""
+    screen.rearrange()
+    await settled(pilot)
+    screen.draw()
+    return text_of(await settled(pilot))
+
+
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (160, 48), (250, 70)], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_the_screen(recorded: Path, size: tuple[int, int]) -> None:
+    async with replayed(recorded, size) as (pilot, screen):
+        strips = await settled(pilot)
+        assert [strip.cell_length for strip in strips] == [size[0]] * size[1]
+        assert_snapshot(f"watch-{size[0]}x{size[1]}", await drawn(pilot, screen))
+
+
+async def test_the_end_of_the_program_is_said(recorded: Path) -> None:
+    async with replayed(recorded, (80, 24), END_S) as (pilot, screen):
+        text = await drawn(pilot, screen)
+        assert "ENDED, exit code 3" in text
+        assert "in flight" not in text.partition("slow calls")[2]
+
+
+async def test_in_ascii_and_without_colour_every_state_is_still_said(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with replayed(recorded, (80, 24), settings=Settings(ascii=True)) as (pilot, screen):
+        strips = await settled(pilot)
+        styles = [segment.style for strip in strips for segment in strip if segment.style is not None]
+        assert all(style.color is None and style.bgcolor is None for style in styles)
+        text = await drawn(pilot, screen)
+        assert text.isascii()
+        assert "GPU work" in text
+
+
+async def test_too_small_says_so(recorded: Path) -> None:
+    async with replayed(recorded, (50, 12)) as (pilot, screen):
+        assert "too small" in await drawn(pilot, screen)
+
+
+async def test_every_action_has_a_method_and_keys_of_its_own(recorded: Path) -> None:
+    for action in WATCH_ACTIONS:
+        assert action.opens_screen or callable(getattr(WatchScreen, f"action_{action.name}"))
+    keys = [key for action in WATCH_ACTIONS for key in action.keys.split(",")]
+    assert len(keys) == len(set(keys))
+
+
+async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
+    async with replayed(recorded, (120, 36)) as (pilot, screen):
+        keys = [row.key for row in screen.query_one(WatchTable).rows]
+        assert screen.selected == keys[0]
+        await pilot.press("down")
+        assert screen.selected == keys[1]
+        await pilot.press("up", "up")
+        assert screen.selected == keys[-1]
+        await pilot.press("w")
+        assert screen.selected == keys[0]
+        await pilot.press("down", "e")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ExplainCall))
+        dialog = pilot.app.screen
+        assert isinstance(dialog, ExplainCall)
+        text = dialog.text().plain
+        assert "took 5.00 ms because of GPU work in front of it: add" in text
+        assert "What helps" in text
+        await pilot.press("escape", "o")
+        assert "step 29 loss" in await drawn(pilot, screen)
+        assert not screen.query_one(WatchTable).display
+        await pilot.press("o", "question_mark")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Help))
+
+
+async def test_a_click_selects_a_row_and_a_slow_call_is_explained(recorded: Path) -> None:
+    async with replayed(recorded, (120, 36)) as (pilot, screen):
+        table = screen.query_one(WatchTable)
+        await pilot.click(WatchTable, offset=(10, 2))
+        assert screen.selected == table.rows[1].key
+        await pilot.click("#slow", offset=(30, 3))
+        await until(pilot, lambda: isinstance(pilot.app.screen, ExplainCall))
+
+
+async def test_a_replay_is_paused_and_moved_in(recorded: Path) -> None:
+    async with replayed(recorded, (120, 36)) as (pilot, screen):
+        await pilot.press("p")
+        assert "REPLAY, PAUSED 0:02/0:03" in await drawn(pilot, screen)
+        await pilot.press("left")
+        assert "0:00/0:03" in await drawn(pilot, screen)
+        await pilot.press("right")
+        assert "ENDED" in await drawn(pilot, screen)
+
+
+async def test_the_timeline_shows_the_slow_call_of_the_recording(recorded: Path) -> None:
+    async with replayed(recorded, (160, 48)) as (pilot, screen):
+        await pilot.press("g")
+        await until(pilot, lambda: isinstance(pilot.app.screen, TimelineScreen))
+        timeline = pilot.app.screen
+        assert isinstance(timeline, TimelineScreen)
+        timeline.draw()
+        text = text_of(await settled(pilot))
+        assert "TRACE 1/1" in text
+        assert "cuMemcpyDtoHAsync_v2" in text
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is screen)
+
+
+async def test_text_of_programs_and_of_their_output_is_never_shown_raw(recorded: Path) -> None:
+    async with replayed(recorded, (160, 48)) as (pilot, screen):
+        source = screen.source
+        assert isinstance(source, WatchReplaySource)
+        shown = source.recording.at(2)
+        source._shown = RecordedWatch(poisoned(shown.moment), tuple(HOSTILE.split("\n")))
+        text = await drawn(pilot, screen)
+        assert not forbidden(text)
+        assert "\ufffd" in text
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ExplainCall))
+        assert not forbidden(text_of(await settled(pilot)))
+
+
+# A live program, without the injected library.
+
+
+def no_nvml() -> object:
+    raise AssertionError("no process uses a GPU")
+
+
+@asynccontextmanager
+async def live(script: str, folder: Path) -> AsyncIterator[tuple[Pilot[None], WatchScreen, PaneProgram]]:
+    """The screen beside a Python program that runs ``script``; nothing of it is recorded."""
+    program = PaneProgram([sys.executable, "-u", "-c", script], {"PATH": "/usr/bin:/bin"})
+    folder.chmod(0o700)
+    source = WatchSource(LiveProgram(folder, WatchedProgram("python")), program, ProgramGpu(no_nvml))
+    app = StallscopeApp(lambda: source, Settings(), first="watch")
+    try:
+        async with app.run_test(size=(100, 30)) as pilot:
+            await until(pilot, lambda: isinstance(app.screen, WatchScreen) and app.screen.moment is not None)
+            screen = app.screen
+            assert isinstance(screen, WatchScreen)
+            yield pilot, screen, program
+    finally:
+        program.send(signal.SIGKILL)
+        program.wait()
+        source.close()
+
+
+WAITING = "import time\nprint('ready')\nwhile True: time.sleep(0.01)"
+
+
+async def test_the_output_and_the_end_of_a_live_program(tmp_path: Path) -> None:
+    async with live("import sys; print('hello'); print('\\x1b[31mworld', file=sys.stderr); sys.exit(3)", tmp_path) as (
+        pilot,
+        screen,
+        program,
+    ):
+        await until(pilot, lambda: program.exit_code == 3)
+        await until(pilot, lambda: "world" in program.output.lines())
+        text = await drawn(pilot, screen)
+        assert "hello" in text
+        assert "ENDED, exit code 3" in text
+        # It has ended, so nothing is asked.
+        await pilot.press("q")
+        await until(pilot, lambda: not pilot.app.is_running)
+
+
+async def test_quitting_asks_while_the_program_runs(tmp_path: Path) -> None:
+    async with live(WAITING, tmp_path) as (pilot, screen, program):
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Ask))
+        await pilot.press("n")
+        await until(pilot, lambda: pilot.app.screen is screen)
+        assert program.running
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Ask))
+        await pilot.press("y")
+        await until(pilot, lambda: not pilot.app.is_running)
+        assert program.running
+
+
+async def test_a_view_is_paused_and_resumed(tmp_path: Path) -> None:
+    async with live(WAITING, tmp_path) as (pilot, screen, _):
+        await pilot.press("p")
+        frozen = screen.frozen
+        assert frozen is not None
+        assert "PAUSED at" in await drawn(pilot, screen)
+        await until(pilot, lambda: screen.source.moment is not frozen)
+        assert screen.moment is frozen
+        await pilot.press("p")
+        assert screen.frozen is None
+
+
+async def test_it_freezes_on_a_stall_and_keeps_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with live(WAITING, tmp_path) as (pilot, screen, _):
+        source = screen.source
+        assert isinstance(source, WatchSource)
+        source.close()
+        made = moments(2)
+        source.live.history.feed(*training(2), made[1].at_ns)
+        source.live.moment = made[0]
+        await pilot.press("t")
+        assert "freezes on the next stall" in await drawn(pilot, screen)
+        source.live.moment = made[1]
+        clock = [time.monotonic()]
+        monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+        screen.tick()
+        assert screen.frozen is None
+        clock[0] += 2
+        screen.tick()
+        assert screen.frozen is made[1]
+        assert "FROZEN on a stall" in screen.frozen_why
+        # The slowest since the trigger was armed: a copy of the loader.
+        assert screen.selected is not None
+        assert screen.selected.thread == 101
+        trace = source.trace(source.traces[0])
+        assert trace is not None
+        assert trace.trigger is not None
+        assert trace.trigger.returned_ns - trace.trigger.began_ns == 40_000_000

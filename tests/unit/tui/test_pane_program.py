@@ -1,0 +1,60 @@
+"""A program beside the screen: its streams, its end, and the signals that it gets."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from factories.waiting import wait_until
+from stallscope.tui.sources.pane_program import PaneProgram
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "TERM": "xterm"}
+
+
+def ended(*words: str, file: Path | None = None) -> PaneProgram:
+    program = PaneProgram(words, ENVIRONMENT, file, (70, 20))
+    program.wait()
+    program.drain()
+    return program
+
+
+def test_both_outputs_are_read_and_the_input_is_empty() -> None:
+    program = ended("sh", "-c", "echo out; echo err >&2; cat; tty; stty size <&1; echo $TERM; exit 3")
+    assert (program.exit_code, program.running) == (3, False)
+    assert program.output.lines() == ["out", "err", "not a tty", "20 70", "dumb"]
+
+
+def test_its_output_goes_to_a_file(tmp_path: Path) -> None:
+    program = ended("sh", "-c", "echo out; echo err >&2; echo $TERM", file=tmp_path / "a.log")
+    assert (tmp_path / "a.log").read_text() == "out\nerr\nxterm\n"
+    assert program.output.lines() == []
+
+
+def test_signals_reach_its_group_until_it_has_ended() -> None:
+    program = PaneProgram([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(100)"], ENVIRONMENT)
+    wait_until(lambda: program.output.lines() == ["1"], "it has begun")
+    program.send(signal.SIGTERM)
+    assert program.wait() == -signal.SIGTERM
+    program.send(signal.SIGTERM)
+
+
+def test_it_starts_with_the_signals_of_any_other() -> None:
+    program = ended("grep", "-E", "^Sig(Ign|Blk):", "/proc/self/status")
+    # 32 and 33 are the C library's own.
+    assert {int(line.split()[1], 16) & ~(3 << 31) for line in program.output.lines()} == {0}
+
+
+def test_a_script_without_an_interpreter_runs_in_a_shell(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("echo $0 $1\n")
+    script.chmod(0o755)
+    assert ended(str(script), "x").output.lines() == [f"{script} x"]
+
+
+def test_what_cannot_be_started_is_an_error() -> None:
+    for name, reason in (("/no/such", "No such file"), ("/etc/passwd", "Permission denied")):
+        with pytest.raises(OSError, match=reason):
+            PaneProgram([name], ENVIRONMENT)
