@@ -284,6 +284,14 @@ class Board:
     def __len__(self) -> int:
         return len(self._sections)
 
+    def switch(self, name: str, on: bool) -> None:
+        """Switch a probe on or off. Raises KeyError for an unknown name."""
+        self._by_name[name].words[RUN] = int(on)
+
+    def set_period(self, name: str, period_ns: int) -> None:
+        """Set the time in ns between the due times of a probe's iterations. Raises KeyError for an unknown name."""
+        self._by_name[name].words[PERIOD_NS] = period_ns
+
     def now(self) -> int:
         """The time in ns: of the simulated clock, or CLOCK_MONOTONIC."""
         return int(self.header[CLOCK_NS]) or time.clock_gettime_ns(time.CLOCK_MONOTONIC)
