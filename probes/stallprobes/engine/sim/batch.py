@@ -23,7 +23,7 @@ from stallprobes.engine.board import (
 )
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import HostThread
-from stallprobes.engine.sim.sampling import UNIT_BITS, LatencyDistribution
+from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.engine.sim.steps import Step
 
 FEWEST = 8
@@ -44,7 +44,7 @@ class IterationBatch:
         fits = all(each.latency is not None and each.repeat == 1 and each.value is None for each in steps)
         self._possible = fits and any(each.channel >= 0 for each in steps)
         self._channels = np.array([each.channel for each in steps], dtype=np.int64)
-        self._factors: dict[LatencyDistribution, Int64s] = {}
+        self._tables: dict[LatencyDistribution, Int64s] = {}
         self._pending: list[Int64s] = []
         self._pending_due: list[Int64s] = []
         # The latencies of few iterations, by call, and the times of whole iterations.
@@ -91,14 +91,14 @@ class IterationBatch:
         clock, random = self._host.clock, self._host.random
         random.fill(_FEW * len(costs))
         numbers, last = random.numbers, self._last_measured
-        parts = list(zip(costs, [cost.factors for cost in costs], self._pending_few, strict=True))
+        parts = list(zip([cost.times_ns for cost in costs], self._pending_few, strict=True))
         start = clock.now
         done, began, call_began = 0, start, start
         # More than usual fit if they happen to be fast.
         while done < _FEW:
             place, end, measured, took = -1 - done * len(parts), start, start, []
-            for cost, factors, _ in parts:
-                ns = cost.p50_ns * factors[numbers[place]] >> UNIT_BITS
+            for times_ns, _ in parts:
+                ns = times_ns[numbers[place]]
                 place -= 1
                 end += gap_ns + ns
                 took.append(ns)
@@ -106,7 +106,7 @@ class IterationBatch:
                     measured = end
             if end >= horizon:
                 break
-            for ns, (_, _, values) in zip(took, parts, strict=True):
+            for ns, (_, values) in zip(took, parts, strict=True):
                 values.append(ns)
             self._pending_few_due.append(measured - start)
             began, call_began, start = start, end - took[-1], end
@@ -132,9 +132,9 @@ class IterationBatch:
             iterations, len(costs)
         )
         for column, cost in enumerate(costs):
-            if cost not in self._factors:
-                self._factors[cost] = np.array(cost.factors, dtype=np.int64)
-            numbers[:, column] = cost.p50_ns * self._factors[cost][numbers[:, column]] >> UNIT_BITS
+            if cost not in self._tables:
+                self._tables[cost] = np.array(cost.times_ns, dtype=np.int64)
+            numbers[:, column] = self._tables[cost][numbers[:, column]]
         return numbers
 
     def _record(self, now: int, took: Int64s, ends: Int64s) -> None:
