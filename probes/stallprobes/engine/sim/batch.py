@@ -6,7 +6,10 @@ latency, its iterations are computed together, with the same random numbers and 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate, cycle
+from operator import getitem, sub
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +76,7 @@ class IterationBatch:
         usual = sum(cost.p50_ns + gap_ns for cost in costs)
         wanted = min(MOST, int((min(horizon, now + MOST * usual) - now) // usual))
         if wanted < _FEW and not self._host.simulation.rings and not self.is_traced():
-            return self._run_few(costs, gap_ns, horizon)
+            return self._run_few(costs, gap_ns, horizon, wanted)
         if wanted < FEWEST:
             return False
         took = self._times(costs, wanted)
@@ -86,36 +89,30 @@ class IterationBatch:
         clock.advance_to(int(ends[fit - 1, -1]))
         return True
 
-    def _run_few(self, costs: Sequence[LatencyDistribution], gap_ns: int, horizon: int) -> bool:
-        """Compute the iterations that end before ``horizon``; False if there is none."""
-        clock, random = self._host.clock, self._host.random
-        random.fill(_FEW * len(costs))
-        numbers, last = random.numbers, self._last_measured
-        parts = list(zip([cost.times_ns for cost in costs], self._pending_few, strict=True))
-        start = clock.now
-        done, began, call_began = 0, start, start
+    def _run_few(self, costs: Sequence[LatencyDistribution], gap_ns: int, horizon: int, usual: int) -> bool:
+        """Compute up to ``_FEW`` iterations that end before ``horizon``; False if there is none.
+
+        ``usual`` is their number if each takes its median.
+        """
+        clock, random, calls = self._host.clock, self._host.random, len(costs)
+        tables = [cost.times_ns for cost in costs]
         # More than usual fit if they happen to be fast.
-        while done < _FEW:
-            place, end, measured, took = -1 - done * len(parts), start, start, []
-            for times_ns, _ in parts:
-                ns = times_ns[numbers[place]]
-                place -= 1
-                end += gap_ns + ns
-                took.append(ns)
-                if len(took) == last + 1:
-                    measured = end
-            if end >= horizon:
+        for iterations in (min(usual + usual // 2 + 4, _FEW), _FEW):
+            took = list(map(getitem, cycle(tables), random.peek(iterations * calls)))
+            # The start, and the end of each call.
+            ends = list(accumulate(map(gap_ns.__add__, took), initial=clock.now))
+            fit = bisect_left(ends[calls::calls], horizon)
+            if fit < iterations:
                 break
-            for ns, (_, values) in zip(took, parts, strict=True):
-                values.append(ns)
-            self._pending_few_due.append(measured - start)
-            began, call_began, start = start, end - took[-1], end
-            done += 1
-        if not done:
+        if fit == 0:
             return False
-        random.discard(done * len(parts))
-        self._publish_words(began, call_began, done)
-        clock.advance_to(start)
+        last = fit * calls
+        for number, values in enumerate(self._pending_few):
+            values += took[number:last:calls]
+        self._pending_few_due += map(sub, ends[self._last_measured + 1 : last + 1 : calls], ends[:last:calls])
+        random.discard(last)
+        self._publish_words(ends[last - calls], ends[last] - took[last - 1], fit)
+        clock.advance_to(ends[last])
         return True
 
     def _publish_words(self, began: int, call_began: int, iterations: int) -> None:
