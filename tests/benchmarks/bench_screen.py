@@ -1,14 +1,14 @@
 """Cost of the screen, through a real pseudo-terminal: CPU of its process, bytes to the terminal, start, memory.
 
-    python tests/benchmarks/bench_screen.py [--seconds 20] [--size 160x48] [--gpu GPU] [--check]
+    python tests/benchmarks/bench_screen.py [--seconds 20] [--size 160x48] [--gpu GPU] [--timeline] [--check]
     python tests/benchmarks/bench_screen.py --disturb --gpu GPU [--rounds 5] [--round-seconds 4] [--check]
 
 Seven probes are on: five victims and two aggressors. The screen is measured at 10 frames a second, at 30 with an
-aggressor switched each second, with the timeline open (live, and frozen), paused, and with a terminal that does not
-read. The reference is one bare Line-API
-widget of the same size that draws all its lines 10 times a second, measured before and after each of them: a machine
-that is busy costs both more. With --check it exits 1 where a figure is above its limit. Where nvitop is installed and
-there is a driver, it is measured in the same run.
+aggressor switched each second, with the timeline open (live at spans of 10 ms, 1 s and, once so much is recorded,
+10 s, and frozen), paused, and with a terminal that does not read. With --timeline only the timeline is measured. The
+reference is one bare Line-API widget of the same size that draws all its lines 10 times a second, measured before and
+after each of them: a machine that is busy costs both more. With --check it exits 1 where a figure is above its limit.
+Where nvitop is installed and there is a driver, it is measured in the same run.
 
 --disturb says what a screen that draws 30 times a second does to what is measured: a launch's p50 and p99, by turns
 with the screen and without it (stopped by SIGSTOP: the engine, its probes and their contexts are the same ones and go
@@ -219,16 +219,16 @@ def first_frame(arguments: Sequence[str], words: bytes, columns: int, rows: int,
 
 
 def measure_timeline(screen: Screen, size: str, bare: BareWidget, seconds: float) -> float:
-    """The larger cost of the open timeline, as a multiple of the bare widget's, at 10 ms and 1 s; then frozen."""
+    """The largest cost of the open timeline, as a multiple of the bare widget's; then that of a frozen one."""
     screen.press("g")
     screen.read(3.0)
     # The focused probe stalls, so it has frozen: the home key returns to live.
     screen.press("\x1b[H")
     screen.read(1.0)
     worst = 0.0
-    for keys, what in (("", "10 ms"), ("-" * 6, "1 s")):
+    for keys, what, settle_s in (("", "10 ms", 1.0), ("-" * 6, "1 s", 1.0), ("-" * 3, "10 s", 12.0)):
         screen.press(keys)
-        screen.read(1.0)
+        screen.read(settle_s)
         _, ratio = bare.beside(f"timeline {size}, 10 fps, span {what}", lambda: cost(screen, seconds))
         worst = max(worst, ratio)
     screen.press("p")
@@ -236,6 +236,18 @@ def measure_timeline(screen: Screen, size: str, bare: BareWidget, seconds: float
     bare.beside("timeline frozen", lambda: cost(screen, seconds))
     screen.press("g")
     screen.read(2.0)
+    return worst
+
+
+def timeline_alone(arguments: Sequence[str], name: str, size: tuple[int, int], seconds: float) -> float:
+    """``measure_timeline`` of a screen of its own with seven probes on."""
+    bare, screen = BareWidget(*size, seconds / 2), Screen(arguments, *size)
+    screen.wait_for(b" old")
+    screen.press("12b")
+    screen.read(4.0)
+    worst = measure_timeline(screen, name, bare, seconds)
+    screen.end()
+    bare.end()
     return worst
 
 
@@ -375,6 +387,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--size", default="160x48")
     parser.add_argument("--gpu")
+    parser.add_argument("--timeline", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--disturb", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
@@ -386,6 +399,8 @@ def main() -> int:
     if asked.disturb:
         broken = disturb(ours, asked.gpu is None, (columns, rows), asked.rounds, asked.round_seconds)
         return int(asked.check and broken)
+    if asked.timeline:
+        return int(timeline_alone(ours, asked.size, (columns, rows), asked.seconds) > TIMELINE_RATIO and asked.check)
     empty = first_frame([sys.executable, "-c", EMPTY_APP], b"ready", columns, rows)
     first = first_frame(ours, b"stallscope", columns, rows)
     bare = BareWidget(columns, rows, asked.seconds / 2)

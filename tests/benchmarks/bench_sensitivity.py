@@ -1,6 +1,6 @@
 """Whether a comparison detects a change of the size that it says it could have detected.
 
-python tests/benchmarks/bench_sensitivity.py [--seeds N] [--noise FACTOR]
+python tests/benchmarks/bench_sensitivity.py [--seeds N] [--noise FACTOR] [--processes P]
 
 Needs no GPU. Each seed makes three checks of an unchanged machine, in which every repeat is slower by a factor of its
 own, up to 2.2, and the cells whose repeats disagree most have additional ones. The first two checks state the ratio
@@ -12,8 +12,12 @@ cell is slower or faster in more than 1 of 100 comparisons.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
@@ -40,10 +44,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=100, help="changes per percentile (%(default)s)")
     parser.add_argument("--noise", type=float, default=NOISE, help="largest factor between repeats (%(default)s)")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="seeds measured at once")
     asked = parser.parse_args()
     well = True
     for quantile in PERCENTILES:
-        found = [one(seed, quantile, asked.noise) for seed in range(asked.seeds)]
+        with ProcessPoolExecutor(asked.processes, get_context("spawn")) as pool:
+            found = list(pool.map(partial(one, quantile=quantile, noise=asked.noise), range(asked.seeds)))
         shown = sum(each.found for each in found)
         slower = sum(each.part.change is Change.SLOWER for each in found)
         wrong = sum(bool(each.others) for each in found)

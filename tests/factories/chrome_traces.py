@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 KNOWN = frozenset("MXisf")
+METADATA = frozenset({"process_name", "process_sort_index", "thread_name", "thread_sort_index"})
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,13 @@ def read_chrome_trace(text: str) -> ReadTrace:
     assert list(document) == ["traceEvents", "otherData", "displayTimeUnit"]
     assert document["displayTimeUnit"] == "ns"
     events = document["traceEvents"]
-    assert {event["ph"] for event in events} <= KNOWN
+    for event in events:
+        _check_event(event)
     names = _names(events)
+    # A process or thread without a name is shown by a number that means nothing.
+    for event in events:
+        if event["ph"] != "M":
+            assert {(event["pid"], None), (event["pid"], event["tid"])} <= names.keys()
     slices, by_place = _slices(events, names)
     for track in by_place.values():
         _check_nesting(track)
@@ -65,6 +71,38 @@ def read_chrome_trace(text: str) -> ReadTrace:
         tuple(event for event in events if event["ph"] == "i"),
         document["otherData"],
     )
+
+
+def _check_event(event: Mapping[str, Any]) -> None:
+    """The members that each kind of event must have, and their types."""
+    phase = event["ph"]
+    assert phase in KNOWN
+    members = list(event)
+    for number in ("pid", "tid"):
+        # A process has its names without a thread.
+        if number in event or phase != "M" or number == "pid":
+            assert type(event[number]) is int
+            assert 0 < event[number] < 1 << 31
+    assert type(event["name"]) is str
+    assert event["name"]
+    assert not any(isinstance(value, list) for value in event.values())
+    if phase == "M":
+        assert event["name"] in METADATA
+        (key, value) = next(iter(event["args"].items()))
+        assert (key, type(value)) in (("name", str), ("sort_index", int))
+        return
+    assert members[:4] == ["ph", "pid", "tid", "ts"]
+    _ns(event["ts"])
+    assert type(event["cat"]) is str
+    match phase:
+        case "X":
+            _ns(event["dur"])
+        case "i":
+            # Global, of the process, or of the thread.
+            assert event["s"] in ("g", "p", "t")
+        case "s" | "f":
+            assert type(event["id"]) is int
+            assert event["id"] > 0
 
 
 def _refuse(constant: str) -> None:
@@ -128,6 +166,7 @@ def _arrows(events: Sequence[Mapping[str, Any]], tracks: Mapping[tuple[int, int]
     by_begin = {place: {each.begin_ns: each for each in track} for place, track in tracks.items()}
     starts: dict[int, tuple[str, Slice]] = {}
     ends: dict[int, tuple[str, Slice]] = {}
+    times: dict[tuple[str, int], int] = {}
     last: dict[tuple[int, int], Mapping[str, Any]] = {}
     for event in events:
         place = (event["pid"], event.get("tid", 0))
@@ -144,6 +183,8 @@ def _arrows(events: Sequence[Mapping[str, Any]], tracks: Mapping[tuple[int, int]
         side[event["id"]] = (f"{event['cat']}:{event['name']}", found)
         if event["ph"] == "f":
             assert event["bp"] == "e"
+        times[event["ph"], event["id"]] = at
     assert starts.keys() == ends.keys()
     assert all(starts[flow][0] == ends[flow][0] for flow in starts)
+    assert all(times["s", flow] <= times["f", flow] for flow in starts)
     return [Arrow(starts[flow][1], ends[flow][1]) for flow in starts]

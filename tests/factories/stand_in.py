@@ -54,6 +54,7 @@ class StandIn:
         _compile(compiler, "libcuda.c", folder / "libcuda.so.1", *flags, "-shared", "-Wl,-soname,libcuda.so.1")
         build_cupti(folder / "libcupti.so.13", flags=flags, compiler=compiler)
         _compile(compiler, "host.c", folder / "host", *flags, f"-L{folder}", "-l:libcuda.so.1")
+        _compile(compiler, "ranges.c", folder / "ranges", *flags, f"-L{folder}", "-l:libcuda.so.1")
         links = [f"-L{folder}", "-Wl,--no-as-needed", "-l:libcupti.so.13", "-l:libcuda.so.1"]
         _compile(compiler, "profiler.c", folder / "profiler", *flags, *links)
         compile_library(folder / "inject.so", [compiler], flags)
@@ -130,6 +131,14 @@ def build_cupti(
     defined = [f"-D{name}_BYTES={size}" for name, size in sizes.items()]
     defined += [f"-DVERSION={version}", "-shared", "-Wl,-soname,libcupti.so.13"]
     _compile(compiler, "libcupti.c", target, *flags, *defined)
+
+
+def build_with_nvtx(target: Path, headers: Path, stand_in: StandIn) -> None:
+    """Build the program with ranges with NVTX itself, whose headers are in a folder."""
+    assert COMPILER is not None
+    folder = stand_in.folder
+    flags = ["-DREAL_NVTX", f"-I{headers}", f"-L{folder}", "-l:libcuda.so.1", f"-Wl,-rpath,{folder}"]
+    _compile(COMPILER, "ranges.c", target, *flags)
 
 
 def _compile(compiler: str, source: str, target: Path, *flags: str) -> None:

@@ -22,7 +22,10 @@ PARTS = (
     (layout.SLOTS_AT, layout.SLOT.itemsize),
     (layout.HISTOGRAMS_AT, layout.HISTOGRAM.itemsize),
     (layout.HISTOGRAMS_AT + layout.HISTOGRAM_PITCH, layout.HISTOGRAM.itemsize),
+    (layout.STACKS_AT, 64),
+    (layout.MODULES_AT, 64),
 )
+STACK_TEXT = b'Stack (most recent call first):\n  File "/home/me/train.py", line 42 in step\n'
 LAUNCHES = (2000, 3000, 3000, 1_500_000)
 COPIES = (900_000,)
 SECOND = 1_000_000_000
@@ -50,6 +53,8 @@ def _parts(pid: int, header: dict[str, Any]) -> list[tuple[int, bytes]]:
         (layout.SLOTS_AT, _slot(pid).tobytes()),
         (layout.HISTOGRAMS_AT, _histogram(0, LAUNCHES).tobytes()),
         (layout.HISTOGRAMS_AT + layout.HISTOGRAM_PITCH, _histogram(1, COPIES).tobytes()),
+        (layout.STACKS_AT, _stack().tobytes()),
+        (layout.MODULES_AT, _module().tobytes()),
     ]
 
 
@@ -61,7 +66,7 @@ def _header(pid: int, name_bytes: int, changes: dict[str, Any]) -> Any:
         "started_ns": SECOND, "started_realtime_ns": 1_700_000_000 * SECOND, "clock_sequence": 2,
         "clock_ns": 2 * SECOND, "clock_realtime_ns": 1_700_000_001 * SECOND, "records": 8, "apis": len(APIS),
         "slots": 1, "histograms": 2, "name_bytes": name_bytes, "program": b"train", "command": b"python train.py",
-        "cupti_path": b"/lib/libcupti.so.13",
+        "cupti_path": b"/lib/libcupti.so.13", "modules": 1, "python": b"3.12.4",
     }  # fmt: skip
     for name, value in (fields | changes).items():
         row[name] = value
@@ -93,9 +98,23 @@ def _slot(pid: int) -> Any:
     call = row["calls"][0]
     call["start_ns"], call["stream"], call["api"], call["flags"] = SECOND + 5000, 7, 2, int(CallFlag.STREAM)
     slow = row["slow"][0]
-    slow["sequence"], slow["end_ns"], slow["thread"] = 2, SECOND + 1_500_000, pid
+    slow["sequence"], slow["end_ns"], slow["thread"], slow["stack"] = 2, SECOND + 1_500_000, pid, 1
     slow["call"]["start_ns"] = SECOND
     row["histograms"][:2] = 1, 2
+    return row
+
+
+def _stack() -> Any:
+    row = np.zeros(1, layout.STACK)[0]
+    row["ready"], row["frames"], row["text_bytes"], row["text"] = 1, 2, len(STACK_TEXT), STACK_TEXT
+    row["addresses"][:2] = 0x401234, 0x7F0000001234
+    return row
+
+
+def _module() -> Any:
+    row = np.zeros(1, layout.MODULE)[0]
+    row["start"], row["end"], row["base"], row["path"] = 0x401000, 0x402000, 0x400000, b"/opt/solver/solver"
+    row["build_id_bytes"], row["build_id"] = 2, [0xAB, 0xCD] + [0] * 18
     return row
 
 

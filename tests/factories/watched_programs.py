@@ -9,19 +9,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.environment import WatchOptions, variables
+from stallprobes.watch.findings import ProcessFindings
 from stallprobes.watch.folder import read_folder
 from stallprobes.watch.map_reader import MapFile, watch_files
-from stallprobes.watch.process import ActivityRecord, WatchedProcess
+from stallprobes.watch.process import ActivityRecord, RecordBatch, WatchedProcess
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A program that has ended well: its one process and its records."""
+    """A program that has ended well: its one process and its records, as they were read and one by one."""
 
     process: WatchedProcess
+    batch: RecordBatch
     records: tuple[ActivityRecord, ...]
 
 
@@ -29,10 +32,16 @@ def watch_python(
     folder: Path, program: str, *arguments: str, library: Path, options: WatchOptions, cupti: Path | None
 ) -> Watched:
     """Run a Python program of ``PROGRAMS`` to its end; its process writes to ``folder``."""
+    command = (sys.executable, str(PROGRAMS / program), *arguments)
+    return watch(folder, *command, library=library, options=options, cupti=cupti)
+
+
+def watch(folder: Path, *command: str, library: Path, options: WatchOptions, cupti: Path | None) -> Watched:
+    """Run a program, which prints nothing, to its end; its process writes to ``folder``."""
     folder.mkdir(mode=0o700)
     present: Mapping[str, str] = os.environ
     done = subprocess.run(
-        [sys.executable, str(PROGRAMS / program), *arguments],
+        command,
         env={**present, **variables(library, folder, options, present, cupti)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -46,4 +55,11 @@ def watch_python(
     with MapFile(path) as file:
         batch = file.records()
     assert batch.missed == 0
-    return Watched(process, tuple(batch))
+    return Watched(process, batch, tuple(batch))
+
+
+def findings_of(watched: Watched) -> ProcessFindings:
+    """The findings about a program that has ended."""
+    analysis, process = ProcessAnalysis(), watched.process
+    analysis.feed(process, watched.batch, process.ended_ns or process.clocks.monotonic_ns)
+    return analysis.findings()

@@ -1,12 +1,16 @@
-"""The injected library beside the real driver and CUPTI: what it records of report 4 as a program."""
+"""The injected library beside the real driver and CUPTI: what it records of programs, and the causes that follow."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from factories.watched_programs import Watched, watch_python
+from factories import program_truths as truths
+from factories.program_truths import Truth, require_right_causes
+from factories.watched_programs import PROGRAMS, Watched, findings_of, watch, watch_python
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.machine.libcuda_survey import ask
 from stallprobes.watch import layout
@@ -24,7 +28,7 @@ KERNEL_NS = 5_000_000
 ACCOUNTED = 0.9
 
 
-def watch(folder: Path, memory: str, options: WatchOptions) -> Watched:
+def watch_read_back(folder: Path, memory: str, options: WatchOptions) -> Watched:
     """``read_back.py`` on the first GPU."""
     return watch_python(
         folder / "out", "read_back.py", "libcuda.so.1", str(ROUNDS), str(KERNEL_NS), memory,
@@ -54,7 +58,7 @@ def overlapped_ns(slow: SlowDriverCall, kernels: list[ActivityRecord]) -> int:
 def test_a_slow_call_is_recorded_with_the_kernel_that_it_waits_for(
     tmp_path: Path, memory: str, function: str, kind: int
 ) -> None:
-    watched = watch(tmp_path, memory, WatchOptions())
+    watched = watch_read_back(tmp_path, memory, WatchOptions())
     process = watched.process
     assert (process.state, process.problem, process.lost_calls, process.lost_records) == (
         WatchState.RECORDING, "", 0, 0,
@@ -74,10 +78,81 @@ def test_a_slow_call_is_recorded_with_the_kernel_that_it_waits_for(
 
 
 def test_calls_alone_are_recorded_without_the_gpus_work(tmp_path: Path) -> None:
-    watched = watch(tmp_path, "pageable", WatchOptions(calls_only=True))
+    watched = watch_read_back(tmp_path, "pageable", WatchOptions(calls_only=True))
     slow = slow_calls(watched, "cuMemcpyDtoHAsync_v2")
     assert watched.records == ()
     assert len(slow) >= ROUNDS - 2
     assert {(one.call.bytes, one.call.source, one.call.target) for one in slow} == {
         (4, MemoryKind.DEVICE, MemoryKind.PAGEABLE)
     }
+
+
+@pytest.mark.parametrize(
+    ("program", "truth"),
+    [
+        (("read_back.py", "libcuda.so.1", "50", "5000000", "pageable"), truths.gpu_work),
+        (("read_back.py", "libcuda.so.1", "50", "5000000", "pinned"), truths.gpu_work),
+        (("secondary_context.py", "40"), truths.secondary_context),
+        (("peer_copy.py", "20"), truths.peer_copy),
+        (("pageable_copies.py", "20"), truths.pageable_copies),
+        (("default_stream_gate.py", "8"), truths.gate),
+        (("training.py", "200", "none"), truths.training),
+        (("training.py", "200", "item"), truths.training),
+        (("training.py", "200", "pageable"), truths.training),
+        (("training.py", "200", "pinned"), truths.training),
+        (("quiet.py", "500"), truths.nothing),
+    ],
+    ids=lambda value: " ".join(value).removesuffix(".py") if isinstance(value, tuple) else "",
+)
+def test_the_slow_time_of_a_program_has_its_right_causes(
+    tmp_path: Path, program: tuple[str, ...], truth: Truth
+) -> None:
+    if truth is truths.peer_copy:
+        require_two_gpus()
+    if program[0] == "training.py":
+        pytest.importorskip("torch", reason="the training loop needs PyTorch")
+    watched = watch_python(
+        tmp_path / "out", *program, library=library(tmp_path / "cache"), options=WatchOptions(),
+        cupti=find_cupti(ask().cuda_version or 0),
+    )  # fmt: skip
+    require_right_causes(" ".join(program), findings_of(watched), truth)
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reports as a program of the runtime API."""
+    compiler = shutil.which("nvcc")
+    if compiler is None:
+        pytest.skip("the reports with the runtime API need nvcc")
+    program = tmp_path_factory.mktemp("reports") / "reports"
+    subprocess.run([compiler, "-o", str(program), str(PROGRAMS / "reports.cu"), "-lcuda"], check=True)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("number", "rounds", "truth"),
+    [
+        (1, 20, truths.secondary_context),
+        (2, 20, truths.peer_copy),
+        (3, 20, truths.pageable_copies),
+        (4, 50, truths.gpu_work),
+        (5, 8, truths.gate),
+    ],
+    ids=lambda value: str(value) if isinstance(value, int) else "",
+)
+def test_the_slow_time_of_a_report_with_the_runtime_api_has_its_right_causes(
+    tmp_path: Path, reports: Path, number: int, rounds: int, truth: Truth
+) -> None:
+    if truth is truths.peer_copy:
+        require_two_gpus()
+    watched = watch(
+        tmp_path / "out", str(reports), str(number), str(rounds), library=library(tmp_path / "cache"),
+        options=WatchOptions(), cupti=find_cupti(ask().cuda_version or 0),
+    )  # fmt: skip
+    require_right_causes(f"report {number}", findings_of(watched), truth)
+
+
+def require_two_gpus() -> None:
+    """Skip the test on a machine with one GPU."""
+    if len(ask().devices) < 2:
+        pytest.skip("peer copies need two GPUs")

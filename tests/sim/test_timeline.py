@@ -137,7 +137,7 @@ def test_a_pageable_copy_starts_before_its_call_returns() -> None:
         ("d2d", RecordKind.COPY, CopyKind.DEVICE_TO_DEVICE),
         ("d2h-pinned", RecordKind.COPY, CopyKind.DEVICE_TO_HOST),
         ("h2d-pinned", RecordKind.COPY, CopyKind.HOST_TO_DEVICE),
-        ("peer-copy", RecordKind.PEER_COPY, CopyKind.PEER),
+        ("peer-copy-direct", RecordKind.PEER_COPY, CopyKind.PEER),
     ],
 )
 def test_work_has_its_kind(name: str, kind: RecordKind, copy: CopyKind) -> None:
@@ -146,6 +146,34 @@ def test_work_has_its_kind(name: str, kind: RecordKind, copy: CopyKind) -> None:
     assert intervals
     assert {(each.kind, each.copy) for each in intervals} == {(kind, copy)}
     assert (kind is RecordKind.KERNEL) == ({each.nbytes for each in intervals} == {0})
+
+
+def test_a_staged_copy_has_two_halves_as_a_recorded_one() -> None:
+    """On an H200 the first half is on the call's stream, the second on one of the driver's in the other context."""
+    made, seen = traced(probe("peer-copy"), probe("peer-copy-behind-kernel"), ns=250 * MS)
+    halves = of(seen, "peer-copy")
+    assert {(each.kind, each.copy, each.memory, each.device) for each in halves} == {
+        (RecordKind.COPY, CopyKind.DEVICE_TO_HOST, (3, 3), 0),
+        (RecordKind.COPY, CopyKind.HOST_TO_DEVICE, (3, 3), 1),
+    }
+    contexts = {device: {each.context for each in halves if each.device == device} for device in (0, 1)}
+    assert len(contexts[0]) == len(contexts[1]) == 1
+    assert contexts[0] != contexts[1]
+    # All second halves are on one stream, in the order of the calls; no first half waits for them.
+    second = sorted((each for each in seen.intervals if each.device == 1), key=lambda each: each.start_ns)
+    assert {each.probe for each in second} == {"peer-copy", "peer-copy-behind-kernel"}
+    assert len({each.stream for each in second}) == 1
+    began = [each.began_ns for each in second if each.began_ns is not None]
+    assert began == sorted(began)
+    first = [each for each in halves if each.device == 0]
+    assert max(delays(first)) < MS
+    assert max(delays([each for each in halves if each.device == 1])) > 80 * MS
+    # The phases of a call are those of its first half.
+    calls = [each for each in seen.calls if each.probe == "peer-copy" and each.op == 0 and each.measured]
+    ended = {each.iteration for each in first}
+    assert samples(made, "peer-copy", Phase.GPU).count == len([each for each in calls if each.iteration in ended]) - 1
+    assert samples(made, "peer-copy", Phase.START).max_ns < MS
+    assert samples(made, "peer-copy", Phase.WAIT).max_ns > 80 * MS
 
 
 def test_samples_are_the_same_with_the_timeline_on_and_off() -> None:

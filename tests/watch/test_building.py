@@ -171,6 +171,8 @@ def test_the_environment_of_a_program_names_library_and_folder() -> None:
         "STALLSCOPE_WATCH_SLOW_NS": "5000",
         "STALLSCOPE_WATCH_CALLS_ONLY": "1",
         "STALLSCOPE_WATCH_YIELD": "0",
+        "STALLSCOPE_WATCH_NO_STACKS": "0",
+        "NVTX_INJECTION64_PATH": "/cache/inject.so",
         "STALLSCOPE_WATCH_CUPTI": "/lib/libcupti.so.13",
     }
     yields = WatchOptions(yield_to_profiler=True)

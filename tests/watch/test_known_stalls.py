@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from factories.matrices import made_up
-from factories.watch_calls import ALLOC, D2H, H2D, LAUNCH, OTHER, SYNC, pageable_copy, slow
+from factories.watch_calls import ALLOC, D2H, H2D, LAUNCH, OTHER, SYNC, pageable_copy, rows_of, slow
+from stallprobes.errors import CheckFileError
+from stallprobes.machine import fingerprint
+from stallprobes.matrix import document as check_document
 from stallprobes.matrix import reference
-from stallprobes.watch.causes import WaitCause
+from stallprobes.watch.attribution import Recorded, attribute
+from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.driver_calls import MemoryKind
 from stallprobes.watch.kernel_names import demangled, short_name
 from stallprobes.watch.known_stalls import KnownStalls
+from stallprobes.watch.machine_stalls import stalls_of_this_machine
 from stallprobes.watch.process import SlowDriverCall
+from stallprobes.watch.sentences import call_text
 
 H200 = "h200-580.159.04"
 DEVICE, PINNED, PAGEABLE = MemoryKind.DEVICE, MemoryKind.PINNED, MemoryKind.PAGEABLE
@@ -53,6 +63,75 @@ def test_a_check_of_this_machine_knows_pairs() -> None:
     found = KnownStalls.of_matrix(made_up(1, times={("launch", "host-alloc-free"): 50.0}))
     assert found.cells == {("launch", "host-alloc-free")}
     assert found.source.startswith("the check of ")
+
+
+def gpus(monkeypatch: pytest.MonkeyPatch, folder: Path, *models: str, driver: str = "580.159.04") -> None:
+    """Let this machine have GPUs of these models."""
+    for number, model in enumerate(models):
+        information = folder / f"0000:{number:02}:00.0" / "information"
+        information.parent.mkdir(parents=True)
+        information.write_text(f"Model: \t\t {model}\nIRQ:   \t\t 33\n")
+    found = fingerprint.kernel_module_gpus(folder)
+    monkeypatch.setattr(fingerprint, "kernel_module_gpus", lambda: found)
+    monkeypatch.setattr(fingerprint, "kernel_module_version", lambda: driver)
+
+
+@pytest.mark.parametrize(
+    ("models", "source"),
+    [
+        ((), None),
+        (("NVIDIA H200", "NVIDIA H200"), f"the reference {H200}"),
+        (("NVIDIA H200", "NVIDIA L4"), None),
+        (("NVIDIA L4",), None),
+    ],
+)
+def test_the_reference_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, models: tuple[str, ...], source: str | None
+) -> None:
+    gpus(monkeypatch, tmp_path, *models)
+    found = stalls_of_this_machine()
+    assert (None if found is None else found.source) == source
+
+
+def saved(folder: Path, **changes: Any) -> Path:
+    """A saved check in which the launch stalls beside pinned allocation."""
+    matrix = made_up(1, times={("launch", "host-alloc-free"): 50.0})
+    check_document.save(replace(matrix, **changes), folder / "check.json")
+    return folder / "check.json"
+
+
+def test_a_saved_check_of_this_machine_is_used_in_place_of_the_reference(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gpus(monkeypatch, tmp_path, "Made-up GPU")
+    found = stalls_of_this_machine(saved(tmp_path))
+    assert found is not None
+    assert found.cells == {("launch", "host-alloc-free")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "models", "words"),
+    [
+        ({"backend": "simulated", "profile": "h200"}, (), "is of a simulated GPU"),
+        ({}, ("NVIDIA L4",), "is of Made-up GPU, this machine has NVIDIA L4"),
+    ],
+)
+def test_a_check_of_another_machine_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changes: dict[str, Any], models: tuple[str, ...], words: str
+) -> None:
+    gpus(monkeypatch, tmp_path, *models)
+    with pytest.raises(CheckFileError, match=words):
+        stalls_of_this_machine(saved(tmp_path, **changes))
+
+
+def test_a_pair_that_is_known_is_the_cause_and_says_by_what(known: KnownStalls) -> None:
+    calls = [slow(LAUNCH, 0, 9000, stream=0), pageable_copy(0, 9000, stream=0)]
+    beside, _ = attribute(calls, [9_000_000] * 2, Recorded(rows_of([])))
+    because, _ = attribute(calls, [9_000_000] * 2, Recorded(rows_of([])), known)
+    assert (beside.certainty, because.certainty) == (Certainty.BESIDE, Certainty.KNOWN)
+    assert "beside a pageable copy" in call_text(beside)
+    assert "because of a pageable copy" in call_text(because)
+    assert f", a pair that stalls by the reference {H200}" in call_text(because)
 
 
 def test_names_of_kernels() -> None:

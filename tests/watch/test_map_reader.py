@@ -20,11 +20,13 @@ from stallprobes.foreign_text import is_printable
 from stallprobes.latency.histogram import Histogram
 from stallprobes.watch import folder as folder_module
 from stallprobes.watch import layout
+from stallprobes.watch.call_stack import CallStack
 from stallprobes.watch.driver_calls import CallFamily
 from stallprobes.watch.folder import check_folder, create_folder, read_folder
 from stallprobes.watch.layout import LossKind, WatchState
 from stallprobes.watch.map_reader import IncompleteFile, MapFile
 from stallprobes.watch.process import RecordBatch, WatchedProcess
+from stallprobes.watch.stack_reader import StackReader
 
 PID = 4321
 # Numbers that a careless reader takes for others.
@@ -40,9 +42,20 @@ def path(tmp_path: Path) -> Path:
 
 
 def read(path: Path) -> tuple[WatchedProcess, RecordBatch]:
-    """Everything in the file."""
+    """Everything in the file; of its stacks, see ``read_stacks``."""
     with MapFile(path) as file:
-        return file.read(), file.records()
+        process, records = file.read(), file.records()
+    read_stacks(path, process)
+    return process, records
+
+
+def read_stacks(path: Path, process: WatchedProcess) -> dict[int, CallStack]:
+    """The call stacks of the slow calls by their number."""
+    reader = StackReader()
+    with MapFile(path) as file:
+        reader.read(file, process)
+    assert all(map(is_printable, texts(list(reader.stacks.values()))))
+    return reader.stacks
 
 
 def change(path: Path, offset: int, data: bytes) -> None:
@@ -87,6 +100,15 @@ def test_a_file_is_read_as_typed_values(path: Path) -> None:
     assert (slow.call.function, slow.duration_ns) == ("cuLaunchKernel", 1_500_000)
     assert (len(batch), batch.missed, batch.next) == (8, 0, 8)
     assert {record.name for record in batch} == {"_Z3addv"}
+    assert process.python == "3.12.4"
+    stack = read_stacks(path, process)[slow.stack]
+    assert [(frame.file, frame.line, frame.function) for frame in stack.python] == [("/home/me/train.py", 42, "step")]
+    assert [(frame.file, frame.offset) for frame in stack.native] == [
+        ("/opt/solver/solver", 0x1234), ("", 0x7F0000001234)
+    ]  # fmt: skip
+    with MapFile(path) as file:
+        (module,) = file.modules()
+    assert (module.build_id, module.path) == (b"\xab\xcd", "/opt/solver/solver")
 
 
 def test_records_are_read_from_where_the_last_batch_ended(path: Path) -> None:
@@ -109,6 +131,14 @@ def test_records_that_were_overwritten_are_counted_as_missed(path: Path) -> None
     # Of the ring, this file has the first eight places only; the fourth record may be overwritten at this moment.
     assert (len(early), early.missed) == (7, layout.RECORDS - 4)
     assert [record.correlation for record in early] == [4, 5, 6, 7, 0, 1, 2]
+
+
+def test_a_stack_that_is_being_written_is_read_later(path: Path) -> None:
+    change(path, layout.STACKS_AT, b"\0\0\0\0")
+    process, _ = read(path)
+    assert read_stacks(path, process) == {}
+    change(path, layout.STACKS_AT, b"\1\0\0\0")
+    assert len(read_stacks(path, process)) == 1
 
 
 def test_what_is_being_written_is_left_out(path: Path) -> None:
@@ -144,7 +174,7 @@ def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) ->
     [
         ("magic", 0, "not complete: its beginning"),
         ("magic", 1, "not the file of a watched process"),
-        ("format", 2, "has the format 2; this version reads 1"),
+        ("format", 1, "has the format 1; this version reads 2"),
         ("pid", 5, "names another process"),
         ("state", 99, "unknown state 99"),
         ("slots", 2**32 - 1, "number of slots"),
@@ -172,6 +202,14 @@ def test_a_damaged_header_gives_a_sentence(path: Path, field: str, value: int, w
         (layout.RECORDS_AT + at(layout.RECORD, "kind"), b"\5\0", "unknown kind"),
         (layout.RECORDS_AT + at(layout.RECORD, "name"), b"\xff\xff\0\0", "outside its names"),
         (layout.NAMES_AT, b"\xff\0\0\0", "outside its names"),
+        (
+            layout.SLOTS_AT + at(layout.SLOT, "slow") + at(layout.SLOW_CALL, "stack"),
+            b"\xff\xff\0\0",
+            "call stack number",
+        ),
+        (layout.STACKS_AT + at(layout.STACK, "frames"), b"\xff\0\0\0", "number of frames"),
+        (layout.STACKS_AT + at(layout.STACK, "text_bytes"), b"\xff\xff\0\0", "size of a stack"),
+        (layout.MODULES_AT + at(layout.MODULE, "build_id_bytes"), b"\x15\0\0\0", "size of a build id"),
     ],
 )
 def test_damage_elsewhere_gives_a_sentence(path: Path, offset: int, data: bytes, words: str) -> None:
@@ -295,7 +333,7 @@ def test_a_folder_of_others_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_program_calls_itself_cannot_reach_the_terminal(path: Path) -> None:
-    write_watch_file(path, program=b"\x1b[2J", command="python \u202e.py".encode(), losses=[1, 2, 3, 4, 5, 6, 7, 8])
+    write_watch_file(path, program=b"\x1b[2J", command="python \u202e.py".encode(), losses=range(1, 10))
     process, _ = read(path)
     assert (process.program, process.command) == ("\ufffd[2J", "python \ufffd.py")
     assert process.losses[LossKind.BEFORE_FILE] == 4

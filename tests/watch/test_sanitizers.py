@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from factories.stand_in import COMPILER, StandIn
+from factories.stand_in import COMPILER, SOURCES, StandIn
 from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.folder import read_folder
 from stallprobes.watch.layout import SLOTS
 
 CASES = (
     ("threads", "20", "500"),
     ("short-threads", str(SLOTS + 200), "3", "10"),
     ("records", "2000"),
+    ("threads-of-steps", "20", "8"),
+    ("deep", "100"),
+    ("fork-steps", "3"),
     ("copies",),
     ("fork",),
     ("exec",),
@@ -54,12 +60,38 @@ def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 def test_no_sanitizer_finds_anything(sanitized: StandIn, tmp_path: Path, case: tuple[str, ...]) -> None:
-    settings = FORKED_OPTIONS if case == ("fork",) else OPTIONS
+    settings = FORKED_OPTIONS if case[0].startswith("fork") else OPTIONS
     outcome = sanitized.run(tmp_path / "out", *case, settings=settings)
     assert outcome.returncode == (7 if case == ("exit-hung",) else 0), outcome.errors
     assert "Sanitizer" not in outcome.errors
     assert "runtime error" not in outcome.errors
     assert sum(process.calls for process in outcome.processes) > 0
+
+
+def test_no_sanitizer_finds_anything_in_a_python_program(sanitized: StandIn, tmp_path: Path) -> None:
+    """The interpreter itself is built without the sanitizer, whose library it therefore loads first."""
+    name = "libtsan.so" if "thread" in str(sanitized.folder.parent.name) else "libasan.so"
+    found = subprocess.run([str(COMPILER), f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
+    if not os.path.isabs(found):
+        pytest.skip(f"no {name}")
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    settings = FORKED_OPTIONS | {"LD_PRELOAD": found}
+    program = [sys.executable, str(SOURCES.parent / "slow_steps.py"), str(sanitized.folder / "libcuda.so.1"), "steps"]
+    done = subprocess.run(
+        program, env=sanitized.environment(folder, settings=settings), capture_output=True, text=True
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    (process,) = read_folder(folder).processes
+    assert process.calls > 0
+
+
+@pytest.mark.parametrize("case", ["ranges", "threads"])
+def test_no_sanitizer_finds_anything_in_ranges(sanitized: StandIn, tmp_path: Path, case: str) -> None:
+    settings = OPTIONS | {"ASAN_OPTIONS": OPTIONS["ASAN_OPTIONS"] + ":detect_leaks=0"}
+    outcome = sanitized.run(tmp_path / "out", case, program="ranges", settings=settings)
+    assert outcome.returncode == 0, outcome.errors
+    assert "Sanitizer" not in outcome.errors
 
 
 def test_no_sanitizer_finds_anything_when_cupti_is_given_up(sanitized: StandIn, tmp_path: Path) -> None:

@@ -81,7 +81,36 @@ def test_switches_that_no_work_followed_show_no_offset() -> None:
     switched = np.sort(random.integers(0, 2 * 10**9, 128))
     starts = np.sort(random.integers(0, 2 * 10**9, 2000))
     ones = np.ones(128, dtype=np.int64), np.ones(2000, dtype=np.int64)
-    assert find_offset(int64s(switched), ones[0], ones[1], int64s(starts)) is None
+    assert find_offset(ones[0], ones[0], int64s(switched), ones[1], int64s(starts)) is None
+
+
+def time_slices(rounds: int) -> RecordBatch:
+    """Kernels of 20 ms in one context, and behind each of its time-slices a copy in another one, as on an H200."""
+    steps = np.random.default_rng(5)
+    records, time_ns = [], BASE_NS
+    for number in range(rounds):
+        begin_ns = time_ns
+        for part in range(4):
+            switches = [(1, 0, SwitchOperation.START), (1, 2_172_000, SwitchOperation.END)]
+            if part < 3:
+                switches += [(2, 2_252_000, SwitchOperation.START), (2, 2_332_000, SwitchOperation.END)]
+                start_us = (time_ns + 2_252_000 + SWITCH_TO_WORK_NS - BASE_NS) / 1000
+                records.append(kernel(start_us, start_us + 14, context=2, correlation=10 * number + part + 2))
+            records += [switch(time_ns + at + OFFSET_NS, context, operation) for context, at, operation in switches]
+            time_ns += 2_408_000
+        end_us = (time_ns - BASE_NS) / 1000
+        start_us = (begin_ns + SWITCH_TO_WORK_NS - BASE_NS) / 1000
+        records.append(kernel(start_us, end_us, context=1, correlation=10 * number + 1))
+        time_ns += 400_000 + int(steps.integers(0, 60_000))
+    return batch(records)
+
+
+def test_regular_time_slices_show_the_offset_as_no_work_starts_in_those_of_others() -> None:
+    store = RecordStore()
+    store.add(time_slices(20))
+    found = store.tenures()[0]
+    assert store.unplaced == 0
+    assert abs(int(found.starts[0]) - BASE_NS) < 3_000
 
 
 def test_work_behind_that_of_another_context_may_have_waited() -> None:

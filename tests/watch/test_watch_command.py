@@ -368,7 +368,7 @@ def test_sigusr1_prints_the_report_so_far(settings: dict[str, str], stand_in: St
         process.terminate()
         _, rest = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 143
-    assert "It had not when the process ended." in rest
+    assert "It had not when the process ended." in " ".join(rest.split())
 
 
 def test_a_killed_watch_leaves_the_program_alone(counting: Process) -> None:
@@ -422,3 +422,53 @@ def test_a_watched_program_is_a_job_of_the_shell(
 def cmdline(pid: int) -> bytes:
     """The words of a process's command."""
     return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_the_report_names_the_places_that_make_slow_calls(watch: Watch, stand_in: StandIn, tmp_path: Path) -> None:
+    saved = tmp_path / "calls.json"
+    code, _, err = watch("--json", str(saved), "--", str(stand_in.folder / "host"), "steps", "4")
+    assert code == 0
+    assert "Slow calls by place in the program\n" in err
+    assert "4 blocking 4-byte copies from read_loss in host (cuMemcpyDtoHAsync_v2): " in err
+    (process,) = read(saved)["processes"]
+    (site,) = process["sites"]
+    assert (site["calls"], site["place"]["function"], site["cause"]) == (4, "read_loss", "unattributed")
+    stack = process["stacks"][process["slow_calls"][0]["stack"]]
+    assert [frame["function"] for frame in stack["native"] if frame["file"].endswith("/host")][:2] == [
+        "read_loss", "train_step"
+    ]  # fmt: skip
+
+
+def test_stacks_can_be_left_out(watch: Watch, stand_in: StandIn, tmp_path: Path) -> None:
+    saved = tmp_path / "calls.json"
+    watch("--no-stacks", "--json", str(saved), "--", str(stand_in.folder / "host"), "steps", "4")
+    (process,) = read(saved)["processes"]
+    assert (process["sites"], process["stacks"]) == ([], [])
+    assert {call["stack"] for call in process["slow_calls"]} == {None}
+
+
+def test_a_check_that_cannot_be_read_is_refused_before_the_program_starts(watch: Watch, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.json"
+    code, out, err = watch("--matrix", str(missing), "--", "echo", "started")
+    assert (code, out) == (125, "")
+    assert err.startswith(f"stallscope: {missing} cannot be read: ")
+
+
+def test_a_check_is_not_for_print_env(watch: Watch, tmp_path: Path) -> None:
+    code, _, err = watch("--print-env", "--matrix", str(tmp_path / "check.json"))
+    assert code == 125
+    assert "--matrix is for the report; give it to --attach" in err
+
+
+def test_a_process_that_outlives_the_program_is_named(watch: Watch, stand_in: StandIn, tmp_path: Path) -> None:
+    saved, written = tmp_path / "calls.json", tmp_path / "written"
+    script = f"{stand_in.folder / 'host'} hang > {written} & until grep -q hung {written}; do sleep 0.02; done"
+    code, _, err = watch("--json", str(saved), "--", "sh", "-c", script)
+    document = read(saved)
+    (process,) = document["processes"]
+    os.kill(process["pid"], signal.SIGKILL)
+    assert code == 0
+    sentence = f"host (pid {process['pid']}) still runs: it was recorded until the end of the program that started it."
+    assert sentence in err
+    assert sentence in document["problems"]
+    assert process["ended"] is False

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from stallprobes.errors import FileNotWritten, WatchError
+from stallprobes.errors import CheckFileError, FileNotWritten, WatchError
 from stallscope.cli import command as cli_command
 from stallscope.cli import completers, diagnostics, foreground, options, output_files
 from stallscope.cli.command import CliCommand
@@ -61,7 +61,18 @@ class WatchCommand(CliCommand):
     metavar="US",
     help=f"Explain each call of at least US microseconds.  [default: {DEFAULT_SLOW_US:g}]",
 )
+@click.option(
+    "--matrix",
+    type=options.INPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FILE",
+    help='A check of this machine ("stallscope check --save"): pairs of calls that stall there are the cause, not only '
+    "beside.  [default: the reference of this GPU in the package, if any]",
+)
 @click.option("--calls-only", is_flag=True, help="Record no work of the GPU: it costs less and explains less.")
+@click.option(
+    "--no-stacks", is_flag=True, help="Record no call stacks of slow calls, which take up to 1 % of the program's time."
+)
 @click.option(
     "--yield-to-profiler",
     is_flag=True,
@@ -86,7 +97,9 @@ def command(
     json_file: Path | None,
     force: bool,
     slow_us: float | None,
+    matrix: Path | None,
     calls_only: bool,
+    no_stacks: bool,
     yield_to_profiler: bool,
     print_env: bool,
     attach: Path | None,
@@ -106,26 +119,33 @@ def command(
       stallscope watch --print-env > watch.env
       stallscope watch --attach /tmp/stallscope-watch-k3x9
     """
-    asked = {"--slow": slow_us is not None, "--calls-only": calls_only, "--yield-to-profiler": yield_to_profiler}
+    asked = {
+        "--slow": slow_us is not None,
+        "--calls-only": calls_only,
+        "--no-stacks": no_stacks,
+        "--yield-to-profiler": yield_to_profiler,
+    }
     given = [name for name, is_given in asked.items() if is_given]
-    _check_arguments(context, program, json_file, print_env, attach, given)
+    _check_arguments(context, program, json_file, matrix, print_env, attach, given)
     if json_file is not None:
         _require_writable(json_file, force)
     with foreground.held_signals():
         # It loads numpy, whose threads would otherwise take the signals that the main thread waits for.
         from stallscope.cli import watch_session
     from stallprobes.watch.environment import WatchOptions
+    from stallprobes.watch.machine_stalls import stalls_of_this_machine
 
     slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)
-    chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler)
     try:
+        known = None if print_env else stalls_of_this_machine(matrix)
+        chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler, not no_stacks, known)
         if attach is not None:
-            watch_session.show_folder(attach, json_file, force)
+            watch_session.show_folder(attach, json_file, force, known)
         elif print_env:
             watch_session.print_environment(chosen)
         else:
             diagnostics.exit_process(watch_session.run(program, chosen, json_file, force))
-    except (WatchError, FileNotWritten) as error:
+    except (CheckFileError, WatchError, FileNotWritten) as error:
         raise _failed(str(error)) from error
 
 
@@ -133,6 +153,7 @@ def _check_arguments(
     context: click.Context,
     program: Sequence[str],
     json_file: Path | None,
+    matrix: Path | None,
     print_env: bool,
     attach: Path | None,
     given: Sequence[str],
@@ -144,8 +165,8 @@ def _check_arguments(
         problem = f"{'--print-env' if print_env else '--attach'} starts nothing, so it takes no PROGRAM"
     elif attach is not None and given:
         problem = f"{given[0]} is for the recording, which --attach only reads; give it to --print-env"
-    elif print_env and json_file is not None:
-        problem = f"{JSON} is for the report; give it to --attach"
+    elif print_env and (json_file is not None or matrix is not None):
+        problem = f"{JSON if json_file is not None else '--matrix'} is for the report; give it to --attach"
     elif not program and attach is None and not print_env:
         problem = "PROGRAM... is missing"
     else:

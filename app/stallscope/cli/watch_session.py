@@ -21,6 +21,7 @@ from stallprobes.watch.environment import WatchOptions, variables
 from stallprobes.watch.findings import WatchFindings
 from stallprobes.watch.folder import create_folder
 from stallprobes.watch.folder_analysis import FolderAnalysis
+from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.layout import CUPTI_VARIABLE
 from stallprobes.watch.libcupti import cupti_of_this_machine
 from stallprobes.watch.process import WatchedProcess
@@ -29,7 +30,7 @@ from stallscope.cli.diagnostics import CommandError
 from stallscope.cli.foreground import ForegroundProgram, WatchExit, shell_exit_code
 from stallscope.cli.stdout import ClosedPipeError, Output
 from stallscope.report.watch_text import command_title, show_watch
-from stallscope.report.watch_wording import PROFILER_FINDS_IT_TAKEN, PROFILER_GETS_IT, start_problem
+from stallscope.report.watch_wording import PROFILER_FINDS_IT_TAKEN, PROFILER_GETS_IT, start_problem, still_running
 
 # Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
 POLL_S = 0.1
@@ -75,9 +76,11 @@ def print_environment(options: WatchOptions) -> None:
     diagnostics.print_message(f"report what they write by: stallscope watch --attach {shlex.quote(str(folder))}")
 
 
-def show_folder(folder: Path, json_file: Path | None, force: bool) -> None:
+def show_folder(folder: Path, json_file: Path | None, force: bool, known: KnownStalls | None = None) -> None:
     """Write the report of ``folder`` to stdout, and to ``json_file``. Raises WatchError and FileNotWritten."""
-    analyzer = FolderAnalysis(folder)
+    analyzer = FolderAnalysis(folder, known)
+    analyzer.poll()
+    analyzer.finish_looking()
     analyzer.poll()
     found = analyzer.findings()
     if json_file is not None:
@@ -134,7 +137,7 @@ class ProgramWatch:
     def __init__(self, words: Sequence[str], setup: WatchSetup) -> None:
         self._words = tuple(words)
         self._setup = setup
-        self._analyzer = None if setup.folder is None else FolderAnalysis(setup.folder)
+        self._analyzer = None if setup.folder is None else FolderAnalysis(setup.folder, setup.options.known)
         self._announced: set[tuple[int, int]] = set()
         self._problems = [f"Nothing was recorded: {setup.problem}."] if setup.problem else []
         self._failure: Exception | None = None
@@ -171,6 +174,8 @@ class ProgramWatch:
         self._announce_signal(code)
         code = shell_exit_code(code)
         self.poll()
+        if self._analyzer is not None:
+            self._problems += map(still_running, self._analyzer.running)
         with self._failures_kept():
             found = self._findings()
             self._print(found)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import phase_channels
 from stallprobes.model import TIMELINE_PHASES, Phase
-from stallprobes.units import duration_ns
 from stallscope.report.text import format_count
 
 if TYPE_CHECKING:
@@ -61,12 +60,12 @@ def start_clause(cell: Cell, verdict: Verdict) -> str:
     if verdict.phase is not Phase.WAIT:
         return ""
     # It loads numpy.
-    from stallprobes.latency.start_delay import judged_histogram
+    from stallprobes.latency.start_delay import judged_histogram, start_change_text
 
     found = []
     for channel in (one for one in phase_channels(cell.channel_sums, Phase.START) if one in cell.channel_sums):
         sides = (judged_histogram(side, channel) for side in (cell.baseline, cell.channels))
         before, now = (None if one is None else one.percentile(verdict.quantile.percent) for one in sides)
         if before is not None and now is not None:
-            found.append((now - before, f", {channel.in_sentence} {duration_ns(before)} → {duration_ns(now)}"))
+            found.append((now - before, f", {channel.in_sentence} {start_change_text(before, now)}"))
     return max(found, default=(0.0, ""))[1]

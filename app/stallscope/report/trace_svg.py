@@ -95,9 +95,12 @@ class _Image:
         kind = f' class="{style}"' if style else ""
         return f'<text x="{x:.1f}" y="{self._y:.1f}"{kind}{at}>{escape(printable(text))}</text>'
 
+    def _folded(self, text: str) -> list[str]:
+        """``text`` in lines that fit, also where letters are widest."""
+        return list(trace_wording.folded(text, int((self._width - 2 * _MARGIN) / _WIDEST_LETTER)))
+
     def _paragraph(self, text: str, style: str = "") -> Iterator[str]:
-        room = int((self._width - 2 * _MARGIN) / _LETTER)
-        for line in trace_wording.folded(text, room):
+        for line in self._folded(text):
             self._y += _LINE
             yield self._label_at(_MARGIN, line, style)
 
@@ -169,12 +172,14 @@ class _Image:
         y = self._y - _BAR
         if end - begin >= 6:
             yield f'<path class="arrow" d="M{begin:.1f} {y - 4}v8M{begin:.1f} {y}H{end:.1f}m-5 -4l5 4l-5 4"/>'
-        width = len(story.text) * _WIDEST_LETTER
         self._y += 4
-        x = max(min(begin, self._width - _MARGIN - width), _MARGIN)
-        # Lines of the axis would cross the letters.
-        yield f'<rect class="paper" x="{x - 3:.1f}" y="{self._y - 11:.1f}" width="{width + 6:.1f}" height="14"/>'
-        yield self._label_at(x, story.text, "delay")
+        for number, line in enumerate(self._folded(story.text)):
+            self._y += _LINE if number else 0
+            width = len(line) * _WIDEST_LETTER
+            x = max(min(begin, self._width - _MARGIN - width), _MARGIN)
+            # Lines of the axis would cross the letters.
+            yield f'<rect class="paper" x="{x - 3:.1f}" y="{self._y - 11:.1f}" width="{width + 6:.1f}" height="14"/>'
+            yield self._label_at(x, line, "delay")
 
     def _guides(self, top: float) -> Iterator[str]:
         """Dashed lines through all rows where the call returned and where the GPU started."""

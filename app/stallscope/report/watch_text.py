@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from stallprobes.foreign_text import printable
 from stallprobes.units import duration_ns
 from stallprobes.watch.causes import WaitCause
+from stallprobes.watch.driver_calls import CallFamily
 from stallprobes.watch.findings import (
     CallInFlight,
     CallRow,
@@ -17,7 +18,7 @@ from stallprobes.watch.findings import (
     ThreadFindings,
     WatchFindings,
 )
-from stallprobes.watch.sentences import call_text, headline, in_flight_text, loss_text
+from stallprobes.watch.sentences import call_text, headline, in_flight_text, loss_text, site_text
 from stallscope.report.columns import cut_columns, display_width
 from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count, plural
 from stallscope.report.watch_wording import not_recorded, process_words
@@ -27,6 +28,7 @@ _MOST_HEADLINES = 5
 _MOST_SLOW_CALLS = 10
 _MOST_CAUSES = 12
 _MOST_IN_FLIGHT = 10
+_MOST_SITES = 10
 _MOST_THREADS = 12
 _MOST_ROWS = 12
 # Threads that lost less are in the tables alone.
@@ -64,6 +66,7 @@ def show_watch(out: TextWriter, findings: WatchFindings, title: str, notes: Sequ
     several = len(findings.processes) > 1
     _headline(out, findings, title, places)
     _causes(out, findings.processes)
+    _sites(out, findings.processes, several)
     _slow_calls(out, findings.processes, several)
     _in_flight(out, places, several)
     _tables(out, places, several)
@@ -131,6 +134,25 @@ def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
     for cause in dict.fromkeys(cause for (cause, _), _ in lost.most_common()):
         if cause.remedy:
             out.paragraph(f"{cause.word}: {cause.remedy}", indent="    ", first="  ", style="dim")
+
+
+def _sites(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:
+    """The places in the program that made slow calls, the most time lost first."""
+    found = [(site, process) for process in processes for site in process.sites if site.lost_ns]
+    if not found:
+        return
+    found.sort(key=lambda item: -item[0].lost_ns)
+    out.line()
+    left = f" (the {_MOST_SITES} of {format_count(len(found))} that lost most)" if len(found) > _MOST_SITES else ""
+    out.line(f"Slow calls by place in the program{left}", "strong")
+    for site, process in found[:_MOST_SITES]:
+        function = f" ({site.function})" if site.family is CallFamily.COPY else ""
+        lost = f": {duration_ns(site.lost_ns)} lost, {_main_cause(site.cause)}"
+        out.paragraph(_where(process, several) + site_text(site) + function + lost, indent="    ", first="  ")
+
+
+def _main_cause(cause: WaitCause) -> str:
+    return "most of it without a known cause" if cause is WaitCause.UNATTRIBUTED else f"most of it to {cause.word}"
 
 
 def _slow_calls(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:

@@ -43,6 +43,12 @@ def not_recorded(process: ProcessFindings) -> Iterator[str]:
         yield f"{who}: {format_count(process.dropped_slow_calls)} older slow calls are counted, but not listed."
 
 
+def still_running(process: WatchedProcess) -> str:
+    """That a process outlives the program that was watched, as a sentence."""
+    who = process_words(process.program, process.pid)
+    return f"{who} still runs: it was recorded until the end of the program that started it."
+
+
 def process_words(name: str, pid: int) -> str:
     """``python (pid 4711)``."""
     return f"{name or 'process'} (pid {pid})"

@@ -9,7 +9,7 @@ function of fewer integers or pointers ignores the rest. ``native:NAME`` in a pr
 - ``gate``, for cuLaunchHostFunc, takes the address of int64[3]: address of a word, address of a counter, timeout in
   ns. It returns once the word is not 0; after the timeout it counts and sets the word itself.
 
-Only this module and ``loop`` import numba; other modules take ``compiled`` and ``c_callback`` from here.
+Only this module and ``code_cache`` import numba; other modules take ``compiled`` and ``c_callback`` from here.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from llvmlite import ir  # type: ignore[import-untyped, unused-ignore]
 from numba.core import cgutils, types  # type: ignore[import-untyped, unused-ignore]
 from numba.extending import intrinsic as _untyped_intrinsic  # type: ignore[import-untyped, unused-ignore]
 
+from stallprobes.engine import code_cache
+
 CLOCK_MONOTONIC = 1
 TIMER_ABSTIME = 1
 SECOND = 1_000_000_000
@@ -38,14 +40,20 @@ _status = ir.IntType(32)
 _timespec = ir.ArrayType(_word, 2)
 
 
-def _cached(compile_with: Callable[..., Any]) -> Any:
-    # Without a writable cache folder (a read-only home directory) numba raises; then every start compiles again.
+def _compile(function: Any, decorator: Callable[..., Any], signature: Any, **options: Any) -> Any:
+    """``decorator(signature, **options)(function)``, loaded from the cache if it is there, else compiled and stored."""
+    code_cache.set_options(function, f"{decorator.__name__} {signature} {options}")
+    code_cache.set_key(function)
     try:
-        return compile_with(cache=True)
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
+        done = decorator(signature, cache=True, **options)(function)
+    except (RuntimeError, OSError) as error:
+        # Where nothing can be stored (a read-only home directory, a full disk) every start compiles again.
+        if isinstance(error, RuntimeError) and "cannot cache" not in str(error):
             raise
-        return compile_with(cache=False)
+        return decorator(signature, cache=False, **options)(function)
+    if not (done.cache_hits if decorator is numba.cfunc else done.stats.cache_hits):
+        code_cache.remove_former(function)
+    return done
 
 
 def compiled(signature: str | None = None) -> Callable[[F], F]:
@@ -55,13 +63,11 @@ def compiled(signature: str | None = None) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
-        if signature is None:
-            return cast(F, numba.njit(error_model="numpy", inline="always")(function))
-
-        def to_cache(cache: bool) -> Any:
-            return numba.njit(signature, nogil=True, error_model="numpy", cache=cache)(function)
-
-        return cast(F, _cached(to_cache))
+        if signature is not None:
+            return cast(F, _compile(function, numba.njit, signature, nogil=True, error_model="numpy"))
+        options = {"error_model": "numpy", "inline": "always"}
+        code_cache.set_options(function, f"njit {options}")
+        return cast(F, numba.njit(**options)(function))
 
     return decorate
 
@@ -78,7 +84,7 @@ def c_callback(signature: str) -> Callable[[Callable[..., Any]], int]:
     """
 
     def decorate(function: Callable[..., Any]) -> int:
-        callback = _cached(lambda cache: numba.cfunc(signature, cache=cache)(function))
+        callback = _compile(function, numba.cfunc, signature)
         _callbacks.append(callback)
         return int(callback.address)
 
@@ -333,7 +339,7 @@ _HELPERS: dict[str, tuple[Callable[..., int], int]] = {
 @cache
 def _helper(name: str) -> Any:
     function, arguments = _HELPERS[name]
-    return _cached(lambda cache: numba.cfunc(_i64(*[_i64] * arguments), cache=cache)(function))
+    return _compile(function, numba.cfunc, _i64(*[_i64] * arguments))
 
 
 def address(name: str) -> int:

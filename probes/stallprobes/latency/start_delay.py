@@ -11,6 +11,7 @@ import numpy as np
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap
 from stallprobes.model import Channel, Phase
+from stallprobes.units import duration_ns
 
 
 def judged_histogram(channels: ChannelMap, channel: Channel) -> Histogram | None:
@@ -24,3 +25,14 @@ def judged_histogram(channels: ChannelMap, channel: Channel) -> Histogram | None
     counts = np.zeros_like(early.counts) if found is None else found.counts.copy()
     counts[0] += np.uint64(early.count)
     return Histogram(counts, 0 if found is None else found.max_ns)
+
+
+def start_text(ns: float) -> str:
+    """A percentile (ns) of a judged histogram of starts as text: 0 is ``before the return``."""
+    return duration_ns(ns) if ns > 0 else "before the return"
+
+
+def start_change_text(before_ns: float, now_ns: float) -> str:
+    """``2.20 µs → 1.88 ms``, ``before the return → 1.88 ms``, or ``before the return`` if both are."""
+    words = start_text(before_ns)
+    return words if before_ns <= 0 and now_ns <= 0 else f"{words} → {start_text(now_ns)}"

@@ -135,6 +135,17 @@ def kernel_module_version() -> str | None:
     return None
 
 
+def kernel_module_gpus(folder: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[str, ...]:
+    """The model of each GPU as the NVIDIA kernel module names it, without a call of the driver; empty without one."""
+    found = []
+    for path in sorted(folder.glob("*/information")):
+        for line in _lines(str(path)):
+            key, _, value = line.partition(":")
+            if key.strip() == "Model" and value.strip():
+                found.append(value.strip())
+    return tuple(found)
+
+
 def mps_running() -> bool:
     """Whether an MPS control daemon or server is visible to this process."""
     # The kernel truncates a process's name to 15 characters, so "nvidia-cuda-mps-control" and "-server" are alike.

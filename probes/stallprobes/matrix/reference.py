@@ -325,9 +325,20 @@ def load(name: str) -> Reference:
 
 def reference_for(matrix: Matrix) -> Reference | None:
     """The reference in the package for the GPU model of ``matrix``, with the nearest driver; None if there is none."""
-    found = [one for one in map(shipped, reference_names.names()) if one.misfit(matrix) is None]
-    driver = _version(real_name(matrix.fingerprint.get("driver")))
-    return min(found, key=lambda one: _driver_distance(_version(one.driver), driver), default=None)
+    return _nearest(
+        (one for one in map(shipped, reference_names.names()) if one.misfit(matrix) is None),
+        real_name(matrix.fingerprint.get("driver")),
+    )
+
+
+def reference_of_gpu(gpu: str, driver: str | None) -> Reference | None:
+    """The reference in the package for the GPU model ``gpu``, with the nearest driver; None if there is none."""
+    return _nearest((one for one in map(shipped, reference_names.names()) if one.misfit_of(gpu) is None), driver)
+
+
+def _nearest(references: Iterable[Reference], driver: object) -> Reference | None:
+    wanted = _version(driver)
+    return min(references, key=lambda one: _driver_distance(_version(one.driver), wanted), default=None)
 
 
 def _version(text: object) -> tuple[int, ...]:

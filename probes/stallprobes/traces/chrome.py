@@ -4,10 +4,12 @@ The format is JSON: {"traceEvents": [...], "displayTimeUnit": "ns", "otherData":
 be made to fit:
 
 - Complete events ("X") of one thread must nest. A call, a piece of work or a tenure is an event; work of one stream
-  that overlaps is put on further threads.
+  that overlaps is put on further threads. What had not ended, a call in flight or work without a record, ends where the
+  trace does, and says so in its arguments.
 - Perfetto finds a thread by its number alone, so the numbers of processes and threads are all different.
 - A flow's start ("s") and end ("f" with "bp": "e") belong to the events that enclose them, and follow them in the
-  file.
+  file. Perfetto drops an end that is earlier than its start.
+- Early versions of Perfetto read the members of an event in order up to "ts", and no escaped character before it.
 - Times are microseconds. They are written as decimals of exactly three digits and count from the earliest event, so
   that no reader loses nanoseconds to floating point; "displayTimeUnit" comes last, since old versions of Perfetto took
   the times for nanoseconds where it came first.
@@ -16,21 +18,19 @@ be made to fit:
 from __future__ import annotations
 
 import datetime
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.files import atomic, compression
-from stallprobes.foreign_text import escaped_json
 from stallprobes.traces import labels
+from stallprobes.traces.chrome_events import EventTrack, FileNumbers, TextCache, json_text, us_text
 from stallprobes.traces.delay import foreign_gaps
 from stallprobes.traces.delay_index import DelayIndex
+from stallprobes.traces.rows import RowKey, RowKind, spans_of
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_OP,
@@ -40,6 +40,7 @@ from stallprobes.traces.trace import (
     OVERHEAD_END,
     OVERHEAD_START,
     TENURE_CONTEXT,
+    WORK_BEGAN,
     WORK_BYTES,
     WORK_CONTEXT,
     WORK_COPY,
@@ -53,6 +54,7 @@ from stallprobes.traces.trace import (
     WORK_START,
     WORK_STREAM,
     Int64s,
+    OpenWork,
     Trace,
     callers_of,
     op_label,
@@ -66,9 +68,6 @@ _ROWS = 2048
 _SHORT_NS = 10_000
 # Between the traces of a file that has several.
 _PAUSE_NS = 100_000_000
-
-
-_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +101,7 @@ def chunks(traces: Sequence[TitledTrace], about: Mapping[str, object]) -> Iterat
 
 
 def _lines(traces: Sequence[TitledTrace], about: Mapping[str, object]) -> Iterator[str]:
-    numbers = _Numbers()
+    numbers = FileNumbers()
     described = []
     offset_ns = 0
     yield '{"traceEvents":['
@@ -115,52 +114,13 @@ def _lines(traces: Sequence[TitledTrace], about: Mapping[str, object]) -> Iterat
         described.append(part.description())
         offset_ns += part.length_ns + _PAUSE_NS
     other = {**about, "traces": described}
-    yield f'\n],"otherData":{_json(other)},"displayTimeUnit":"ns"}}\n'
-
-
-class _Numbers:
-    """Numbers of the processes, threads and flows of a file."""
-
-    def __init__(self) -> None:
-        self._next, self._flow = count(1), 0
-
-    def next(self) -> int:
-        return next(self._next)
-
-    def flows(self, number: int) -> int:
-        """The first of ``number`` new flows."""
-        first, self._flow = self._flow + 1, self._flow + number
-        return first
-
-
-@dataclass(frozen=True)
-class _Track:
-    """A thread of the file: its head is what all its events begin with."""
-
-    process: int
-    thread: int
-
-    @property
-    def head(self) -> str:
-        return f'"pid":{self.process},"tid":{self.thread}'
-
-
-class _Cache(dict[_Key, str]):
-    """Texts by what they are made of; ``made`` makes one that is missing."""
-
-    def __init__(self, made: Callable[[_Key], str]) -> None:
-        super().__init__()
-        self._made = made
-
-    def __missing__(self, key: _Key) -> str:
-        text = self[key] = self._made(key)
-        return text
+    yield f'\n],"otherData":{json_text(other)},"displayTimeUnit":"ns"}}\n'
 
 
 class _Part:
     """The events of one trace, from ``offset_ns`` of the file's time on."""
 
-    def __init__(self, titled: TitledTrace, numbers: _Numbers, offset_ns: int) -> None:
+    def __init__(self, titled: TitledTrace, numbers: FileNumbers, offset_ns: int) -> None:
         self._trace = trace = titled.trace
         self._title = f"{titled.title}: " if titled.title else ""
         self._suffix = " (SIMULATED)" if trace.simulated else ""
@@ -173,7 +133,7 @@ class _Part:
         self._metadata: list[str] = []
         self._processes = 0
         self._delays = DelayIndex(trace)
-        self._copies, self._causes = _Cache(_copy_args), _Cache(_json)
+        self._copies, self._causes = TextCache(_copy_args), TextCache(json_text)
         self._flow_of_work, self._leaving, self._callers = self._flows()
 
     @property
@@ -198,11 +158,11 @@ class _Part:
             **({"title": self._title.removesuffix(": ")} if self._title else {}),
             "simulated": trace.simulated,
             "begin": begin.isoformat(timespec="microseconds"),
-            "begin_us": float(_us(self._begin_ns - self._zero_ns)),
+            "begin_us": float(us_text(self._begin_ns - self._zero_ns)),
             "begin_monotonic_ns": self._begin_ns,
             "calls": len(trace.calls),
             "gpu_work": len(trace.work),
-            "gpu_work_complete_until_us": float(_us(max(trace.collected_ns - self._zero_ns, 0))),
+            "gpu_work_complete_until_us": float(us_text(max(trace.collected_ns - self._zero_ns, 0))),
             "context_switches_recorded": trace.context_switches,
             "other_processes": list(trace.others),
             "losses": asdict(trace.losses),
@@ -227,29 +187,31 @@ class _Part:
             yield from self._calls(number, track)
         for track, rows in streams.tracks:
             yield from self._work(rows, track)
+        for key, track in streams.open.items():
+            yield self._open_work(key, track)
         for context, track in engines.items():
             yield from self._tenures(context, track)
         if other is not None:
             for gap in gaps:
                 args = {"candidates": ", ".join(self._trace.others)} if self._trace.others else {}
-                yield self._complete(other, gap.begin_ns, gap.end_ns, '"another process"', "engine", _json(args))
+                yield self._complete(other, gap.begin_ns, gap.end_ns, '"another process"', "engine", json_text(args))
         for track, rows in overheads:
             for _, reason, start, end in self._trace.overheads[rows].tolist():
-                yield self._complete(track, start, end, _json(labels.overhead_label(reason)), "overhead", "{}")
+                yield self._complete(track, start, end, json_text(labels.overhead_label(reason)), "overhead", "{}")
 
     # The names of processes and threads.
 
     def _process(self, name: str) -> int:
         number = self._numbers.next()
-        named = _json({"name": f"{self._title}{name}{self._suffix}"})
+        named = json_text({"name": f"{self._title}{name}{self._suffix}"})
         self._metadata.append(f'{{"ph":"M","pid":{number},"name":"process_name","args":{named}}}')
         order = f'{{"sort_index":{number}}}'
         self._metadata.append(f'{{"ph":"M","pid":{number},"name":"process_sort_index","args":{order}}}')
         return number
 
-    def _thread(self, process: int, name: str) -> _Track:
-        track = _Track(process, self._numbers.next())
-        self._metadata.append(f'{{"ph":"M",{track.head},"name":"thread_name","args":{_json({"name": name})}}}')
+    def _thread(self, process: int, name: str) -> EventTrack:
+        track = EventTrack(process, self._numbers.next())
+        self._metadata.append(f'{{"ph":"M",{track.head},"name":"thread_name","args":{json_text({"name": name})}}}')
         order = f'{{"sort_index":{track.thread}}}'
         self._metadata.append(f'{{"ph":"M",{track.head},"name":"thread_sort_index","args":{order}}}')
         return track
@@ -257,36 +219,67 @@ class _Part:
     def _stream_tracks(self) -> _StreamTracks:
         """A process for each context, with a thread for the graphics engine and one or more for each stream."""
         trace = self._trace
-        work = trace.work
-        found = _StreamTracks([], {})
-        places = np.unique(work[:, [WORK_DEVICE, WORK_CONTEXT]], axis=0).tolist()
+        work, waiting = trace.work, self._shown_open_work()
+        found = _StreamTracks([], {}, {})
+        places = {tuple(place) for place in np.unique(work[:, [WORK_DEVICE, WORK_CONTEXT]], axis=0).tolist()}
+        places |= {(each.device, each.context) for each in waiting}
         worked = {context for _, context in places}
         held = np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist()
-        places += [[0, context] for context in held if context not in worked]
-        for device, context in places:
-            process = self._process(f"GPU {device}, context {trace.names.context(context)}")
+        unused = [(0, context) for context in held if context not in worked]
+        for device, context in (*sorted(places), *unused):
+            process = self._process(f"GPU {device}, context {trace.names.context(context).removeprefix('context ')}")
             if context in held:
                 found.engines[context] = self._thread(process, "has the graphics engine")
             own = np.flatnonzero((work[:, WORK_CONTEXT] == context) & (work[:, WORK_DEVICE] == device))
-            for stream in np.unique(work[own, WORK_STREAM]).tolist():
+            open_here = [each for each in waiting if (each.device, each.context) == (device, context)]
+            for stream in sorted({*work[own, WORK_STREAM].tolist(), *(each.stream for each in open_here)}):
                 rows = own[work[own, WORK_STREAM] == stream]
-                users = labels.stream_users(trace, rows)
-                name = f"stream {trace.names.stream(context, stream).removeprefix('stream ')}"
-                name += f" ({users})" if users else ""
-                for number, part in enumerate(_separated(work[rows], WORK_START, WORK_END)):
-                    track = self._thread(process, name if not number else f"{name}, overlap {number}")
-                    found.tracks.append((track, rows[part]))
+                open_work = [each for each in open_here if each.stream == stream]
+                name = self._stream_name(context, stream, rows, open_work)
+                parts = _separated(work[rows], WORK_START, WORK_END)
+                tracks = [
+                    self._thread(process, f"{name}, overlap {number}" if number else name)
+                    for number in range(len(parts))
+                ]
+                found.tracks.extend((track, rows[part]) for track, part in zip(tracks, parts, strict=True))
+                if open_work:
+                    found.open[RowKey(RowKind.WORK, context, stream)] = tracks[0]
         return found
+
+    def _stream_name(self, context: int, stream: int, rows: Int64s, open_work: Sequence[OpenWork]) -> str:
+        """The name of a stream with its users: the probes of its recorded work, else those of its open work."""
+        trace = self._trace
+        users = labels.stream_users(trace, rows)
+        users = users or ", ".join(sorted({trace.probes[each.probe].name for each in open_work}))
+        name = f"stream {trace.names.stream(context, stream).removeprefix('stream ')}"
+        return f"{name} ({users})" if users else name
+
+    def _shown_open_work(self) -> list[OpenWork]:
+        """The open work of the streams on which a picture of the trace shows it."""
+        shown = {}
+        for each in self._trace.open_work:
+            key = RowKey(RowKind.WORK, each.context, each.stream)
+            if key not in shown:
+                shown[key] = self._open_span(key) is not None
+        return [each for each in self._trace.open_work if shown[RowKey(RowKind.WORK, each.context, each.stream)]]
+
+    def _open_span(self, key: RowKey) -> tuple[int, int] | None:
+        """The time in which the stream's open work waits or runs, as pictures show it; None if none of it is here."""
+        spans = spans_of(self._trace, key)
+        if not spans.hollow.any():
+            return None
+        begin, end = max(int(spans.starts[-1]), self._begin_ns), min(int(spans.ends[-1]), self._end_ns)
+        return (begin, end) if begin < end else None
 
     # The events.
 
-    def _complete(self, track: _Track, start: int, end: int, name: str, category: str, args: str) -> str:
+    def _complete(self, track: EventTrack, start: int, end: int, name: str, category: str, args: str) -> str:
         return (
-            f'{{"ph":"X",{track.head},"ts":{_us(start - self._zero_ns)},"dur":{_us(end - start)},'
+            f'{{"ph":"X",{track.head},"ts":{us_text(start - self._zero_ns)},"dur":{us_text(end - start)},'
             f'"name":{name},"cat":"{category}","args":{args}}}'
         )
 
-    def _trigger(self, threads: Sequence[_Track]) -> Iterator[str]:
+    def _trigger(self, threads: Sequence[EventTrack]) -> Iterator[str]:
         trace, trigger = self._trace, self._trace.trigger
         if trigger is None:
             return
@@ -295,22 +288,23 @@ class _Part:
         if number is not None:
             args["call"] = op_label(trace.probes, *trace.calls[number, [CALL_PROBE, CALL_OP]].tolist())
         args["duration"] = duration_ns(trigger.returned_ns - trigger.began_ns)
-        at = _us(max(trigger.began_ns - self._zero_ns, 0))
+        at = us_text(max(trigger.began_ns - self._zero_ns, 0))
         head = threads[trigger.probe].head
-        yield f'{{"ph":"i",{head},"ts":{at},"s":"g","name":"trigger","cat":"trigger","args":{_json(args)}}}'
+        yield f'{{"ph":"i",{head},"ts":{at},"s":"g","name":"trigger","cat":"trigger","args":{json_text(args)}}}'
 
     def _flows(self) -> tuple[Int64s, Int64s, Int64s]:
         """The flow that leads to each row of work, 0 for none; the flows in the order of their calls; and these."""
-        callers = callers_of(self._trace)
-        called = np.flatnonzero(callers >= 0)
+        callers, work = callers_of(self._trace), self._trace.work
+        # The GPU's clock is converted to the host's with an error.
+        called = np.flatnonzero((callers >= 0) & (work[:, WORK_END] >= work[:, WORK_BEGAN]))
         flows = np.zeros(len(callers), dtype=np.int64)
         flows[called] = self._numbers.flows(len(called)) + np.arange(len(called))
         order = called[np.argsort(callers[called], kind="stable")]
         return flows, flows[order], callers[order]
 
-    def _calls(self, number: int, track: _Track) -> Iterator[str]:
+    def _calls(self, number: int, track: EventTrack) -> Iterator[str]:
         trace = self._trace
-        names = [_json(name) for name in trace.probes[number].ops]
+        names = [json_text(name) for name in trace.probes[number].ops]
         rows = np.flatnonzero(trace.calls[:, CALL_PROBE] == number)
         callers, at = self._callers, 0
         for row, (_, op, iteration, began, returned, measured) in _numbered(trace.calls, rows):
@@ -321,19 +315,20 @@ class _Part:
                 if callers[at] == row:
                     yield self._flow(track, began, int(self._leaving[at]), "s")
                 at += 1
+        last_ns = max(int(trace.calls[rows, CALL_RETURNED].max(initial=0)), self._begin_ns)
         for flight in trace.open_calls:
-            if flight.probe == number and flight.since_ns < trace.end_ns:
-                since = max(flight.since_ns, self._begin_ns)
+            since = max(flight.since_ns, last_ns)
+            if flight.probe == number and since < trace.end_ns:
                 name = names[flight.op] if flight.op < len(names) else '"call"'
                 yield self._complete(track, since, trace.end_ns, name, "call", '{"in_flight":true}')
 
-    def _flow(self, track: _Track, at: int, flow: int, phase: str) -> str:
+    def _flow(self, track: EventTrack, at: int, flow: int, phase: str) -> str:
         bound = ',"bp":"e"' if phase == "f" else ""
-        head = f'"ph":"{phase}",{track.head},"ts":{_us(at - self._zero_ns)}'
+        head = f'"ph":"{phase}",{track.head},"ts":{us_text(at - self._zero_ns)}'
         return f'{{{head},"id":{flow},"name":"submits","cat":"flow"{bound}}}'
 
-    def _work(self, rows: Int64s, track: _Track) -> Iterator[str]:
-        table, names = self._trace.work, _Cache(self._work_name)
+    def _work(self, rows: Int64s, track: EventTrack) -> Iterator[str]:
+        table, names = self._trace.work, TextCache(self._work_name)
         for row, values in _numbered(table, rows):
             start = values[WORK_START]
             name = names[values[WORK_PROBE], values[WORK_KIND], values[WORK_COPY]]
@@ -341,12 +336,12 @@ class _Part:
             yield self._complete(track, start, values[WORK_END], name, "gpu", args)
             flow = int(self._flow_of_work[row])
             if flow:
-                yield self._flow(track, start, flow, "f")
+                yield self._flow(track, max(start, values[WORK_BEGAN]), flow, "f")
 
     def _work_name(self, key: tuple[int, int, int]) -> str:
         probe, kind, copy = key
         label = labels.work_kind_label(kind, copy)
-        return _json(f"{self._trace.probes[probe].name}: {label}" if probe >= 0 else label)
+        return json_text(f"{self._trace.probes[probe].name}: {label}" if probe >= 0 else label)
 
     def _work_args(self, row: int, values: Sequence[int]) -> Iterator[str]:
         """The members of the arguments of a piece of work."""
@@ -357,26 +352,40 @@ class _Part:
         if values[WORK_PROBE] < 0:
             return
         delay = values[WORK_START] - values[WORK_RETURNED]
-        yield f'"iteration":{values[WORK_ITERATION]},"delay_us":{"-" if delay < 0 else ""}{_us(abs(delay))}'
+        yield f'"iteration":{values[WORK_ITERATION]},"delay_us":{"-" if delay < 0 else ""}{us_text(abs(delay))}'
         if delay >= _SHORT_NS and (cause := self._delays.cause_text(row)):
             yield f'"delay_cause":{self._causes[cause]}'
 
-    def _tenures(self, context: int, track: _Track) -> Iterator[str]:
-        name = _json(f"context {self._trace.names.context(context).removeprefix('context ')}")
+    def _open_work(self, key: RowKey, track: EventTrack) -> str:
+        """The open work of a stream as one event, as pictures show it."""
+        trace, span = self._trace, self._open_span(key)
+        assert span is not None
+        found = [each for each in trace.open_work if (each.context, each.stream) == (key.number, key.stream)]
+        names = [f"{trace.probes[each.probe].name}: {op_label(trace.probes, each.probe, each.op)}" for each in found]
+        args: dict[str, object] = {"unfinished": True, "calls": sum(each.calls for each in found)}
+        if min(each.since_ns for each in found) < self._begin_ns:
+            args["since_before_the_trace"] = True
+        return self._complete(
+            track, *span, json_text(f"{', '.join(names)} (unfinished)"), "unfinished", json_text(args)
+        )
+
+    def _tenures(self, context: int, track: EventTrack) -> Iterator[str]:
+        name = json_text(f"context {self._trace.names.context(context).removeprefix('context ')}")
         for holder, start, end in self._trace.tenures.tolist():
             begin, stop = max(start, self._begin_ns), min(end, self._end_ns)
             if holder == context and stop > begin:
                 args = {"since_before_the_trace": True} if start < begin else {}
                 args |= {"until_after_the_trace": True} if end == OPEN else {}
-                yield self._complete(track, begin, stop, name, "engine", _json(args))
+                yield self._complete(track, begin, stop, name, "engine", json_text(args))
 
 
 @dataclass(frozen=True)
 class _StreamTracks:
-    """The tracks of all streams, each with its rows of work, and those of the contexts' tenures."""
+    """The tracks of all streams, each with its rows of work, those of the contexts' tenures, and of open work."""
 
-    tracks: list[tuple[_Track, Int64s]]
-    engines: dict[int, _Track]
+    tracks: list[tuple[EventTrack, Int64s]]
+    engines: dict[int, EventTrack]
+    open: dict[RowKey, EventTrack]
 
 
 def _numbered(table: Int64s, rows: Int64s) -> Iterator[tuple[int, list[int]]]:
@@ -411,13 +420,4 @@ def _copy_args(key: tuple[int, int, int]) -> str:
         return ""
     source, target = labels.memory_labels(memory)
     args = {"direction": direction, "from": source or "unknown", "to": target or "unknown"}
-    return _json(args)[1:-1]
-
-
-def _us(ns: int) -> str:
-    """``ns``, not negative, as microseconds with three decimals."""
-    return f"{ns // 1000}.{ns % 1000:03d}"
-
-
-def _json(value: object) -> str:
-    return escaped_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return json_text(args)[1:-1]

@@ -2,7 +2,8 @@
 
 Times are differences: the start of a row to that of the row before it, the first one to the beginning of the span; an
 end to its start. A column whose values are all equal holds one. What ``read_trace`` returns is consistent: rows are in
-the order of their starts, and numbers of probes and operations are within the trace's own tables.
+the order of their starts, and numbers of probes and operations are within the trace's own tables. Work that an earlier
+version stored without a call has that of the other work with its correlation id.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ from stallprobes.traces.trace import (
     TracedProbe,
     TraceNames,
     TraceTrigger,
+    with_owners,
 )
 
 # Rows of a trace that is stored: calls, work, tenures and overheads together.
@@ -269,7 +271,7 @@ def read_trace(node: Node) -> Trace:
         probes=probes,
         names=_names(known["contexts"], known["streams"]),
         calls=calls,
-        work=work,
+        work=with_owners(work),
         tenures=tables["tenures"],
         overheads=tables["overheads"],
         context_switches=known["switches"].flag(),

@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.engine.timeline.records import CopyKind, RecordKind
 from stallprobes.traces.trace import (
@@ -17,6 +18,7 @@ from stallprobes.traces.trace import (
     TENURE_CONTEXT,
     TENURE_END,
     TENURE_START,
+    WORK_BEGAN,
     WORK_CONTEXT,
     WORK_COPY,
     WORK_DEVICE,
@@ -46,7 +48,8 @@ class DelayCause(StrEnum):
 
     ``CONTEXT``: another context of this program had the graphics engine. ``PROCESS``: none of its contexts had it, for
     longer than a change takes. ``CHANGE``: the engine changed from one context to another. ``STREAM``: earlier work of
-    its stream ran. ``COPY``: another copy in its direction ran. ``UNKNOWN``: none of these.
+    its stream or of its own call ran. ``COPY``: another copy in its direction ran. ``ORDER``: work that was submitted
+    to its stream before it had not started. ``UNKNOWN``: none of these.
     """
 
     CONTEXT = "context"
@@ -54,6 +57,7 @@ class DelayCause(StrEnum):
     CHANGE = "change"
     STREAM = "stream"
     COPY = "copy"
+    ORDER = "order"
     UNKNOWN = "unknown"
 
 
@@ -137,11 +141,33 @@ def delay_of(trace: Trace, work: Int64s) -> Delay | None:
     return Delay(int(work[WORK_NUMBER]), returned, start, parts)
 
 
+def submitted_before(work: Int64s, rows: Int64s) -> NDArray[np.bool_]:
+    """Which of ``rows`` were submitted to the stream of ``work`` by calls that returned before its own began."""
+    same_stream = (rows[:, WORK_CONTEXT] == work[WORK_CONTEXT]) & (rows[:, WORK_STREAM] == work[WORK_STREAM])
+    returned = rows[:, WORK_RETURNED]
+    before: NDArray[np.bool_] = same_stream & (returned > 0) & (returned <= work[WORK_BEGAN])
+    return before
+
+
+def of_call(work: Int64s, rows: Int64s) -> NDArray[np.bool_]:
+    """Which of ``rows`` are of the call of ``work``, a known one."""
+    same: NDArray[np.bool_] = (rows[:, WORK_PROBE] == work[WORK_PROBE]) & (rows[:, WORK_BEGAN] == work[WORK_BEGAN])
+    return same
+
+
 def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPart]:
     others = trace.work[(trace.work[:, WORK_END] > begin) & (trace.work[:, WORK_START] < end)]
     others = others[others[:, WORK_NUMBER] != work[WORK_NUMBER]]
     same_stream = (others[:, WORK_CONTEXT] == work[WORK_CONTEXT]) & (others[:, WORK_STREAM] == work[WORK_STREAM])
-    ahead = others[same_stream & (others[:, WORK_START] < end)]
+    own_call = of_call(work, others)
+    first_part = others[own_call][:1]
+    if (own_call & ~same_stream).any() and begin < first_part[0, WORK_START]:
+        # The rest of a call's work, on a stream of the driver's own, waits for the first part, whatever that waits for.
+        start = int(first_part[0, WORK_START])
+        yield from _parts(trace, first_part[0], begin, start)
+        begin = start
+    ahead = others[same_stream | own_call]
+    queued = others[submitted_before(work, others)]
     on_engine = needs_graphics_engine(work)
     tenures, copies = trace.tenures[:0], others[:0]
     if on_engine and trace.context_switches:
@@ -165,7 +191,7 @@ def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPa
             yield DelayPart(DelayCause.COPY, first, last, work=int(copying[-1, WORK_NUMBER]))
             continue
         if not (on_engine and trace.context_switches):
-            yield DelayPart(DelayCause.UNKNOWN, first, last)
+            yield _queue_part(queued, first, last)
             continue
         held = tenures[(tenures[:, TENURE_START] <= first) & (tenures[:, TENURE_END] >= last)]
         holders = held[:, TENURE_CONTEXT].tolist()
@@ -175,9 +201,20 @@ def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPa
             long = last - first > LONGEST_CHANGE_NS
             yield DelayPart(DelayCause.PROCESS if long else DelayCause.CHANGE, first, last)
         elif int(work[WORK_CONTEXT]) in holders:
-            yield DelayPart(DelayCause.UNKNOWN, first, last)
+            yield _queue_part(queued, first, last)
         else:
             yield DelayPart(DelayCause.CONTEXT, first, last, context=holders[-1])
+
+
+def _queue_part(queued: Int64s, first: int, last: int) -> DelayPart:
+    """The part from ``first`` to ``last``, in which nothing ran that it is known to wait for.
+
+    ``queued`` is the work that the stream has to run before, in the order of its starts.
+    """
+    waiting = queued[queued[:, WORK_START] >= last]
+    if len(waiting):
+        return DelayPart(DelayCause.ORDER, first, last, work=int(waiting[0, WORK_NUMBER]))
+    return DelayPart(DelayCause.UNKNOWN, first, last)
 
 
 def _merged(parts: Iterator[DelayPart]) -> Iterator[DelayPart]:
@@ -221,13 +258,17 @@ def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
         return ()
     work = trace.work
     kinds, copies = work[:, WORK_KIND], work[:, WORK_COPY]
-    on_engine = np.isin(kinds, list(_COMPUTING)) | ((kinds == _COPY) & (copies == _WITHIN_DEVICE))
+    on_engine = (kinds == _COPY) & (copies == _WITHIN_DEVICE)
+    for kind in _COMPUTING:
+        on_engine |= kinds == kind
     returned, start = work[:, WORK_RETURNED], work[:, WORK_START]
     waited = on_engine & (returned > 0) & (start > returned)
     waits = _united(
         np.maximum(returned[waited], trace.engine_known_ns),
         np.minimum(start[waited], trace.end_ns),
     )
+    # A gap is at most as long as the wait.
+    waits = waits[waits[:, 1] - waits[:, 0] > LONGEST_CHANGE_NS]
     held = _united(trace.tenures[:, TENURE_START], trace.tenures[:, TENURE_END])
     found = []
     for begin, end in waits.tolist():
@@ -280,6 +321,8 @@ def cause_text(trace: Trace, part: DelayPart) -> str:
             return f"its stream ran {work_label(trace, part.work or 0)}"
         case DelayCause.COPY:
             return f"the copy engine ran {work_label(trace, part.work or 0)}"
+        case DelayCause.ORDER:
+            return f"{work_label(trace, part.work or 0)} waited in front of it in its stream"
         case DelayCause.UNKNOWN:
             return "no recorded work was in front of it"
 

@@ -17,6 +17,8 @@ from stallprobes.traces.delay import (
     cause_text,
     delay_of,
     needs_graphics_engine,
+    of_call,
+    submitted_before,
 )
 from stallprobes.traces.trace import (
     TENURE_CONTEXT,
@@ -69,7 +71,8 @@ class DelayIndex:
         if not few and self._queued[row]:
             return self._queue_text(rows, work, row)
         beside = self._beside(work)
-        part = _main(beside, work) if few else _longest(beside, work)
+        later_part = bool((of_call(work, beside.work) & (beside.work[:, WORK_STREAM] != work[WORK_STREAM])).any())
+        part = _main(beside, work) if few or later_part else _longest(beside, work)
         return "" if part is None or part.cause is DelayCause.UNKNOWN else cause_text(beside, part)
 
     @cached_property
@@ -146,29 +149,48 @@ def _main(trace: Trace, work: Int64s) -> DelayPart | None:
 def _longest(trace: Trace, work: Int64s) -> DelayPart | None:
     """The main cause by the time that each took during the delay, without the order in which they took it."""
     begin, end = int(work[WORK_RETURNED]), int(work[WORK_START])
+    rows = trace.work[trace.work[:, WORK_NUMBER] != work[WORK_NUMBER]]
+    order_ns, order = _order(rows, work)
     found: list[tuple[int, DelayPart]] = []
     if not needs_graphics_engine(work):
-        rows = trace.work[trace.work[:, WORK_NUMBER] != work[WORK_NUMBER]]
         same = rows[(rows[:, _ENGINE] == work[_ENGINE]).all(axis=1)]
         spent = _inside(same[:, WORK_START], same[:, WORK_END], begin, end)
         if spent.any():
             longest = int(same[np.argmax(spent), WORK_NUMBER])
             found.append((int(spent.sum()), DelayPart(DelayCause.COPY, begin, end, work=longest)))
+        elsewhere = (same[:, [WORK_CONTEXT, WORK_STREAM]] != work[[WORK_CONTEXT, WORK_STREAM]]).any(axis=1)
+        found.append((order_ns - int(spent[elsewhere].sum()), order))
     elif trace.context_switches:
         tenures = trace.tenures
         held = _inside(tenures[:, TENURE_START], tenures[:, TENURE_END], begin, end)
         for context in np.unique(tenures[:, TENURE_CONTEXT]).tolist():
             time = int(held[tenures[:, TENURE_CONTEXT] == context].sum())
-            own = context == work[WORK_CONTEXT]
-            part = DelayPart(DelayCause.UNKNOWN if own else DelayCause.CONTEXT, begin, end, context=context)
-            found.append((time, part))
+            if context == work[WORK_CONTEXT]:
+                found.append((min(order_ns, time), order))
+                found.append((max(time - order_ns, 0), DelayPart(DelayCause.UNKNOWN, begin, end)))
+            else:
+                found.append((time, DelayPart(DelayCause.CONTEXT, begin, end, context=context)))
         since = np.concatenate(([max(begin, trace.engine_known_ns)], np.maximum.accumulate(tenures[:, TENURE_END])))
         until = np.concatenate((tenures[:, TENURE_START], [end]))
         gaps = _inside(since, until, begin, end)
         long = gaps > LONGEST_CHANGE_NS
         found.append((int(gaps[long].sum()), DelayPart(DelayCause.PROCESS, begin, end)))
         found.append((int(gaps[~long].sum()), DelayPart(DelayCause.CHANGE, begin, end)))
-    return max(found, key=lambda each: each[0], default=(0, None))[1]
+    else:
+        found.append((order_ns, order))
+    time, part = max(found, key=lambda each: each[0])
+    return part if time > 0 else None
+
+
+def _order(rows: Int64s, work: Int64s) -> tuple[int, DelayPart]:
+    """The time for which work submitted before ``work`` had not started and none of it ran, and that cause."""
+    begin, end = int(work[WORK_RETURNED]), int(work[WORK_START])
+    queued = rows[submitted_before(work, rows)]
+    if not len(queued):
+        return 0, DelayPart(DelayCause.UNKNOWN, begin, end)
+    ended = np.maximum(np.maximum.accumulate(queued[:, WORK_END]), begin)
+    waits = np.maximum(queued[:, WORK_START] - np.concatenate(([begin], ended[:-1])), 0)
+    return int(waits.sum()), DelayPart(DelayCause.ORDER, begin, end, work=int(queued[np.argmax(waits), WORK_NUMBER]))
 
 
 def _inside(starts: Int64s, ends: Int64s, begin: int, end: int) -> Int64s:

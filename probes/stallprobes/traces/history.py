@@ -103,14 +103,20 @@ class _Rows:
     def between(self, begin_ns: int, end_ns: int) -> Int64s:
         """The rows that overlap a span, in the order of their starts."""
         found = [
-            overlapping(rows, self._start, self._end, begin_ns, end_ns)
+            # Of a long span most chunks lie within it.
+            rows
+            if first >= begin_ns and last <= end_ns
+            else overlapping(rows, self._start, self._end, begin_ns, end_ns)
             for first, last, rows in self._chunks
             if first <= end_ns and last >= begin_ns
         ]
         if not found:
             return self._none
         rows = np.concatenate(found)
-        return rows[np.argsort(rows[:, self._start], kind="stable")]
+        starts = rows[:, self._start]
+        if (starts[1:] >= starts[:-1]).all():
+            return rows
+        return rows[np.argsort(starts, kind="stable")]
 
 
 class TraceHistory:
@@ -130,6 +136,7 @@ class TraceHistory:
         self.simulated = simulated
         self._index = {probe.name: number for number, probe in enumerate(probes)}
         self._keep_ns = round(keep_s * 1e9)
+        self._no_calls: Int64s = np.zeros((0, CALL_COLUMNS), dtype=np.int64)
         self._calls = _Rows(CALL_COLUMNS, CALL_BEGAN, CALL_RETURNED)
         self._work = _Rows(WORK_COLUMNS, WORK_START, WORK_END)
         self._tenures = _Rows(TENURE_COLUMNS, TENURE_START, TENURE_END)
@@ -150,8 +157,11 @@ class TraceHistory:
         self.at_ns, self.collected_ns = rows.at_ns, rows.collected_ns
         self._wall_offset_s = wall_s - rows.at_ns / 1e9
         self._losses = rows.losses
-        for name, calls in rows.calls.items():
-            self._calls.add(_calls(self._index[name], calls))
+        calls = np.concatenate(
+            [self._no_calls, *(_calls(self._index[name], found) for name, found in rows.calls.items())]
+        )
+        # In one order, so that a span is put in order by merging few pieces.
+        self._calls.add(calls[np.argsort(calls[:, CALL_BEGAN], kind="stable")])
         records = rows.records
         kinds = records[:, KIND]
         work = records[np.isin(kinds, _WORK_KINDS)][:, _WORK_FROM]

@@ -56,6 +56,10 @@ class UnrecordedCalls:
         for number, ops in enumerate(self._ops):
             for op in ops:
                 own = work[(work[:, WORK_PROBE] == number) & (work[:, WORK_OP] == op)]
+                last = self._last.get((number, op))
+                if last is not None:
+                    # The first record of a call is on the call's stream; a later one can be on another.
+                    own = own[own[:, WORK_BEGAN] > last[WORK_BEGAN]]
                 if len(own):
                     self._last[number, op] = own[int(np.argmax(own[:, WORK_BEGAN]))]
         self._drop(rows, work)

@@ -225,11 +225,12 @@ def _work(trace: Trace, key: RowKey) -> RowSpans:
 
 def _calls(trace: Trace, probe: int) -> RowSpans:
     numbers = np.flatnonzero(trace.calls[:, CALL_PROBE] == probe)
-    rows = trace.calls[numbers]
+    ops, starts, ends = (trace.calls[numbers, column] for column in (CALL_OP, CALL_BEGAN, CALL_RETURNED))
     flights = [flight for flight in trace.open_calls if flight.probe == probe]
-    ops = np.concatenate((rows[:, CALL_OP], np.array([flight.op for flight in flights], dtype=np.int64)))
-    starts = np.concatenate((rows[:, CALL_BEGAN], np.array([flight.since_ns for flight in flights], dtype=np.int64)))
-    ends = np.concatenate((rows[:, CALL_RETURNED], np.full(len(flights), trace.end_ns, dtype=np.int64)))
+    if flights:
+        ops = np.append(ops, [flight.op for flight in flights])
+        starts = np.append(starts, [flight.since_ns for flight in flights])
+        ends = np.append(ends, [trace.end_ns] * len(flights))
+        numbers = np.append(numbers, [NO_NUMBER] * len(flights))
     waits = np.array([trace.probes[probe].waits(op) for op in range(int(ops.max(initial=0)) + 1)])
-    numbers = np.concatenate((numbers, np.full(len(flights), NO_NUMBER)))
     return RowSpans(starts, np.maximum(ends, starts), waits[ops], numbers)

@@ -250,15 +250,27 @@ def _above(trace: Trace, limits: TriggerLimits, begin_ns: int, end_ns: int) -> I
     callers = callers_of(trace)
     if len(trace.calls):
         known &= (callers < 0) | (trace.calls[callers, CALL_MEASURED] != 0)
-    work = work[known & (work[:, WORK_END] > begin_ns) & (work[:, WORK_END] <= end_ns)]
+    known &= (work[:, WORK_END] > begin_ns) & (work[:, WORK_END] <= end_ns)
+    part_ends = _ends_of_parts_before(work, callers)[known]
+    work = work[known]
     limit = limits.starts[work[:, WORK_PROBE], work[:, WORK_OP]]
-    delay = work[:, WORK_START] - work[:, WORK_RETURNED]
+    # The limit is that of a call's first work; the rest cannot start while that runs.
+    delay = work[:, WORK_START] - np.maximum(work[:, WORK_RETURNED], part_ends)
     late = delay > limit
     probe, op, began, returned, start = (
         work[late, column] for column in (WORK_PROBE, WORK_OP, WORK_BEGAN, WORK_RETURNED, WORK_START)
     )
     found.append(np.column_stack((probe, op, 0 * probe + 1, began, returned, start, delay[late], limit[late])))
     return np.concatenate(found)
+
+
+def _ends_of_parts_before(work: Int64s, callers: Int64s) -> Int64s:
+    """For each row of ``work`` the end of the work before it that its call submitted, 0 without any."""
+    ends = np.zeros(len(work), dtype=np.int64)
+    order = np.argsort(callers, kind="stable")
+    same = (callers[order[1:]] == callers[order[:-1]]) & (callers[order[1:]] >= 0)
+    ends[order[1:][same]] = work[order[:-1][same], WORK_END]
+    return ends
 
 
 def _without_slow_host(trace: Trace, limits: TriggerLimits, found: Int64s) -> Iterator[SlowCall]:

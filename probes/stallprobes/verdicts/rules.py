@@ -23,7 +23,7 @@ from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.change_over import change_overs
 from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS, Evidence
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
-from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, without_starts_of_waits
+from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
 # The tail counts when at least this share of the calls, and this many, lie above three times the baseline's p99.
@@ -249,7 +249,7 @@ def _detectable(one: Evidence, channel: Channel, quantile: Quantile, *, alone: b
 
 
 def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: EvidenceByRole) -> Verdict:
-    change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
+    change, baseline_ns, ratio = reported_change(one, figure)
     head = f"{one.probe.title}: {figure.channel.in_sentence} {figure.quantile} {change}{gpu_clause(one, figure)}"
     if one.probe.role is Role.HOST or _pauses_explain(one, figure) or _host_explains(by_role, one, figure):
         kind, explained = VerdictKind.HOST, _host_noise(one)
@@ -260,16 +260,18 @@ def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: 
         probe=one.probe.name,
         phase=figure.channel.phase,
         quantile=figure.quantile,
-        baseline_ns=figure.baseline_ns,
+        baseline_ns=baseline_ns,
         now_ns=figure.now_ns,
-        ratio=figure.ratio,
+        ratio=ratio,
         kind=kind,
         head=f"{head}.",
         cause=explained.why,
         remedy=explained.remedy,
         proof=explained.proof,
         range_ns=None if one.variation is None else one.variation.range_ns(figure.channel, figure.quantile),
-        detectable=_detectable(one, figure.channel, figure.quantile, alone=not by_role.aggressors),
+        detectable=None
+        if ratio is None
+        else _detectable(one, figure.channel, figure.quantile, alone=not by_role.aggressors),
     )
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
+from stallprobes.latency.start_delay import start_change_text
 from stallprobes.model import Phase
-from stallprobes.units import duration_ns
+from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
 # The least excess of a start that stalls while the wait does not.
 LEAST_NS = 20_000
-# A start below this counts as this much: the times of the GPU are not known better.
+# A start below this counts as this much where it is judged: the times of the GPU are not known better. Nothing is said
+# of the ratio to it.
 RESOLUTION_NS = 1_000
 
 
@@ -38,6 +40,19 @@ def least_baseline_ns(phase: Phase) -> float:
     return RESOLUTION_NS if phase is Phase.START else 1.0
 
 
+def reported_change(one: Evidence, figure: BaselineRatio) -> tuple[str, float, float | None]:
+    """What a verdict says of ``figure``: in words, the baseline in ns, and the ratio to it.
+
+    The baseline of a start is the measured one, 0 where the GPU usually starts before the call returns, without a ratio
+    if it is below RESOLUTION_NS.
+    """
+    baseline_ns = one.baseline_ns(figure.channel, figure.quantile)
+    if figure.channel.phase is not Phase.START or baseline_ns is None or baseline_ns >= RESOLUTION_NS:
+        change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
+        return change, figure.baseline_ns, figure.ratio
+    return start_change_text(baseline_ns, figure.now_ns), baseline_ns, None
+
+
 def gpu_clause(one: Evidence, figure: BaselineRatio) -> str:
     """What the timeline knows about a wait: when the GPU started, and its own time if that explains more of it."""
     if figure.channel.phase is not Phase.WAIT:
@@ -45,9 +60,9 @@ def gpu_clause(one: Evidence, figure: BaselineRatio) -> str:
     start, gpu = (_longest_part(one, phase, figure.quantile) for phase in (Phase.START, Phase.GPU))
     if start is None:
         return ""
-    words = f", {start.channel.in_sentence} {_change(start)}"
+    words = f", {start.channel.in_sentence} {start_change_text(start.baseline_ns, start.now_ns)}"
     if gpu is not None and gpu.now_ns - gpu.baseline_ns > start.now_ns - start.baseline_ns:
-        words += f", time on the GPU {_change(gpu)}"
+        words += f", time on the GPU {duration_ns(gpu.baseline_ns)} → {duration_ns(gpu.now_ns)}"
     return words
 
 
@@ -59,7 +74,3 @@ def _longest_part(one: Evidence, phase: Phase, quantile: Quantile) -> BaselineRa
         if now is not None and now.count and baseline_ns is not None:
             found.append(BaselineRatio(channel, quantile, baseline_ns, now.percentile(quantile.percent) or 0.0))
     return max(found, key=lambda each: each.now_ns - each.baseline_ns, default=None)
-
-
-def _change(figure: BaselineRatio) -> str:
-    return f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)}"

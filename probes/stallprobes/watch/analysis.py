@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import InFlight
 from stallprobes.watch.attribution import Recorded, attribute
+from stallprobes.watch.call_sites import SiteSums
+from stallprobes.watch.call_stack import CallStack
+from stallprobes.watch.calls_in_flight import NOTHING_READ, OutsideReading, calls_in_flight
 from stallprobes.watch.causes import Certainty, WaitCause
-from stallprobes.watch.driver_calls import MemoryKind
 from stallprobes.watch.findings import (
-    CallAlongside,
-    CallInFlight,
     CallRow,
     ExplainedCall,
     ProcessFindings,
@@ -22,7 +21,9 @@ from stallprobes.watch.findings import (
     TimeLost,
     WatchFindings,
 )
-from stallprobes.watch.gpu_waits import OVERLAP_SHARE, SAME_END_NS
+from stallprobes.watch.gaps import gaps
+from stallprobes.watch.gpu_waits import WAKE_UP_NS
+from stallprobes.watch.host_causes import may_hold_streams
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.process import (
@@ -35,7 +36,6 @@ from stallprobes.watch.process import (
 )
 from stallprobes.watch.record_store import RecordStore
 from stallprobes.watch.rows import KeptCalls, row_of, usual_ns
-from stallprobes.watch.slow_calls import blame_of
 
 # Records of a call arrive within this time after its end; then its cause is final.
 SETTLED_NS = 2_000_000_000
@@ -57,6 +57,8 @@ class _HeldCall:
     slot: int
     slow: SlowDriverCall
     final: bool = False
+    # By py-spy, while it was in flight.
+    stack: CallStack | None = None
 
 
 @dataclass
@@ -70,20 +72,22 @@ class _Sum:
 
 @dataclass
 class _Sums:
-    """Sums of explained calls: by slot of the thread and cause, and by slot and function."""
+    """Sums of explained calls: by slot of the thread and cause, by slot and function, and by place in the program."""
 
     lost: dict[int, dict[_LossKey, _Sum]] = field(default_factory=dict)
     kept: dict[int, dict[str, KeptCalls]] = field(default_factory=dict)
+    sites: SiteSums = field(default_factory=SiteSums)
 
     def copy(self) -> _Sums:
         """A copy that may be changed."""
         lost = {key: {one: _Sum(**vars(each)) for one, each in of.items()} for key, of in self.lost.items()}
         kept = {key: {one: KeptCalls(**vars(each)) for one, each in of.items()} for key, of in self.kept.items()}
-        return _Sums(lost, kept)
+        return _Sums(lost, kept, self.sites.copy())
 
     def add(self, slot: int, call: ExplainedCall) -> None:
         """Add a call of the thread in ``slot``."""
         self.kept.setdefault(slot, {}).setdefault(call.function, KeptCalls()).add(call)
+        self.sites.add(call)
         if call.nested:
             return
         culprit = call.culprit
@@ -122,6 +126,8 @@ class ProcessAnalysis:
         self._now_ns = 0
         self._run_delays: dict[int, Int64s] = {}
         self._names: dict[int, str] = {}
+        self._stacks: dict[int, CallStack] = {}
+        self._outside = NOTHING_READ
 
     def feed(
         self,
@@ -129,19 +135,25 @@ class ProcessAnalysis:
         records: RecordBatch,
         now_ns: int,
         run_delays: Mapping[int, Int64s] | None = None,
+        stacks: Mapping[int, CallStack] | None = None,
+        outside: OutsideReading = NOTHING_READ,
     ) -> None:
         """Add a reading at ``now_ns`` (CLOCK_MONOTONIC).
 
-        ``run_delays`` has, by thread id, the samples since the start as ``Recorded`` describes them.
+        ``run_delays`` has, by thread id, the samples since the start as ``Recorded`` describes them; ``stacks`` are the
+        call stacks by their number in the file.
         """
         self._process, self._now_ns = process, now_ns
         self._readings += 1
         self._run_delays = dict(run_delays or {})
+        self._stacks.update(stacks or {})
+        self._outside = outside
         self._store.add(records)
         self._names.update((thread.id, thread.name) for thread in process.threads)
         for thread in process.threads:
             for slow in thread.slow_calls:
                 self._add(thread, slow)
+        self._add_stacks_from_outside()
         for key in [key for key, reading in self._read.items() if reading < self._readings - _FORGET_READINGS]:
             del self._read[key]
         self._settle()
@@ -161,6 +173,7 @@ class ProcessAnalysis:
             sums.add(slot, call)
         end_ns = process.ended_ns or self._now_ns
         threads = [self._thread(process, thread, sums, since, end_ns) for thread in process.threads]
+        lost = _united(one for thread in threads for one in thread.lost)
         calls = sorted((*self._final, *(call for _, call in recent)), key=lambda call: call.end_ns)
         return ProcessFindings(
             pid=process.pid,
@@ -181,12 +194,13 @@ class ProcessAnalysis:
             threads=tuple(sorted(threads, key=lambda thread: -thread.lost_ns)),
             slow_calls=tuple(calls[-MOST_CALLS:]),
             dropped_slow_calls=self._dropped + max(len(calls) - MOST_CALLS, 0),
-            lost=_united(one for thread in threads for one in thread.lost),
+            lost=lost,
             calls=process.calls,
             records=process.records,
             missed_records=self._store.missed,
             losses=process.losses,
-            gaps=tuple(self._gaps(process)),
+            gaps=(*gaps(process, lost, self._store, self._has_run_delays, sums.sites), *self._outside.problems),
+            sites=sums.sites.sites_by_time(_unkept(threads)),
         )
 
     def _add(self, thread: WatchedThread, slow: SlowDriverCall) -> None:
@@ -194,6 +208,19 @@ class ProcessAnalysis:
         if key not in self._read:
             self._held.append(_HeldCall(thread.slot, slow))
         self._read[key] = self._readings
+
+    @property
+    def _has_run_delays(self) -> bool:
+        """Whether a thread without CPU could show: its samples have to be on both sides of a call."""
+        return any(len(samples) > 1 for samples in self._run_delays.values())
+
+    def _add_stacks_from_outside(self) -> None:
+        """Keep the stacks of calls that were looked at in flight and have returned."""
+        waiting = self._outside.waiting
+        for held in self._held if waiting else ():
+            found = waiting.get((held.slow.thread, held.slow.call.start_ns))
+            if found is not None and found.stack is not None:
+                held.stack = found.stack
 
     def _settle(self) -> None:
         """Make the causes final to which no further record can contribute, and drop the records of their time."""
@@ -208,7 +235,7 @@ class ProcessAnalysis:
                     self._sums.add(held.slot, call)
         open_calls = (call.start_ns for thread in self._process.threads for call in thread.in_flight)
         not_final = (held.slow.call.start_ns for held in self._held if not held.final)
-        oldest = min((border, *open_calls, *not_final)) - SAME_END_NS
+        oldest = min((border, *open_calls, *not_final)) - WAKE_UP_NS
         self._held = [held for held in self._held if held.slow.end_ns >= oldest]
         self._store.drop_before(oldest)
 
@@ -225,9 +252,18 @@ class ProcessAnalysis:
             max(held.slow.duration_ns - usual.get((held.slot, held.slow.call.function), 0), 0) for held in self._held
         ]
         recorded = Recorded(
-            self._store.rows, self._store.names, self._store.tenures(), self._run_delays, dict(self._names)
-        )  # fmt: skip
-        return attribute(slow, excess, recorded, self._known)
+            records=self._store.rows,
+            names=self._store.names,
+            tenures=self._store.tenures(),
+            run_delays=self._run_delays,
+            thread_names=dict(self._names),
+            stacks=self._stacks,
+            first_launches=self._store.first_launches,
+            complete=bool(process.kinds) and not (self._store.missed + process.lost_records),
+            may_hold_streams=may_hold_streams(name for thread in process.threads for name in thread.figures),
+        )
+        found = attribute(slow, excess, recorded, self._known)
+        return tuple(_with_stack(call, held.stack) for call, held in zip(found, self._held, strict=True))
 
     def _thread(
         self, process: WatchedProcess, thread: WatchedThread, sums: _Sums, since: WatchedProcess | None, end_ns: int
@@ -255,34 +291,10 @@ class ProcessAnalysis:
             alive_ns=max(last_ns - began_ns, 0),
             ended=thread.ended_ns is not None,
             rows=_ordered(rows),
-            in_flight=tuple(_calls_in_flight(process, thread, end_ns)),
+            in_flight=tuple(calls_in_flight(process, thread, end_ns, self._outside.waiting)),
             slow_calls=sum(row.slow for row in rows),
             lost=_losses(sums.lost.get(thread.slot, {})),
         )
-
-    def _gaps(self, process: WatchedProcess) -> Iterator[str]:
-        """Sentences that say which evidence is missing."""
-        if process.calls_only:
-            yield "Only calls were recorded: what waited for the GPU's work has no cause."
-        elif not process.kinds:
-            yield "No work of the GPU was recorded: what waited for it has no cause."
-        elif RecordKind.CONTEXT_SWITCH not in process.kinds:
-            yield (
-                "Context switches were not recorded, so time-slices of other contexts and processes are not known: "
-                "they need CUPTI 13.1 or later."
-            )
-        elif self._store.unplaced:
-            yield (
-                f"{self._store.unplaced} of {self._store.switches} context switches could not be placed on the host's "
-                "clock: too little work started after them to show the GPU's clock."
-            )
-        if not self._run_delays:
-            yield "The time for which threads had no CPU was not measured."
-        lost = self._store.missed + process.lost_records
-        if lost:
-            yield f"{lost} records of GPU work were lost: some waits have no cause."
-        if process.lost_calls:
-            yield f"{process.lost_calls} calls were not recorded."
 
 
 def watch_findings(
@@ -293,6 +305,22 @@ def watch_findings(
     end_ns = max((process.began_ns + process.duration_ns for process in found), default=0)
     first_ns = min((process.began_ns for process in found), default=0)
     return WatchFindings(began_at_ns, end_ns - first_ns, found, tuple(problems))
+
+
+def _with_stack(call: ExplainedCall, seen: CallStack | None) -> ExplainedCall:
+    """``call`` with the Python frames that were ``seen`` from outside, where it has none of its own."""
+    if seen is None or (call.stack is not None and call.stack.python):
+        return call
+    native = call.stack.native if call.stack is not None else seen.native
+    return replace(call, stack=replace(seen, native=native))
+
+
+def _unkept(threads: Iterable[ThreadFindings]) -> Mapping[str, int]:
+    """The slow calls of each function that were overwritten before they were read."""
+    found: Counter[str] = Counter()
+    for thread in threads:
+        found.update({row.function: row.unkept for row in thread.rows if row.unkept})
+    return found
 
 
 def _flight(call: DriverCall, now_ns: int) -> InFlight:
@@ -311,63 +339,6 @@ def _add_unkept(sums: _Sums, slot: int, rows: Iterable[CallRow]) -> None:
     for row in rows:
         if row.unkept:
             sums.add_time(slot, _NO_CAUSE, row.unkept, row.unkept_ns, False)
-
-
-def _calls_in_flight(process: WatchedProcess, thread: WatchedThread, now_ns: int) -> Iterator[CallInFlight]:
-    for depth, call in enumerate(thread.in_flight):
-        age_ns = max(now_ns - call.start_ns, 0)
-        beside = sorted(_beside(process, thread, call, age_ns, now_ns), key=lambda each: -each[1].duration_ns)
-        yield CallInFlight(
-            function=call.function,
-            family=call.family,
-            thread=thread.id,
-            thread_name=thread.name,
-            begin_ns=call.start_ns,
-            age_ns=age_ns,
-            stream=call.stream,
-            bytes=call.bytes,
-            source=call.source,
-            target=call.target,
-            context=call.context,
-            correlation=call.correlation,
-            depth=depth,
-            cause=beside[0][0] if beside else WaitCause.UNATTRIBUTED,
-            beside=tuple(each for _, each in beside),
-        )
-
-
-def _beside(
-    process: WatchedProcess, thread: WatchedThread, call: DriverCall, age_ns: int, now_ns: int
-) -> Iterator[tuple[WaitCause, CallAlongside]]:
-    """Calls in flight of other threads for which ``call`` may wait, once it is slow."""
-    if age_ns < process.slow_ns:
-        return
-    for other in process.threads:
-        for each in other.in_flight[:1]:
-            pageable = MemoryKind.PAGEABLE in (each.source, each.target)
-            cause = blame_of(each.function, each.family, pageable)
-            overlap_ns = min(now_ns - each.start_ns, age_ns)
-            same = each.context == call.context != 0 or cause is WaitCause.CONTEXT
-            if other is thread or cause is None or not same or overlap_ns < OVERLAP_SHARE * age_ns:
-                continue
-            if blame_of(call.function, call.family, True) is not None and each.start_ns > call.start_ns:
-                continue
-            yield (
-                cause,
-                CallAlongside(
-                    thread=other.id,
-                    thread_name=other.name,
-                    function=each.function,
-                    calls=1,
-                    begin_ns=each.start_ns,
-                    duration_ns=max(now_ns - each.start_ns, 0),
-                    overlap_ns=overlap_ns,
-                    stream=each.stream,
-                    bytes=each.bytes,
-                    source=each.source,
-                    target=each.target,
-                ),
-            )
 
 
 def _ordered(rows: Iterable[CallRow]) -> tuple[CallRow, ...]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.timeline.records import OverheadKind, RecordKind
+from stallprobes.watch.call_stack import CallStack
 from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.evidence import EvidenceReader
 from stallprobes.watch.findings import NO_EVIDENCE, ExplainedCall, PartOfWait, WaitEvidence
 from stallprobes.watch.gpu_waits import DIRECT_SHARE, OVERLAP_SHARE, GpuWaits, gpu_waits, neighbours
 from stallprobes.watch.gpu_work import WorkTable
+from stallprobes.watch.host_causes import FirstLaunches, first_launches, held_streams, own_causes
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.other_threads import CAUSES_BY_RANK, RANKS, CulpritCalls, causes_for_others, culprits_of
@@ -42,7 +44,9 @@ class Recorded:
 
     ``records`` are in the layout of the file, ``names`` those of its kernels by their place. ``tenures`` are by device.
     ``run_delays`` has for each thread's id int64[n][2], ascending: a time (ns), and for how long until then the thread
-    was ready to run and had no CPU (ns). ``thread_names`` are by id.
+    was ready to run and had no CPU (ns). ``thread_names`` are by id, ``stacks`` by their number in the file.
+    ``first_launches`` are those of each kernel. ``complete``: no record was lost, so that the GPU did nothing else.
+    ``may_hold_streams``: the program makes calls after which a stream waits for an event or a host function.
     """
 
     records: NDArray[Any]
@@ -50,6 +54,10 @@ class Recorded:
     tenures: Mapping[int, Tenures] = field(default_factory=dict)
     run_delays: Mapping[int, Int64s] = field(default_factory=dict)
     thread_names: Mapping[int, str] = field(default_factory=dict)
+    stacks: Mapping[int, CallStack] = field(default_factory=dict)
+    first_launches: FirstLaunches = field(default_factory=dict)
+    complete: bool = False
+    may_hold_streams: bool = False
 
 
 def attribute(
@@ -65,10 +73,10 @@ def attribute(
     """
     calls = CallTable.of(slow, excess)
     overheads = _overheads(calls, recorded.records)
-    own_causes = _own_causes(calls, overheads)
+    overhead_causes = _overhead_causes(calls, overheads)
     work = WorkTable.of(recorded.records, calls)
     waits = gpu_waits(calls, recorded.records, work, recorded.tenures)
-    overhead = int64s([RANKS[cause] for cause in own_causes])
+    overhead = int64s([RANKS[cause] for cause in overhead_causes])
     unsolved = (overhead == _UNATTRIBUTED) & (calls.excess > 0)
     on_gpu = unsolved & (waits.total >= DIRECT_SHARE * calls.excess) & (waits.total > 0)
     unsolved &= ~on_gpu
@@ -77,13 +85,24 @@ def attribute(
     near = neighbours(calls, work, unsolved & waiting)
     by_event = unsolved & (calls.waits == Waits.EVENT) & (near.count == 1)
     unsolved &= ~by_event
-    blamed = causes_for_others(calls, waits.pageable, own_causes)
+    blamed = causes_for_others(calls, waits.pageable, overhead_causes)
     culprit_calls = CulpritCalls.of(calls, blamed)
     culprits = culprits_of(calls, culprit_calls, blamed, unsolved)
     by_thread = unsolved & (culprits.group >= 0)
     unsolved &= ~by_thread
     beside_work = unsolved & (near.count > 0)
     unsolved &= ~beside_work
+    delays = int64s(
+        [run_delay_within(recorded.run_delays.get(one.thread), one.call.start_ns, one.end_ns) for one in slow]
+    )
+    no_cpu = unsolved & (delays > 0) & (delays >= OVERLAP_SHARE * calls.excess)
+    unsolved &= ~no_cpu
+    known_work = recorded.complete and len(work) > 0
+    held = held_streams(calls, work, waits, unsolved & (known_work and recorded.may_hold_streams))
+    unsolved &= held == 0
+    first = first_launches(calls, work, unsolved, recorded.first_launches)
+    unsolved &= ~first
+    itself = own_causes(calls, unsolved, known_work)
     reader = EvidenceReader(calls, work, recorded.names, recorded.thread_names, waits, culprit_calls)
     nested = calls.nested()
     found = []
@@ -92,7 +111,7 @@ def attribute(
         also: tuple[PartOfWait, ...] = ()
         most = int(calls.excess[at])
         if overhead[at] != _UNATTRIBUTED:
-            cause, certainty = own_causes[at], Certainty.PROVEN
+            cause, certainty = overhead_causes[at], Certainty.PROVEN
             overhead_ns = int(overheads[at, RANKS[cause]])
             explained, evidence = overhead_ns, WaitEvidence(overlap_ns=overhead_ns, overhead_ns=overhead_ns)
         elif on_gpu[at]:
@@ -107,15 +126,24 @@ def attribute(
             explained, evidence, culprit = reader.other_thread(at, group, int(culprits.covered[at]))
             pair = known is not None and known.contains(one.call, cause, culprit.call)
             certainty = Certainty.KNOWN if pair else Certainty.BESIDE
-        elif unsolved[at]:
-            delay = run_delay_within(recorded.run_delays.get(one.thread), one.call.start_ns, one.end_ns)
-            if delay and delay >= OVERLAP_SHARE * most:
-                cause, certainty, explained = WaitCause.NO_CPU, Certainty.PROVEN, delay
-                evidence = WaitEvidence(overlap_ns=delay, run_delay_ns=delay)
+            if known is not None and pair:
+                evidence = replace(evidence, known_by=known.source)
+        elif no_cpu[at]:
+            cause, certainty, explained = WaitCause.NO_CPU, Certainty.PROVEN, int(delays[at])
+            evidence = WaitEvidence(overlap_ns=explained, run_delay_ns=explained)
+        elif held[at]:
+            cause, certainty, explained = WaitCause.HELD_STREAM, Certainty.BESIDE, int(held[at])
+            evidence = WaitEvidence(overlap_ns=explained)
+        elif first[at]:
+            cause, certainty, explained = WaitCause.LAZY_LOADING, Certainty.KNOWN, most
+            evidence = reader.own(at)
+        elif (own := itself[at]) is not None:
+            cause, certainty, explained = own, Certainty.KNOWN, most
+            evidence = WaitEvidence(overlap_ns=most)
         found.append(
             _explained(
                 one, most, cause, certainty, min(explained, most), evidence, also, bool(nested[at]),
-                recorded.thread_names.get(one.thread, ""),
+                recorded.thread_names.get(one.thread, ""), recorded.stacks.get(one.stack),
             )
         )  # fmt: skip
     return tuple(found)
@@ -168,7 +196,7 @@ def _around(calls: CallTable, threads: Int64s, starts: Int64s) -> Int64s:
     return np.where(fits, found, -1)
 
 
-def _own_causes(calls: CallTable, overheads: Int64s) -> list[WaitCause]:
+def _overhead_causes(calls: CallTable, overheads: Int64s) -> list[WaitCause]:
     """The cause of each call by its overhead records, UNATTRIBUTED where they explain too little."""
     if not len(calls):
         return []
@@ -188,7 +216,8 @@ def _gpu_parts(waits: GpuWaits, at: int, most: int) -> tuple[WaitCause, int, tup
         ns = min(times[number], left)
         left -= ns
         if ns:
-            parts.append(PartOfWait(_GPU_CAUSES[number], ns))
+            staged = number == 0 and at in waits.by_staging
+            parts.append(PartOfWait(WaitCause.STAGED_COPY if staged else _GPU_CAUSES[number], ns))
     return parts[0].cause, parts[0].ns, tuple(parts[1:])
 
 
@@ -202,6 +231,7 @@ def _explained(
     also: tuple[PartOfWait, ...],
     nested: bool,
     thread_name: str,
+    stack: CallStack | None,
 ) -> ExplainedCall:
     call = one.call
     return ExplainedCall(
@@ -225,4 +255,6 @@ def _explained(
         evidence=evidence,
         nested=nested,
         also=also,
+        stack=stack,
+        range=one.range,
     )

@@ -24,7 +24,7 @@ from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
 from stallprobes.watch import layout
 
-SOURCES = ("activity.c", "calls.c", "host_memory.c", "inject.c", "map.c")
+SOURCES = ("activity.c", "calls.c", "host_memory.c", "inject.c", "map.c", "nvtx.c", "stack.c")
 HEADERS = ("cupti.h", "inject.h")
 MACHINES = ("x86_64", "aarch64")
 FLAGS = (

@@ -14,9 +14,11 @@ class WaitCause(StrEnum):
     """What a slow call waited for; the members are in order of evidence. The values are those of the JSON document.
 
     ``MODULE_LOADING`` to ``TRACING``: an overhead record of the call. ``GPU_WORK``: work of the GPU in front of a call
-    that blocks. ``OWN_WORK``: the call's own work on the GPU, such as a blocking copy. ``OTHER_CONTEXT`` and
-    ``OTHER_PROCESS``: the time-slice of another context. ``PAGEABLE_COPY`` to ``STREAM``: a call of another thread.
-    ``NO_CPU``: the thread was ready to run and had no CPU.
+    that blocks. ``STAGED_COPY``: the same, where most of it is in front of another peer copy that the driver stages.
+    ``OWN_WORK``: the call's own work on the GPU, such as a blocking copy. ``OTHER_CONTEXT`` and ``OTHER_PROCESS``: the
+    time-slice of another context. ``PAGEABLE_COPY`` to ``STREAM``: a call of another thread.
+    ``NO_CPU``: the thread was ready to run and had no CPU. ``HELD_STREAM``: its stream waited for something that is no
+    work of the GPU. ``ITSELF``: what the function does takes long, such as creating a context.
     """
 
     MODULE_LOADING = "module-loading"
@@ -25,6 +27,7 @@ class WaitCause(StrEnum):
     QUEUE_FULL = "queue-full"
     TRACING = "tracing"
     GPU_WORK = "gpu-work"
+    STAGED_COPY = "staged-copy"
     OWN_WORK = "own-work"
     OTHER_CONTEXT = "other-context"
     OTHER_PROCESS = "other-process"
@@ -39,6 +42,8 @@ class WaitCause(StrEnum):
     CONTEXT = "context"
     STREAM = "stream"
     NO_CPU = "no-cpu"
+    HELD_STREAM = "held-stream"
+    ITSELF = "itself"
     UNATTRIBUTED = "unattributed"
 
     @property
@@ -65,8 +70,8 @@ class WaitCause(StrEnum):
 class Certainty(StrEnum):
     """How the cause of a slow call is known.
 
-    ``PROVEN``: by records of the call itself. ``KNOWN``: by overlap in time, and a check or reference shows that the
-    pair stalls. ``BESIDE``: by overlap in time alone.
+    ``PROVEN``: by records of the call itself. ``KNOWN``: by what the function does, or by overlap in time, and a check
+    or reference shows that the pair stalls. ``BESIDE``: by overlap in time alone.
     """
 
     PROVEN = "proven"
@@ -124,6 +129,11 @@ CAUSES = {
         "tracing", "the recording of GPU work by stallscope itself", "Watch with --calls-only, which records no work."
     ),
     WaitCause.GPU_WORK: _of_pattern("scalar-readback", "GPU work", "GPU work in front of it"),
+    WaitCause.STAGED_COPY: _of_pattern(
+        "peer-copy-behind-kernel",
+        "staged peer copy",
+        "a staged peer copy in front of its own, and what that waited for",
+    ),
     WaitCause.OWN_WORK: _with_remedy(
         "its own GPU work",
         "its own work on the GPU",
@@ -149,6 +159,14 @@ CAUSES = {
     WaitCause.STREAM: _of_entry("stream-churn", "stream creation", "creating or destroying a stream"),
     WaitCause.NO_CPU: _with_remedy(
         "no CPU", "a lack of CPU for the thread", "Give the program more CPUs, or let fewer threads run on them."
+    ),
+    WaitCause.HELD_STREAM: _of_pattern(
+        "default-stream-gate", "held stream", "an event or a host function that held its stream"
+    ),
+    WaitCause.ITSELF: _with_remedy(
+        "the call itself",
+        "the call itself",
+        "Create contexts, allocate and instantiate before the critical part, and keep the result.",
     ),
     WaitCause.UNATTRIBUTED: _with_remedy("unattributed", "no cause that was recorded", ""),
 }

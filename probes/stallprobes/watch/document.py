@@ -10,11 +10,13 @@ import datetime
 from collections.abc import Sequence
 from typing import Any
 
+from stallprobes.watch.call_stack import CallStack, StackFrame
 from stallprobes.watch.driver_calls import MemoryKind
 from stallprobes.watch.findings import (
     CallAlongside,
     CallInFlight,
     CallRow,
+    CallSite,
     ExplainedCall,
     ProcessFindings,
     ThreadFindings,
@@ -23,7 +25,7 @@ from stallprobes.watch.findings import (
     WatchFindings,
     WorkInFront,
 )
-from stallprobes.watch.sentences import call_text, headline, in_flight_text
+from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
 
 WATCH_SCHEMA = "stallscope.watch/1"
 
@@ -51,7 +53,30 @@ def document(
     }
 
 
+class _Stacks:
+    """The different stacks of a process; the document names them by their place in the list."""
+
+    def __init__(self) -> None:
+        self._places: dict[CallStack, int] = {}
+
+    def place_of(self, stack: CallStack | None) -> int | None:
+        """The place of ``stack``; None without one."""
+        return None if stack is None else self._places.setdefault(stack, len(self._places))
+
+    def out(self) -> list[dict[str, Any]]:
+        """The list."""
+        return [
+            {
+                "python": [_stack_frame(frame) for frame in stack.python],
+                "native": [_stack_frame(frame) for frame in stack.native],
+                "complete": stack.complete,
+            }
+            for stack in self._places
+        ]
+
+
 def _process(process: ProcessFindings, first_ns: int) -> dict[str, Any]:
+    stacks = _Stacks()
     return {
         "pid": process.pid,
         "parent_pid": process.parent_pid,
@@ -74,13 +99,45 @@ def _process(process: ProcessFindings, first_ns: int) -> dict[str, Any]:
         "lost_us": _us(process.lost_ns),
         "unattributed_us": _us(process.unattributed_ns),
         "lost": [_loss(loss) for loss in process.lost],
-        "threads": [_thread(thread, first_ns) for thread in process.threads],
-        "slow_calls": [_slow(call, first_ns) for call in process.slow_calls],
+        "threads": [_thread(thread, first_ns, stacks) for thread in process.threads],
+        "slow_calls": [_slow(call, first_ns, stacks) for call in process.slow_calls],
         "slow_calls_dropped": process.dropped_slow_calls,
+        "sites": [_call_site(site, first_ns, stacks) for site in process.sites],
+        # The last, as it has the stacks that the others name.
+        "stacks": stacks.out(),
     }
 
 
-def _thread(thread: ThreadFindings, first_ns: int) -> dict[str, Any]:
+def _call_site(site: CallSite, first_ns: int, stacks: _Stacks) -> dict[str, Any]:
+    return {
+        "function": site.function,
+        "bytes": site.bytes,
+        "blocking": site.blocking,
+        "stack": stacks.place_of(site.stack),
+        "place": None if site.stack.place is None else _stack_frame(site.stack.place),
+        "calls": site.calls,
+        "recorded": site.recorded,
+        "per_second": None if site.rate is None else round(site.rate, 3),
+        "first_s": _seconds(site.first_ns - first_ns, 9),
+        "last_s": _seconds(site.last_ns - first_ns, 9),
+        "total_us": _us(site.total_ns),
+        "lost_us": _us(site.lost_ns),
+        "cause": str(site.cause),
+        "sentence": f"{site_text(site)}.",
+    }
+
+
+def _stack_frame(frame: StackFrame) -> dict[str, Any]:
+    return {
+        "kind": str(frame.kind),
+        "function": frame.function,
+        "file": frame.file,
+        "line": frame.line,
+        "offset": frame.offset,
+    }
+
+
+def _thread(thread: ThreadFindings, first_ns: int, stacks: _Stacks) -> dict[str, Any]:
     return {
         "id": thread.id,
         "name": thread.name,
@@ -93,7 +150,7 @@ def _thread(thread: ThreadFindings, first_ns: int) -> dict[str, Any]:
         "lost": [_loss(loss) for loss in thread.lost],
         "slow_calls": thread.slow_calls,
         "rows": [_row(row) for row in thread.rows],
-        "in_flight": [_in_flight(call, first_ns) for call in thread.in_flight],
+        "in_flight": [_in_flight(call, first_ns, stacks) for call in thread.in_flight],
     }
 
 
@@ -129,7 +186,7 @@ def _loss(loss: TimeLost) -> dict[str, Any]:
     }
 
 
-def _slow(call: ExplainedCall, first_ns: int) -> dict[str, Any]:
+def _slow(call: ExplainedCall, first_ns: int, stacks: _Stacks) -> dict[str, Any]:
     return {
         **_arguments(call),
         "at_s": _seconds(call.begin_ns - first_ns, 9),
@@ -143,10 +200,12 @@ def _slow(call: ExplainedCall, first_ns: int) -> dict[str, Any]:
         "also": [{"cause": str(part.cause), "us": _us(part.ns)} for part in call.also],
         "evidence": _evidence(call.evidence, first_ns),
         "sentence": call_text(call),
+        "stack": stacks.place_of(call.stack),
+        "range": call.range or None,
     }
 
 
-def _in_flight(call: CallInFlight, first_ns: int) -> dict[str, Any]:
+def _in_flight(call: CallInFlight, first_ns: int, stacks: _Stacks) -> dict[str, Any]:
     return {
         **_arguments(call),
         "since_s": _seconds(call.begin_ns - first_ns, 9),
@@ -155,6 +214,8 @@ def _in_flight(call: CallInFlight, first_ns: int) -> dict[str, Any]:
         "cause": str(call.cause),
         "beside": [_alongside(each, first_ns) for each in call.beside],
         "sentence": in_flight_text(call),
+        "stack": stacks.place_of(call.stack),
+        "kernel_wait": call.kernel_wait,
     }
 
 
@@ -180,6 +241,7 @@ def _evidence(evidence: WaitEvidence, first_ns: int) -> dict[str, Any]:
         "work": [_work(work) for work in evidence.work],
         "calls": [_alongside(call, first_ns) for call in evidence.calls],
         "engine": [{"context": use.context, "us": _us(use.ns)} for use in evidence.engine],
+        "known_by": evidence.known_by or None,
     }
 
 

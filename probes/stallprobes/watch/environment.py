@@ -10,9 +10,11 @@ from stallprobes.engine.timeline.library import found_libraries, matching
 from stallprobes.engine.timeline.status import TimelineUnavailable
 from stallprobes.errors import WatchError
 from stallprobes.watch import layout
+from stallprobes.watch.known_stalls import KnownStalls
 
 INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
 PRELOAD_VARIABLE = "LD_PRELOAD"
+NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,15 @@ class WatchOptions:
 
     Calls of at least ``slow_ns`` are kept one by one. ``calls_only``: no records of the GPU's work.
     ``yield_to_profiler``: the library gives CUPTI up when the program's own profiler asks for it; without it, that
-    profiler finds CUPTI taken.
+    profiler finds CUPTI taken. ``stacks``: slow calls carry their call stacks, for at most 1 % of the time.
+    ``known`` are the pairs of calls that stall on this machine; the library does not use them.
     """
 
     slow_ns: int = layout.DEFAULT_SLOW_NS
     calls_only: bool = False
     yield_to_profiler: bool = False
+    stacks: bool = True
+    known: KnownStalls | None = None
 
 
 def variables(
@@ -50,7 +55,11 @@ def variables(
         layout.SLOW_VARIABLE: str(options.slow_ns),
         layout.CALLS_ONLY_VARIABLE: str(int(options.calls_only)),
         layout.YIELD_VARIABLE: str(int(options.yield_to_profiler)),
+        layout.NO_STACKS_VARIABLE: str(int(not options.stacks)),
     }
+    if not present.get(NVTX_VARIABLE):
+        # Another tool's stays: then the program's ranges are not known.
+        found[NVTX_VARIABLE] = str(library)
     if cupti is not None:
         found[layout.CUPTI_VARIABLE] = str(cupti)
     if options.yield_to_profiler:

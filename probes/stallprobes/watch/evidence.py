@@ -66,8 +66,14 @@ class EvidenceReader:
             )
         elif whole >= 0:
             rows = self._by_context.during(whole, begin_ns, until)
+        if at in waits.staged:
+            rows = np.union1d(rows, waits.staged[at])
         engine = self._engine(at) if waits.context[at] or waits.process[at] else ()
         return WaitEvidence(waits.total_of(at), self._grouped(at, rows), engine=engine)
+
+    def own(self, at: int) -> WaitEvidence:
+        """Evidence of a call that took long itself: the work that it submitted."""
+        return WaitEvidence(int(self._calls.excess[at]), self._grouped(at, self._own(at)))
 
     def neighbour(self, at: int, near: Neighbours) -> WaitEvidence:
         """Evidence of a call that ended with the work of a stream."""

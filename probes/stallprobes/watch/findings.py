@@ -12,10 +12,13 @@ from stallprobes.engine.timeline.records import CopyKind, RecordKind
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window
 from stallprobes.model import Channel, Phase
+from stallprobes.watch.call_stack import CallStack
 from stallprobes.watch.causes import Certainty, WaitCause
 from stallprobes.watch.driver_calls import CallFamily, MemoryKind
 from stallprobes.watch.layout import LossKind, WatchState
 
+# Calls during less time have no rate.
+LEAST_RATE_NS = 1_000_000_000
 # The channel of a row's window.
 CALL = Channel(Phase.CALL)
 
@@ -74,6 +77,7 @@ class WaitEvidence:
 
     ``overhead_ns`` is the time of the call's overhead records of the cause, ``run_delay_ns`` the least time for which
     the thread was ready to run and had no CPU. ``overlap_ns`` is the part of the call that everything together covers.
+    ``known_by`` is the check or reference that shows that the pair stalls, "" without one.
     """
 
     overlap_ns: int = 0
@@ -82,6 +86,7 @@ class WaitEvidence:
     engine: tuple[EngineUse, ...] = ()
     overhead_ns: int = 0
     run_delay_ns: int = 0
+    known_by: str = ""
 
 
 NO_EVIDENCE = WaitEvidence()
@@ -102,7 +107,8 @@ class ExplainedCall:
     ``excess_ns`` is its duration less the row's median. ``explained_ns`` of it have the cause, the rest is
     unattributed, except the parts in ``also``. ``certainty`` is None without a cause. ``nested``: another slow call of
     the thread contains it, so that its time counts there. ``stream`` is the handle, ``bytes`` the size (None without
-    such an argument), ``result`` the driver's code.
+    such an argument), ``result`` the driver's code. ``stack`` is where the program made it, None if not recorded;
+    ``range`` the program's innermost NVTX range in the thread, "" without one.
     """
 
     function: str
@@ -125,6 +131,8 @@ class ExplainedCall:
     evidence: WaitEvidence = NO_EVIDENCE
     nested: bool = False
     also: tuple[PartOfWait, ...] = ()
+    stack: CallStack | None = None
+    range: str = ""
 
     @property
     def end_ns(self) -> int:
@@ -147,6 +155,8 @@ class CallInFlight:
     """A call in flight. ``depth`` counts the calls of its thread that contain it.
 
     ``beside`` are calls in flight of other threads that last for at least 80 % of its age, the longest first.
+    ``stack`` is where the program made it, ``kernel_wait`` the function of the kernel in which its thread waits; None
+    and "" where they are not known, as for a call that has only begun.
     """
 
     function: str
@@ -164,6 +174,43 @@ class CallInFlight:
     depth: int
     cause: WaitCause = WaitCause.UNATTRIBUTED
     beside: tuple[CallAlongside, ...] = ()
+    stack: CallStack | None = None
+    kernel_wait: str = ""
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """Slow calls of one function and size that the same frames of the program's own code made.
+
+    ``stack`` is that of the last one. ``recorded`` calls have such a stack. ``calls`` adds a share of those of the
+    function and size that have none, as do ``total_ns``, the time inside the calls, and ``lost_ns``, most of it to
+    ``cause``. ``first_ns`` is the begin of the first, ``last_ns`` the last time at which one returned. ``blocking``:
+    copies that return only when the data is there.
+    """
+
+    stack: CallStack
+    function: str
+    family: CallFamily | None
+    bytes: int | None
+    blocking: bool
+    recorded: int
+    calls: int
+    total_ns: int
+    lost_ns: int
+    first_ns: int
+    last_ns: int
+    cause: WaitCause
+
+    @property
+    def estimated(self) -> bool:
+        """Whether calls without a stack are among ``calls``."""
+        return self.calls > self.recorded
+
+    @property
+    def rate(self) -> float | None:
+        """Calls per second; None for less than a second."""
+        span_ns = self.last_ns - self.first_ns
+        return self.calls * 1e9 / span_ns if span_ns >= LEAST_RATE_NS else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +292,8 @@ class ProcessFindings:
     ``code`` and ``failed_function`` are of the call of CUPTI that failed, 0 and "" if none did. ``slow_calls`` are
     those that were kept, oldest first; ``dropped_slow_calls`` older ones are only counted in ``lost``. ``gaps`` are
     sentences that say which evidence is missing, and why. ``losses`` counts what the library could not record;
-    ``missed_records`` were overwritten before they were read.
+    ``missed_records`` were overwritten before they were read. ``sites`` are the places in the program's code that made
+    slow calls, the most time lost first.
     """
 
     pid: int
@@ -272,6 +320,7 @@ class ProcessFindings:
     missed_records: int
     losses: Mapping[LossKind, int] = field(default_factory=dict)
     gaps: tuple[str, ...] = ()
+    sites: tuple[CallSite, ...] = ()
 
     @property
     def lost_ns(self) -> int:

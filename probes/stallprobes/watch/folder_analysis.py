@@ -18,6 +18,9 @@ from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.known_stalls import KnownStalls
 from stallprobes.watch.map_reader import IncompleteFile, MapFile, watch_files
 from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.process_inspector import ProcessInspector
+from stallprobes.watch.stack_reader import StackReader
+from stallprobes.watch.thread_names import with_names
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256
@@ -34,6 +37,8 @@ class _Reading:
     last_ns: int = 0
     ended: bool = False
     delays: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
+    stacks: StackReader = field(default_factory=StackReader)
+    inspector: ProcessInspector = field(default_factory=ProcessInspector)
 
 
 class FolderAnalysis:
@@ -52,6 +57,12 @@ class FolderAnalysis:
     def processes(self) -> tuple[WatchedProcess, ...]:
         """The last reading of each process."""
         return tuple(one.process for one in self._readings.values() if one.process is not None)
+
+    @property
+    def running(self) -> tuple[WatchedProcess, ...]:
+        """The processes that had not ended at the last reading."""
+        found = (one.process for one in self._readings.values() if not one.ended)
+        return tuple(process for process in found if process is not None)
 
     def poll(self) -> None:
         """Read what is new. Raises WatchError if the folder is not private or has too many files."""
@@ -74,6 +85,12 @@ class FolderAnalysis:
             else:
                 self._problems.pop(path, None)
 
+    def finish_looking(self, seconds: float = 5.0) -> None:
+        """Wait, at most so long, for what is being read of the processes from outside; the next poll has it."""
+        due = time.monotonic() + seconds
+        for reading in self._readings.values():
+            reading.inspector.wait(max(due - time.monotonic(), 0.0))
+
     def findings(self) -> WatchFindings:
         """The findings by all readings so far."""
         found = [_findings(one, one.process) for one in self._readings.values() if one.process is not None]
@@ -86,18 +103,24 @@ class FolderAnalysis:
         with MapFile(path) as file:
             process = file.read()
             records = file.records(reading.position)
+            reading.stacks.read(file, process)
         if reading.process is None:
             ended = life_of(process) is not ProcessLife.RUNNING
         now_ns = time.monotonic_ns()
         if not ended:
             reading.last_ns = now_ns
             _sample_run_delays(process, reading.delays, now_ns)
+            reading.inspector.look(process, now_ns)
+        process = with_names(process, reading.inspector.names, reading.stacks.stacks)
+        reading.inspector.keep_names(process)
         last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
         reading.process, reading.position, reading.ended = process, records.next, ended
         delays: dict[int, Int64s] = {
             thread: np.array(samples, dtype=np.int64).reshape(-1, 2) for thread, samples in reading.delays.items()
         }
-        reading.analysis.feed(process, records, last_ns, delays)
+        reading.analysis.feed(
+            process, records, last_ns, delays, reading.stacks.stacks, reading.inspector.reading(process)
+        )
 
 
 def _findings(reading: _Reading, process: WatchedProcess) -> ProcessFindings:

@@ -17,7 +17,7 @@ from stallprobes.engine.timeline.records import FIELDS, Field, RecordKind
 from stallprobes.latency.histogram import BUCKETS, SUB_BITS
 from stallprobes.watch.driver_calls import ANY, HOST, HostMemoryUse, MemoryKind, prefixes, shapes
 
-FORMAT = 1
+FORMAT = 2
 MAGIC = int.from_bytes(b"stallsw1", "little")
 
 # Environment variables of the library.
@@ -26,6 +26,7 @@ CUPTI_VARIABLE = "STALLSCOPE_WATCH_CUPTI"
 SLOW_VARIABLE = "STALLSCOPE_WATCH_SLOW_NS"
 CALLS_ONLY_VARIABLE = "STALLSCOPE_WATCH_CALLS_ONLY"
 YIELD_VARIABLE = "STALLSCOPE_WATCH_YIELD"
+NO_STACKS_VARIABLE = "STALLSCOPE_WATCH_NO_STACKS"
 # A call that takes as long is kept, unless the variable says otherwise.
 DEFAULT_SLOW_NS = 1_000_000
 
@@ -38,6 +39,14 @@ SLOW_CALLS = 128
 RECORDS = 1 << 16
 NAME_BYTES = 1 << 20
 LONGEST_NAME = 4096
+MODULES = 512
+STACKS = 1024
+STACK_FRAMES = 64
+STACK_TEXT = 7664
+# Bytes of the name of an NVTX range that are kept, with a zero.
+RANGE = 64
+# A thread spends one part of so many of its time on stacks.
+STACK_SHARE = 100
 
 
 class WatchState(IntEnum):
@@ -62,7 +71,8 @@ class SlotUse(IntEnum):
 
 
 class LossKind(IntEnum):
-    """Why something was not recorded: calls (the first four), activity records, or names of kernels.
+    """Why something was not recorded: calls (the first four), activity records, names of kernels, or
+    call stacks.
 
     NO_BUFFER counts how often CUPTI asked for a buffer and got none; the records that it dropped then are
     DROPPED_BY_CUPTI.
@@ -76,6 +86,7 @@ class LossKind(IntEnum):
     DROPPED_BY_CUPTI = 5
     UNKNOWN_RECORD = 6
     NO_NAME = 7
+    NO_STACK = 8
 
     @property
     def is_call(self) -> bool:
@@ -89,11 +100,17 @@ class LossKind(IntEnum):
 
 
 class Flag(IntEnum):
-    """A bit of the header's flags."""
+    """A bit of the header's flags.
+
+    NO_STACKS: the user wants none. NATIVE_STACKS, PYTHON_STACKS: which frames the library can record.
+    """
 
     CALLS_ONLY = 1
     YIELD = 2
     FORKED = 4
+    NO_STACKS = 8
+    NATIVE_STACKS = 16
+    PYTHON_STACKS = 32
 
 
 class CallFlag(IntEnum):
@@ -101,6 +118,13 @@ class CallFlag(IntEnum):
 
     STREAM = 1
     BYTES = 2
+
+
+class StackFlag(IntEnum):
+    """A bit of a stack's flags: there are more frames than were recorded."""
+
+    NATIVE_CUT = 1
+    PYTHON_CUT = 2
 
 
 def _structure(*fields: tuple[Any, ...]) -> np.dtype[Any]:
@@ -138,8 +162,15 @@ HEADER = _structure(
     ("name_bytes", "<u4"),
     ("out_of_space", "<u4"),
     ("ended_slots", "<u4"),
+    ("modules", "<u4"),
+    ("unused_too", "<u4"),
+    # How many stacks were taken, and how long that took.
+    ("stacks", "<u8"),
+    ("stacks_ns", "<u8"),
     ("function", "S48"),
     ("program", "S16"),
+    # The version of the Python interpreter in the process, empty without one.
+    ("python", "S16"),
     ("cupti_path", "S512"),
     ("command", "S1024"),
 )
@@ -156,9 +187,11 @@ CALL = _structure(
     ("flags", "u1"),
     ("unused", "u1"),
 )
+# ``stack`` is the number of the call's stack, from 1; 0 for none. ``range`` is the thread's innermost NVTX range.
 # ``sequence`` is 2n + 1 while entry number n is written and 2n + 2 once it is complete; so in the ring of records.
 SLOW_CALL = _structure(
-    ("sequence", "<u8"), ("end_ns", "<u8"), ("call", CALL), ("result", "<i4"), ("thread", "<u4")
+    ("sequence", "<u8"), ("end_ns", "<u8"), ("call", CALL), ("result", "<i4"), ("thread", "<u4"), ("stack", "<u4"),
+    ("unused", "<u4"), ("range", f"S{RANGE}"),
 )  # fmt: skip
 # Where there are no more slots, a new thread continues one whose owner has ended: it adds to the same figures.
 # ``owners`` counts the threads. ``sequence`` is odd while ``depth`` and ``calls`` change. ``histograms`` has for each
@@ -206,6 +239,26 @@ RECORD = _structure(
     ("name", "<u4"),
     ("thread", "<u4"),
 )
+# A program or library with frames of stacks: its code is from ``start`` to ``end``; it was moved by ``base`` from the
+# addresses for which it is linked.
+MODULE = _structure(
+    ("start", "<u8"),
+    ("end", "<u8"),
+    ("base", "<u8"),
+    ("build_id_bytes", "<u4"),
+    ("build_id", "u1", (20,)),
+    ("path", "S464"),
+)
+# A call stack: ``addresses`` of its native frames, and ``text`` of its Python frames as Python writes it; both begin
+# with the innermost.
+STACK = _structure(
+    ("ready", "<u4"),
+    ("frames", "<u4"),
+    ("text_bytes", "<u4"),
+    ("flags", "<u4"),
+    ("addresses", "<u8", (STACK_FRAMES,)),
+    ("text", f"S{STACK_TEXT}"),
+)
 STRUCTURES = {
     "sw_header": HEADER,
     "sw_api": API,
@@ -214,6 +267,8 @@ STRUCTURES = {
     "sw_slot": SLOT,
     "sw_histogram": HISTOGRAM,
     "sw_record": RECORD,
+    "sw_module": MODULE,
+    "sw_stack": STACK,
 }
 
 
@@ -228,7 +283,10 @@ SLOTS_AT = NAMES_AT + NAME_BYTES
 SLOT_PITCH = _pages(SLOT.itemsize)
 HISTOGRAMS_AT = SLOTS_AT + SLOTS * SLOT_PITCH
 HISTOGRAM_PITCH = _pages(HISTOGRAM.itemsize)
-FILE_BYTES = HISTOGRAMS_AT + HISTOGRAMS * HISTOGRAM_PITCH
+STACKS_AT = HISTOGRAMS_AT + HISTOGRAMS * HISTOGRAM_PITCH
+STACK_PITCH = _pages(STACK.itemsize)
+MODULES_AT = STACKS_AT + STACKS * STACK_PITCH
+FILE_BYTES = MODULES_AT + _pages(MODULES * MODULE.itemsize)
 
 # A kind that the timeline's table does not have: what a synchronization call waited for.
 SYNCHRONIZATION = 38
@@ -261,6 +319,8 @@ _CONSTANTS = {
     "BUCKETS": BUCKETS, "SUB_BITS": SUB_BITS, "APIS_AT": APIS_AT,
     "RECORDS_AT": RECORDS_AT, "NAMES_AT": NAMES_AT, "SLOTS_AT": SLOTS_AT, "SLOT_PITCH": SLOT_PITCH,
     "HISTOGRAMS_AT": HISTOGRAMS_AT, "HISTOGRAM_PITCH": HISTOGRAM_PITCH, "FILE_BYTES": FILE_BYTES,
+    "MODULES": MODULES, "MODULES_AT": MODULES_AT, "STACKS": STACKS, "STACKS_AT": STACKS_AT, "STACK_PITCH": STACK_PITCH,
+    "STACK_FRAMES": STACK_FRAMES, "STACK_SHARE": STACK_SHARE,
     "SYNCHRONIZATION": SYNCHRONIZATION, "KERNEL_NAME": KERNEL_NAME, "PEER_SOURCE_DEVICE": PEER_DEVICES[0],
     "PEER_TARGET_DEVICE": PEER_DEVICES[1], "OVERHEAD_OBJECT": OVERHEAD_OBJECT, "OVERHEAD_THREAD": OVERHEAD_THREAD,
     "OVERHEAD_CORRELATION": OVERHEAD_CORRELATION, "OVERHEAD_CORRELATION_SINCE": OVERHEAD_CORRELATION_SINCE,
@@ -268,11 +328,11 @@ _CONSTANTS = {
 }  # fmt: skip
 _ENUMS: dict[str, type[IntEnum]] = {
     "STATE": WatchState, "SLOT": SlotUse, "LOST": LossKind, "FLAG": Flag, "CALL_HAS": CallFlag, "MEMORY": MemoryKind,
-    "USE": HostMemoryUse, "KIND": RecordKind,
+    "USE": HostMemoryUse, "KIND": RecordKind, "STACK": StackFlag,
 }  # fmt: skip
 _VARIABLES = {
     "FOLDER": FOLDER_VARIABLE, "CUPTI": CUPTI_VARIABLE, "SLOW": SLOW_VARIABLE, "CALLS_ONLY": CALLS_ONLY_VARIABLE,
-    "YIELD": YIELD_VARIABLE,
+    "YIELD": YIELD_VARIABLE, "NO_STACKS": NO_STACKS_VARIABLE,
 }  # fmt: skip
 
 

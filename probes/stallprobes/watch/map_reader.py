@@ -24,12 +24,14 @@ from stallprobes.foreign_text import printable
 from stallprobes.latency.histogram import LOWER, UPPER, Histogram
 from stallprobes.watch import layout
 from stallprobes.watch.driver_calls import CallFamily, family_of
-from stallprobes.watch.layout import CallFlag, Flag, LossKind, SlotUse, WatchState
+from stallprobes.watch.layout import CallFlag, Flag, LossKind, SlotUse, StackFlag, WatchState
 from stallprobes.watch.process import (
     CallFigures,
     ClockPair,
     DriverCall,
+    LoadedModule,
     RecordBatch,
+    RecordedStack,
     SlowDriverCall,
     WatchedProcess,
     WatchedThread,
@@ -101,6 +103,35 @@ class MapFile:
             raise self._damaged("has a record of an unknown kind")
         names = self._names(np.unique(kept["name"][kept["kind"] == RecordKind.KERNEL]))
         return RecordBatch(kept, names, max(end, position), max(end - position, 0) - len(kept))
+
+    def stack(self, number: int) -> RecordedStack | None:
+        """The call stack with a number, from 1; None while it is being written. Raises WatchError if it is damaged."""
+        if not 1 <= number <= layout.STACKS:
+            raise self._damaged(f"names the call stack number {number}")
+        row = self._array(layout.STACK, layout.STACKS_AT + (number - 1) * layout.STACK_PITCH, 1)[0]
+        if not row["ready"]:
+            return None
+        frames = _limited(int(row["frames"]), layout.STACK_FRAMES, "number of frames", self._damaged)
+        size = _limited(int(row["text_bytes"]), layout.STACK_TEXT, "size of a stack", self._damaged)
+        text, flags = row["text"][:size].decode("ascii", "replace"), int(row["flags"])
+        return RecordedStack(
+            addresses=tuple(row["addresses"][:frames].tolist()),
+            text=text,
+            native_cut=bool(flags & StackFlag.NATIVE_CUT),
+            text_cut=bool(flags & StackFlag.PYTHON_CUT),
+        )
+
+    def modules(self) -> tuple[LoadedModule, ...]:
+        """The programs and libraries that have frames of stacks. Raises WatchError if the file is damaged."""
+        count = _limited(int(self._header()["modules"]), layout.MODULES, "number of modules", self._damaged)
+        found = []
+        for row in self._array(layout.MODULE, layout.MODULES_AT, count):
+            most = layout.MODULE["build_id"].shape[0]
+            size = _limited(int(row["build_id_bytes"]), most, "size of a build id", self._damaged)
+            path = os.fsdecode(bytes(row["path"]).split(b"\0", 1)[0])
+            build_id = row["build_id"][:size].tobytes()
+            found.append(LoadedModule(int(row["start"]), int(row["end"]), int(row["base"]), build_id, path))
+        return tuple(found)
 
     def _check(self, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
@@ -201,7 +232,11 @@ class MapFile:
                 call, end_ns = self._call(row["call"]), self._count(row["end_ns"])
                 if end_ns < call.start_ns:
                     raise self._damaged("has a call that ends before it starts")
-                found.append(SlowDriverCall(call, end_ns, int(row["result"]), int(row["thread"])))
+                found.append(
+                    SlowDriverCall(
+                        call, end_ns, int(row["result"]), int(row["thread"]), int(row["stack"]), _text(row["range"])
+                    )
+                )
         return tuple(found)
 
     def _call(self, row: Any) -> DriverCall:
@@ -294,6 +329,12 @@ class MapFile:
             losses=losses,
             records=self._count(header["records"]),
             out_of_space=bool(header["out_of_space"]),
+            python=_text(header["python"]),
+            no_stacks=bool(flags & Flag.NO_STACKS),
+            native_stacks=bool(flags & Flag.NATIVE_STACKS),
+            python_stacks=bool(flags & Flag.PYTHON_STACKS),
+            stacks=self._count(header["stacks"]),
+            stacks_ns=self._count(header["stacks_ns"]),
         )
 
     def _ring(self, first: int, end: int) -> NDArray[Any]:

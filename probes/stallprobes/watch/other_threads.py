@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.watch.causes import WaitCause
-from stallprobes.watch.gpu_waits import OVERLAP_SHARE, SAME_END_NS
+from stallprobes.watch.gpu_waits import OVERLAP_SHARE, SAME_END_NS, WAKE_UP_NS
 from stallprobes.watch.intervals import Int64s, IntervalGroups, expanded, int64s
 from stallprobes.watch.slow_calls import CallTable, blame_of
 
@@ -97,13 +97,14 @@ def causes_for_others(calls: CallTable, pageable: NDArray[np.bool_], own: Sequen
 
 def culprits_of(calls: CallTable, culprit_calls: CulpritCalls, causes: Int64s, asked: NDArray[np.bool_]) -> Culprits:
     """The culprits of the ``asked`` calls: calls of one other thread, of the same context (in any for the creation of
-    contexts), that cover at least 80 % of the excess, of which one ends within 50 µs of the slow call."""
+    contexts), that cover at least 80 % of the excess, of which one ends when the slow call does: at most 0.5 ms before
+    its end, or 50 µs after it."""
     found = Culprits(np.full(len(calls), -1, dtype=np.int64), np.zeros(len(calls), dtype=np.int64))
     members = culprit_calls.members
     victims = np.flatnonzero(asked)
     order = np.argsort(calls.ends[members], kind="stable")
     ends = calls.ends[members][order]
-    first = np.searchsorted(ends, calls.ends[victims] - SAME_END_NS, "left")
+    first = np.searchsorted(ends, calls.ends[victims] - WAKE_UP_NS, "left")
     last = np.searchsorted(ends, calls.ends[victims] + SAME_END_NS, "right")
     owners, places = expanded(first, last)
     at, groups = victims[owners], culprit_calls.groups[order[places]]

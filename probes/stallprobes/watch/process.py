@@ -36,12 +36,18 @@ class DriverCall:
 
 @dataclass(frozen=True)
 class SlowDriverCall:
-    """A finished call that took at least the limit. ``result`` is the driver's code, ``thread`` the thread's id."""
+    """A finished call that took at least the limit.
+
+    ``result`` is the driver's code, ``thread`` the thread's id, ``stack`` the number of its stack in the file, 0 for
+    none. ``range`` is the innermost NVTX range of the thread, "" without one.
+    """
 
     call: DriverCall
     end_ns: int
     result: int
     thread: int
+    stack: int = 0
+    range: str = ""
 
     @property
     def duration_ns(self) -> int:
@@ -87,6 +93,33 @@ class WatchedThread:
 
 
 @dataclass(frozen=True)
+class LoadedModule:
+    """A program or library in the memory of the process, with its code from ``start`` to ``end``.
+
+    ``base`` is what it was moved by from the addresses for which it is linked. ``path`` is "" if it was too long.
+    """
+
+    start: int
+    end: int
+    base: int
+    build_id: bytes
+    path: str
+
+
+@dataclass(frozen=True)
+class RecordedStack:
+    """A call stack as the file has it: addresses of native frames, and the text that Python wrote of its own.
+
+    Both begin with the innermost frame; ``native_cut`` and ``text_cut`` say that the outermost are missing.
+    """
+
+    addresses: tuple[int, ...]
+    text: str
+    native_cut: bool
+    text_cut: bool
+
+
+@dataclass(frozen=True)
 class ClockPair:
     """The same moment on CLOCK_MONOTONIC and on CLOCK_REALTIME."""
 
@@ -110,7 +143,10 @@ class WatchedProcess:
 
     ``image`` counts the programs that the process has executed with CUDA, from 0; ``start_ticks`` is when it began, as
     in /proc. ``code`` and ``function`` are of the call of CUPTI that failed, "" if none did; ``refused_kinds`` says
-    which kind of record was refused, with the code. ``ended_ns`` is None unless the program ended by exit.
+    which kind of record was refused, with the code. ``ended_ns`` is None unless the program ended by exit. ``python``
+    is the version of the interpreter in the process, "" without one; ``no_stacks``: the user wants no call stacks;
+    ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record; it took ``stacks`` of
+    them in ``stacks_ns`` of the threads' time.
     """
 
     pid: int
@@ -138,6 +174,12 @@ class WatchedProcess:
     losses: Mapping[LossKind, int]
     records: int
     out_of_space: bool
+    python: str = ""
+    no_stacks: bool = False
+    native_stacks: bool = False
+    python_stacks: bool = False
+    stacks: int = 0
+    stacks_ns: int = 0
 
     @property
     def problem(self) -> str:

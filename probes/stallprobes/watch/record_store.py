@@ -27,7 +27,8 @@ class RecordStore:
     """Records in the order of their arrival.
 
     ``missed`` counts those that were overwritten before they were read, or dropped because there were too many;
-    ``unplaced`` the context switches that could not be converted to the host's clock.
+    ``unplaced`` the context switches that could not be converted to the host's clock. ``first_launches`` has the
+    correlation number of the first launch of each kernel, by context and place of the name.
     """
 
     def __init__(self) -> None:
@@ -35,6 +36,7 @@ class RecordStore:
         self._switches: NDArray[Any] = np.zeros(0, layout.RECORD)
         self.names: dict[int, str] = {}
         self.missed = self.unplaced = self.switches = 0
+        self.first_launches: dict[tuple[int, int], int] = {}
         self._devices: dict[int, int] = {}
         self._clocks: dict[int, ClockOffset] = {}
 
@@ -47,6 +49,7 @@ class RecordStore:
         self.switches += int(np.count_nonzero(switch))
         self._switches = np.concatenate((self._switches, rows[switch]))[-MOST_RECORDS:]
         self.rows = np.concatenate((self.rows, rows[~switch]))
+        self._note_first_launches(rows)
         self.missed += max(len(self.rows) - MOST_RECORDS, 0)
         self.rows = self.rows[-MOST_RECORDS:]
 
@@ -86,6 +89,14 @@ class RecordStore:
             if clock is not None:
                 self._clocks[device] = clock
         return found
+
+    def _note_first_launches(self, rows: NDArray[Any]) -> None:
+        kernels = rows[rows["kind"] == int(RecordKind.KERNEL)]
+        kernels = kernels[np.argsort(kernels["start"], kind="stable")]
+        keys = (int64s(kernels["context"]) << 32) | int64s(kernels["name"])
+        for at in np.unique(keys, return_index=True)[1].tolist():
+            key = int(kernels["context"][at]), int(kernels["name"][at])
+            self.first_launches.setdefault(key, int(kernels["correlation"][at]))
 
     def _engine_work(self) -> NDArray[Any]:
         """The work on graphics engines in the order of its starts."""

@@ -1,8 +1,8 @@
 """Context switches on the host's clock: CUPTI reports them on the GPU's own clock.
 
 Work that waited for its context starts a constant time after the switch to it, so switches and starts of work show the
-offset of the clocks. What they do not show is left out: the offset must agree for many switches, and no other offset
-may agree for nearly as many, as it would with switches at regular times.
+offset of the clocks. Switches at regular times agree with several offsets; but no work starts while another context has
+the engine, which leaves few offsets. Nothing is placed where none is left, or another one agrees with nearly as many.
 """
 
 from __future__ import annotations
@@ -27,13 +27,18 @@ MOST_ERROR_NS = 1_000_000
 LEAST_SAMPLES = 16
 COMPARED = 128
 COMPARED_STARTS = 2_048
-# The second best offset agrees for at most this share of the switches of the best.
+# Offsets that are looked at: those that agree with at least this share of the switches of the best. The second best of
+# those that remain agrees for at most that share of the switches of the best.
+LEAST_RIVAL = 0.25
+MOST_RIVALS = 64
 MOST_RIVAL = 0.75
+# The share of the starts that must lie in tenures of their context; the records of switches may have gaps.
+CONSISTENT = 0.95
 # Switches that confirm an offset, and how long it is valid without.
 FOLLOWED = 32
 LEAST_FOLLOWED = 8
 VALID_NS = 20_000_000_000
-# Work is taken to have waited for its context if another context's came before it, or nothing for this long.
+# Work may have waited for its context if another context's started before it, or its own did nothing for this long.
 IDLE_NS = 50_000
 _START = int(SwitchOperation.START)
 
@@ -62,38 +67,70 @@ class Tenures:
 
 
 def waiting_starts(contexts: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
-    """Contexts and starts of the work that may have waited for a switch: behind work of another context, or, if that
-    is rare, behind a pause. All work on the graphics engine, in order of starts."""
+    """Contexts and starts of the work that may have waited for a switch: behind work of another context, or behind a
+    pause of its own. All work on the graphics engine, in order of starts."""
     if not len(starts):
         return NONE, NONE
     chosen = np.concatenate(([True], contexts[1:] != contexts[:-1]))
-    if np.count_nonzero(chosen) < LEAST_SAMPLES:
-        before = np.maximum.accumulate(ends)
-        chosen[1:] |= starts[1:] - before[:-1] >= IDLE_NS
+    for context in np.unique(contexts).tolist():
+        mine = np.flatnonzero(contexts == context)
+        before = np.maximum.accumulate(ends[mine])
+        chosen[mine[1:]] |= starts[mine[1:]] - before[:-1] >= IDLE_NS
     return contexts[chosen], starts[chosen]
 
 
-def find_offset(switched: Int64s, contexts: Int64s, work: Int64s, starts: Int64s) -> ClockOffset | None:
+def find_offset(
+    contexts: Int64s, operations: Int64s, gpu_ns: Int64s, work: Int64s, starts: Int64s
+) -> ClockOffset | None:
     """The offset that the last switches show without an earlier one; None if they show none, or several.
 
-    ``switched`` are the times of switches to ``contexts``; ``work`` the contexts of waiting work, with its ``starts``.
+    ``contexts``, ``operations`` and ``gpu_ns`` are those of the switches in order of time; ``work`` the contexts of
+    waiting work, with its ``starts``.
     """
-    switched, contexts = switched[-COMPARED:], contexts[-COMPARED:]
+    to = np.flatnonzero(operations == _START)[-COMPARED:]
+    switched, switched_to = gpu_ns[to], contexts[to]
     work, starts = work[-COMPARED_STARTS:], starts[-COMPARED_STARTS:]
     if len(switched) < LEAST_SAMPLES:
         return None
-    pairs = contexts[:, None] == work[None, :]
+    pairs = switched_to[:, None] == work[None, :]
     differences = np.sort((switched[:, None] + SWITCH_TO_WORK_NS - starts[None, :])[pairs])
     if len(differences) < LEAST_SAMPLES:
         return None
     width = MOST_SPREAD_NS + int(switched[-1] - switched[0]) * DRIFT_PER_MILLION // 4_000_000
     counts = np.searchsorted(differences, differences + width, "right") - np.arange(len(differences))
-    best = int(np.argmax(counts))
-    most = int(counts[best])
-    rivals = counts[np.abs(differences - differences[best]) > 2 * width]
-    if most < LEAST_SAMPLES or (len(rivals) and rivals.max() > MOST_RIVAL * most):
+    least = max(LEAST_SAMPLES, LEAST_RIVAL * int(counts.max()))
+    later = slice(int(to[0]), None)
+    owners = _Owners(contexts[later], operations[later], gpu_ns[later])
+    found = []
+    for _ in range(MOST_RIVALS):
+        best = int(np.argmax(counts))
+        if counts[best] < least:
+            break
+        offset = int(np.median(differences[best : best + int(counts[best])]))
+        if owners.agree(work, starts + offset):
+            found.append((int(counts[best]), offset))
+        counts[np.abs(differences - differences[best]) <= 2 * width] = 0
+    if not found or (len(found) > 1 and found[1][0] > MOST_RIVAL * found[0][0]):
         return None
-    return ClockOffset(int(np.median(differences[best : best + most])), int(switched[len(switched) // 2]))
+    return ClockOffset(found[0][1], int(switched[len(switched) // 2]))
+
+
+class _Owners:
+    """Who had the engine when, by switches in order of time."""
+
+    def __init__(self, contexts: Int64s, operations: Int64s, gpu_ns: Int64s) -> None:
+        self._times, self._owners = gpu_ns, np.where(operations == _START, contexts, -1)
+
+    def agree(self, contexts: Int64s, starts: Int64s) -> bool:
+        """Whether work of ``contexts`` may have started at ``starts``, as far as these are among the switches."""
+        known = (starts >= self._times[0]) & (starts <= self._times[-1])
+        contexts, starts = contexts[known], starts[known]
+        # CUPTI's conversion of a start may be off, to before the switch.
+        right = (self._at(starts) == contexts) | (self._at(starts + MOST_SPREAD_NS) == contexts)
+        return bool(len(starts) >= LEAST_SAMPLES and np.count_nonzero(right) >= CONSISTENT * len(starts))
+
+    def _at(self, times: Int64s) -> Int64s:
+        return self._owners[np.searchsorted(self._times, times, "right") - 1]
 
 
 def _sample(switched: Int64s, contexts: Int64s, starts_of: dict[int, Int64s], offset: int, allowed: int) -> int | None:
@@ -150,7 +187,7 @@ def tenures_of(
     if known is not None and len(switched) and abs(int(switched[-1]) - known.gpu_ns) > VALID_NS:
         known = None
     if known is None:
-        known = find_offset(switched, switched_to, work, starts)
+        known = find_offset(contexts, operations, gpu_ns, work, starts)
     if known is None or not len(switched):
         return Tenures(NONE, NONE, NONE, np.zeros(0, dtype=np.bool_), len(gpu_ns)), known
     offsets = follow(known, switched, switched_to, work, starts)

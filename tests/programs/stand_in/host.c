@@ -206,6 +206,49 @@ static void load_module(void)
     cuModuleLoadData(&module, NULL);
 }
 
+/* Functions of their own on the stack: their calls are not the last thing that they do. */
+static __thread volatile long steps_done;
+
+__attribute__((noinline)) static void read_loss(void)
+{
+    static char target[4];
+    cuMemcpyDtoHAsync_v2(target, DEVICE_ADDRESS, sizeof target, (void *)0x11);
+    steps_done++;
+}
+
+__attribute__((noinline)) static void train_step(void)
+{
+    read_loss();
+    steps_done++;
+}
+
+__attribute__((noinline)) static void *train(void *count)
+{
+    stand_in_length(2 * MS);
+    for (long done = 0; done < *(long *)count; done++)
+        train_step();
+    return NULL;
+}
+
+/* Slow copies in several threads, each of which calls them through two functions. */
+static void train_in_threads(long steps, long threads)
+{
+    pthread_t found[64];
+    for (long number = 0; number < threads; number++)
+        pthread_create(&found[number], NULL, train, &steps);
+    for (long number = 0; number < threads; number++)
+        pthread_join(found[number], NULL);
+}
+
+/* A depth of the stack beyond what is recorded. */
+__attribute__((noinline)) static long call_deeply(long depth)
+{
+    if (depth)
+        return call_deeply(depth - 1) + steps_done;
+    read_loss();
+    return steps_done;
+}
+
 int main(int count, char **arguments)
 {
     const char *name = count > 1 ? arguments[1] : "";
@@ -235,6 +278,19 @@ int main(int count, char **arguments)
         waits_behind_kernel();
     } else if (!strcmp(name, "load-module")) {
         load_module();
+    } else if (!strcmp(name, "steps")) {
+        train(&first);
+    } else if (!strcmp(name, "threads-of-steps")) {
+        train_in_threads(first, calls_each);
+    } else if (!strcmp(name, "deep")) {
+        stand_in_length(2 * MS);
+        call_deeply(first);
+    } else if (!strcmp(name, "fork-steps")) {
+        train(&first);
+        if (fork())
+            wait(NULL);
+        else
+            train(&first);
     } else if (!strcmp(name, "copies")) {
         copies();
     } else if (!strcmp(name, "records")) {

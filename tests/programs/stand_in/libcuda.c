@@ -1,6 +1,7 @@
 /* A stand-in for libcuda.so.1: its functions take the time that the calling thread asks for. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,21 @@ static int call(uint32_t number, const char *name, const void *parameters, struc
     return result;
 }
 #define CALL(function, parameters, work) call(STAND_IN_##function, #function, parameters, work)
+
+static void *copy_four_bytes(void *length)
+{
+    static char target[4];
+    length_ns = *(uint64_t *)length;
+    cuMemcpyDtoHAsync_v2(target, UINT64_C(0x7f0000000000), sizeof target, (void *)0x77);
+    return NULL;
+}
+
+void stand_in_copy_in_thread(void)
+{
+    pthread_t thread;
+    if (!pthread_create(&thread, NULL, copy_four_bytes, &length_ns))
+        pthread_join(thread, NULL);
+}
 
 int cuCtxGetDevice(int *device)
 {

@@ -51,6 +51,8 @@ void stand_in_result(int result);
 void stand_in_kernel_length(uint64_t ns);
 /* From now on this thread's calls hold the lock that a driver has for a context. */
 void stand_in_take_lock(void);
+/* A copy of 4 bytes with the present length, in a thread of its own. */
+void stand_in_copy_in_thread(void);
 int cuInit(unsigned flags);
 int cuCtxGetDevice(int *device);
 int cuCtxSynchronize(void);

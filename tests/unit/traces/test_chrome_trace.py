@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from stallprobes import save_trace
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.timeline.records import OverheadKind, RecordKind
 from stallprobes.errors import FileNotWritten
+from stallprobes.live.recording import Recording
 from stallprobes.model import MS, SECONDARY
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
@@ -26,6 +29,7 @@ from stallprobes.traces.trace import (
     CALL_PROBE,
     CALL_RETURNED,
     OPEN,
+    WORK_BEGAN,
     WORK_COLUMNS,
     WORK_CONTEXT,
     WORK_END,
@@ -39,6 +43,7 @@ from stallprobes.traces.trace import (
     TracedProbe,
     TraceNames,
     TraceTrigger,
+    callers_of,
 )
 
 NO_ROWS = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
@@ -95,6 +100,116 @@ def test_every_call_and_all_work_is_in_the_file_to_the_nanosecond(report_1: Trac
     assert times(calls) == sorted(map(tuple, report_1.calls[:, [CALL_BEGAN, CALL_RETURNED]].tolist()))
     assert times(shown.of("gpu")) == sorted(map(tuple, report_1.work[:, [WORK_START, WORK_END]].tolist()))
     assert len(shown.of("engine")) == len(report_1.tenures)
+
+
+RECORDED = sorted((Path(__file__).parents[3] / "screenshots" / "recordings").glob("*-timeline.rec"))
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
+def test_traces_of_real_gpus_follow_the_rules_of_the_format(file: Path) -> None:
+    recording = Recording(file)
+    assert recording.traces()
+    for known in recording.traces():
+        trace = recording.trace(known.number)
+        found = read(TitledTrace(trace))
+        assert len(found.of("call")) >= len(trace.calls)
+        assert len(found.of("gpu")) == len(trace.work)
+        assert len(found.arrows) == int((callers_of(trace) >= 0).sum())
+        # All work of a call that is in the trace has an arrow.
+        lonely = (trace.work[:, WORK_PROBE] < 0) | (trace.work[:, WORK_BEGAN] < trace.calls[0, CALL_BEGAN])
+        assert len(found.arrows) >= int((~lonely).sum())
+    recording.close()
+
+
+def test_both_halves_of_a_recorded_copy_to_another_gpu_have_an_arrow_from_its_call() -> None:
+    (file,) = (file for file in RECORDED if "peer-copy" in file.name)
+    recording = Recording(file)
+    trace = recording.trace(0)
+    recording.close()
+    found = read(TitledTrace(trace))
+    waited = [each for each in found.arrows if each.target.args["delay_us"] > 90_000]
+    (late,) = [each for each in waited if each.target.name.startswith("peer-copy: ")]
+    assert late.target.process == "GPU 1, context 2"
+    assert late.target.thread == "stream 17 (peer-copy, peer-copy-behind-kernel)"
+    assert late.target.args["delay_cause"].startswith("peer-copy-behind-kernel (cuMemcpyPeerAsync")
+    halves = [arrow.target.name for arrow in found.arrows if arrow.source == late.source]
+    assert halves == ["peer-copy: D2H copy", "peer-copy: H2D copy"]
+
+
+def valid() -> dict[str, Any]:
+    """A small file that follows all rules: a call, its work, the arrow between them, and a trigger."""
+    names: list[dict[str, Any]] = []
+    for process in (1, 3):
+        names.append({"ph": "M", "pid": process, "name": "process_name", "args": {"name": f"process {process}"}})
+        thread = {"ph": "M", "pid": process, "tid": process + 1, "name": "thread_name"}
+        names.append({**thread, "args": {"name": f"thread {process}"}})
+
+    def event(phase: str, process: int, at: str, **more: object) -> dict[str, Any]:
+        return {"ph": phase, "pid": process, "tid": process + 1, "ts": at, "name": "launch", "cat": "x", **more}
+
+    events = [
+        *names,
+        event("i", 1, "1.000", s="g"),
+        event("X", 1, "1.000", dur="2.000"),
+        event("s", 1, "1.000", id=1),
+        event("X", 3, "4.000", dur="2.000"),
+        event("f", 3, "4.000", id=1, bp="e"),
+    ]
+    return {"traceEvents": events, "otherData": {}, "displayTimeUnit": "ns"}
+
+
+def as_text(document: object) -> str:
+    """Times as numbers, with their three decimals."""
+    return re.sub(r'"(-?[0-9]+[.][0-9]+|NaN)"', r"\1", json.dumps(document))
+
+
+def test_a_small_valid_file_is_accepted() -> None:
+    assert len(read_chrome_trace(as_text(valid())).arrows) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "changes"),
+    [
+        (5, {"dur": None}),
+        (5, {"ts": "NaN"}),
+        (5, {"ts": "1.0"}),
+        (5, {"dur": "-2.000"}),
+        (5, {"pid": "one"}),
+        (5, {"tid": 9}),
+        (5, {"name": ""}),
+        (5, {"ph": "B"}),
+        (5, {"stack": [1]}),
+        (4, {"s": None}),
+        (4, {"s": "x"}),
+        (6, {"id": 2}),
+        (6, {"ts": "3.500"}),
+        (6, {"name": "other"}),
+        (8, {"bp": None}),
+        (8, {"ts": "6.500"}),
+        (7, {"pid": 1, "tid": 2, "ts": "2.000"}),
+        (0, {"name": "process"}),
+        (3, {"tid": 1}),
+    ],
+)
+def test_a_file_that_breaks_a_rule_is_refused(number: int, changes: dict[str, Any]) -> None:
+    document = valid()
+    event = document["traceEvents"][number]
+    for key, value in changes.items():
+        if value is None:
+            del event[key]
+        else:
+            event[key] = value
+    with pytest.raises((AssertionError, KeyError)):
+        read_chrome_trace(as_text(document))
+
+
+def test_an_arrow_never_leads_back_in_time() -> None:
+    """The GPU's clock is converted with an error: work can seem to start, or even to end, before its call began."""
+    call = np.array([[0, 0, 1, 10_000, 20_000, 1]], dtype=np.int64)
+    for start, end, arrows in ((9_600, 12_000, 1), (9_000, 9_900, 0)):
+        work = works((0, 1)).work
+        work[0, [WORK_START, WORK_END, WORK_PROBE, WORK_BEGAN]] = start, end, 0, 10_000
+        assert len(read(TitledTrace(replace(works(), calls=call, work=work))).arrows) == arrows
 
 
 def test_an_arrow_leads_from_each_call_to_its_work(report_1: Trace, shown: ReadTrace) -> None:

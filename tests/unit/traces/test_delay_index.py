@@ -26,17 +26,19 @@ from stallprobes.traces.trace import (
 )
 
 
-def trace_of(*names: str) -> Trace:
+def trace_of(*names: str, ns: int = 100 * MS) -> Trace:
     probes = [entries()[name].probe(Placement(context=SECONDARY) if name == "d2d" else None) for name in names]
-    return simulated_trace(*probes, ns=100 * MS)
+    return simulated_trace(*probes, ns=ns)
 
 
 @pytest.fixture(scope="module")
 def traces() -> dict[str, Trace]:
-    """A copy beside the kernel of another context, and small copies behind large ones in the same direction."""
+    """A copy beside the kernel of another context, small copies behind large ones in the same direction, and copies to
+    another GPU behind one that waits for a kernel."""
     return {
         "contexts": trace_of("spin", "d2d", "launch"),
         "copies": trace_of("d2h-pinned-large", "d2h-pinned", "scalar-readback-pinned"),
+        "peer": trace_of("peer-copy", "peer-copy-behind-kernel", "d2h-pinned", ns=400 * MS),
     }
 
 
@@ -47,7 +49,7 @@ def main_cause(trace: Trace, row: int) -> str:
 
 
 @pytest.mark.parametrize("most_rows", [delay_index._MOST_ROWS, -1], ids=["exact", "sums"])
-@pytest.mark.parametrize("name", ["contexts", "copies"])
+@pytest.mark.parametrize("name", ["contexts", "copies", "peer"])
 def test_the_index_finds_the_same_causes(
     traces: dict[str, Trace], name: str, most_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from factories.chrome_traces import ReadTrace, read_chrome_trace
 from factories.traces import advance, history_of, traced_machine
 from stallprobes.catalog import entries
 from stallprobes.engine.timeline.reader import TimelineRows
@@ -15,6 +16,7 @@ from stallprobes.engine.timeline.status import OFF
 from stallprobes.engine.timeline.trace import BEGINNING, TimelineCost, TimelineLosses
 from stallprobes.files.json_reader import Node
 from stallprobes.model import MS, US
+from stallprobes.traces.chrome import TitledTrace, chunks
 from stallprobes.traces.codec import read_trace, trace_out
 from stallprobes.traces.open_work import UnrecordedCalls
 from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind, rows_of, spans_of
@@ -110,6 +112,35 @@ def test_it_comes_back_from_a_recording(running: Trace) -> None:
     assert "open_work" not in trace_out(replace(running, open_work=()))
 
 
+def read(trace: Trace) -> ReadTrace:
+    return read_chrome_trace(b"".join(chunks([TitledTrace(trace)], {})).decode())
+
+
+def test_the_file_for_perfetto_has_it_as_the_pictures_do(running: Trace) -> None:
+    shown = read(running)
+    (event,) = shown.of("unfinished")
+    assert (event.name, event.args) == (
+        "spin: cuLaunchKernel (unfinished)",
+        {"unfinished": True, "calls": running.open_work[0].calls},
+    )
+    assert event.thread == shown.of("gpu")[0].thread == "stream own (spin)"
+    spans, zero = spans_of(running, stream_of(running)), shown.about["traces"][0]["begin_monotonic_ns"]
+    assert event.begin_ns + zero == int(spans.starts[-1])
+    assert event.end_ns + zero == min(int(spans.ends[-1]), running.end_ns)
+    assert not read(replace(running, open_work=())).of("unfinished")
+
+
+def test_the_file_has_a_stream_that_only_waits_and_none_that_did_not_yet(running: Trace) -> None:
+    late = running.between(running.end_ns - MS, running.end_ns)
+    two = replace(late, open_work=(*late.open_work, replace(late.open_work[0], since_ns=late.end_ns - 1, calls=4)))
+    (event,) = read(two).of("unfinished")
+    assert (event.process, event.thread) == ("GPU 0, context primary (SIMULATED)", "stream own (spin)")
+    assert event.end_ns - event.begin_ns == MS
+    assert event.args == {"unfinished": True, "calls": late.open_work[0].calls + 4, "since_before_the_trace": True}
+    early = running.between(running.begin_ns, running.open_work[0].since_ns - 1)
+    assert not read(early).of("unfinished")
+
+
 # Single feeds, by hand: calls of operation 0 that take 1 µs, and records of their work on stream 7 of context 1.
 
 
@@ -173,6 +204,13 @@ def test_what_can_have_no_record_is_not_open() -> None:
     assert open_after(before, failed=(0,)) == ()
     # Work of this kind never had a record.
     assert open_after((rows(0, 10), recorded())) == ()
+
+
+def test_a_later_part_of_a_call_on_another_stream_does_not_move_its_operation() -> None:
+    """The second half of a staged copy comes when later calls are recorded, on a stream of the driver's own."""
+    for began in ((10,), (0, 10), (0,)):
+        later = (rows(), recorded(*began, stream=17))
+        assert open_after((rows(0, 10, 20), recorded(0, 10)), later) == (OpenWork(0, 0, 0, 1, 7, 21 * US, 1),)
 
 
 def test_a_record_may_be_some_milliseconds_late() -> None:

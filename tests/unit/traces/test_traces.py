@@ -9,9 +9,9 @@ import pytest
 
 from factories.traces import WALL_S, advance, history_of, simulated_trace, traced_machine
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.engine.timeline.records import CopyKind, RecordKind
 from stallprobes.engine.timeline.ring import CALLS
-from stallprobes.model import MS, SECONDARY, Probe
+from stallprobes.model import MS, SECONDARY, US, Probe
 from stallprobes.traces import delay as delays
 from stallprobes.traces.delay import DelayCause, calls_beside, delay_of, delay_text, delays_of_call, foreign_gaps
 from stallprobes.traces.trace import (
@@ -24,9 +24,13 @@ from stallprobes.traces.trace import (
     WORK_BEGAN,
     WORK_COLUMNS,
     WORK_CONTEXT,
+    WORK_COPY,
+    WORK_CORRELATION,
     WORK_END,
+    WORK_ITERATION,
     WORK_KIND,
     WORK_NUMBER,
+    WORK_OP,
     WORK_PROBE,
     WORK_RETURNED,
     WORK_START,
@@ -36,6 +40,7 @@ from stallprobes.traces.trace import (
     TracedProbe,
     TraceNames,
     TraceTrigger,
+    with_owners,
 )
 
 NO_ROWS: Int64s = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
@@ -106,6 +111,85 @@ def test_work_behind_other_work_of_its_stream_names_it() -> None:
     ]
     text = delay_text(trace, delay)
     assert text == "returned → GPU start 4.90 ms: its stream ran readback (cuLaunchKernel)"
+
+
+def halves(*rows: tuple[int, ...]) -> Trace:
+    """Copies as (call, begin of the call, start, stream), in µs; each call takes 10, each copy 20."""
+    work = np.zeros((len(rows), WORK_COLUMNS), dtype=np.int64)
+    work[:, WORK_NUMBER] = np.arange(len(rows))
+    work[:, WORK_KIND] = RecordKind.COPY
+    for row, (call, began, start, stream) in zip(work, rows, strict=True):
+        row[WORK_OP], row[WORK_ITERATION], row[WORK_CORRELATION] = 0, call, call
+        row[[WORK_BEGAN, WORK_RETURNED, WORK_START, WORK_END]] = np.array([began, began + 10, start, start + 20]) * US
+        row[[WORK_CONTEXT, WORK_STREAM]] = 1 + stream // 10, stream
+        row[WORK_COPY] = CopyKind.DEVICE_TO_HOST if stream < 10 else CopyKind.HOST_TO_DEVICE
+    work = work[np.argsort(work[:, WORK_START], kind="stable")]
+    probes = (TracedProbe("copy", "copy", ("cuMemcpyPeerAsync",)),)
+    none = (NO_ROWS[:, :3], NO_ROWS[:, :4])
+    return Trace(0, 10 * MS, 10 * MS, probes, TraceNames(), NO_ROWS[:, :6], work, *none, context_switches=True)
+
+
+def parts_of(trace: Trace, number: int) -> list[tuple[DelayCause, int, int | None]]:
+    (row,) = trace.work[trace.work[:, WORK_NUMBER] == number]
+    delay = delay_of(trace, row)
+    assert delay is not None
+    return [(part.cause, part.ns // US, part.work) for part in delay.parts]
+
+
+def test_work_behind_work_that_had_not_started_names_it() -> None:
+    """Report 2: both halves of the first copy wait, and the second half of the other one behind that of the first."""
+    trace = halves((1, 0, 5_000, 3), (1, 0, 5_030, 17), (2, 100, 111, 4), (2, 100, 5_060, 17))
+    assert parts_of(trace, 3) == [
+        (DelayCause.UNKNOWN, 1, None),
+        (DelayCause.STREAM, 20, 2),
+        (DelayCause.ORDER, 4_899, 1),
+        (DelayCause.STREAM, 20, 1),
+        (DelayCause.UNKNOWN, 10, None),
+    ]
+    delay = delay_of(trace, trace.work[-1])
+    assert delay is not None
+    assert delay_text(trace, delay).endswith(": copy (cuMemcpyPeerAsync) waited in front of it in its stream")
+    # The second half of the first copy waits for its first half, whatever that waits for.
+    assert parts_of(trace, 1) == [
+        (DelayCause.UNKNOWN, 101, None),
+        (DelayCause.COPY, 20, 2),
+        (DelayCause.UNKNOWN, 4_869, None),
+        (DelayCause.STREAM, 20, 0),
+        (DelayCause.UNKNOWN, 10, None),
+    ]
+
+
+def test_what_was_submitted_at_the_same_time_or_to_another_stream_is_not_in_front() -> None:
+    for began, stream in ((95, 17), (100, 17), (200, 17), (0, 18)):
+        trace = halves((1, began, 5_000, stream), (2, 100, 5_060, 17))
+        assert DelayCause.ORDER not in {cause for cause, _, _ in parts_of(trace, 1)}
+
+
+def without_call(trace: Trace, *numbers: int) -> Int64s:
+    work = trace.work.copy()
+    lost = np.isin(work[:, WORK_NUMBER], numbers)
+    for column in (WORK_PROBE, WORK_OP, WORK_ITERATION):
+        work[lost, column] = -1
+    for column in (WORK_BEGAN, WORK_RETURNED):
+        work[lost, column] = 0
+    return work
+
+
+def test_work_of_no_known_call_has_that_of_its_correlation_id() -> None:
+    trace = halves((1, 0, 5_000, 3), (1, 0, 5_030, 17), (2, 100, 111, 4), (2, 100, 5_060, 17))
+    assert (with_owners(without_call(trace, 1, 3)) == trace.work).all()
+    # Without a row of the call before it, it stays as it is.
+    for lost in ((0, 1), (0,), (1, 2, 3)):
+        work = with_owners(without_call(trace, *lost))
+        assert set(work[work[:, WORK_PROBE] < 0, WORK_NUMBER].tolist()) == set(lost) - ({1} if lost[0] == 1 else set())
+
+
+def test_an_id_of_several_calls_or_of_none_leads_to_no_call() -> None:
+    trace = halves((1, 0, 20, 3), (2, 100, 111, 3), (2, 100, 150, 17))
+    assert with_owners(without_call(trace, 2))[2, WORK_ITERATION] == 2
+    for number in (2, 0):
+        trace.work[:, WORK_CORRELATION] = number
+        assert with_owners(without_call(trace, 2))[2, WORK_PROBE] == -1
 
 
 def test_a_call_leads_to_its_work(report_1: Trace) -> None:

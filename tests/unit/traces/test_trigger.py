@@ -15,7 +15,16 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import InFlight
 from stallprobes.model import MS, SECONDARY, US, Channel, Phase, Probe
 from stallprobes.traces.history import TraceHistory
-from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, OPEN, WORK_START
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_PROBE,
+    CALL_RETURNED,
+    OPEN,
+    WORK_END,
+    WORK_ITERATION,
+    WORK_PROBE,
+    WORK_START,
+)
 from stallprobes.traces.trigger import CallTrigger, limit_ns, slow_calls, slowest_call
 
 PROBES = (
@@ -185,3 +194,22 @@ def test_a_probe_without_ops_has_no_limit() -> None:
     assert CallTrigger(()).limits({}).calls.shape == (0, 0)
     bare: Probe = replace(COPY, program=replace(COPY.program, ops=()))
     assert CallTrigger((bare,)).limits({}).calls.shape == (1, 0)
+
+
+def test_the_rest_of_a_calls_work_is_late_only_after_its_first_part_has_ended(
+    session: tuple[SimulatedMachine, TraceHistory, dict[str, Baseline]],
+) -> None:
+    _, history, known = session
+    limits = CallTrigger(PROBES).limits(known)
+    end_ns = history.collected_ns - 150 * MS
+    quiet = history.trace(end_ns - 100 * MS, end_ns)
+    (row, *_) = np.flatnonzero((quiet.work[:, WORK_PROBE] == PROBES.index(COPY)) & (quiet.work[:, WORK_ITERATION] > 0))
+    first = quiet.work[row]
+    for gap_ns, fires in ((50 * US, False), (200 * US, True)):
+        long, rest = first.copy(), first.copy()
+        long[WORK_END] = first[WORK_START] + 300 * US
+        rest[[WORK_START, WORK_END]] = long[WORK_END] + gap_ns, long[WORK_END] + gap_ns + US
+        work = np.vstack((quiet.work[:row], long, rest, quiet.work[row + 1 :]))
+        staged = replace(quiet, work=work[np.argsort(work[:, WORK_START], kind="stable")])
+        found = list(slow_calls(staged, limits, staged.begin_ns, staged.end_ns))
+        assert [call.end_ns for call in found] == ([rest[WORK_START]] if fires else [])

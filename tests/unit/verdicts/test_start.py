@@ -86,9 +86,31 @@ def test_calls_that_return_before_the_start_instead_of_after_it_are_no_stall() -
     usual = {**USUAL, START: around(500, 400), EARLY: around(1_500, 600)}
     [one] = verdicts({START: around(3_000), EARLY: Histogram.empty()}, usual)
     assert one.kind is VerdictKind.QUIET
-    # The baseline is 0: a stall's ratio is that to the resolution of the clock.
+
+
+@pytest.mark.parametrize(
+    ("usual_ns", "words", "baseline_ns"), [(None, "before the return", 0.0), (400, "0.40 µs", 404.0)]
+)
+def test_a_start_has_no_ratio_to_one_that_is_not_known_so_well(
+    usual_ns: int | None, words: str, baseline_ns: float
+) -> None:
+    starts = {EARLY: around(1_500)} if usual_ns is None else {START: around(usual_ns)}
+    usual = {CALL: USUAL[CALL], **starts}
     [one] = verdicts({START: around(300_000), EARLY: Histogram.empty()}, usual)
-    assert f"{PHRASE} p50 1.00 µs → 301 µs (×301)" in one.head
+    assert (one.kind, one.phase, one.ratio, one.detectable) == (VerdictKind.STALLED, Phase.START, None, None)
+    assert one.baseline_ns == pytest.approx(baseline_ns, rel=0.01)
+    assert f"{PHRASE} p50 {words} → 301 µs while" in one.head
+    # Behind a wait, the clause says the same.
+    usual = {**usual, WAIT: around(5_500)}
+    [wait] = verdicts({WAIT: around(310_000), START: around(300_000), EARLY: Histogram.empty()}, usual)
+    assert f", {PHRASE} {words} → 301 µs while" in wait.head
+    assert wait.ratio == pytest.approx(56, rel=0.05)
+
+
+def test_a_start_before_the_return_while_the_work_waits_for_something_else() -> None:
+    usual = {**USUAL, START: Histogram.empty(), EARLY: around(9_000)}
+    [one] = verdicts({WAIT: around(55_000), GPU: around(50_000)}, usual)
+    assert f"{PHRASE} before the return, time on the GPU 1.11 µs → 50.4 µs" in one.head
 
 
 def test_a_start_near_zero_makes_no_machine_unsteady() -> None:

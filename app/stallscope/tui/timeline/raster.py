@@ -135,10 +135,15 @@ def _touching(first: Int64s, last: Int64s, width: int) -> Int64s:
 
 
 def _longest(lengths: Floats, first: Int64s, last: Int64s, width: int) -> Int64s:
-    """The longest interval that touches each cell, -1 for none."""
+    """The longest interval that touches each cell, the last of several; -1 for none."""
     item = np.full(width, -1, dtype=np.int64)
+    within = first == last
+    # Of the intervals within one cell only the longest counts.
+    most = np.full(width, -1.0)
+    np.maximum.at(most, first[within], lengths[within])
+    kept = np.flatnonzero(~within | (lengths == most[first]))
     # The last assignment to a cell is that of the longest.
-    order = np.argsort(lengths, kind="stable")
+    order = kept[np.argsort(lengths[kept], kind="stable")]
     first, count = first[order], (last - first + 1)[order]
     total = int(count.sum())
     cells = np.arange(total) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)

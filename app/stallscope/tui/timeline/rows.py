@@ -107,8 +107,11 @@ def find(found: Intervals, start_ns: int) -> int | None:
 
 
 def nearest(found: Intervals, at_ns: int) -> int | None:
-    """The index of the interval at ``at_ns``, or the nearest one; None without any."""
+    """The index of the interval at ``at_ns``, or the nearest one; None without any.
+
+    An interval that begins where another one ends is the one at that time.
+    """
     if not len(found.starts):
         return None
-    distance = np.maximum(np.maximum(found.starts - at_ns, at_ns - found.ends), 0)
+    distance = np.maximum(np.maximum(found.starts - at_ns, at_ns + 1 - found.ends), 0)
     return int(np.argmin(distance))

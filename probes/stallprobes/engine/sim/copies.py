@@ -25,7 +25,7 @@ def d2d(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
     if not (_fits(target, nbytes) and _fits(source, nbytes)):
         return INVALID_VALUE
     if target.gpu is not source.gpu:
-        return (yield from _peer(host, target, source, nbytes, stream))
+        return (yield from _peer(host, target, stream.context, source, nbytes, stream))
     yield from host.copy_call(host.call_ns("cuMemcpyDtoDAsync"), stream)
     _copy_kernel(host, nbytes, stream)
     return SUCCESS
@@ -197,7 +197,7 @@ def _staged(
 def peer(
     host: HostThread,
     target: Storage,
-    _target_context: GpuContext,
+    target_context: GpuContext,
     source: Storage,
     _source_context: GpuContext,
     nbytes: int,
@@ -206,10 +206,14 @@ def peer(
     """(target, its context, source, its context, bytes, stream)."""
     if not (_fits(target, nbytes) and _fits(source, nbytes)):
         return INVALID_VALUE
-    return (yield from _peer(host, target, source, nbytes, stream))
+    return (yield from _peer(host, target, target_context, source, nbytes, stream))
 
 
-def _peer(host: HostThread, target: Storage, source: Storage, nbytes: int, stream: SimStream) -> Call:
+def _peer(
+    host: HostThread, target: Storage, target_context: GpuContext, source: Storage, nbytes: int, stream: SimStream
+) -> Call:
+    """A copy to another GPU. Without peer access it is staged: its first half is on the stream, its second half on a
+    stream of the driver's own in the target's context, in one order for all streams."""
     parameters, simulation = host.simulation.profile.copy, host.simulation
     assert target.gpu is not None
     assert source.gpu is not None
@@ -230,14 +234,22 @@ def _peer(host: HostThread, target: Storage, source: Storage, nbytes: int, strea
         yield from staging.acquire(host)
         staging.release()
     ns = us(parameters.relay_base_us) + transfer_ns(nbytes, parameters.relay_gbps)
-    half = transfer_ns(nbytes, parameters.d2h_gbps)
-    job = Job(host.clock, StagedPeerEngine(source.gpu.to_host, half), ns, lead, gap, what="staged peer", nbytes=nbytes)
+    first_ns = transfer_ns(nbytes, parameters.d2h_gbps)
+    second_ns = max(min(first_ns, ns - first_ns), 0)
+    between_ns = max(ns - first_ns - second_ns, 0)
+    engine = StagedPeerEngine(source.gpu.to_host)
+    first = Job(host.clock, engine, first_ns, lead, gap, what="staged peer out", nbytes=nbytes)
+    second = Job(host.clock, simulation.uncontended, second_ns, 0, between_ns, what="staged peer in", nbytes=nbytes)
     blocks = simulation.profile.machine.staged_copies_block
     if blocks:
         yield from stream.context.lock.acquire(host)
-    stream.submit(job, simulation.staged_transfers.tail)
-    simulation.staged_transfers.tail = job
+    stream.submit(first)
+    target_context.driver_stream.submit(second, first, simulation.staged_transfers.tail)
+    # What follows on the stream, and who waits for it, waits for both halves.
+    stream.tail = second
+    second.staging = stream.context.gpu.staging
+    simulation.staged_transfers.tail = second
     if blocks:
-        yield from host.wait_for_jobs([job])
+        yield from host.wait_for_jobs([second])
         stream.context.lock.release()
     return SUCCESS

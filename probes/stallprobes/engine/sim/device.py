@@ -225,7 +225,7 @@ class ContextLocks:
 class GpuContext:
     """A context: its locks in the driver, its streams, and its queue on the graphics engine.
 
-    ``lock`` is the lock that submission takes.
+    ``lock`` is the lock that submission takes. ``driver_stream`` is the driver's own; no call waits for it alone.
     """
 
     def __init__(
@@ -246,6 +246,7 @@ class GpuContext:
         self.streams: list[SimStream] = []
         self.live = True
         self.null = self.create_stream(StreamKind.NULL)
+        self.driver_stream = SimStream(clock, self, StreamKind.NON_BLOCKING, wakeup)
 
     def create_stream(self, kind: StreamKind, name: str = "") -> SimStream:
         """A new stream of the context."""
@@ -307,7 +308,7 @@ class SimStream:
         self.waits: list[Job] = []
         self.pending: deque[Job] = deque()
 
-    def submit(self, job: Job, also_after: Job | None = None) -> None:
+    def submit(self, job: Job, *also_after: Job | None) -> None:
         """Submit ``job`` behind everything that CUDA's stream rules require, and behind ``also_after``."""
         clock, tail = self._clock, self.tail
         if self._waits_for is None and not self.is_null:
@@ -315,9 +316,9 @@ class SimStream:
             before = [tail] if tail is not None and tail.end > clock.now else []
         else:
             before = self.unfinished()
-        if self.waits or also_after is not None:
+        if self.waits or also_after:
             now = clock.now
-            for other in (*self.waits, also_after):
+            for other in (*self.waits, *also_after):
                 if other is not None and other.end > now and other not in before:
                     before.append(other)
             self.waits.clear()

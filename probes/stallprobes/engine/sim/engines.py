@@ -309,17 +309,16 @@ class HostExecutor:
 
 
 class StagedPeerEngine:
-    """Executes a copy to the other GPU that the driver stages in host memory.
+    """Executes the first half of a copy to the other GPU that the driver stages in host memory.
 
-    The first half of it, ``half_ns``, occupies the copy engine to the host.
+    It occupies the copy engine to the host.
     """
 
-    def __init__(self, to_host: CopyEngine, half_ns: int) -> None:
+    def __init__(self, to_host: CopyEngine) -> None:
         self._to_host = to_host
-        self._half_ns = half_ns
 
     def enqueue(self, job: Job, ready: int) -> None:
         """Start the job when the copy engine is free, at ``ready`` (ns) at the earliest."""
-        start = self._to_host.reserve(ready, self._half_ns)
+        start = self._to_host.reserve(ready, job.ns)
         job.set_start(start)
         job.set_end(start + job.ns)

@@ -58,14 +58,19 @@ WORK_KINDS = {
     "staged d2h": WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_HOST, _DEVICE, _PAGEABLE),
     "staged h2d": WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _PAGEABLE, _DEVICE),
     "peer": WorkKind(RecordKind.PEER_COPY, CopyKind.PEER, _DEVICE, _DEVICE),
-    "staged peer": WorkKind(RecordKind.PEER_COPY, CopyKind.PEER, _DEVICE, _DEVICE),
+    "staged peer out": WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_HOST, _DEVICE, _DEVICE),
+    "staged peer in": WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _DEVICE, _DEVICE),
 }
 KINDS = (*sorted({int(kind.record) for kind in WORK_KINDS.values()}), int(RecordKind.CONTEXT_SWITCH))
 
 
 @dataclass(slots=True)
 class TracedCall:
-    """A call while the timeline is on; ``returned_ns`` is None until it has returned, ``bits`` those of the ring."""
+    """A call while the timeline is on.
+
+    ``returned_ns`` is None until it has returned, ``bits`` are those of the ring. ``counted``: the phases of its first
+    work are; later work of the call does not count.
+    """
 
     caller: TracedThread
     op: int
@@ -73,6 +78,7 @@ class TracedCall:
     began_ns: int
     returned_ns: int | None = None
     bits: int = 0
+    counted: bool = False
 
 
 @dataclass(slots=True)
@@ -140,8 +146,9 @@ class TracedThread:
     def count(self, work: Job, call: TracedCall) -> None:
         """Count the phases of a call whose work has ended."""
         assert call.returned_ns is not None
-        if not call.bits & MEASURED:
+        if not call.bits & MEASURED or call.counted:
             return
+        call.counted = True
         start, early, gpu = self.rows[call.op]
         add = self.writer.first if call.bits & FIRST else self.writer.count
         delay = work.start - call.returned_ns
@@ -215,6 +222,8 @@ class SimTimeline:
             streams={
                 (self._context(stream.context.queue), number): _stream_name(stream)
                 for stream, number in self._streams.items()
+                # The driver's own have none.
+                if _stream_name(stream)
             },
         )
 

@@ -29,7 +29,16 @@ from stallprobes.engine.timeline.buffers import (
     oldest_completed,
 )
 from stallprobes.engine.timeline.gpu_clock import follow, stale, to_host_time
-from stallprobes.engine.timeline.matching import LATER, MATCHED, NO_CALL, belongs, load_calls, match
+from stallprobes.engine.timeline.matching import (
+    LATER,
+    MATCHED,
+    NO_CALL,
+    belongs,
+    load_calls,
+    match,
+    match_by_id,
+    note_owner,
+)
 from stallprobes.engine.timeline.records import ABSENT, FIELD_NUMBERS, KINDS, Field, RecordKind
 from stallprobes.engine.timeline.ring import (
     CODE,
@@ -201,16 +210,20 @@ def decode_buffers(
 def match_record(
     row: Int64s, count: int, tracks: Int64s, ops: Int64s, queues: Int64s, ids: Int64s, words: Int64s
 ) -> int:
-    """``match`` with the first track of the record's stream that claims it."""
+    """``match`` with the first track of the record's stream that claims it, else ``match_by_id``."""
     answer = NO_CALL
     for number in range(count):
         if belongs(tracks[number], row):
             found = match(row, tracks[number], ops[number], queues[number], ids, words)
             if found == MATCHED:
+                note_owner(row, ids, True)
                 return MATCHED
             if found == LATER:
                 answer = LATER
-    return answer
+    if answer == LATER:
+        note_owner(row, ids, False)
+        return LATER
+    return match_by_id(row, ids)
 
 
 @compiled(

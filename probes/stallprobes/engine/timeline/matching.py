@@ -5,6 +5,10 @@ probe uses alone the next record belongs to the next call, with two conditions: 
 and the work has started before the call begins that comes ``depth`` later. The second one finds the place again after
 records were lost. On a stream that several probes use, the record's correlation id leads to the driver call and its
 thread, and so to the probe.
+
+The driver runs a part of some calls' work on a stream of its own, as the second half of a staged copy to another GPU.
+No track has that stream. All records of one call have its correlation id, so such a record belongs to the call of the
+earlier record with the same id.
 """
 
 from __future__ import annotations
@@ -58,8 +62,15 @@ from stallprobes.engine.timeline.tables import (
     LEFT,
     LOADED,
     NEWEST,
+    NO_PROBE,
     OLDEST,
     OP_RECORDS,
+    OWNED_ID,
+    OWNER_BEGAN_NS,
+    OWNER_ITERATION,
+    OWNER_OP,
+    OWNER_PROBE,
+    OWNER_RETURNED_NS,
     QUEUE,
     ROW_EARLY,
     ROW_GPU,
@@ -224,3 +235,40 @@ def match(row: Int64s, track: Int64s, ops: Int64s, queue: Int64s, ids: Int64s, t
 def belongs(track: Int64s, row: Int64s) -> bool:
     """Whether the record is of the track's stream."""
     return bool(track[TRACK_CONTEXT] == row[CONTEXT] and track[TRACK_STREAM] == row[STREAM])
+
+
+@compiled()
+def note_owner(row: Int64s, ids: Int64s, known: bool) -> None:
+    """Notes the call of a record by its correlation id; ``known`` is False while the record waits for its call."""
+    correlation = row[CORRELATION]
+    if correlation == 0:
+        return
+    place = correlation % IDS
+    ids[place, OWNED_ID] = correlation
+    ids[place, OWNER_PROBE] = row[PROBE] if known else NO_PROBE
+    ids[place, OWNER_OP] = row[OP]
+    ids[place, OWNER_ITERATION] = row[ITERATION]
+    ids[place, OWNER_BEGAN_NS] = row[BEGAN_NS]
+    ids[place, OWNER_RETURNED_NS] = row[RETURNED_NS]
+
+
+@compiled()
+def match_by_id(row: Int64s, ids: Int64s) -> int:
+    """Finds the call of a record that no track has, from an earlier record with the same correlation id.
+
+    Counts no phase: those of the call are of its work on the track's stream. Returns as ``match``.
+    """
+    correlation = row[CORRELATION]
+    place = correlation % IDS
+    if correlation == 0 or ids[place, OWNED_ID] != correlation:
+        return NO_CALL
+    if ids[place, OWNER_PROBE] == NO_PROBE:
+        return LATER
+    if row[START_NS] + TOLERANCE_NS < ids[place, OWNER_BEGAN_NS]:
+        return NO_CALL
+    row[PROBE] = ids[place, OWNER_PROBE]
+    row[OP] = ids[place, OWNER_OP]
+    row[ITERATION] = ids[place, OWNER_ITERATION]
+    row[BEGAN_NS] = ids[place, OWNER_BEGAN_NS]
+    row[RETURNED_NS] = ids[place, OWNER_RETURNED_NS]
+    return MATCHED

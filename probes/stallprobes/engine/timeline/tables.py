@@ -19,10 +19,16 @@ QUEUE = 4_096
 OP_RECORDS, ROW_START, ROW_EARLY, ROW_GPU, LABEL_START, LABEL_EARLY, LABEL_GPU = range(7)
 OP_WORDS = 7
 
-# Driver calls by correlation id: id, thread, start and end in ns. Ids count up, so the oldest is replaced.
+# Driver calls by correlation id. Ids count up, so the oldest is replaced. From the record of the call: id, thread, and
+# start and end in ns. From the first record of its work: id, probe, op, iteration, and begin and return in ns; the
+# probe is NO_PROBE while that record waits for its call.
 IDS = 1 << 16
-ID, ID_THREAD, ID_START_NS, ID_END_NS = range(4)
-ID_WORDS = 4
+(
+    ID, ID_THREAD, ID_START_NS, ID_END_NS,
+    OWNED_ID, OWNER_PROBE, OWNER_OP, OWNER_ITERATION, OWNER_BEGAN_NS, OWNER_RETURNED_NS,
+) = range(10)  # fmt: skip
+ID_WORDS = 10
+NO_PROBE = -1
 
 # Words of the control block: addresses of CUPTI's functions, the pool's address, the period in ns, and scratch words
 # for pointers that CUPTI fills. KEPT is the number of records that wait for their call, PATIENCE for how many rounds

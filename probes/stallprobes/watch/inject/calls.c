@@ -30,6 +30,7 @@ static __thread struct {
     struct sw_slot *slot;
     uint32_t retry;
     uint32_t depth;
+    struct sw_credit credit;
     struct {
         uint64_t start_ns;
         uint32_t api;
@@ -277,6 +278,7 @@ static uint32_t bucket_of(uint64_t ns)
 
 static void keep_slow_call(struct sw_slot *slot, uint32_t depth, uint64_t end_ns, int32_t result)
 {
+    uint32_t stack = sw_stack_of_call(&self.credit, self.calls[depth].api, self.calls[depth].start_ns, end_ns);
     uint64_t number = sw_load(slot->slow_calls);
     struct sw_slow_call *slow = &slot->slow[number % SW_SLOW_CALLS];
     sw_store(slow->sequence, 2 * number + 1);
@@ -285,6 +287,8 @@ static void keep_slow_call(struct sw_slot *slot, uint32_t depth, uint64_t end_ns
     slow->call = slot->calls[depth];
     slow->result = result;
     slow->thread = sw_load(slot->thread);
+    slow->stack = stack;
+    sw_copy_range(slow->range, sizeof slow->range);
     sw_store_release(slow->sequence, 2 * number + 2);
     sw_store_release(slot->slow_calls, number + 1);
 }

@@ -32,6 +32,7 @@ static int read_settings(void)
     const char *slow = secure_getenv(SW_VARIABLE_SLOW);
     const char *calls_only = secure_getenv(SW_VARIABLE_CALLS_ONLY);
     const char *yield = secure_getenv(SW_VARIABLE_YIELD);
+    const char *no_stacks = secure_getenv(SW_VARIABLE_NO_STACKS);
     if (!folder || folder[0] != '/' || strlen(folder) >= sizeof sw_settings.folder)
         return -1;
     strcpy(sw_settings.folder, folder);
@@ -43,6 +44,7 @@ static int read_settings(void)
         sw_settings.slow_ns = SW_DEFAULT_SLOW_NS;
     sw_settings.calls_only = calls_only && !strcmp(calls_only, "1");
     sw_settings.yield = yield && !strcmp(yield, "1");
+    sw_settings.no_stacks = no_stacks && !strcmp(no_stacks, "1");
     return 0;
 }
 
@@ -161,6 +163,7 @@ EXPORTED int InitializeInjection(void)
         return 1;
     uint32_t flags = (sw_settings.calls_only ? SW_FLAG_CALLS_ONLY : 0) | (sw_settings.yield ? SW_FLAG_YIELD : 0);
     sw_store(sw_private->recording, SW_OFF);
+    sw_prepare_stacks();
     if (sw_prepare_calls() || sw_open_file(flags))
         return 1;
     sw_store_release(sw_header->state, connect_to_cupti());

@@ -39,6 +39,7 @@ struct sw_settings {
     uint64_t slow_ns;
     int calls_only;
     int yield;
+    int no_stacks;
 };
 
 extern struct sw_settings sw_settings;
@@ -49,6 +50,7 @@ extern uint32_t sw_file;
 
 /* map.c */
 int sw_open_file(uint32_t flags);
+int sw_give_space(uint64_t offset, uint64_t size);
 uint64_t sw_clock(void);
 uint64_t sw_real_clock(void);
 void sw_stamp_clocks(void);
@@ -63,6 +65,19 @@ void sw_callback(void *user, int domain, uint32_t number, const struct cupti_cal
 int sw_choose_calls(const struct cupti *cupti, void *subscriber);
 void sw_write_apis(void);
 int sw_prepare_calls(void);
+
+/* stack.c */
+/* What a thread may still spend on stacks (ns), and when that was last counted. */
+struct sw_credit {
+    int64_t ns;
+    uint64_t at;
+};
+void sw_prepare_stacks(void);
+void sw_begin_stacks(void);
+uint32_t sw_stack_of_call(struct sw_credit *credit, uint32_t api, uint64_t start, uint64_t now);
+
+/* nvtx.c */
+void sw_copy_range(char *text, size_t size);
 
 /* host_memory.c */
 void sw_add_host_memory(uint64_t address, uint64_t size, uint8_t kind);

@@ -119,7 +119,7 @@ static int size_allowed(void)
 }
 
 /* Gives the file space from offset on. */
-static int give_space(uint64_t offset, uint64_t size)
+int sw_give_space(uint64_t offset, uint64_t size)
 {
     struct stat status;
     int error = errno;
@@ -205,6 +205,7 @@ int sw_open_file(uint32_t flags)
     sw_header = base;
     sw_file++;
     describe_process(sw_header, flags);
+    sw_begin_stacks();
     sw_header->losses[SW_LOST_BEFORE_FILE] = __atomic_exchange_n(&lost_before_file, 0, __ATOMIC_RELAXED);
     sw_header->started_ns = sw_clock();
     sw_header->started_realtime_ns = sw_real_clock();
@@ -231,7 +232,7 @@ static int64_t next_place(uint32_t *used, uint32_t places, uint64_t at, uint64_t
         if (number >= places || sw_load(sw_header->out_of_space))
             return -1;
     while (!__atomic_compare_exchange_n(used, &number, number + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    if (give_space(at + number * pitch, pitch)) {
+    if (sw_give_space(at + number * pitch, pitch)) {
         /* The place stays a hole, which reads as zeros. */
         sw_store(sw_header->out_of_space, 1);
         return -1;

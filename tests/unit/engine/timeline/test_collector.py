@@ -20,6 +20,7 @@ from stallprobes.engine.timeline.gpu_clock import SAMPLES, SWITCH_TO_WORK_NS
 from stallprobes.engine.timeline.reader import read_timeline
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.status import TimelineProblem, TimelineUnavailable
+from stallprobes.engine.timeline.tables import IDS
 from stallprobes.engine.timeline.trace import BEGINNING, TimelineSnapshot
 from stallprobes.engine.timeline.work import submissions, timeline_channels
 from stallprobes.model import (
@@ -104,6 +105,8 @@ class Rig:
 @pytest.fixture(name="rig")
 def _rig() -> Iterator[Callable[..., Rig]]:
     made: list[Rig] = []
+    # Here, since it may take longer than any wait below.
+    Collector.compile()
     process_pool().words[HEADER:] = 0
 
     def make(*probes: Probe, cupti: FakeCupti | None = None, shared: bool = False) -> Rig:
@@ -302,6 +305,90 @@ def test_work_of_an_unknown_stream_is_shown_without_a_call(rig: Callable[..., Ri
     seen = one.rounds()
     assert [(each.probe, each.delay_ns, each.stream) for each in seen.intervals] == [(None, None, 99)]
     assert seen.losses.unmatched == 1
+
+
+# The two halves of a staged copy to another GPU, as an H200 records them: the first on the call's stream, the second on
+# a stream of the driver's own in the context of the other GPU, with the same correlation id.
+
+
+def first_half(start: int, correlation: int) -> bytes:
+    fields = {"context": PRIMARY_NUMBER, "device": 0, "stream": 0, "correlation": correlation, "bytes": 1 << 20}
+    return record(RecordKind.COPY, start=start, end=start + 21 * US, subkind=2, source=3, target=3, **fields)
+
+
+def second_half(start: int, correlation: int) -> bytes:
+    fields = {"context": 9, "device": 1, "stream": 17, "correlation": correlation, "bytes": 1 << 20}
+    return record(RecordKind.COPY, start=start, end=start + 21 * US, subkind=1, source=3, target=3, **fields)
+
+
+def test_the_second_half_of_a_staged_copy_belongs_to_its_call(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("peer-copy"))
+    one.on()
+    one.call("peer-copy", 1_000_000, 1_040_000)
+    one.cupti.put(first_half(1_025_000, 519), second_half(94_000_000, 519))
+    seen = one.rounds()
+    assert [(each.probe, each.op, each.iteration, each.delay_ns) for each in seen.intervals] == [
+        ("peer-copy", 0, 0, -15_000),
+        ("peer-copy", 0, 0, 92_960_000),
+    ]
+    assert [(each.device, each.context, each.stream) for each in seen.intervals] == [(0, 1, 0), (1, 9, 17)]
+    assert seen.losses.unmatched == seen.losses.unanswered == 0
+    # The phases of the call are those of its work on its own stream.
+    assert one.values("peer-copy", Phase.EARLY) == (1, 15_000)
+    assert one.values("peer-copy", Phase.START) == (0, 0)
+    assert one.values("peer-copy", Phase.GPU) == (1, 21_000)
+
+
+def test_a_second_half_belongs_to_its_own_call_whatever_was_called_since(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("peer-copy"))
+    one.on()
+    for number in range(4):
+        began = 1_000_000 * (number + 1)
+        one.call("peer-copy", began, began + 40_000)
+        one.cupti.put(first_half(began + 50_000, 7 + number))
+    one.rounds()
+    one.cupti.put(*(second_half(9_000_000 + 30_000 * number, 7 + number) for number in range(4)))
+    seen = one.rounds()
+    assert [each.iteration for each in seen.intervals] == [0, 1, 2, 3] * 2
+    assert seen.losses.unmatched == 0
+
+
+def test_a_second_half_waits_while_the_first_one_does(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("peer-copy"))
+    one.on()
+    one.cupti.put(first_half(1_025_000, 5), second_half(1_060_000, 5))
+    assert not one.rounds().intervals
+    one.call("peer-copy", 1_000_000, 1_500_000)
+    seen = one.rounds()
+    assert [each.probe for each in seen.intervals] == ["peer-copy"] * 2
+    assert seen.losses.unmatched == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "correlation"),
+    [(2_000_000, 6), (2_000_000, 0), (2_000_000, 5 + IDS), (900_000, 5)],
+    ids=["another id", "no id", "an id at the same place", "before the call"],
+)
+def test_work_of_another_call_is_not_linked(rig: Callable[..., Rig], start: int, correlation: int) -> None:
+    one = rig(probe("peer-copy"))
+    one.on()
+    one.call("peer-copy", 1_000_000, 1_040_000)
+    one.cupti.put(first_half(1_050_000, 5), second_half(start, correlation))
+    seen = one.rounds()
+    assert {each.stream: each.probe for each in seen.intervals} == {0: "peer-copy", 17: None}
+    assert seen.losses.unmatched == 1
+
+
+def test_ids_of_before_a_switch_are_not_linked(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("peer-copy"))
+    one.on()
+    one.call("peer-copy", 1_000_000, 1_040_000)
+    one.cupti.put(first_half(1_050_000, 5))
+    one.rounds()
+    one.off()
+    one.on()
+    one.cupti.put(second_half(2_000_000, 5))
+    assert [each.probe for each in one.rounds().intervals] == ["peer-copy", None]
 
 
 def test_context_switches_and_overheads_are_in_the_ring(rig: Callable[..., Rig]) -> None:

@@ -1,0 +1,48 @@
+"""Where a thread is in the kernel, as far as the kernel says so to the user's own processes."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from stallprobes.foreign_text import printable
+
+RUNNING = "running"
+_LONGEST = 64
+# The system calls in which a thread of a CUDA program waits.
+_SYSTEM_CALLS = {
+    "x86_64": {
+        0: "read", 7: "poll", 16: "ioctl", 23: "select", 24: "sched_yield", 35: "nanosleep", 202: "futex",
+        230: "clock_nanosleep", 232: "epoll_wait", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait",
+    },
+    "aarch64": {
+        22: "epoll_pwait", 29: "ioctl", 63: "read", 72: "pselect6", 73: "ppoll", 98: "futex", 101: "nanosleep",
+        115: "clock_nanosleep", 124: "sched_yield",
+    },
+}  # fmt: skip
+
+
+def kernel_wait(pid: int, thread: int, root: Path = Path("/proc")) -> str:
+    """The function of the kernel in which a thread waits, else its system call, or RUNNING; "" if not known."""
+    folder = root / str(pid) / "task" / str(thread)
+    try:
+        # The name, in parentheses, may contain anything.
+        if (folder / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"R":
+            return RUNNING
+    except (OSError, IndexError):
+        return ""
+    function = _first_word(folder / "wchan")
+    if function not in ("", "0"):
+        return printable(function)[:_LONGEST]
+    number = _first_word(folder / "syscall")
+    if not number.isdigit() or len(number) > 4:
+        return ""
+    return _SYSTEM_CALLS.get(platform.machine(), {}).get(int(number), f"system call {number}")
+
+
+def _first_word(path: Path) -> str:
+    try:
+        words = path.read_bytes().split()
+    except OSError:
+        return ""
+    return words[0].decode("utf-8", "replace") if words else ""

@@ -1,0 +1,204 @@
+"""Call stacks of slow calls in programs beside the stand-ins, compiled and Python ones.
+
+On a busy machine a stack takes longer, so that the next call may have none; the first one of a process always has.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from factories.stand_in import SOURCES, Outcome, StandIn
+from stallprobes.watch import layout
+from stallprobes.watch.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.causes import WaitCause
+from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.findings import ProcessFindings
+from stallprobes.watch.folder_analysis import FolderAnalysis
+from stallprobes.watch.map_reader import MapFile, watch_files
+from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.sentences import call_text, site_text
+from stallprobes.watch.stack_reader import StackReader
+
+PROGRAM = SOURCES.parent / "slow_steps.py"
+LINE = next(number for number, text in enumerate(PROGRAM.read_text().splitlines(), 1) if "# the line of" in text)
+STEPS = 5
+writes_frames = pytest.mark.skipif(
+    sys.version_info[:2] not in ((3, 11), (3, 12)), reason="Python 3.11 and 3.12 write their frames"
+)
+
+
+def run_python(
+    stand_in: StandIn, folder: Path, *arguments: str, options: WatchOptions | None = None, code: int = 0
+) -> tuple[WatchedProcess, ...]:
+    """Run a case of the Python program to its end; the processes that it left."""
+    folder.mkdir(mode=0o700)
+    environment: Mapping[str, str] = stand_in.environment(folder, options or WatchOptions())
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(stand_in.folder / "libcuda.so.1"), *arguments],
+        env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+    found = []
+    for path in watch_files(folder):
+        with MapFile(path) as file:
+            found.append(file.read())
+    return tuple(found)
+
+
+def stacks_in(folder: Path) -> list[list[CallStack]]:
+    """The stacks of the slow calls of each process, without those that were not taken."""
+    found = []
+    for path in watch_files(folder):
+        reader = StackReader()
+        with MapFile(path) as file:
+            process = file.read()
+            reader.read(file, process)
+        slow = [one for thread in process.threads for one in thread.slow_calls]
+        found.append([reader.stacks[one.stack] for one in slow if one.stack])
+    return found
+
+
+def findings_of(folder: Path) -> ProcessFindings:
+    analysis = FolderAnalysis(folder)
+    analysis.poll()
+    (found,) = analysis.findings().processes
+    return found
+
+
+def names(stack: CallStack) -> list[str]:
+    """The functions of the program itself, innermost first."""
+    return [frame.function for frame in stack.own]
+
+
+def ended_well(outcome: Outcome) -> None:
+    assert (outcome.returncode, outcome.errors) == (0, "")
+
+
+def test_a_compiled_program_is_named_by_function(stand_in: StandIn, tmp_path: Path) -> None:
+    ended_well(stand_in.run(tmp_path / "out", "steps", "3"))
+    ((first, *others),) = stacks_in(tmp_path / "out")
+    assert all(stack == first for stack in others)
+    assert names(first)[:4] == ["read_loss", "train_step", "train", "main"]
+    place = first.place
+    assert place is not None
+    assert (place.kind, place.file, place.line) == (FrameKind.NATIVE, str(stand_in.folder / "host"), None)
+    assert first.complete
+    assert first.python == ()
+    # The stand-in's own functions are between the program and the library.
+    assert "cuMemcpyDtoHAsync_v2" in [frame.function for frame in first.native]
+
+
+def test_equal_stacks_are_counted_together(stand_in: StandIn, tmp_path: Path) -> None:
+    ended_well(stand_in.run(tmp_path / "out", "threads-of-steps", "4", "3"))
+    found = findings_of(tmp_path / "out")
+    copies = [site for site in found.sites if site.function == "cuMemcpyDtoHAsync_v2"]
+    assert [(site.calls, site.bytes, site.blocking) for site in copies] == [(12, 4, True)]
+    (site,) = copies
+    assert names(site.stack)[:3] == ["read_loss", "train_step", "train"]
+    assert site.total_ns >= 12 * 2_000_000
+    assert "blocking 4-byte copies from read_loss in host" in site_text(site)
+    assert ", called from read_loss in host," in call_text(found.slow_calls[0])
+
+
+def test_a_stack_that_is_too_deep_says_so(stand_in: StandIn, tmp_path: Path) -> None:
+    ended_well(stand_in.run(tmp_path / "out", "deep", "100"))
+    ((stack,),) = stacks_in(tmp_path / "out")
+    assert not stack.complete
+    assert len(stack.native) == layout.STACK_FRAMES
+    assert names(stack)[:2] == ["read_loss", "call_deeply"]
+
+
+def test_a_forked_process_writes_stacks_of_its_own(stand_in: StandIn, tmp_path: Path) -> None:
+    ended_well(stand_in.run(tmp_path / "out", "fork-steps", "2"))
+    parent, child = stacks_in(tmp_path / "out")
+    assert parent
+    assert child
+    assert all(names(stack)[:2] == ["read_loss", "train_step"] for stack in (*parent, *child))
+
+
+def test_stacks_can_be_switched_off(stand_in: StandIn, tmp_path: Path) -> None:
+    outcome = stand_in.run(tmp_path / "out", "steps", "2", options=WatchOptions(stacks=False))
+    ended_well(outcome)
+    (process,) = outcome.processes
+    assert process.no_stacks
+    assert stacks_in(tmp_path / "out") == [[]]
+    found = findings_of(tmp_path / "out")
+    assert found.sites == ()
+    assert not [gap for gap in found.gaps if "stack" in gap]
+
+
+def test_calls_beyond_the_share_of_time_have_no_stack_and_are_counted(stand_in: StandIn, tmp_path: Path) -> None:
+    # Each call is kept, and none lasts as long as taking its stack.
+    options = WatchOptions(slow_ns=0, calls_only=True)
+    outcome = stand_in.run(tmp_path / "out", "threads", "2", "50000", options=options)
+    ended_well(outcome)
+    (process,) = outcome.processes
+    assert process.calls == 100_000
+    assert all(thread.slow_count == 50_000 for thread in process.threads)
+    last = [slow.stack for thread in process.threads for slow in thread.slow_calls]
+    assert last.count(0) > len(last) // 2
+
+
+@writes_frames
+def test_a_python_program_is_named_by_line(stand_in: StandIn, tmp_path: Path) -> None:
+    (process,) = run_python(stand_in, tmp_path / "out", "steps")
+    assert (process.python, process.python_stacks) == (sys.version.split()[0], True)
+    ((first, *rest),) = stacks_in(tmp_path / "out")
+    assert all(stack == first for stack in rest)
+    own = [(frame.function, frame.line, frame.file) for frame in first.own]
+    assert own[0] == ("copies", LINE, str(PROGRAM))
+    assert [function for function, _, _ in own] == ["copies", "main", "<module>"]
+    # The compiled frames are there too.
+    assert {"cuMemcpyDtoHAsync_v2", "ffi_call"} & {frame.function for frame in first.native}
+    found = findings_of(tmp_path / "out")
+    (site,) = found.sites
+    assert (site.calls, site.recorded, site.bytes) == (STEPS, len(rest) + 1, 4)
+    assert f"blocking 4-byte copies from slow_steps.py:{LINE} in copies, called by " in site_text(site)
+    assert site.cause in WaitCause
+
+
+@writes_frames
+@pytest.mark.parametrize(
+    ("case", "own"),
+    [("lambda", ["copies", "<lambda>", "main", "<module>"]), ("thread", ["copies", "load"])],
+)
+def test_the_frames_of_a_python_program(stand_in: StandIn, tmp_path: Path, case: str, own: list[str]) -> None:
+    run_python(stand_in, tmp_path / "out", case)
+    ((stack,),) = stacks_in(tmp_path / "out")
+    assert names(stack) == own
+    if case == "thread":
+        # Python's own frames are there, and are no place of the program.
+        assert [frame.function for frame in stack.python][-2:] == ["_bootstrap_inner", "_bootstrap"]
+
+
+def test_a_thread_that_python_does_not_know_has_native_frames(stand_in: StandIn, tmp_path: Path) -> None:
+    run_python(stand_in, tmp_path / "out", "foreign-thread")
+    ((stack,),) = stacks_in(tmp_path / "out")
+    assert stack.python == ()
+    assert "copy_four_bytes" in [frame.function for frame in stack.native]
+
+
+@writes_frames
+def test_descriptors_that_the_program_took_are_not_written_to(stand_in: StandIn, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    run_python(stand_in, tmp_path / "out", "close", str(own))
+    assert own.read_bytes() == b""
+    (stacks,) = stacks_in(tmp_path / "out")
+    assert {names(stack)[0] for stack in stacks} == {"copies"}
+
+
+def test_a_call_that_returns_while_python_ends_does_no_harm(stand_in: StandIn, tmp_path: Path) -> None:
+    run_python(stand_in, tmp_path / "out", "end")
+    (stacks,) = stacks_in(tmp_path / "out")
+    assert all(stack.python == () for stack in stacks)
+
+
+def test_a_stack_names_frames_by_what_is_known() -> None:
+    frame = StackFrame(FrameKind.NATIVE, "", "/opt/solver/libsolve.so", None, 0x1234)
+    assert CallStack(native=(frame,)).place == frame
