@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "app"), str(ROOT / "probes")]
 
 from rich.style import Style  # noqa: E402
+from textual._context import visible_screen_stack  # noqa: E402
 from textual.widgets import OptionList  # noqa: E402
 
 from stallprobes.live.analyzer import Analyzer  # noqa: E402
@@ -383,6 +384,7 @@ class Stage:
 
     def strips(self) -> list[Strip]:
         """What is on the screen."""
+        visible_screen_stack.set(self.app._background_screens)
         return self.app.screen._compositor.render_strips(self.app.screen.size)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import gc
+import importlib
 import os
 import signal
 import subprocess
@@ -24,7 +25,12 @@ from factories.terminal import OpenTerminal, Terminal
 from factories.virtual_session import virtual_sessions
 from stallprobes.live.recording import Recording
 
-PROBES = Path(__file__).parents[1] / "probes"
+TESTS = Path(__file__).parent
+PROBES = TESTS.parent / "probes"
+# Folders of tests that mostly wait, in the order in which they run.
+WAITING = {name: number for number, name in enumerate(("screen", "watch", "engine", "cli", "browser"))}
+# Set in the process that compiles the test modules.
+_COMPILING = "STALLSCOPE_TESTS_COMPILING"
 
 # Hypothesis fails an example that takes longer than 200 ms, and any example does on a busy machine.
 settings.register_profile("stallscope", deadline=None)
@@ -62,31 +68,62 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked ``gpu`` where they cannot run."""
+    """Skip the tests marked ``gpu`` where they cannot run, and order the modules for several processes."""
+    # Several tests at a time would disturb each other's measurements.
+    parallel = "PYTEST_XDIST_WORKER" in os.environ
+    if parallel:
+        items.sort(key=_places(items).__getitem__)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
-    # Several tests at a time would disturb each other's measurements.
-    parallel = "PYTEST_XDIST_WORKER" in os.environ
     reason = "not beside other tests: pytest -m gpu tests/gpu" if parallel else _why_no_gpu()
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Where the tests run for the first time, collect in one process after the other.
+def _places(items: list[pytest.Item]) -> dict[pytest.Item, float]:
+    """The place of each test in the whole run, 0 to 1, one for all tests of a module.
 
-    The first one compiles the modules and the loop for all; together, each would do it.
+    Modules that wait for programs and screens are spread evenly between those that compute: side by side they would
+    leave the processors idle. The folders whose modules take longest come first, so that no process ends late.
     """
-    if _is_compiled():
-        return (yield)
-    with open(__file__, "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        collected = yield
+    folders = {item.path: item.path.relative_to(TESTS).parts[0] for item in items}
+    waiting = sorted((path for path in folders if folders[path] in WAITING), key=lambda path: WAITING[folders[path]])
+    computing = [path for path in folders if folders[path] not in WAITING]
+    place = {path: (n + 0.5) / len(group) for group in (waiting, computing) for n, path in enumerate(group)}
+    return {item: place[item.path] for item in items}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Where several processes run the tests for the first time, one of them compiles for all while the others wait."""
+    several = "PYTEST_XDIST_WORKER" in os.environ or session.config.getoption("numprocesses", None)
+    if several and not _is_compiled():
+        with open(__file__, "rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            else:
+                _compile(session.config.rootpath)
+    collected = yield
+    if _COMPILING in os.environ:
         _fill_hypothesis_tables()
-        return collected
+    return collected
+
+
+def _compile(root: Path) -> None:
+    """Compile the loop in this process, and meanwhile the test modules in another one, which takes as long."""
+    hidden = (_COMPILING, "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden} | {_COMPILING: "1"}
+    # A module is rewritten before it is imported, and so without numba too.
+    script = "import sys; sys.modules['numba'] = None; import pytest; pytest.main(['-q', '--collect-only'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env=environment, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ):
+        for module in ("loop", "timeline.collecting"):
+            importlib.import_module(f"stallprobes.engine.{module}")
 
 
 @settings(max_examples=1, database=None)
@@ -99,8 +136,7 @@ def _is_compiled() -> bool:
     """Whether pytest's bytecode of all test modules is there."""
     ending = f"{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
     return all(
-        (module.parent / "__pycache__" / f"{module.stem}.{ending}").exists()
-        for module in Path(__file__).parent.rglob("test_*.py")
+        (module.parent / "__pycache__" / f"{module.stem}.{ending}").exists() for module in TESTS.rglob("test_*.py")
     )
 
 

@@ -14,6 +14,7 @@ import click
 import jsonschema
 import pytest
 
+from factories.command_help import COMMANDS, command
 from factories.command_line import environment
 from stallprobes import doctor
 from stallprobes.catalog import entries
@@ -131,10 +132,7 @@ def test_help_names_every_command(stallscope_command: Command) -> None:
 
 def test_the_readme_names_every_command_and_no_option_that_is_not_there() -> None:
     readme = (Path(__file__).parents[2] / "app" / "README.md").read_text(encoding="utf-8")
-    context = click.Context(cli)
-    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
-    there = {name: {option for one in found.params for option in one.opts} for name, found in commands.items() if found}
-    there[""] = {option for one in cli.params for option in one.opts}
+    there = {name: {option for one in command(name).params for option in one.opts} for name in ("", *COMMANDS)}
     rows = {
         found[1]: set(re.findall(r"--[a-z-]+", found[0]))
         for found in re.finditer(r"^\| `stallscope ?([a-z]*)[^`]*` \|", readme, re.MULTILINE)
@@ -281,11 +279,8 @@ def test_a_usage_error_is_one_sentence_and_exits_2(
 
 def test_every_value_is_checked_by_our_own_sentences() -> None:
     """click's types have messages of their own ("is not a valid integer range"), except those that take any text."""
-    context = click.Context(cli, info_name="stallscope")
-    groups = {"stallscope": cli, **{name: cli.get_command(context, name) for name in cli.list_commands(context)}}
-    for name, command in groups.items():
-        assert command is not None
-        for parameter in command.params:
+    for name in ("", *COMMANDS):
+        for parameter in command(name).params:
             flag = isinstance(parameter, click.Option) and parameter.is_flag
             known = (click.types.FuncParamType, click.types.StringParamType, click.Path)
             assert flag or isinstance(parameter.type, known), (name, parameter.name)

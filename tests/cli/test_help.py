@@ -7,28 +7,12 @@ import shlex
 import subprocess
 import sys
 
-import click
 import pytest
 
+from factories.command_help import COMMANDS, GROUP, command, help_text
 from stallprobes.catalog import entries
 from stallprobes.patterns import patterns
 from stallscope.cli.main import SECTIONS, cli
-
-GROUP = click.Context(cli, info_name="stallscope", **cli.context_settings)
-COMMANDS = cli.list_commands(GROUP)
-
-
-def command(name: str) -> click.Command:
-    found = cli.get_command(GROUP, name)
-    assert found is not None
-    return found
-
-
-def help_text(name: str) -> str:
-    """Help of a command, or of ``stallscope`` for an empty name."""
-    if not name:
-        return cli.get_help(GROUP)
-    return command(name).get_help(click.Context(command(name), info_name=name, parent=GROUP))
 
 
 def examples(name: str) -> list[list[str]]:

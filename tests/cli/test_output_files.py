@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
+from factories import command_help
 from stallprobes.errors import FileNotWritten
 from stallprobes.files import atomic
 from stallscope.cli import options, output_files
 from stallscope.cli.diagnostics import CommandError
-from stallscope.cli.main import cli
 
 if TYPE_CHECKING:
     from factories.command_line import Command
@@ -35,12 +35,9 @@ RECORD = ("record", "FILE", "secondary-context-d2d", "--variant", "kernel-other-
 
 def output_options() -> list[tuple[str, str]]:
     """Every parameter with an output file: the command ("" for none) and the option."""
-    context = click.Context(cli, info_name="stallscope")
     found = []
-    for name in ("", *cli.list_commands(context)):
-        command = cli.get_command(context, name) if name else cli
-        assert command is not None
-        for parameter in command.params:
+    for name in ("", *command_help.COMMANDS):
+        for parameter in command_help.command(name).params:
             kind = parameter.type
             if isinstance(kind, click.types.FuncParamType) and kind.func is options.OUTPUT_FILE:
                 found.append((name, parameter.opts[-1]))

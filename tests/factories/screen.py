@@ -10,8 +10,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
-from textual._context import active_app
+from textual._compositor import Compositor
+from textual._context import active_app, visible_screen_stack
+from textual.app import App
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.strip import Strip
 
 from factories.waiting import LIMIT_S
@@ -133,13 +136,43 @@ class SharedMonitor:
         await self._task
 
 
+@contextmanager
+def no_terminal_updates() -> Iterator[None]:
+    """Within it, apps without a terminal do not make the output that a terminal would get after each change.
+
+    Making it takes a third of the CPU time of these apps, and nothing reads it: tests read ``drawn_strips``.
+    """
+    render_update = Compositor.render_update
+
+    def render(
+        compositor: Compositor,
+        full: bool = False,
+        screen_stack: list[Screen[object]] | None = None,
+        simplify: bool = False,
+    ) -> object:
+        if full or not active_app.get().is_headless:
+            return render_update(compositor, full, screen_stack, simplify)
+        compositor._dirty_regions.clear()
+        return None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compositor, "render_update", render)
+        yield
+
+
+def drawn_strips(app: App[None]) -> list[Strip]:
+    """The lines of the screen, with what is visible of the screens behind it."""
+    visible_screen_stack.set(app._background_screens)
+    return app.screen._compositor.render_strips(app.screen.size)
+
+
 async def settled(pilot: Pilot[None]) -> list[Strip]:
     """The lines of a screen of which nothing moves, once two readings of it agree."""
     before: str | None = None
     end = time.monotonic() + LIMIT_S
     while True:
         await pilot.pause()
-        strips = pilot.app.screen._compositor.render_strips(pilot.app.screen.size)
+        strips = drawn_strips(pilot.app)
         if before == (before := text_of(strips)):
             return strips
         assert time.monotonic() < end, f"after {LIMIT_S:g} s the screen still changes"

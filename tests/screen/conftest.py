@@ -9,12 +9,20 @@ from collections.abc import Iterator
 import pytest
 
 from factories import forked_processes
+from factories.screen import no_terminal_updates
 
 
 @pytest.fixture(autouse=True, scope="module")
 def engines_by_fork() -> Iterator[None]:
     """Engines of the screens in this process start by a fork; those of screens in a terminal start as usual."""
     with forked_processes.engines():
+        yield
+
+
+@pytest.fixture(scope="module")
+def without_terminal_updates() -> Iterator[None]:
+    """Screens in this process make no output for a terminal."""
+    with no_terminal_updates():
         yield
 
 

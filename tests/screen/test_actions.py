@@ -32,6 +32,8 @@ from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import EngineRequest, LiveSource
 from stallscope.tui.sources.replay import ReplaySource
 
+pytestmark = pytest.mark.usefixtures("without_terminal_updates")
+
 
 def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
     for action in MONITOR_ACTIONS:

@@ -12,7 +12,7 @@ import pytest_asyncio
 from textual.app import App
 from textual.pilot import Pilot
 
-from factories.screen import SharedMonitor, live_monitor, monitor, recorded_switches, running, until
+from factories.screen import SharedMonitor, drawn_strips, live_monitor, monitor, recorded_switches, running, until
 from stallprobes.latency.ratio import Quantile
 from stallprobes.live.observation import EngineCondition
 from stallprobes.measurement import blame as blame_experiment
@@ -26,7 +26,7 @@ from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.probe_sets import default_probes
 
 # One event loop for all tests, since the shared monitor runs in it.
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("without_terminal_updates")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -163,7 +163,7 @@ async def test_the_result_wraps_no_cell_and_has_what_stalls_first(size: tuple[in
         probes = default_probes()
         await app.push_screen(BlameResult(_RESULT, probes))
         await pilot.pause()
-        text = "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
+        text = "\n".join(strip.text.rstrip() for strip in drawn_strips(app))
         assert text.index("D2D · secondary: wait p50") < text.index("launch · primary: wait p99")
         assert "necessary and sufficient" in text
         assert "spin kernel · 16 blocks · primary" in text

@@ -20,7 +20,7 @@ from stallscope.tui.common.picker import Picker
 from stallscope.tui.monitor.screen import Monitor
 
 # One event loop for all tests, since the monitor runs in it.
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("without_terminal_updates")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -19,7 +19,7 @@ from textual.widgets import Input, OptionList
 
 from factories.matrix_examples import screen_example
 from factories.recordings import STALL
-from factories.screen import QUICK, assert_snapshot, monitor, quiet_is_known, settled, text_of, until
+from factories.screen import QUICK, assert_snapshot, drawn_strips, monitor, quiet_is_known, settled, text_of, until
 from factories.scripted_check import ScriptedServices
 from stallprobes.engine.backend import Options
 from stallprobes.live.observation import CUDA, EngineCondition
@@ -51,6 +51,8 @@ from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import EngineRequest, LiveSource
 from stallscope.tui.sources.replay import ReplaySource
 
+pytestmark = pytest.mark.usefixtures("without_terminal_updates")
+
 
 def screen(pilot: Pilot[None]) -> MatrixScreen:
     found = next(one for one in pilot.app.screen_stack if isinstance(one, MatrixScreen))
@@ -67,7 +69,7 @@ def shown(pilot: Pilot[None]) -> str:
     if isinstance(shown_screen, MatrixScreen) and shown_screen.has_changed:
         # What the next frame shows.
         shown_screen.draw()
-    return text_of(pilot.app.screen._compositor.render_strips(pilot.app.screen.size))
+    return text_of(drawn_strips(pilot.app))
 
 
 async def until_shown(pilot: Pilot[None], words: str) -> None:

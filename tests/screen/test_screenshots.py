@@ -46,7 +46,9 @@ def maker() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def drawn(maker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def drawn(
+    without_terminal_updates: None, maker: ModuleType, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """All screenshots, made now."""
     return {file.stem: file for file in maker.make(tmp_path_factory.mktemp("screenshots"))}
 

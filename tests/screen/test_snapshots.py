@@ -17,6 +17,8 @@ from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.replay import ReplaySource
 
+pytestmark = pytest.mark.usefixtures("without_terminal_updates")
+
 # In the middle of the stall, and after it.
 STALLED_S, AFTER_S = 5.0, 7.0
 

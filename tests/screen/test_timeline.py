@@ -18,7 +18,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from factories.recordings import STALL
-from factories.screen import QUICK, SharedMonitor, assert_snapshot, monitor, text_of, until
+from factories.screen import QUICK, SharedMonitor, assert_snapshot, drawn_strips, monitor, text_of, until
 from factories.timeline_traces import SECONDARY, recorded, report_1, trace_of
 from stallprobes.engine.timeline.status import TimelineProblem, TimelineStatus
 from stallprobes.live.observation import EngineCondition
@@ -37,6 +37,8 @@ from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.timeline.trace_capture import CaptureState, limit_text
 from stallscope.tui.timeline.trace_plot import TracePlot
 from stallscope.tui.timeline.view_model import Selection
+
+pytestmark = pytest.mark.usefixtures("without_terminal_updates")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +68,7 @@ def shown(pilot: Pilot[None]) -> str:
     if isinstance(screen, TimelineScreen):
         # What the next frame shows.
         screen.draw()
-    return text_of(screen._compositor.render_strips(screen.size))
+    return text_of(drawn_strips(pilot.app))
 
 
 @asynccontextmanager
@@ -93,7 +95,7 @@ async def replayed(
 async def test_a_recorded_trace(traced: Path, size: tuple[int, int]) -> None:
     async with replayed(traced, size) as pilot:
         text = shown(pilot)
-        strips = pilot.app.screen._compositor.render_strips(pilot.app.screen.size)
+        strips = drawn_strips(pilot.app)
         assert [strip.cell_length for strip in strips] == [size[0]] * size[1]
         assert "context primary had the engine" in text
         assert_snapshot(f"timeline-{size[0]}x{size[1]}", text)
@@ -110,7 +112,7 @@ async def test_without_colour_no_colour_is_left(traced: Path, monkeypatch: pytes
     monkeypatch.setenv("NO_COLOR", "1")
     async with replayed(traced, (80, 24)) as pilot:
         text = shown(pilot)
-        strips = pilot.app.screen._compositor.render_strips(pilot.app.screen.size)
+        strips = drawn_strips(pilot.app)
         styles: list[Style] = [segment.style for strip in strips for segment in strip if segment.style is not None]
         assert all(style.color is None and style.bgcolor is None for style in styles)
         assert_snapshot("timeline-80x24", text)

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner
 
+from factories.command_help import COMMANDS, help_text
 from stallprobes.catalog import entries
 from stallprobes.patterns import patterns
 from stallscope.cli.main import cli
@@ -90,12 +90,8 @@ def members(place: str, value: Any, keys: frozenset[str] | None = None) -> Itera
 
 
 def remedy() -> Iterator[Prose]:
-    context = click.Context(cli, info_name="stallscope")
-    yield "stallscope --help", 1, cli.get_help(context)
-    for name in cli.list_commands(context):
-        command = cli.get_command(context, name)
-        assert command is not None
-        yield f"stallscope {name} --help", 1, command.get_help(click.Context(command, info_name=name, parent=context))
+    for name in ("", *COMMANDS):
+        yield f"stallscope {name} --help", 1, help_text(name)
 
 
 def explanations() -> Iterator[Prose]:

@@ -254,6 +254,13 @@ def test_random_bytes_give_a_sentence(path: Path) -> None:
             read(path)
 
 
+def test_the_file_of_another_version_which_has_another_size_gives_a_sentence(path: Path) -> None:
+    write_watch_file(path, format=layout.FORMAT - 1)
+    os.truncate(path, layout.FILE_BYTES - 4096)
+    with pytest.raises(WatchError, match="this version reads"):
+        read(path)
+
+
 @pytest.mark.parametrize("size", [0, 7, layout.HEADER.itemsize, layout.SLOTS_AT, layout.FILE_BYTES - 1])
 def test_a_cut_file_gives_a_sentence(path: Path, size: int) -> None:
     os.truncate(path, size)

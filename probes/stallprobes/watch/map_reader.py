@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +45,9 @@ ATTEMPTS = 16
 # No time (ns) or count of a real program is as large. In a histogram, sums of so many counts stay exact.
 MOST = 2**62
 MOST_IN_BUCKET = 2**48
+
+
+_BEGINNING = struct.Struct("<QI")
 
 
 class IncompleteFile(WatchError):
@@ -138,6 +142,10 @@ class MapFile:
             raise WatchError(f"{self._shown} is not a regular file.")
         if status.st_uid != os.geteuid():
             raise WatchError(f"{self._shown} belongs to another user.")
+        # Both are at one place in every format, whose sizes differ.
+        magic, version = _BEGINNING.unpack(os.pread(self._file, _BEGINNING.size, 0).ljust(_BEGINNING.size, b"\0"))
+        if magic == layout.MAGIC and version != layout.FORMAT:
+            raise WatchError(f"{self._shown} has the format {version}; this version reads {layout.FORMAT}.")
         if status.st_size < layout.FILE_BYTES:
             raise IncompleteFile(
                 f"{self._shown} is not complete: it has {status.st_size} of {layout.FILE_BYTES} bytes."
@@ -149,9 +157,6 @@ class MapFile:
             raise IncompleteFile(f"{self._shown} is not complete: its beginning is not written.")
         if header["magic"] != layout.MAGIC:
             raise WatchError(f"{self._shown} is not the file of a watched process.")
-        if header["format"] != layout.FORMAT:
-            version = int(header["format"])
-            raise WatchError(f"{self._shown} has the format {version}; this version reads {layout.FORMAT}.")
         if header["pid"] != self._pid:
             raise self._damaged("names another process than its file name")
 

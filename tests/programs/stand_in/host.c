@@ -134,10 +134,11 @@ static void register_ranges(long ranges, size_t size)
         cuMemHostRegister_v2((char *)((uintptr_t)(number + 1) << 32), size, 0);
 }
 
-/* A copy to memory of the program, one to the last range, and one to memory of the program beside it. */
+/* A copy to memory in no range, one to the last range, and one to memory beside it. */
 static void copies_beside_ranges(long ranges, size_t size)
 {
-    static char memory[64];
+    /* A random address would now and then share a block of the filter with a range: then its kind is unknown. */
+    char *memory = (char *)(uintptr_t)0xF0000000;
     char *last = (char *)((uintptr_t)ranges << 32);
     register_ranges(ranges, size);
     stand_in_length(2 * MS);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -28,20 +29,26 @@ SMALLEST = (60, 18)
 # Least contrast ratios: WCAG 2.2, 1.4.3 for text, 1.4.11 for graphics; and for what is only decoration.
 READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
 _STEP = 0.05
+# The variables of a theme that the styles depend on.
+_VARIABLES = ("background", "foreground", "primary", "success", "warning", "error", "accent")
 # Styles with a background of their own, on which a blank is visible.
 _BACKED = ("both", "focus", "focus-good", "focus-warn", "focus-bad", "focus-dim", "alarm", "notice")
 
 
-def palette(variables: Mapping[str, str]) -> dict[str, Style]:
+def palette(variables: Mapping[str, str]) -> Mapping[str, Style]:
     """The styles by name, from a theme's variables. Words or shapes repeat whatever a color means.
 
     A theme's color with too little contrast is made darker or lighter.
     """
-    ground = Color.parse(variables["background"])
-    ink = Color.parse(variables["foreground"])
+    return _palette(*(variables[name] for name in _VARIABLES))
 
-    def of(name: str) -> Color:
-        return Color.parse(variables[name])
+
+# Each widget of each screen asks for it, and again after every change of the size.
+@lru_cache(maxsize=4)
+def _palette(*variables: str) -> Mapping[str, Style]:
+    colors = dict(zip(_VARIABLES, map(Color.parse, variables), strict=True))
+    of = colors.__getitem__
+    ground, ink = of("background"), of("foreground")
 
     def style(colour: Color, back: Color = ground, *, least: float = READABLE, bold: bool = False) -> Style:
         return Style.from_color(apart(colour, back, least).rich_color, back.rich_color) + Style(bold=bold)
@@ -219,7 +226,7 @@ class LineWidget(Widget, can_focus=False):
         super().__init__(id=id, classes=classes)
         self._lines: list[Line] = []
         self._strips: list[Strip] = []
-        self._styles: dict[str, Style] = {}
+        self._styles: Mapping[str, Style] = {}
         self._drawn: object = None
 
     def drawn_state(self) -> object:
@@ -240,7 +247,7 @@ class LineWidget(Widget, can_focus=False):
             return
         self._drawn = (width, height, state)
         if not self._styles:
-            self._styles = palette(self.app.get_css_variables())
+            self._styles = palette(self.app.theme_variables)
         new = [fit(line, width) for line in self.lines(width, height)[:height]]
         new += [[(" " * width, "")]] * (height - len(new))
         old, self._lines = self._lines, new
