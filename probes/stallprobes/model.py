@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 KIB = 1024
 MIB = 1024 * 1024
@@ -34,6 +35,9 @@ class Phase(StrEnum):
     EARLY = "early"
     GPU = "gpu"
     DUE = "due"
+
+    # That of an enum is Python code.
+    __hash__ = str.__hash__
 
     @classmethod
     def named(cls, name: str) -> Phase:
@@ -433,9 +437,11 @@ def _resources_of(arg: Arg) -> Iterator[Resource]:
             yield arg
 
 
-@dataclass(frozen=True)
-class Channel:
-    """A histogram of a probe: of a phase, or with ``label`` of one op in the phase."""
+class Channel(NamedTuple):
+    """A histogram of a probe: of a phase, or with ``label`` of one op in the phase.
+
+    A key of most dictionaries, and therefore no dataclass, whose hash is Python code.
+    """
 
     phase: Phase
     label: str = ""
@@ -445,10 +451,6 @@ class Channel:
         """What a sentence calls the channel: ``call``, ``wait of LABEL``, ``returned → GPU start``."""
         name = self.phase.traits.in_sentence
         return f"{name} of {self.label}" if self.label else name
-
-    # A key of most dictionaries; the generated hash calls that of the enum, which is Python code.
-    def __hash__(self) -> int:
-        return hash((str.__hash__(self.phase), self.label))
 
 
 # How long the victims of one group run before those of the next one.

@@ -32,6 +32,8 @@ def interrupted(moment: str, count: int, arguments: tuple[str, ...]) -> subproce
         *(
             (moment, LIST, count)
             for moment in (
+                # The first module after the entry module.
+                "import:stallscope.cli.signals",
                 "import:click",
                 "import:stallprobes.catalog",
                 # The table is written.
@@ -56,6 +58,30 @@ def test_an_interrupt_at_any_moment_is_one_sentence(moment: str, arguments: tupl
     assert done.returncode == 130, (done.returncode, done.stderr)
     assert done.stderr.startswith("stallscope: interrupted")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_entry_module_handles_sigint_and_loads_nothing_else_before() -> None:
+    program = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); before = set(sys.modules); "
+        "import stallscope.cli.entry; print(*sorted(set(sys.modules) - before), flush=True); "
+        "os.kill(os.getpid(), signal.SIGINT); print('still here')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.stdout.split() == ["stallscope", "stallscope.cli", "stallscope.cli.entry"]
+    assert (done.returncode, done.stderr) == (130, "stallscope: interrupted\n")
+
+
+def test_an_ignored_sigint_stays_ignored_by_the_entry_module() -> None:
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); import stallscope.cli.entry; "
+        "print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.stdout == "True\n"
 
 
 def test_a_moment_that_never_comes_interrupts_nothing() -> None:

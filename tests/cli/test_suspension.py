@@ -1,4 +1,4 @@
-"""ctrl+z during a check without the screen: its engines stop too, and fg continues."""
+"""ctrl+z without the screen: the engines of a check stop too, those of a recording do not, and fg continues."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from factories import processes
 from factories.terminal import OpenTerminal
+from stallprobes.live.recording import Recording
 
 
 def _state(pid: int) -> str:
@@ -34,16 +35,24 @@ def test_a_suspended_check_stops_its_engines_and_continues(terminal: OpenTermina
     shell.wait_until(lambda: not processes.children(shell.pid), "the check has ended")
 
 
-def test_a_recording_cannot_be_suspended_and_says_so(terminal: OpenTerminal, tmp_path: Path) -> None:
+def test_a_suspended_recording_continues_and_its_engine_does_not_stop(terminal: OpenTerminal, tmp_path: Path) -> None:
     shell = terminal(shell=True)
     shell.wait_for("$ ")
     file = tmp_path / "stall.rec"
     since = shell.press(
-        f"{sys.executable} -m stallscope record {file} scalar-readback --variant pageable --sim h200 --seconds 30; "
-        "echo code=$?\n"
+        f"{sys.executable} -m stallscope record {file} scalar-readback --variant pageable --sim h200 --seconds 600\n"
     )
     shell.wait_until(file.exists, "the recording has an observation")
+    (record,) = processes.children(shell.pid)
+    engines = processes.children(record)
     shell.press("\x1a")
-    shell.wait_for("cannot be suspended", since=since)
+    shell.wait_for("Stopped", since=since)
+    assert _state(record) == "T"
+    assert "T" not in {_state(pid) for pid in engines}
+    since = shell.press("fg\n")
+    shell.wait_until(lambda: _state(record) != "T", "the recording continues")
     shell.press("\x03")
+    shell.wait_for("what was measured until then is in", since=since)
+    since = shell.press("echo code=$?\n")
     shell.wait_for("code=130", since=since)
+    assert Recording(file).cut_off is False

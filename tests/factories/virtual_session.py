@@ -6,13 +6,15 @@ figures are the same: test_check.py compares them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from stallprobes.engine.board import QUIT, Board
 from stallprobes.engine.main import VIRTUAL_STEP_NS
+from stallprobes.engine.resident import CallStopped
 from stallprobes.engine.session import Session
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.timeline.status import TimelineStatus
@@ -26,6 +28,11 @@ class VirtualSession(Session):
     """A session whose simulated GPU runs in this process, within ``run_for``."""
 
     _simulated: SimBackend | None = None
+    resident: Any = None
+
+    @staticmethod
+    def _stop() -> bool:
+        return False
 
     def start(self, timeout: float | None = None) -> Mapping[str, object]:
         """Prepare the simulated GPU; raises what Session.start raises."""
@@ -39,6 +46,8 @@ class VirtualSession(Session):
             self._simulated.start()
             if self.options.timeline:
                 self.switch_timeline(True)
+            if self._resident is not None:
+                self.resident = self._resident(self)
         except BackendError as error:
             self.stop()
             raise EngineFailed(error.exit_code, error.sentence) from error
@@ -59,14 +68,24 @@ class VirtualSession(Session):
         return self.timeline_status()
 
     def run_for(self, seconds: float) -> None:
-        """Advance the simulation in the steps of the engine."""
+        """Advance the simulation in the steps of the engine. Raises CallStopped while a resident is called."""
         assert self._simulated is not None
+        if self._stop():
+            raise CallStopped
         left = round(seconds * 1e9)
         while left > 0:
             step = min(left, VIRTUAL_STEP_NS)
             self._simulated.advance(step)
             self._inbox.probe_failures += self._simulated.poll()
             left -= step
+
+    def call_resident(self, method: str, *arguments: object, stop: Callable[[], bool] = lambda: False) -> Any:
+        """Call a resident's method, which calls ``stop`` before each step."""
+        self._stop = stop  # type: ignore[method-assign]
+        try:
+            return getattr(self.resident, method)(*arguments)
+        finally:
+            del self._stop
 
     def stop(self) -> None:
         simulated, self._simulated = self._simulated, None

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
-from factories.virtual_session import virtual_sessions
+from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.engine.backend import Options
 from stallprobes.errors import EngineFailed
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix import cell_runner, runner, schedule
+from stallprobes.matrix import cell_runner, runner, schedule, window_measurer
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.plan import plan
 from stallprobes.matrix.runner import CheckProgress
@@ -204,9 +204,9 @@ def test_a_lost_engine_costs_its_column_and_no_other(monkeypatch: pytest.MonkeyP
 
 
 def test_an_aggressor_that_does_not_run_makes_its_cells_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = cell_runner._AggressorProgress.update
+    usual = window_measurer._AggressorProgress.update
     monkeypatch.setattr(
-        cell_runner._AggressorProgress,
+        window_measurer._AggressorProgress,
         "update",
         lambda self, snapshots: usual(self, snapshots) or ("it did not run" if len(snapshots) > 1 else None),
     )
@@ -217,7 +217,7 @@ def test_an_aggressor_that_does_not_run_makes_its_cells_invalid(monkeypatch: pyt
 
 def test_a_window_in_which_the_check_was_suspended_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     small = plan(["launch"], ["spin"])
-    lengths = cell_runner.Lengths(
+    lengths = window_measurer.Lengths(
         window_s=0.005, baseline_s=0.005, longest_s=0.005, extended_s=0.005, calls=5, starve=False
     )
     with (
@@ -225,7 +225,8 @@ def test_a_window_in_which_the_check_was_suspended_is_rejected(monkeypatch: pyte
         cell_runner.CellRunner(small.victims, small.aggressor_sets, "sim", Options(), lambda: False) as cells,
     ):
         # As on a GPU: the board's time runs on while the check is stopped.
-        monkeypatch.setattr(cells, "_virtual", False)
+        assert isinstance(cells.session, VirtualSession)
+        monkeypatch.setattr(cells.session.resident, "_virtual", False)
         usual = cells.session.run_for
         suspended_s: list[float] = []
         monkeypatch.setattr(

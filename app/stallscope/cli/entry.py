@@ -1,15 +1,13 @@
-"""Console script ``stallscope``: handles SIGINT from the first imports to the end of the process.
+"""Console script ``stallscope``: handles SIGINT from its own import to the end of the process.
 
-What no program can change: a SIGINT while Python itself starts ends the process without a message in the first 40 ms or
-so, and for some 5 ms after that with Python's own traceback. The import of this module is the last of these.
+What no program can change: a SIGINT while Python itself starts, and until it imports this module, ends the process
+without a message or with Python's own traceback.
 """
 
-from __future__ import annotations
-
+# The built-in module: ``signal`` itself takes milliseconds to import, and so do typing and the futures.
+import _signal  # type: ignore[import-not-found]
 import os
-import sys
 
-# Without typing: what is imported before ``main`` runs is interrupted with a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -17,16 +15,24 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 
 
-def main() -> NoReturn:
-    """Load and run the command line. Ends the process, with exit code 130 if interrupted."""
+def _end_at_once(*_: object) -> "NoReturn":
+    # No file is open yet, and a thread of a half-loaded module must not keep the process alive.
     try:
-        from stallscope.cli import signals
-
-        signals.end_at_sigint()
-        from stallscope.cli import main as command_line
-    except KeyboardInterrupt:
-        # No file is open yet, and a thread of a half-loaded module must not keep the process alive.
-        sys.stderr.write("stallscope: interrupted\n")
-        sys.stderr.flush()
+        os.write(2, b"stallscope: interrupted\n")
+    finally:
         os._exit(_INTERRUPTED)
+
+
+def main() -> "NoReturn":
+    """Load and run the command line. Ends the process, with exit code 130 if interrupted."""
+    from stallscope.cli import signals
+
+    signals.end_at_sigint(_end_at_once)
+    from stallscope.cli import main as command_line
+
     command_line.main()
+
+
+# A SIGINT that is ignored (of a shell's background job) or handled otherwise stays so.
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _end_at_once)

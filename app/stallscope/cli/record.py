@@ -14,7 +14,7 @@ from stallscope.cli import completers, diagnostics, gpu_choice, options, output_
 from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.signals import InterruptHandler
-from stallscope.cli.suspension import RefusedSuspension
+from stallscope.cli.suspension import RequestedSuspension
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
@@ -47,6 +47,7 @@ def command(
     timeline: bool,
 ) -> None:
     """Record a variant of PATTERN to FILE for "stallscope replay": baseline, S seconds of aggressors, baseline again.
+    While the command is suspended (Ctrl+Z), the aggressors are off.
 
     With --timeline it also keeps traces, at most ten a minute: of the first slow call, and of each new stall; of the
     longest call if the variant has no victim.
@@ -56,9 +57,7 @@ def command(
       stallscope record stall.rec secondary-context-d2d --variant kernel-other-context
       stallscope record stall.rec secondary-context-d2d --variant kernel-other-context --timeline
     """
-    # The calls in flight while the engine is stopped would be stalls in the recording.
-    refused = RefusedSuspension("a recording cannot be suspended: end it with Ctrl+C, what is recorded stays readable")
-    with InterruptHandler() as interrupt, refused:
+    with InterruptHandler() as interrupt:
         output_files.require_new_file("FILE", file)
         setup = _recording_setup(pattern, variant, gpu, sim)
         setup = replace(setup, options=replace(setup.options, together=together, timeline=timeline))
@@ -128,15 +127,17 @@ def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[]
     uuid = setup.gpus[0].uuid if setup.gpus else None
     found = dict.fromkeys(f"{one.name} (pid {one.pid})" for gpu in setup.gpus for one in gpus.others(gpu))
     try:
-        return capture(
-            setup.probe_set,
-            file,
-            options=setup.options,
-            seconds=seconds,
-            uuid=uuid,
-            others=tuple(found),
-            stop=stop,
-        )
+        with RequestedSuspension() as suspension:
+            return capture(
+                setup.probe_set,
+                file,
+                options=setup.options,
+                seconds=seconds,
+                uuid=uuid,
+                others=tuple(found),
+                stop=stop,
+                suspension=suspension,
+            )
     except RecordingError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     except Unsupported as error:

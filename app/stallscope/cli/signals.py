@@ -28,12 +28,13 @@ _Handler = Callable[..., object] | int | None
 _announced = False
 
 
-def end_at_sigint() -> None:
+def end_at_sigint(first: _Handler) -> None:
     """End the process at a SIGINT, without a traceback, until the end of the process or another handler.
 
-    An ignored SIGINT (of a shell's background job) stays ignored.
+    ``first`` is the handler of the first imports, which it replaces. An ignored SIGINT (of a shell's background job)
+    stays ignored.
     """
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is not first:
         return
     signal.signal(signal.SIGINT, end_at_once)
     # Exit functions run in reverse order, so this is the last one. The interpreter then resets handlers to the default

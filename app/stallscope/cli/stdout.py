@@ -13,6 +13,9 @@ from stallscope.cli.diagnostics import CommandError, ExitCode, is_terminal
 from stallscope.cli.streams import guarded
 from stallscope.report.text import PARAGRAPH_WIDTH, TextWriter, speaks_utf8
 
+_PIECES = 500
+_encoded = json.JSONEncoder(allow_nan=False).encode
+
 
 class ClosedPipeError(Exception):
     """The reader of stdout closed the pipe, as ``head`` does."""
@@ -49,9 +52,14 @@ class Output(TextWriter):
 
         Raises ValueError for a value that JSON cannot hold (NaN).
         """
+        pieces: list[str] = []
         for piece in _pretty(document):
-            self.write(escaped_json(piece))
-        self.write("\n")
+            pieces.append(piece)
+            # Escaping and writing many small pieces costs as much as making them.
+            if len(pieces) == _PIECES:
+                self.write(escaped_json("".join(pieces)))
+                pieces.clear()
+        self.write(escaped_json("".join(pieces)) + "\n")
 
     def flush(self) -> None:
         """Flush the stream.
@@ -94,19 +102,41 @@ def _asked_width() -> int | None:
     return int(columns) if columns.isdecimal() and int(columns) > 0 else None
 
 
+_ATOMS = {str, int, float, bool, type(None)}
+_WITHOUT_MEMBERS = {*_ATOMS, list, tuple}
+_PLAIN = {*_WITHOUT_MEMBERS, dict}
+
+
 def _pretty(value: Any, pad: str = "") -> Iterator[str]:
     """JSON with a line for each member, except that a list of numbers (a histogram) is on one line."""
     inner = pad + " "
-    if isinstance(value, Mapping) and value:
+    if _is_mapping(value) and value:
         for number, (key, item) in enumerate(value.items()):
-            yield f"{',' if number else '{'}\n{inner}{json.dumps(key)}: "
-            yield from _pretty(item, inner)
+            if type(item) in _ATOMS:
+                yield f"{',' if number else '{'}\n{inner}{_encoded(key)}: {_encoded(item)}"
+            else:
+                yield f"{',' if number else '{'}\n{inner}{_encoded(key)}: "
+                yield from _pretty(item, inner)
         yield f"\n{pad}}}"
-    elif isinstance(value, Iterator) or (isinstance(value, list) and any(isinstance(item, Mapping) for item in value)):
+    elif (isinstance(value, list) and _has_mapping(value)) or _is_iterator(value):
         number = -1
         for number, item in enumerate(value):
             yield f"{',' if number else '['}\n{inner}"
             yield from _pretty(item, inner)
         yield f"\n{pad}]" if number >= 0 else "[]"
     else:
-        yield json.dumps(value, allow_nan=False)
+        yield _encoded(value)
+
+
+def _is_mapping(value: object) -> bool:
+    # Types first: to ask an abstract class costs more than to write a figure.
+    kind = type(value)
+    return kind is dict or (kind not in _PLAIN and isinstance(value, Mapping))
+
+
+def _has_mapping(items: list[Any]) -> bool:
+    return not _WITHOUT_MEMBERS.issuperset(map(type, items)) and any(map(_is_mapping, items))
+
+
+def _is_iterator(value: object) -> bool:
+    return type(value) not in _PLAIN and isinstance(value, Iterator)

@@ -1,34 +1,15 @@
-"""Suspension of a measurement: at SIGTSTP its engines stop too, and with them the aggressors."""
+"""Suspension of a measurement by SIGTSTP: its engines stop too, or only the aggressors of a recording."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
-
-from stallscope.cli import diagnostics
 
 # The kernel may deliver a signal to another thread, a moment after the call that sent it.
 _STOP_S = 0.05
-
-
-class RefusedSuspension:
-    """Context manager in which SIGTSTP prints ``sentence`` and stops nothing, for what cannot continue after a gap."""
-
-    def __init__(self, sentence: str) -> None:
-        self._sentence = sentence
-
-    def __enter__(self) -> RefusedSuspension:
-        self._earlier = signal.getsignal(signal.SIGTSTP)
-        if self._earlier not in (signal.SIG_IGN, None):
-            signal.signal(signal.SIGTSTP, lambda _number, _frame: diagnostics.print_message(self._sentence))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # None stands for a handler that was not set from Python and cannot be set again.
-        if self._earlier is not None:
-            signal.signal(signal.SIGTSTP, self._earlier)
 
 
 class Suspension:
@@ -39,7 +20,7 @@ class Suspension:
     """
 
     def __enter__(self) -> Suspension:
-        self._installed = signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL and os.getsid(0) != os.getpid()
+        self._installed = _is_job()
         if self._installed:
             signal.signal(signal.SIGTSTP, self._suspend)
         return self
@@ -53,9 +34,50 @@ class Suspension:
 
         signal_engines(signal.SIGSTOP)
         try:
-            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTSTP)
-            time.sleep(_STOP_S)
+            _stop_process(self._suspend)
         finally:
-            signal.signal(signal.SIGTSTP, self._suspend)
             signal_engines(signal.SIGCONT)
+
+
+class RequestedSuspension:
+    """Context manager in which SIGTSTP requests a suspension; ``suspend`` makes it.
+
+    A recording switches its aggressors off first, and its engine continues: a call in flight while the engine is
+    stopped would be a stall. SIGTSTP is ignored where ``Suspension`` ignores it.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __enter__(self) -> RequestedSuspension:
+        self._installed = _is_job()
+        if self._installed:
+            signal.signal(signal.SIGTSTP, self._request)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._installed:
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+
+    def suspend(self) -> None:
+        """Stop the process and return once it continues."""
+        self.requested = False
+        _stop_process(self._request)
+
+    def _request(self, _number: int, _frame: FrameType | None) -> None:
+        self.requested = True
+
+
+def _is_job() -> bool:
+    """Whether a shell can suspend and continue this process."""
+    return signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL and os.getsid(0) != os.getpid()
+
+
+def _stop_process(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Stop the process by SIGTSTP; ``handler`` handles the next one."""
+    try:
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        time.sleep(_STOP_S)
+    finally:
+        signal.signal(signal.SIGTSTP, handler)

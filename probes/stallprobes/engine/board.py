@@ -116,6 +116,10 @@ class ProbeState(IntEnum):
     ERROR = 4
 
 
+# ``ProbeState(number)`` takes longer.
+_STATES = tuple(ProbeState)
+
+
 class EngineState(IntEnum):
     """State of the engine."""
 
@@ -224,6 +228,7 @@ class Board:
         self.mm: mmap.mmap | None = mmap.mmap(fd, layout.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         memory = memoryview(self.mm)
         self.header: Int64s = np.frombuffer(memory, np.int64, HEADER_WORDS)
+        self._words = self.header.data
         self._sections = [
             ProbeSection(name, channels, traced, memory, offset)
             for name, channels, traced, offset in zip(
@@ -284,15 +289,24 @@ class Board:
     def __len__(self) -> int:
         return len(self._sections)
 
+    def switch(self, name: str, on: bool) -> None:
+        """Switch a probe on or off. Raises KeyError for an unknown name."""
+        self._by_name[name].words[RUN] = int(on)
+
+    def set_period(self, name: str, period_ns: int) -> None:
+        """Set the time in ns between the due times of a probe's iterations. Raises KeyError for an unknown name."""
+        self._by_name[name].words[PERIOD_NS] = period_ns
+
     def now(self) -> int:
         """The time in ns: of the simulated clock, or CLOCK_MONOTONIC."""
-        return int(self.header[CLOCK_NS]) or time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        return self._words[CLOCK_NS] or time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
     def close(self) -> None:
         """Close the descriptor and unmap the memory, or leave the mapping to the views that still exist."""
         self._sections.clear()
         self._by_name.clear()
         self.header = np.zeros(HEADER_WORDS, dtype=np.int64)
+        self._words = self.header.data
         self.__dict__.pop("timeline", None)
         if self.fd >= 0:
             os.close(self.fd)
@@ -466,17 +480,21 @@ def _read(
     allowed_ns = counter_ns(words, SLOT, now_ns)
     iterations = words[ITERATIONS]
     # Counts before maxima: a maximum may be ahead of its count, never behind it.
-    # Channels of the timeline appear once it has been on.
-    shown = (*part.channels, *part.timeline_channels) if traced else part.channels
-    counts = part.hist[: len(shown)].copy() if with_channels else part.hist[:0]
-    # A histogram copies an array that is writeable.
-    counts.flags.writeable = False
-    stats = part.stats[: len(shown)].copy()
+    channels: dict[Channel, Histogram] = {}
+    first_ns: dict[Channel, int | None] = {}
+    if with_channels:
+        # Channels of the timeline appear once it has been on.
+        shown = (*part.channels, *part.timeline_channels) if traced else part.channels
+        counts = part.hist[: len(shown)].copy()
+        # A histogram copies an array that is writeable.
+        counts.flags.writeable = False
+        for channel, row, stat in zip(shown, counts, part.stats[: len(shown)].tolist(), strict=True):
+            channels[channel] = Histogram(row, stat[MAX_NS])
+            first_ns[channel] = stat[FIRST_NS] if iterations and stat[FIRST_NS] >= 0 else None
     ring, head = _ring(part) if with_ring else (NO_CALLS, 0)
     error = None
     if words[ERROR_OP] != 0:
         error = ProbeErrorCode(words[ERROR_CODE], words[ERROR_OP], words[ERROR_NS])
-    rows = list(zip(shown, counts, stats.tolist(), strict=with_channels))
     in_slots = words[SLOT + CHANGES] != 1
     # Read before the call in flight: a reader that loses its CPU in between must not make the call look older.
     seen_ns = now()
@@ -487,7 +505,7 @@ def _read(
     return ProbeSnapshot(
         name=part.name,
         at_ns=at_ns,
-        state=ProbeState(words[STATE]),
+        state=_STATES[words[STATE]],
         on=words[RUN] != 0,
         iterations=iterations,
         on_since_ns=words[ON_SINCE_NS],
@@ -497,8 +515,8 @@ def _read(
         missed=words[MISSED],
         proof=words[PROOF],
         period_ns=words[PERIOD_NS],
-        channels={channel: Histogram(row, stat[MAX_NS]) for channel, row, stat in rows},
-        first_ns={channel: stat[FIRST_NS] if iterations and stat[FIRST_NS] >= 0 else None for channel, _, stat in rows},
+        channels=channels,
+        first_ns=first_ns,
         ring=ring,
         ring_head=head,
         allowed_ns=allowed_ns if in_slots else at_ns,

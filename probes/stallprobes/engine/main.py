@@ -29,17 +29,20 @@ from stallprobes.engine.board import ENGINE_HEARTBEAT_NS, ENGINE_STATE, Board, B
 from stallprobes.engine.protocol import (
     Advance,
     Advanced,
+    CallResident,
     Failed,
     Fatal,
     FromEngine,
     ProbeStopped,
     Ready,
     Refused,
+    ResidentReturned,
     Start,
     Stop,
     SwitchTimeline,
     TimelineChanged,
 )
+from stallprobes.engine.resident import CallStopped, LocalControl
 from stallprobes.engine.slots import SlotThread, SlotWriter
 from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupported
 
@@ -98,9 +101,10 @@ class EngineServer:
         self._connection = connection
         self._start = start
         self._board = board
-        self._inbox: queue.SimpleQueue[Advance | SwitchTimeline | Stop] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Advance | CallResident | SwitchTimeline | Stop] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._slots: SlotThread | None = None
+        self._resident: object = None
         # The number of the last switch of the timeline, and of the last one that was answered.
         self._switched = 0
         self._answered = 0
@@ -120,6 +124,7 @@ class EngineServer:
             info = backend.prepare(self._start.probes, self._board, self._start.options)
             backend.start()
             if backend.virtual:
+                self._create_resident(backend)
                 _relax_collection()
             if self._slots is not None:
                 self._slots.start()
@@ -161,22 +166,39 @@ class EngineServer:
                 return
             if isinstance(message, SwitchTimeline):
                 self._switch_timeline(backend, message)
+            elif isinstance(message, CallResident):
+                self._call_resident(message)
             elif message is not None:
-                self._advance(backend, message)
+                self._pass(backend, message.ns)
+                self._send(Advanced(message.number))
             elif paced:
                 now = time.monotonic_ns()
                 # After a suspension of the whole process the simulation continues without catching up.
                 backend.advance(min(now - last, 100 * _MS))
                 last = now
 
-    def _advance(self, backend: Backend, message: Advance) -> None:
-        left = message.ns
+    def _pass(self, backend: Backend, ns: int) -> None:
+        """Let ``ns`` of virtual time pass, less if the engine is to stop."""
+        left = ns
         while left > 0 and not self._stopping.is_set():
             step = min(left, VIRTUAL_STEP_NS)
             backend.advance(step)
             left -= step
             self._poll(backend)
-        self._send(Advanced(message.number))
+
+    def _create_resident(self, backend: Backend) -> None:
+        def advance(ns: int) -> None:
+            self._pass(backend, ns)
+            if self._stopping.is_set():
+                raise CallStopped
+
+        if self._start.resident is not None:
+            self._resident = self._start.resident(LocalControl(self._board, advance))
+
+    def _call_resident(self, message: CallResident) -> None:
+        with contextlib.suppress(CallStopped):
+            value = getattr(self._resident, message.method)(*message.arguments)
+            self._send(ResidentReturned(value))
 
     def _poll(self, backend: Backend) -> None:
         self._write_heartbeat(None)

@@ -10,17 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stallprobes.engine.backend import Options, ProbeFailure
+from stallprobes.engine.resident import ResidentFactory
 from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.model import Probe
 
 
 @dataclass(frozen=True)
 class Start:
-    """To the engine, first message: prepare ``probes`` on ``backend`` and start their threads."""
+    """To the engine, first message: prepare ``probes`` on ``backend`` and start their threads.
+
+    ``resident`` makes the resident of an engine with virtual time, None for none.
+    """
 
     probes: tuple[Probe, ...]
     backend: str
     options: Options
+    resident: ResidentFactory | None = None
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,14 @@ class Advance:
 
     number: int
     ns: int
+
+
+@dataclass(frozen=True)
+class CallResident:
+    """To an engine with a resident: call its ``method``, then answer ResidentReturned."""
+
+    method: str
+    arguments: tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -90,6 +103,13 @@ class Advanced:
 
 
 @dataclass(frozen=True)
+class ResidentReturned:
+    """From the engine: a resident's method has returned ``value``."""
+
+    value: object
+
+
+@dataclass(frozen=True)
 class TimelineChanged:
     """From the engine: the timeline's state. ``number`` is that of the last SwitchTimeline that took effect."""
 
@@ -97,5 +117,5 @@ class TimelineChanged:
     status: TimelineStatus
 
 
-ToEngine = Start | Advance | SwitchTimeline | Stop
-FromEngine = Ready | Refused | Failed | ProbeStopped | Fatal | Advanced | TimelineChanged
+ToEngine = Start | Advance | CallResident | SwitchTimeline | Stop
+FromEngine = Ready | Refused | Failed | ProbeStopped | Fatal | Advanced | ResidentReturned | TimelineChanged

@@ -12,14 +12,12 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.board import (
     ENGINE_HEARTBEAT_NS,
-    PERIOD_NS,
     QUIT,
-    RUN,
     SENSORS_FROM,
     Board,
     BoardLayout,
@@ -30,17 +28,20 @@ from stallprobes.engine.process import EngineProcess, SpareEngine
 from stallprobes.engine.protocol import (
     Advance,
     Advanced,
+    CallResident,
     Failed,
     Fatal,
     FromEngine,
     ProbeStopped,
     Ready,
     Refused,
+    ResidentReturned,
     Start,
     Stop,
     SwitchTimeline,
     TimelineChanged,
 )
+from stallprobes.engine.resident import CallStopped, ResidentFactory
 from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows, snapshot_of
 from stallprobes.engine.timeline.ring import COLLECTED_NS
 from stallprobes.engine.timeline.status import OFF, UNAVAILABLE, TimelineStatus
@@ -57,6 +58,8 @@ _START_S = 30.0
 # The timeline's code is compiled when a machine needs it first.
 _COMPILE_S = 90.0
 _SILENCE_S = 30.0
+# How often a call of a resident asks whether it is to stop.
+_STOP_STEP_S = 0.05
 # The collector asks for records every 10 ms.
 _RECORDS_S = 0.002
 _END_NS = 1 << 62
@@ -76,11 +79,13 @@ class Session:
         gpu: str | None = None,
         options: Options | None = None,
         spare: SpareEngine | None = None,
+        resident: ResidentFactory | None = None,
     ) -> None:
         """Create a session; ``start`` starts it.
 
         ``backend`` is "cuda", "sim" or "host". ``gpu`` overrides the one in ``options``. ``spare`` is an engine
-        process to take over if it is of the same backend. Raises ValueError if two probes have the same name.
+        process to take over if it is of the same backend. ``resident``, for virtual time only and picklable, makes the
+        object whose methods ``call_resident`` calls. Raises ValueError if two probes have the same name.
         """
         self.probes = tuple(probes)
         self.backend = backend
@@ -88,6 +93,7 @@ class Session:
         self.options = given if gpu is None else replace(given, gpu=gpu)
         self.info: Mapping[str, object] = {}
         self._spare = spare
+        self._resident = resident
         self._layout = BoardLayout.of(self.probes)
         self._owner = os.getpid()
         self._inbox = _Inbox()
@@ -138,7 +144,7 @@ class Session:
         # For a session that is never stopped: at garbage collection and at the end of the process.
         self._finalizer = weakref.finalize(self, _release, self._process, self._board)
         try:
-            self._process.connect(Start(self.probes, self.backend, self.options), self._inbox.put)
+            self._process.connect(Start(self.probes, self.backend, self.options, self._resident), self._inbox.put)
             self.info = self._await_ready(self._process, timeout)
         except BaseException:
             self._kill()
@@ -159,7 +165,7 @@ class Session:
         with self._lock:
             if self._board is not None:
                 for name, on in wanted.items():
-                    self._board[name].words[RUN] = int(on)
+                    self._board.switch(name, on)
 
     def set_period(self, name: str, period_ns: int) -> None:
         """Set the time in ns between the due times of a probe's iterations; 0 for back to back.
@@ -171,7 +177,7 @@ class Session:
             raise ValueError(f"the period is {period_ns} ns: it must not be negative")
         with self._lock:
             if self._board is not None:
-                self._board[name].words[PERIOD_NS] = period_ns
+                self._board.set_period(name, period_ns)
 
     def snapshot(self) -> Snapshot:
         """The statistics of all probes now; after ``stop``, the last ones.
@@ -305,6 +311,24 @@ class Session:
             self.gap_s = max(self.gap_s, time.monotonic() - before_s - seconds)
         self._raise_if_gone()
 
+    def call_resident(self, method: str, *arguments: object, stop: Callable[[], bool] = lambda: False) -> Any:
+        """The result of a resident's method; arguments and result are pickled.
+
+        Raises CallStopped once ``stop()`` is True, with which the session must end, and EngineLost or EngineFailed as
+        soon as the engine has ended.
+        """
+        self._raise_if_gone()
+        if stop():
+            raise CallStopped
+        if self._process is not None:
+            self._process.send(CallResident(method, arguments))
+        self._await_answer(lambda: self._inbox.returned is not None or stop(), _STOP_STEP_S)
+        self._raise_if_gone()
+        returned, self._inbox.returned = self._inbox.returned, None
+        if returned is None:
+            raise CallStopped
+        return returned.value
+
     @property
     def alive(self) -> bool:
         """Whether the engine runs and has reported no fatal error."""
@@ -399,12 +423,12 @@ class Session:
                     "the driver may hang, or the machine is overloaded",
                 )
 
-    def _await_answer(self, wanted: Callable[[], bool]) -> None:
-        """Wait until ``wanted()`` holds, as long as the engine's heartbeat changes."""
+    def _await_answer(self, wanted: Callable[[], bool], step_s: float = 1.0) -> None:
+        """Wait until ``wanted()`` holds, as long as the engine's heartbeat changes; it is asked every ``step_s``."""
         beat, silent_s = -1, 0.0
         while not wanted() and self.alive:
             before = time.monotonic()
-            self._inbox.wait(wanted, 1.0)
+            self._inbox.wait(wanted, step_s)
             now = self._heartbeat()
             silent_s = silent_s + time.monotonic() - before if now == beat else 0.0
             beat = now
@@ -429,6 +453,7 @@ class _Inbox:
         self.fatal: Fatal | None = None
         self.probe_failures: list[ProbeFailure] = []
         self.advanced = 0
+        self.returned: ResidentReturned | None = None
         self.timeline = OFF
         self.timeline_switch = 0
         self.ended = False
@@ -449,6 +474,8 @@ class _Inbox:
                     self.fatal = self.fatal or message
                 case Advanced(number):
                     self.advanced = number
+                case ResidentReturned():
+                    self.returned = message
                 case TimelineChanged(number, status):
                     self.timeline_switch, self.timeline = number, status
             self._changed.notify_all()

@@ -24,6 +24,9 @@ class Quantile(StrEnum):
     P99 = "p99"
     IN_FLIGHT = "in-flight"
 
+    # That of an enum is Python code.
+    __hash__ = str.__hash__
+
     @property
     def percent(self) -> int:
         """The percentile, 50 or 99. Raises ValueError for a call in flight."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
@@ -33,6 +34,17 @@ class CaptureResult:
     traces_left_out: int = 0
 
 
+class CaptureSuspension(Protocol):
+    """Suspension of the process, at a time that suits a recording."""
+
+    @property
+    def requested(self) -> bool:
+        """Whether the process is to be suspended."""
+
+    def suspend(self) -> None:
+        """Stop the process and return once it continues."""
+
+
 def capture(
     probe_set: ProbeSet,
     path: Path,
@@ -43,13 +55,14 @@ def capture(
     others: tuple[str, ...] = (),
     wall_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
+    suspension: CaptureSuspension | None = None,
 ) -> CaptureResult:
     """Record ``probe_set`` to ``path``: the baseline, ``seconds`` with all aggressors running, 2 s without.
 
     ``uuid`` names the GPU whose NVML values are recorded too, ``others`` the processes on it as a trace names them.
     ``wall_s`` replaces the start time, in seconds since 1970. ``stop`` is called every 0.1 s; once it returns True, the
-    recording ends there. With ``options.timeline``, it also keeps the trace around each slow call and each new stall
-    verdict (``TraceKeeper``).
+    recording ends there. ``suspension`` is asked as often; while the process is suspended the aggressors are off. With
+    ``options.timeline``, it also keeps the trace around each slow call and each new stall verdict (``TraceKeeper``).
 
     Raises RecordingError, Unsupported or EngineFailed (NoTimeline is one). Whatever ends it, the file has what was
     measured until then; there is none without an observation.
@@ -70,14 +83,13 @@ def capture(
             session.require_timeline()
             simulated = probe_set.backend == SIM
             keeper = TraceKeeper(probe_set.probes, recorder.put_trace_blocking, others=others, simulated=simulated)
-        loop = _CaptureLoop(session, probe_set, recorder, telemetry, keeper, wall_s, stop)
-        aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
+        loop = _CaptureLoop(session, probe_set, recorder, telemetry, keeper, wall_s, stop, suspension)
         session.set_running([probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR])
         loop.run_for(_LONGEST_BASELINE_S, until=lambda: not loop.analyzer.without_baseline)
         for on, phase_s in ((True, seconds), (False, _AFTER_S)):
             if loop.stopped:
                 break
-            session.set_running(dict.fromkeys(aggressors, on))
+            loop.switch_aggressors(on)
             loop.run_for(phase_s)
     finally:
         try:
@@ -107,6 +119,7 @@ class _CaptureLoop:
         keeper: TraceKeeper | None,
         wall_s: float | None,
         stop: Callable[[], bool],
+        suspension: CaptureSuspension | None,
     ) -> None:
         self.analyzer = Analyzer(probe_set)
         self._session = session
@@ -120,35 +133,61 @@ class _CaptureLoop:
         self._wall_offset_s: float | None = None
         self._wall_s = wall_s
         self._stop = stop
+        self._suspension = suspension
+        self._aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
+        self._aggressors_on = False
 
     @property
     def stopped(self) -> bool:
         """Whether the recording ends here: a stop was requested, or writing has failed."""
         return self._recorder.problem is not None or self._stop()
 
+    def switch_aggressors(self, on: bool) -> None:
+        """Switch all aggressors on or off."""
+        self._session.set_running(dict.fromkeys(self._aggressors, on))
+        self._aggressors_on = on
+
     def run_for(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
         """Record for ``seconds``, or until ``until`` returns True."""
         for _ in range(round(seconds / STEP_S)):
             if self.stopped:
                 return
+            if self._suspension is not None and self._suspension.requested:
+                self._suspend(self._suspension)
             self._session.run_for(STEP_S)
-            snapshot = self._session.snapshot()
-            self._at_ns = snapshot.at_ns
-            if self._wall_offset_s is None:
-                self._wall_offset_s = (time.time() if self._wall_s is None else self._wall_s) - snapshot.at_ns / 1e9
-            observation = Observation(
-                wall_s=snapshot.at_ns / 1e9 + self._wall_offset_s,
-                probe_set=self._probe_set,
-                engine=EngineStatus(EngineCondition.READY),
-                snapshot=snapshot,
-                telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
-                probe_failures=self._session.probe_failures(),
-                timeline=self._keeper is not None,
-            )
-            self.analyzer.feed(observation)
-            self._recorder.put_blocking(observation, self.analyzer.baselines)
-            if self._keeper is not None:
-                rows = self._session.timeline_rows(self._keeper.position)
-                self._keeper.feed(rows, observation, self.analyzer)
+            self._observe()
             if until():
                 return
+
+    def _suspend(self, suspension: CaptureSuspension) -> None:
+        """Suspend the process with the aggressors off.
+
+        An observation before and one after it are without aggressors, so that no verdict is about both.
+        """
+        on = self._aggressors_on
+        self.switch_aggressors(False)
+        self._session.run_for(STEP_S)
+        self._observe()
+        suspension.suspend()
+        self._observe()
+        self.switch_aggressors(on)
+
+    def _observe(self) -> None:
+        snapshot = self._session.snapshot()
+        self._at_ns = snapshot.at_ns
+        if self._wall_offset_s is None:
+            self._wall_offset_s = (time.time() if self._wall_s is None else self._wall_s) - snapshot.at_ns / 1e9
+        observation = Observation(
+            wall_s=snapshot.at_ns / 1e9 + self._wall_offset_s,
+            probe_set=self._probe_set,
+            engine=EngineStatus(EngineCondition.READY),
+            snapshot=snapshot,
+            telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
+            probe_failures=self._session.probe_failures(),
+            timeline=self._keeper is not None,
+        )
+        self.analyzer.feed(observation)
+        self._recorder.put_blocking(observation, self.analyzer.baselines)
+        if self._keeper is not None:
+            rows = self._session.timeline_rows(self._keeper.position)
+            self._keeper.feed(rows, observation, self.analyzer)

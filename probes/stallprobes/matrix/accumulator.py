@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from stallprobes.catalog import explanation
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.sparse import SparseChannels, merged
+from stallprobes.latency.sparse import merged
 from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.matrix.matrix import Cell, Repeat, Status
 from stallprobes.matrix.plan import AggressorSet, VictimProbe
+from stallprobes.matrix.window_measurer import VictimWindow
 from stallprobes.model import Channel, Phase, Probe, Role, op_name
 from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.evidence import STALLED, TAIL_NS, Evidence
@@ -23,25 +24,6 @@ from stallprobes.verdicts.verdict import Verdict
 LEAST_REPEATS = 2
 
 _DUE = Channel(Phase.DUE)
-
-
-@dataclass(frozen=True, eq=False)
-class VictimWindow:
-    """A victim's window with the host control's channels in the same time.
-
-    ``rejection`` is a clause on why the window does not count, None if it counts. The histograms are sparse: several
-    cells share the windows of their baselines.
-    """
-
-    window: Window
-    host: ChannelMap = field(default_factory=dict)
-    rejection: str | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.window.channels, SparseChannels):
-            window = replace(self.window, channels=SparseChannels.of(self.window.channels))
-            object.__setattr__(self, "window", window)
-        object.__setattr__(self, "host", SparseChannels.of(self.host))
 
 
 @dataclass

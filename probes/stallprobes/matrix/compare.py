@@ -17,7 +17,9 @@ from statistics import median
 
 from stallprobes.errors import NotComparable, TimelinesDiffer
 from stallprobes.latency.ratio import Quantile
+from stallprobes.latency.sparse import SparseChannels, merged_sparse
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
+from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix.comparison import FALSE_ALARMS, CellChange, Change, Comparison, QuantileChange
 from stallprobes.matrix.differences import differences
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
@@ -169,6 +171,7 @@ class _Tester:
         self._column_dispersions = _column_means(tails, lambda test: test.tail_dispersion)
         self._baseline_changes: dict[tuple[str, Channel, Quantile], Change] = {}
         self._baseline_ratios: dict[tuple[str, Channel, Quantile], float] = {}
+        self._row_baselines: dict[str, list[tuple[SparseChannels, SparseChannels]]] = {}
         self._variations: dict[tuple[str, Channel, Quantile], tuple[float, float] | None] = {}
 
     def cell(self, key: tuple[str, str], tests: Iterable[QuantileTest]) -> tuple[QuantileChange, ...]:
@@ -324,20 +327,22 @@ class _Tester:
         """The new baseline of a row over the old one: the median of its cells."""
         place = (row, channel, quantile)
         if place not in self._baseline_ratios:
+            if row not in self._row_baselines:
+                keys = [key for key in self._new.cells if key[0] == row and key in self._old.cells]
+                old, new = (_baselines(matrix.cells[key] for key in keys) for matrix in (self._old, self._new))
+                self._row_baselines[row] = list(zip(old, new, strict=True))
             found = [
                 math.log(now / before)
-                for key, cell in self._new.cells.items()
-                if key[0] == row and key in self._old.cells
-                for before, now in [
-                    (_baseline_ns(self._old.cells[key], channel, quantile), _baseline_ns(cell, channel, quantile))
-                ]
+                for channels in self._row_baselines[row]
+                for before, now in [[_percentile_ns(one, channel, quantile) for one in channels]]
                 if before is not None and now is not None
             ]
             self._baseline_ratios[place] = math.exp(median(found)) if found else 1.0
         return self._baseline_ratios[place]
 
     def _old_baseline_ns(self, row: str, channel: Channel, quantile: Quantile) -> float:
-        found = [_baseline_ns(cell, channel, quantile) for key, cell in self._old.cells.items() if key[0] == row]
+        baselines = _baselines(cell for key, cell in self._old.cells.items() if key[0] == row)
+        found = [_percentile_ns(one, channel, quantile) for one in baselines]
         return median([ns for ns in found if ns is not None] or [1.0])
 
 
@@ -375,13 +380,25 @@ def _without_calls(test: QuantileTest) -> QuantileChange:
     )
 
 
-def _baseline_ns(cell: Cell, channel: Channel, quantile: Quantile) -> float | None:
+def _baselines(cells: Iterable[Cell]) -> list[SparseChannels]:
+    """The sum of the baselines of each cell."""
+    return merged_sparse(map(_baseline_parts, cells))
+
+
+def _baseline_parts(cell: Cell) -> list[ChannelMap]:
+    """The baselines of a cell, of the column quiet its windows; none unless it was measured."""
     if cell.status not in _JUDGED:
+        return []
+    if cell.column == QUIET:
+        return [repeat.window.channels for repeat in cell.repeats]
+    return [one for repeat in cell.repeats for one in (repeat.before, repeat.after)]
+
+
+def _percentile_ns(channels: SparseChannels, channel: Channel, quantile: Quantile) -> float | None:
+    """A percentile in ns, at least 1; None with too few calls."""
+    if channel not in channels or channels.sparse(channel).count < max(CALLS[quantile], 20):
         return None
-    channels = cell.channel_sums if cell.column == QUIET else cell.baseline_sums
-    if channel not in channels:
-        return None
-    found = channels[channel].percentile_or_none(quantile.percent, max(CALLS[quantile], 20))
+    found = channels.sparse(channel).percentile(quantile.percent)
     return None if found is None else max(found, 1.0)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.latency.sparse import SparseChannels, SparseHistogram
 from stallprobes.latency.window import Window
@@ -22,6 +23,10 @@ _SIZE = struct.Struct("=I")
 # Host, iterations, duration, and numbers of histograms and of buckets.
 _HEAD = struct.Struct("=IqqII")
 _HISTOGRAM = np.dtype([("part", "u1"), ("channel", "u4"), ("max_ns", "i8"), ("count", "i8"), ("buckets", "u4")])
+
+
+# Channel, first bucket in use and the one after the last, maximum and number of values.
+_Entry = tuple[Channel, int, int, int, int]
 
 
 class RepeatSpool:
@@ -92,14 +97,34 @@ class RepeatSpool:
         used = np.empty((2, buckets), dtype=np.int64)
         used[0] = np.frombuffer(data, np.uint16, buckets, at)
         used[1] = np.frombuffer(data, np.int64, buckets, at + 2 * buckets)
-        parts: tuple[dict[Channel, SparseHistogram], ...] = ({}, {}, {})
+        parts: tuple[list[_Entry], ...] = ([], [], [])
         begin = 0
         for part, channel, max_ns, count, size in table.tolist():
             end = begin + size
-            parts[part][self._channel_names[channel]] = SparseHistogram.part(used, begin, end, max_ns, count)
+            parts[part].append((self._channel_names[channel], begin, end, max_ns, count))
             begin = end
-        channels, before, after = map(SparseChannels, parts)
+        channels, before, after = (SpooledChannels(used, entries) for entries in parts)
         return Repeat(Window(channels, iterations, duration_ns), before, after, self._host_names[host])
+
+
+class SpooledChannels(SparseChannels):
+    """Histograms by channel that are made at the first access: most readers of a repeat use one of its three parts."""
+
+    __slots__ = ("_entries", "_made", "_used")
+
+    def __init__(self, used: NDArray[np.int64], entries: list[_Entry]) -> None:
+        self._used = used
+        self._entries = entries
+        self._made: dict[Channel, SparseHistogram] | None = None
+
+    @property
+    def _held(self) -> dict[Channel, SparseHistogram]:  # type: ignore[override]
+        if self._made is None:
+            part, used = SparseHistogram.part, self._used
+            self._made = {
+                channel: part(used, begin, end, max_ns, count) for channel, begin, end, max_ns, count in self._entries
+            }
+        return self._made
 
 
 class SpooledRepeats(Sequence[Repeat]):

@@ -28,12 +28,13 @@ from stallprobes.latency.sparse import merged
 from stallprobes.latency.window import Window
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.matrix import schedule
-from stallprobes.matrix.accumulator import CellAccumulator, VictimWindow, quiet_cell
+from stallprobes.matrix.accumulator import CellAccumulator, quiet_cell
 from stallprobes.matrix.cell_runner import PACE_NS, CellRunner, Stopped
 from stallprobes.matrix.disagreement import most_disagreeing
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
 from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.schedule import Block, Pace
+from stallprobes.matrix.window_measurer import VictimWindow
 from stallprobes.model import Channel, Phase
 
 # Number of engines that divide the columns of a simulated check. Each uses one CPU core.

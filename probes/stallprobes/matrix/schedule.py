@@ -11,8 +11,8 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from stallprobes.matrix.cell_runner import Lengths
 from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe, enables_peer_access
+from stallprobes.matrix.window_measurer import Lengths
 
 # Many short repeats rather than few long ones: a machine's calls vary from second to second, within a window they do
 # not. On a noisy H200 the ratio that nine of ten phases detect was 4.0 with 5 repeats and 2.8 with 6. Repeats after the

@@ -16,8 +16,10 @@ from factories import recordings
 from factories.full_disk import FullDisk
 from factories.recordings import WALL_S, probe_set_of
 from factories.traces import handmade_trace
+from factories.virtual_session import virtual_sessions
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
+from stallprobes.engine.board import RUN, Board
 from stallprobes.errors import RecordingError
 from stallprobes.live import line_writer
 from stallprobes.live import recorder as recorders
@@ -26,6 +28,7 @@ from stallprobes.live.observation import CUDA, EngineCondition, EngineStatus, Ob
 from stallprobes.live.recorder import Recorder
 from stallprobes.live.recording import Recording
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
+from stallprobes.model import Role
 from stallprobes.traces.codec import MOST_ROWS, rows
 from stallprobes.traces.trace import Trace, TraceNames
 
@@ -176,6 +179,48 @@ def test_a_capture_that_is_stopped_at_once_leaves_no_file(tmp_path: Path) -> Non
     probe_set = probe_set_of("secondary-context-d2d", "kernel-other-context")
     assert capture(probe_set, file, options=Options(profile="h200"), seconds=1.0, stop=lambda: True).observations == 0
     assert not file.exists()
+
+
+class OneSuspension:
+    """A suspension that is requested once, after ``after`` questions; ``on`` are the probes that ran in it."""
+
+    def __init__(self, boards: list[Board], after: int) -> None:
+        self._boards, self._left = boards, after
+        self.on: list[str] | None = None
+
+    @property
+    def requested(self) -> bool:
+        self._left -= 1
+        return self._left == 0
+
+    def suspend(self) -> None:
+        (board,) = self._boards
+        self.on = [name for name in board.layout.names if board[name].words[RUN]]
+
+
+def test_a_capture_is_suspended_without_aggressors_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boards: list[Board] = []
+    usual = Board.create.__func__  # type: ignore[attr-defined]
+
+    def create(cls: type[Board], *arguments: object) -> Board:
+        boards.append(usual(cls, *arguments))
+        return boards[-1]
+
+    monkeypatch.setattr(Board, "create", classmethod(create))
+    probe_set = probe_set_of("secondary-context-d2d", "kernel-other-context")
+    victims = [probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR]
+    aggressor = next(probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR)
+    file = tmp_path / "a.rec"
+    # The baseline takes at least 2 s, so that question 40 comes while the aggressors run.
+    suspension = OneSuspension(boards, 40)
+    with virtual_sessions():
+        capture(probe_set, file, options=Options(profile="h200"), seconds=4.0, suspension=suspension)
+    assert suspension.on == victims
+    on = [one.snapshot.probes[aggressor].on for one in Recording(file).play() if one.snapshot is not None]
+    changes = [state for state, before in zip(on[1:], on, strict=False) if state is not before]
+    assert changes == [True, False, True, False]
 
 
 TRACE = handmade_trace(entries()["d2d"].probe(), entries()["spin"].probe(), wall_s=WALL_S)

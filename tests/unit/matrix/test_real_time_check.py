@@ -12,10 +12,9 @@ import pytest
 from factories import matrices
 from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix import runner, schedule
-from stallprobes.matrix.accumulator import VictimWindow
-from stallprobes.matrix.cell_runner import Lengths
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.matrix.plan import AggressorSet, VictimProbe, plan
+from stallprobes.matrix.window_measurer import Lengths, VictimWindow
 from stallprobes.model import Channel, Phase
 
 PLAN = plan(["launch", "d2d", "event"], ["spin", "context-churn", "alloc-free", "stream-churn"])

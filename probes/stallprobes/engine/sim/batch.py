@@ -6,7 +6,10 @@ latency, its iterations are computed together, with the same random numbers and 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate, cycle
+from operator import getitem, sub
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +26,7 @@ from stallprobes.engine.board import (
 )
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import HostThread
-from stallprobes.engine.sim.sampling import UNIT_BITS, LatencyDistribution
+from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.engine.sim.steps import Step
 
 FEWEST = 8
@@ -44,7 +47,7 @@ class IterationBatch:
         fits = all(each.latency is not None and each.repeat == 1 and each.value is None for each in steps)
         self._possible = fits and any(each.channel >= 0 for each in steps)
         self._channels = np.array([each.channel for each in steps], dtype=np.int64)
-        self._factors: dict[LatencyDistribution, Int64s] = {}
+        self._tables: dict[LatencyDistribution, Int64s] = {}
         self._pending: list[Int64s] = []
         self._pending_due: list[Int64s] = []
         # The latencies of few iterations, by call, and the times of whole iterations.
@@ -73,7 +76,7 @@ class IterationBatch:
         usual = sum(cost.p50_ns + gap_ns for cost in costs)
         wanted = min(MOST, int((min(horizon, now + MOST * usual) - now) // usual))
         if wanted < _FEW and not self._host.simulation.rings and not self.is_traced():
-            return self._run_few(costs, gap_ns, horizon)
+            return self._run_few(costs, gap_ns, horizon, wanted)
         if wanted < FEWEST:
             return False
         took = self._times(costs, wanted)
@@ -86,36 +89,30 @@ class IterationBatch:
         clock.advance_to(int(ends[fit - 1, -1]))
         return True
 
-    def _run_few(self, costs: Sequence[LatencyDistribution], gap_ns: int, horizon: int) -> bool:
-        """Compute the iterations that end before ``horizon``; False if there is none."""
-        clock, random = self._host.clock, self._host.random
-        random.fill(_FEW * len(costs))
-        numbers, last = random.numbers, self._last_measured
-        parts = list(zip(costs, [cost.factors for cost in costs], self._pending_few, strict=True))
-        start = clock.now
-        done, began, call_began = 0, start, start
+    def _run_few(self, costs: Sequence[LatencyDistribution], gap_ns: int, horizon: int, usual: int) -> bool:
+        """Compute up to ``_FEW`` iterations that end before ``horizon``; False if there is none.
+
+        ``usual`` is their number if each takes its median.
+        """
+        clock, random, calls = self._host.clock, self._host.random, len(costs)
+        tables = [cost.times_ns for cost in costs]
         # More than usual fit if they happen to be fast.
-        while done < _FEW:
-            place, end, measured, took = -1 - done * len(parts), start, start, []
-            for cost, factors, _ in parts:
-                ns = cost.p50_ns * factors[numbers[place]] >> UNIT_BITS
-                place -= 1
-                end += gap_ns + ns
-                took.append(ns)
-                if len(took) == last + 1:
-                    measured = end
-            if end >= horizon:
+        for iterations in (min(usual + usual // 2 + 4, _FEW), _FEW):
+            took = list(map(getitem, cycle(tables), random.peek(iterations * calls)))
+            # The start, and the end of each call.
+            ends = list(accumulate(map(gap_ns.__add__, took), initial=clock.now))
+            fit = bisect_left(ends[calls::calls], horizon)
+            if fit < iterations:
                 break
-            for ns, (_, _, values) in zip(took, parts, strict=True):
-                values.append(ns)
-            self._pending_few_due.append(measured - start)
-            began, call_began, start = start, end - took[-1], end
-            done += 1
-        if not done:
+        if fit == 0:
             return False
-        random.discard(done * len(parts))
-        self._publish_words(began, call_began, done)
-        clock.advance_to(start)
+        last = fit * calls
+        for number, values in enumerate(self._pending_few):
+            values += took[number:last:calls]
+        self._pending_few_due += map(sub, ends[self._last_measured + 1 : last + 1 : calls], ends[:last:calls])
+        random.discard(last)
+        self._publish_words(ends[last - calls], ends[last] - took[last - 1], fit)
+        clock.advance_to(ends[last])
         return True
 
     def _publish_words(self, began: int, call_began: int, iterations: int) -> None:
@@ -132,9 +129,9 @@ class IterationBatch:
             iterations, len(costs)
         )
         for column, cost in enumerate(costs):
-            if cost not in self._factors:
-                self._factors[cost] = np.array(cost.factors, dtype=np.int64)
-            numbers[:, column] = cost.p50_ns * self._factors[cost][numbers[:, column]] >> UNIT_BITS
+            if cost not in self._tables:
+                self._tables[cost] = np.array(cost.times_ns, dtype=np.int64)
+            numbers[:, column] = self._tables[cost][numbers[:, column]]
         return numbers
 
     def _record(self, now: int, took: Int64s, ends: Int64s) -> None:

@@ -180,6 +180,9 @@ class SimGpu:
         self.staging = StagedCopies()
         self.on_submit: Callable[[SimStream, Job], None] | None = None
         self.slowdowns = Slowdowns(clock)
+        # Figures of the profile in ns that each launch needs.
+        self.start_ns, self.gap_ns = us(parameters.start_us), us(parameters.gap_us)
+        self.empty_ns, self.spin_extra_ns = us(parameters.empty_us), us(parameters.spin_extra_us)
         self.free_bytes = int(profile.machine.memory_gib * (1 << 30))
         self._bus_read_ns = us(profile.copy.bus_read_us)
 
@@ -197,7 +200,11 @@ class SimGpu:
     def lead_ns(self, lead_ns: int, reads: int) -> int:
         """``lead_ns`` (ns), longer while a transfer to the GPU occupies the bus, over which the GPU has to make
         ``reads`` reads of the host's memory before it starts."""
-        return lead_ns + reads * self._bus_read_ns if self.to_gpu.is_busy else lead_ns
+        to_gpu = self.to_gpu
+        if to_gpu.free_at <= self._clock.now and not to_gpu.staging:
+            # ``CopyEngine.is_busy``, inlined for speed.
+            return lead_ns
+        return lead_ns + reads * self._bus_read_ns if to_gpu.is_busy else lead_ns
 
 
 class ContextLocks:
@@ -303,18 +310,29 @@ class SimStream:
 
     def submit(self, job: Job, *also_after: Job | None) -> None:
         """Submit ``job`` behind everything that CUDA's stream rules require, and behind ``also_after``."""
-        before = self.unfinished()
+        clock, tail = self._clock, self.tail
+        if self._waits_for is None and not self.is_null:
+            # ``unfinished``, inlined for speed.
+            before = [tail] if tail is not None and tail.end > clock.now else []
+        else:
+            before = self.unfinished()
         if self.waits or also_after:
-            now = self._clock.now
+            now = clock.now
             for other in (*self.waits, *also_after):
                 if other is not None and other.end > now and other not in before:
                     before.append(other)
             self.waits.clear()
         self.tail = job
-        job.queue = self.context.queue
-        job.staging = self.context.gpu.staging
-        job.submit_after(before)
-        on_submit = self.context.gpu.on_submit
+        context = self.context
+        gpu = context.gpu
+        job.queue = context.queue
+        job.staging = gpu.staging
+        if before:
+            job.submit_after(before)
+        else:
+            job.submitted = clock.now
+            job.engine.enqueue(job, clock.now + job.lead_ns)
+        on_submit = gpu.on_submit
         if on_submit is not None:
             on_submit(self, job)
 

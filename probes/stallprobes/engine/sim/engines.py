@@ -85,8 +85,10 @@ class GraphicsEngine:
         """Accept a kernel that may start at ``ready`` (ns)."""
         assert job.queue is not None
         context = job.queue
-        job.need = min(job.need, self._timing.threads)
-        self._remove_finished()
+        if job.need > self._timing.threads:
+            job.need = self._timing.threads
+        if self._running:
+            self._remove_finished()
         if self._current is context:
             # A job without threads needs no room, so it passes kernels that wait for some.
             if job.need == 0 or (not context.pending and job.need <= self._free):
@@ -108,20 +110,26 @@ class GraphicsEngine:
                 break
         else:
             return
+        if len(self._running) == 1:
+            self._running = []
+            self._free = self._timing.threads
+            return
         self._running = [job for job in self._running if job.end > now]
         self._free = self._timing.threads - sum([job.need for job in self._running])
 
     def _start(self, job: Job, ready: int) -> None:
-        start = max(ready, self._available)
+        available, busy_until = self._available, self._busy_until
+        start = available if available > ready else ready
         if job.start == NEVER:
             job.set_start(start)
         self._running.append(job)
         self._free -= job.need
         # A kernel that reads the GPU's clock ends when its time has passed, on the engine or not.
-        job.set_end(max(start, job.start + job.ns) if job.own_clock else start + job.remaining_ns)
-        if job.end > self._busy_until:
-            self._busy_ns += job.end - max(start, self._busy_until)
-            self._busy_until = job.end
+        end = max(start, job.start + job.ns) if job.own_clock else start + job.remaining_ns
+        job.set_end(end)
+        if end > busy_until:
+            self._busy_ns += end - (busy_until if busy_until > start else start)
+            self._busy_until = end
         if self.log is not None and job.queue is not None:
             self.log.append(Segment(job.queue.name, job, start, job.end))
 
@@ -235,7 +243,8 @@ class CopyEngine:
         """``base_ns``: the part of a transfer's duration in which no data moves."""
         self._clock = clock
         self._base_ns = base_ns
-        self._free_at = 0
+        # The time at which all accepted transfers are done, in ns.
+        self.free_at = 0
         self.moved_ns = 0
         self.staging: list[StagedCopy] = []
 
@@ -243,32 +252,27 @@ class CopyEngine:
     def is_busy(self) -> bool:
         """Whether a transfer or a chunk of a staged copy occupies the engine now."""
         now = self._clock.now
-        if self._free_at > now:
+        if self.free_at > now:
             return True
         if not self.staging:
             return False
         self._remove_ended_copies(now)
         return any(staged.remaining_busy_ns(now) for staged in self.staging)
 
-    @property
-    def free_at(self) -> int:
-        """The time at which all accepted transfers are done, in ns."""
-        return self._free_at
-
     def enqueue(self, job: Job, ready: int) -> None:
         """Accept a transfer that may start at ``ready`` (ns)."""
-        start = max(ready, self._free_at)
+        start = max(ready, self.free_at)
         if self.staging:
             start = self._skip_staged_copies(start)
-        self._free_at = start + job.ns
+        self.free_at = start + job.ns
         self.moved_ns += job.ns - self._base_ns
         job.set_start(start)
-        job.set_end(self._free_at)
+        job.set_end(self.free_at)
 
     def reserve(self, start: int, ns: int) -> int:
         """Occupy the engine for ``ns`` from ``start`` on, or from when it is free; returns that time in ns."""
-        start = max(start, self._free_at)
-        self._free_at = start + ns
+        start = max(start, self.free_at)
+        self.free_at = start + ns
         self.moved_ns += ns
         return start
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from stallprobes.engine.sim.clock import NEVER, Call, Wait
+from stallprobes.engine.sim.clock import NEVER, Call, Process, Wait
 from stallprobes.engine.sim.device import GpuContext, SimStream, Simulation, us
 from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.locks import Lock
@@ -48,6 +48,7 @@ class HostThread:
         self.contexts: list[GpuContext] = []
         self.slept_ns = 0
         self._made: dict[Hashable, int] = {}
+        self._numbers = self.random.numbers
         self._awake = False
 
     @property
@@ -69,8 +70,15 @@ class HostThread:
         It is longer if this thread has slept since its last call of the same ``kind`` (by default the call itself),
         because the caches are cold, and while other work keeps the bus busy.
         """
-        ns = self.base_ns(call, extra_ns) if extra_ns else self._costs[call].draw(self.random)
-        kind = call if kind is None else kind
+        if extra_ns:
+            ns = self.base_ns(call, extra_ns)
+        else:
+            # ``LatencyDistribution.draw``, inlined for speed.
+            if not self._numbers:
+                self.random.fill(1)
+            ns = self._costs[call].times_ns[self._numbers.pop()]
+        if kind is None:
+            kind = call
         made = self._made.get(kind, _NEVER_MADE)
         if made != self.slept_ns:
             parameters = self.simulation.profile.locks
@@ -121,7 +129,12 @@ class HostThread:
                     break
             else:
                 clock.now = until
-                return
+                return ()
+        return self._work_under(ns, locks)
+
+    def _work_under(self, ns: int, locks: tuple[Lock, ...]) -> Process:
+        clock = self.clock
+        queue = clock.queue
         for lock in locks:
             if lock.owner is None:
                 lock.owner = self
@@ -138,21 +151,26 @@ class HostThread:
     def submit_call(self, ns: int, stream: SimStream) -> Wait:
         """Spend ``ns`` in a call that submits to ``stream``, under the stream's and the context's lock."""
         if stream.is_null:
-            yield from self.pass_streams(stream)
+            return self._submit_to_null(ns, stream)
         clock, lock = self.clock, stream.context.lock
         until, queue = clock.now + ns, clock.queue
         if stream.lock.owner is None and lock.owner is None and (not queue or queue[0][0] > until):
             clock.now = until
-            return
-        yield from self.work_under(ns, stream.lock, lock)
+            return ()
+        return self._work_under(ns, (stream.lock, lock))
+
+    def _submit_to_null(self, ns: int, stream: SimStream) -> Process:
+        yield from self._pass_streams(stream)
+        yield from self.work_under(ns, stream.lock, stream.context.lock)
 
     def pass_streams(self, stream: SimStream) -> Wait:
         """For a call on the legacy default stream: it concerns all streams of its context.
 
         It acquires and releases the lock of the context's content and the lock of each stream.
         """
-        if not stream.is_null:
-            return
+        return self._pass_streams(stream) if stream.is_null else ()
+
+    def _pass_streams(self, stream: SimStream) -> Process:
         content = stream.context.locks.content
         if content.owner is not None:
             yield from content.acquire(self)
@@ -172,12 +190,20 @@ class HostThread:
         """
         clock, lock, memory = self.clock, stream.context.lock, stream.context.locks.memory
         if stream.is_null:
-            yield from self.pass_streams(stream)
-        until = clock.now + ns
+            return self._copy_on_null(ns, stream)
+        until, queue = clock.now + ns, clock.queue
         free = stream.lock.owner is None and lock.owner is None and memory.owner is None
-        if free and clock.is_idle_until(until):
+        if free and (not queue or queue[0][0] > until):
             clock.now = until
-            return
+            return ()
+        return self._copy_call(ns, stream)
+
+    def _copy_on_null(self, ns: int, stream: SimStream) -> Process:
+        yield from self._pass_streams(stream)
+        yield from self._copy_call(ns, stream)
+
+    def _copy_call(self, ns: int, stream: SimStream) -> Process:
+        lock, memory = stream.context.lock, stream.context.locks.memory
         if stream.lock.owner is None:
             stream.lock.owner = self
         else:
@@ -192,7 +218,11 @@ class HostThread:
         if job.end < NEVER and clock.is_idle_until(job.end):
             if job.end > clock.now:
                 clock.advance_to(job.end)
-            return
+            return ()
+        return self._wait_for_job(job)
+
+    def _wait_for_job(self, job: Job) -> Process:
+        clock = self.clock
         while job.end > clock.now:
             done = clock.event()
             job.on_end(done.succeed)
@@ -209,18 +239,24 @@ class HostThread:
             if end < NEVER and (not queue or queue[0][0] > end):
                 clock.now = end
             else:
+                return self._wait_for_jobs(jobs)
+        return clock.wait(self._notice_ns(jobs))
+
+    def _wait_for_jobs(self, jobs: list[Job]) -> Process:
+        for job in jobs:
+            if job.end > self.clock.now:
                 yield from self.wait_for_job(job)
+        yield from self.clock.wait(self._notice_ns(jobs))
+
+    def _notice_ns(self, jobs: list[Job]) -> int:
+        """A random time in ns until this thread notices that ``jobs`` are done."""
         late = self.simulation.poll.draw(self.random)
         for job in jobs:
             if job.staging is not None and job.staging.copies:
-                late += job.staging.delay_ns(clock.now, self)
-        until = clock.now + late
-        if not queue or queue[0][0] > until:
-            clock.now = until
-        elif late > 0:
-            yield late
+                late += job.staging.delay_ns(self.clock.now, self)
+        return late
 
-    def wait_for_word(self, word: Any, until: int) -> Wait:
+    def wait_for_word(self, word: Any, until: int) -> Process:
         """Wait until another thread stores into ``word``, at most until ``until`` (ns)."""
         clock = self.clock
         changed = clock.event()

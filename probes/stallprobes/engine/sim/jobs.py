@@ -164,11 +164,9 @@ class Job:
             self._schedule_end()
 
     def submit_after(self, others: list[Job]) -> None:
-        """Submit the job behind ``others``, which are not done."""
+        """Submit the job behind ``others``, at least one, which are not done."""
         self.submitted = self._clock.now
         self._predecessors = len(others)
-        if not others:
-            self.engine.enqueue(self, self.submitted + self.lead_ns)
         for other in others:
             other.on_end(self._predecessor_done)
 

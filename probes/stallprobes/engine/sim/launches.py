@@ -45,9 +45,9 @@ def launch_kernel(
     job = Job(
         simulation.clock,
         gpu.graphics,
-        duration_ns + us(parameters.spin_extra_us) if kernel.spins else us(parameters.empty_us),
-        gpu.lead_ns(us(parameters.start_us), 1),
-        us(parameters.gap_us),
+        duration_ns + gpu.spin_extra_ns if kernel.spins else gpu.empty_ns,
+        gpu.lead_ns(gpu.start_ns, 1),
+        gpu.gap_ns,
         need,
         None if started is None else _counter(started),
         "kernel",

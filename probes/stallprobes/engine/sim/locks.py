@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stallprobes.engine.sim.clock import Clock, Wait
+from stallprobes.engine.sim.clock import Clock, Process, Wait
 from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
 
 
@@ -47,7 +47,10 @@ class FairLock:
         """Wait for the lock and take it."""
         if self.owner is None:
             self.owner = waiter
-            return
+            return ()
+        return self._wait(waiter)
+
+    def _wait(self, waiter: Waiter) -> Process:
         since = self._clock.now
         granted = self._clock.event()
         self._queue.append((waiter, granted))
@@ -75,7 +78,10 @@ class BargingLock:
         """Wait for the lock and take it; there is no limit if other threads are always faster."""
         if self.owner is None:
             self.owner = waiter
-            return
+            return ()
+        return self._wait(waiter)
+
+    def _wait(self, waiter: Waiter) -> Process:
         since = self._clock.now
         woken = self._clock.event()
         self._queue.append(woken)

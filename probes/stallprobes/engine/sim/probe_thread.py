@@ -281,7 +281,10 @@ class SimProbeThread:
                     # Once awake it polls the clock until the due time.
                     until = max(due, awake) if now + WAIT_SLICE_NS >= due - lead else awake
                     host.record_sleep(awake - now)
-                yield until - now
+                if queue and queue[0][0] <= until:
+                    yield until - now
+                else:
+                    clock.now = until
                 continue
             if period == 0:
                 due = now

@@ -75,7 +75,7 @@ class LatencyDistribution:
     Raises ValueError unless 0 <= median <= 99th percentile.
     """
 
-    __slots__ = ("_factors", "_sigma_milli", "p50_ns", "p99_ns")
+    __slots__ = ("_sigma_milli", "_times_ns", "p50_ns", "p99_ns")
 
     def __init__(self, p50_ns: float, p99_ns: float) -> None:
         if not 0 <= p50_ns <= p99_ns:
@@ -85,17 +85,18 @@ class LatencyDistribution:
         sigma = math.log(p99_ns / p50_ns) / _Z99 if p50_ns > 0 else 0.0
         self._sigma_milli = round(1000 * sigma)
         # Made at the first use: of the many calls of a profile a program makes few.
-        self._factors: tuple[int, ...] = ()
+        self._times_ns: list[int] = []
 
     @property
-    def factors(self) -> tuple[int, ...]:
-        """The table of quantiles, in 1/65536 of the median."""
-        if not self._factors:
-            self._factors = lognormal_factors(self._sigma_milli)
-        return self._factors
+    def times_ns(self) -> list[int]:
+        """QUANTILES equally likely times in ns, ascending."""
+        if not self._times_ns:
+            median = self.p50_ns
+            self._times_ns = [median * factor >> UNIT_BITS for factor in lognormal_factors(self._sigma_milli)]
+        return self._times_ns
 
     def draw(self, random: RandomStream) -> int:
         """A random latency in ns."""
         if not random.numbers:
             random.fill(1)
-        return self.p50_ns * (self._factors or self.factors)[random.numbers.pop()] >> UNIT_BITS
+        return (self._times_ns or self.times_ns)[random.numbers.pop()]

@@ -1,0 +1,360 @@
+"""Measurement of windows: one victim at a time, alone or with the aggressors of a column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from stallprobes.engine.board import ProbeSnapshot, ProbeState
+from stallprobes.engine.resident import ProbeControl
+from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.sparse import SparseChannels
+from stallprobes.latency.window import ChannelMap, Window, has_run
+from stallprobes.model import Channel, Phase, Probe
+from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
+
+# The first calls after a pause find cold caches and an idle core, and are not measured.
+_LEAD_IN_S = 0.002
+_PARK_S = 0.001
+_SETTLE_S = 0.005
+# A simulated core has no such state, but a parked thread takes up to 1 ms to start, and its first call makes the GPU
+# change over to its context. A simulated thread that is switched off stops within microseconds.
+_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0012, 0.0002, 0.001
+_STUCK_NS = 500_000
+_PARK_AT_MOST_S = 0.05
+_INTERVAL_GROWTH = 1.5
+_PROOF_S = 5.0
+_DRAIN_AT_MOST_S = 3.0
+# An aggressor without progress for so long, and with no call in flight, does not run.
+_NO_PROGRESS_NS = 250_000_000
+# A host control with a call slower than this, and than so many times its median, lost its CPU core.
+_SPIKE_NS = 100_000
+_SPIKE_TIMES = 10
+# A window that took so much longer than planned was suspended, and with it the engine, or the machine was.
+_GAP_S = 1.0
+# Records of the timeline take some 10 ms.
+_RECORDS_AT_MOST_S = 0.2
+_CALL = Channel(Phase.CALL)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths of the windows of a block, in seconds.
+
+    ``window_s`` with the aggressors, ``baseline_s`` without. A window is extended up to ``longest_s`` for slow
+    iterations of an aggressor, and up to ``extended_s`` until it has ``calls`` iterations of the victim. With
+    ``starve``, a window without enough calls lasts half a second, so that it shows whether the victim is starved.
+    """
+
+    window_s: float
+    baseline_s: float
+    longest_s: float
+    extended_s: float
+    calls: int
+    starve: bool
+
+
+@dataclass(frozen=True, eq=False)
+class VictimWindow:
+    """A victim's window with the host control's channels in the same time.
+
+    ``rejection`` is a clause on why the window does not count, None if it counts. The histograms are sparse: several
+    cells share the windows of their baselines.
+    """
+
+    window: Window
+    host: ChannelMap = field(default_factory=dict)
+    rejection: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.window.channels, SparseChannels):
+            window = replace(self.window, channels=SparseChannels.of(self.window.channels))
+            object.__setattr__(self, "window", window)
+        object.__setattr__(self, "host", SparseChannels.of(self.host))
+
+
+@dataclass(frozen=True)
+class MeasuredProbes:
+    """The probes of a session by their parts: ``victims`` are their names by row, ``aggressors`` those of each column.
+
+    ``host`` is the name of the host control, ``drains`` are those of the probes that wait for a context. ``periods_ns``
+    are set before the first window. ``virtual``: time is. ``timeline``: it is on.
+    """
+
+    victims: Mapping[str, str]
+    aggressors: Mapping[str, tuple[Probe, ...]]
+    host: str
+    drains: tuple[str, ...]
+    periods_ns: Mapping[str, int]
+    virtual: bool
+    timeline: bool
+
+
+class WindowMeasurer:
+    """Measures windows with a session, or for a simulated GPU as the resident of its engine.
+
+    Victims run one at a time, since they would disturb each other.
+    """
+
+    def __init__(
+        self,
+        probes: MeasuredProbes,
+        control: ProbeControl,
+        before_step: Callable[[], None] = lambda: None,
+        throttled: Callable[[int], str | None] = lambda _since_ns: None,
+    ) -> None:
+        """``before_step`` is called before time passes. ``throttled`` returns a clause if the GPU's clocks were lowered
+        since a time of the board in ns, else None."""
+        self._probes = probes
+        self._control = control
+        self._before_step = before_step
+        self._throttled = throttled
+        self._virtual = probes.virtual
+        rests = (
+            (_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S)
+            if self._virtual
+            else (_LEAD_IN_S, _PARK_S, _SETTLE_S)
+        )
+        self._lead_in_s, self._park_s, self._settle_s = rests
+        self._calling: str | None = None
+        self._iteration_s: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Set the periods and start the host control."""
+        for name, period_ns in self._probes.periods_ns.items():
+            self._control.set_period(name, period_ns)
+        self._control.set_running({self._probes.host: True})
+        self._run_for(self._lead_in_s)
+
+    def measure_baselines(self, rows: Sequence[str], lengths: Lengths) -> dict[str, VictimWindow]:
+        """A window of the victim of each of ``rows``, in this order, with no aggressor running."""
+        found = {}
+        begin = self._timeline_channels(rows)
+        for row in rows:
+            found[row] = self._window(row, lengths.baseline_s, lengths.baseline_s, 0, False, None)
+        self._stop_victim()
+        return self._with_timeline(found, begin)
+
+    def measure(self, column: str, rows: Sequence[str], lengths: Lengths) -> tuple[dict[str, VictimWindow], float]:
+        """A window of the victim of each of ``rows``, in this order, with the aggressors of ``column`` running.
+
+        Afterwards the aggressors are off and the GPU is idle. A window in which an aggressor did not run is rejected.
+        Also returns the duration of an iteration of the slowest aggressor in seconds.
+        """
+        aggressors = self._probes.aggressors[column]
+        names = [probe.name for probe in aggressors]
+        begin = self._timeline_channels(rows)
+        self._control.set_running(dict.fromkeys(names, True))
+        progress = _AggressorProgress(aggressors)
+        began = self._await_start(progress)
+        found = {}
+        try:
+            self._run_for(self._settle_s)
+            iteration_s = self._iteration_s.get(column, 0.0)
+            # The stalls of a slow aggressor come with its iterations, so the window should contain at least one. In
+            # virtual time there are fewer repeats, and it contains two short ones.
+            wanted = iteration_s * (2 if self._virtual and iteration_s <= 0.04 else 1.2)
+            seconds = min(max(lengths.window_s, wanted), max(lengths.longest_s, lengths.window_s))
+            for row in rows:
+                longest_s = max(lengths.extended_s, seconds)
+                found[row] = self._window(row, seconds, longest_s, lengths.calls, lengths.starve, progress)
+            self._stop_victim()
+            self._iteration_s[column] = self._iteration_time_s(aggressors, progress, began)
+        finally:
+            self._control.set_running(dict.fromkeys(names, False))
+        self._drain(names)
+        return self._with_timeline(found, begin), self._iteration_s[column]
+
+    def _timeline_channels(self, rows: Sequence[str]) -> dict[str, dict[Channel, Histogram]]:
+        """The histograms of the timeline of each row's victim; none while it is off."""
+        if not self._probes.timeline:
+            return {}
+        victims = self._probes.victims
+        found = self._control.timeline_channels([victims[row] for row in rows])
+        return {row: found[victims[row]] for row in rows}
+
+    def _with_timeline(
+        self, windows: Mapping[str, VictimWindow], begin: Mapping[str, Mapping[Channel, Histogram]]
+    ) -> dict[str, VictimWindow]:
+        """``windows`` with what the timeline recorded since ``begin``.
+
+        A victim runs in its own window and between two windows only, so these records are of the state that was
+        measured, although they arrive later.
+        """
+        if not begin:
+            return dict(windows)
+        self._control.await_records(_RECORDS_AT_MOST_S)
+        end = self._timeline_channels(list(windows))
+        return {row: replace(one, window=one.window.with_records(begin[row], end[row])) for row, one in windows.items()}
+
+    def _window(
+        self,
+        row: str,
+        seconds: float,
+        longest_s: float,
+        calls: int,
+        starve: bool,
+        progress: _AggressorProgress | None,
+    ) -> VictimWindow:
+        name, host = self._probes.victims[row], self._probes.host
+        before, self._calling = self._calling, name
+        # The previous victim stops while this one starts. Neither is measured meanwhile.
+        self._control.set_running({name: True} if before is None else {before: False, name: True})
+        self._run_for(self._lead_in_s)
+        if before is not None and self._stuck(before):
+            self._until(lambda: self._parked(before), _PARK_AT_MOST_S)
+        aggressors = [] if progress is None else progress.names
+        begin = self._snapshots(name, aggressors)
+        if progress is not None:
+            progress.update(begin)
+        passed = 0.0
+        step = seconds
+        while True:
+            self._run_for(step)
+            passed += step
+            end = self._snapshots(name, aggressors)
+            window = end[name].minus(begin[name])
+            limit = STARVED_WINDOW_NS / 1e9 if starve and window.iterations < STARVED_CALLS else longest_s
+            if window.iterations >= calls or passed >= limit - 1e-9:
+                break
+            # The time that the missing calls take at this rate; at least a quarter of the window, to limit the steps.
+            missing = (
+                seconds
+                if window.iterations < STARVED_CALLS
+                else passed * (calls - window.iterations + 1) / window.iterations
+            )
+            step = min(max(missing, seconds / 4), limit - passed)
+        host_window = end[host].minus(begin[host])
+        rejection = None if progress is None else progress.update(end)
+        gap_s = 0.0 if self._virtual else (end[name].at_ns - begin[name].at_ns) / 1e9 - passed
+        if gap_s > _GAP_S:
+            rejection = f"the check stood still for {gap_s:.0f} s"
+        rejection = rejection or _host_delay(host_window) or self._throttled(begin[name].at_ns)
+        return VictimWindow(window, host_window.channels, rejection)
+
+    def _snapshots(self, victim: str, aggressors: Sequence[str]) -> dict[str, ProbeSnapshot]:
+        """The statistics of a victim and the host control, and those of the aggressors without histograms."""
+        measured = self._control.probe_snapshots([victim, self._probes.host], with_timeline=False)
+        return {**measured, **self._control.probe_snapshots(aggressors, False)}
+
+    def _stop_victim(self) -> None:
+        """Stop the victim that still runs."""
+        name, self._calling = self._calling, None
+        if name is not None:
+            self._control.set_running({name: False})
+            self._until(lambda: self._parked(name), _PARK_AT_MOST_S)
+
+    def _stuck(self, name: str) -> bool:
+        """Whether the probe has not stopped yet; in virtual time, whether it is in a long call."""
+        part = self._control.probe_snapshots([name], False)[name]
+        if self._virtual:
+            return part.in_flight is not None and part.in_flight.age_ns > _STUCK_NS
+        return part.state == ProbeState.RUNNING
+
+    def _parked(self, name: str) -> bool:
+        return self._control.probe_snapshots([name], False)[name].state != ProbeState.RUNNING
+
+    def _until(self, done: Callable[[], bool], at_most_s: float) -> None:
+        """Run until ``done`` returns True, for at most ``at_most_s``; the interval between calls of ``done`` grows."""
+        waited, step = 0.0, self._park_s
+        while waited < at_most_s:
+            self._run_for(step)
+            if done():
+                return
+            waited += step
+            step *= _INTERVAL_GROWTH
+
+    def _await_start(self, progress: _AggressorProgress) -> float:
+        waited = 0.0
+        begin = self._control.probe_snapshots(progress.names, False)
+        progress.update(begin)
+        while waited < _PROOF_S:
+            self._run_for(self._settle_s)
+            waited += self._settle_s
+            now = self._control.probe_snapshots(progress.names, False)
+            progress.update(now)
+            if all(progress.ran(name) or now[name].error is not None for name in progress.names):
+                break
+        return self._now_s()
+
+    def _now_s(self) -> float:
+        """Time of the board in seconds; virtual on a simulated GPU."""
+        host = self._probes.host
+        return self._control.probe_snapshots([host], False)[host].at_ns / 1e9
+
+    def _iteration_time_s(self, aggressors: Sequence[Probe], progress: _AggressorProgress, began_s: float) -> float:
+        """The longest mean iteration time of the aggressors, except those that only keep a queue full."""
+        on_s = self._now_s() - began_s
+        iterations = [
+            on_s / max(progress.iterations(probe.name), 1) for probe in aggressors if probe.program.guard is None
+        ]
+        return max(iterations, default=0.0)
+
+    def _drain(self, names: Sequence[str]) -> None:
+        """Wait until the aggressors' calls have returned and every context is idle."""
+
+        def returned() -> bool:
+            now = self._control.probe_snapshots(names, False)
+            return all(now[name].in_flight is None and now[name].state != ProbeState.RUNNING for name in names)
+
+        self._until(returned, _DRAIN_AT_MOST_S)
+        drains = self._probes.drains
+        before = self._control.probe_snapshots(drains, False)
+
+        def drained() -> bool:
+            now = self._control.probe_snapshots(drains, False)
+            return all(now[name].iterations > before[name].iterations or now[name].error is not None for name in drains)
+
+        self._control.set_running(dict.fromkeys(drains, True))
+        self._until(drained, _DRAIN_AT_MOST_S)
+        self._control.set_running(dict.fromkeys(drains, False))
+        self._run_for(self._lead_in_s)
+
+    def _run_for(self, seconds: float) -> None:
+        self._before_step()
+        if seconds:
+            self._control.run_for(seconds)
+
+
+class _AggressorProgress:
+    """Progress of the aggressors between snapshots."""
+
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        self.names = [probe.name for probe in probes]
+        self._probes = {probe.name: probe for probe in probes}
+        self._first: dict[str, ProbeSnapshot] = {}
+        self._active: dict[str, ProbeSnapshot] = {}
+        self._latest: dict[str, ProbeSnapshot] = {}
+
+    def update(self, snapshots: Mapping[str, ProbeSnapshot]) -> str | None:
+        """Add snapshots; a clause if an aggressor failed or made no progress for too long, else None."""
+        found = None
+        for name in self.names:
+            part = snapshots[name]
+            self._first.setdefault(name, part)
+            self._latest[name] = part
+            active = self._active.setdefault(name, part)
+            if has_run(self._probes[name], part.minus(active)):
+                self._active[name] = part
+            elif part.at_ns - active.at_ns > _NO_PROGRESS_NS:
+                found = f"the {name} did not run"
+            if part.error is not None:
+                found = f"the {name} failed with code {part.error.code}"
+        return found
+
+    def ran(self, name: str) -> bool:
+        """Whether an aggressor ran since the first snapshot."""
+        return has_run(self._probes[name], self._latest[name].minus(self._first[name]))
+
+    def iterations(self, name: str) -> int:
+        """Iterations of an aggressor since the first snapshot."""
+        return self._latest[name].iterations - self._first[name].iterations
+
+
+def _host_delay(host: Window) -> str | None:
+    """A clause if a call of the host control took so long that it must have lost its CPU core, else None."""
+    histogram = host.channels.get(_CALL, Histogram.empty())
+    median = histogram.percentile(50)
+    if median is None or histogram.max_ns < max(_SPIKE_NS, _SPIKE_TIMES * median):
+        return None
+    return f"the host control, which makes no CUDA call, was delayed by {histogram.max_ns / 1000:.0f} µs"

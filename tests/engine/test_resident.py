@@ -1,0 +1,52 @@
+"""Calls of a resident in the engine of a simulated GPU: their end by a stop, and by the end of the engine."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from factories import processes
+from stallprobes.engine.backend import Options
+from stallprobes.errors import EngineLost
+from stallprobes.matrix.cell_runner import CellRunner, Stopped
+from stallprobes.matrix.plan import plan
+from stallprobes.matrix.window_measurer import Lengths
+
+pytestmark = pytest.mark.usefixtures("forked_engines", "nothing_left")
+
+# Days of virtual time.
+ENDLESS = Lengths(1e6, 1e6, 1e6, 1e6, 0, False)
+
+
+def cell_runner(stop: Callable[[], bool]) -> CellRunner:
+    small = plan(["launch"], ["spin"])
+    return CellRunner(small.victims, small.aggressor_sets, "sim", Options(rings=False), stop)
+
+
+def test_a_stop_ends_the_call_and_the_engine() -> None:
+    asked = itertools.count()
+    # Not before the first call of the resident, and not before the next one has begun.
+    with cell_runner(lambda: next(asked) > 5) as cells:
+        with pytest.raises(Stopped):
+            cells._call("measure_baselines", ["launch"], ENDLESS)
+        pid = cells.session.engine_pid
+    assert pid is not None
+    assert processes.has_ended(pid)
+    assert cells.session.failure() is None
+
+
+def test_an_engine_that_is_killed_ends_the_call() -> None:
+    asked = itertools.count()
+
+    def stop() -> bool:
+        # The call has been sent.
+        if next(asked) == 5:
+            os.kill(cells.session.engine_pid or 0, signal.SIGKILL)
+        return False
+
+    with cell_runner(stop) as cells, pytest.raises(EngineLost, match="SIGKILL"):
+        cells._call("measure_baselines", ["launch"], ENDLESS)
