@@ -124,10 +124,10 @@ def test_calls_are_counted_by_function_with_their_failures(stand_in: StandIn, tm
 
 def test_the_limit_of_slow_calls_is_a_setting(stand_in: StandIn, tmp_path: Path) -> None:
     options = WatchOptions(slow_ns=0, calls_only=True)
-    process = only(stand_in.run(tmp_path / "out", "threads", "1", "1000", options=options))
+    process = only(stand_in.run(tmp_path / "out", "threads", "1", "3000", options=options))
     (thread,) = process.threads
     assert process.slow_ns == 0
-    assert thread.slow_count == thread.figures["cuLaunchKernel"].slow == 1000
+    assert thread.slow_count == thread.figures["cuLaunchKernel"].slow == 3000
     # A ring: the last ones are kept, in order.
     assert layout.SLOW_CALLS - 1 <= len(thread.slow_calls) <= layout.SLOW_CALLS
     starts = [slow.call.start_ns for slow in thread.slow_calls]

@@ -35,7 +35,8 @@ APIS = 512
 SLOTS = 1024
 HISTOGRAMS = 8192
 DEPTH = 4
-SLOW_CALLS = 128
+# More than one of the limit's length each, in the second that a reader may take between two readings.
+SLOW_CALLS = 1024
 RECORDS = 1 << 16
 NAME_BYTES = 1 << 20
 LONGEST_NAME = 4096
