@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.sparse import SparseChannels
+from stallprobes.model import Channel
 
 # Escape sequences of C0 and C1, a bell, BS, CR, a forged line; direction, zero width, separators, tags, a lone
 # surrogate; markup of Textual and HTML; a wide character and a combining one.
@@ -47,6 +48,8 @@ def poisoned(value: _Value, keep: Iterable[str] = (), hostile: str = HOSTILE) ->
             return SparseChannels({of(channel): one.sparse(channel) for channel in one})
         if isinstance(one, Mapping):
             return type(one)({of(key): of(item) for key, item in one.items()})  # type: ignore[call-arg]
+        if isinstance(one, Channel):
+            return Channel(*map(of, one))
         if isinstance(one, (tuple, frozenset, list)):
             return type(one)(map(of, one))
         if is_dataclass(one) and not isinstance(one, type):
