@@ -46,7 +46,7 @@ def output_options() -> list[tuple[str, str]]:
 
 def test_the_options_with_an_output_file_are_known() -> None:
     assert {name for name, _ in output_options()} == {"", "record", *COMMANDS}
-    assert len(output_options()) == 14
+    assert len(output_options()) == 17
 
 
 @pytest.fixture
@@ -80,7 +80,9 @@ def test_a_file_that_cannot_be_written_is_refused_alike(
         if name == "record":
             arguments = tuple(target if word == "FILE" else word for word in RECORD)
         elif name:
-            arguments = (*COMMANDS[name], option, target, *(["--force"] if force else []))
+            words = ("watch", "true") if option == "--output" else COMMANDS[name]
+            given = (option, target, *(["--force"] if force else []))
+            arguments = (words[0], *given, *words[1:]) if words[-1] == "true" else (*words, *given)
         else:
             continue
         # What is refused must be refused before anything is measured.

@@ -152,7 +152,7 @@ def test_the_screen_exits_2_if_its_recording_failed(
         recorder.problem = None if problem is None else problem.format(file=file)
         return code
 
-    monkeypatch.setattr(screen, "_run", run)
+    monkeypatch.setattr(screen, "run_app", run)
     monkeypatch.setattr(diagnostics, "screen_obstacle", lambda: None)
     monkeypatch.setattr("stallscope.tui.prewarm.start_engine", lambda _: None)
     with pytest.raises(SystemExit) as ended:

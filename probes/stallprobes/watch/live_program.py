@@ -91,6 +91,8 @@ class LiveProgram:
         That is once a second, and always with ``analyze``. Raises WatchError.
         """
         self.program = program or self.program
+        # A call that is in flight in the reading may have returned when the reading has been analyzed.
+        at_ns = self._clocks.monotonic_ns()
         self.read()
         now_ns = self._clocks.monotonic_ns()
         analyzed = analyze or now_ns >= self._next_ns
@@ -99,9 +101,9 @@ class LiveProgram:
             took_ns = self._clocks.monotonic_ns() - now_ns
             self._next_ns = now_ns + max(ANALYZE_NS, round(took_ns / _ANALYSIS_SHARE))
             self._rows.use(self._findings)
-        rows = self._rows.rows(self.processes, now_ns)
+        rows = self._rows.rows(self.processes, at_ns)
         self.moment = WatchMoment(
-            now_ns, self._clocks.wall_s(), self.program, self._findings, rows, self._rows.hidden
+            at_ns, self._clocks.wall_s(), self.program, self._findings, rows, self._rows.hidden
         )  # fmt: skip
         return analyzed
 

@@ -75,11 +75,6 @@ class WatchReplaySource:
         return self._shown.moment
 
     @property
-    def now_ns(self) -> int:
-        """The time for the ages of calls in flight."""
-        return self._shown.moment.at_ns
-
-    @property
     def output(self) -> list[str]:
         """The last lines of the program's output."""
         return list(self._shown.output)

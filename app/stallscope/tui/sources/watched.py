@@ -92,11 +92,6 @@ class WatchSource:
         return "" if self._recorder is None else self._recorder.problem
 
     @property
-    def now_ns(self) -> int:
-        """The present time for the ages of calls in flight."""
-        return time.monotonic_ns()
-
-    @property
     def output_elsewhere(self) -> str:
         """Where the output goes if not to the pane, as a sentence; "" if it does."""
         return f"It goes to {self.program.file}." if self.program.file is not None else ""

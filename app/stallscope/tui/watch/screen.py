@@ -98,9 +98,7 @@ class WatchScreen(ActionScreen):
     def _now_ns(self) -> int:
         """The time for the ages of calls in flight."""
         moment = self.moment
-        if self.frozen is not None or moment is None:
-            return 0 if moment is None else moment.at_ns
-        return self.source.now_ns
+        return 0 if moment is None else moment.at_ns
 
     def tick(self) -> None:
         """Look for a stall, and draw one frame."""
