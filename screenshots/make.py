@@ -10,6 +10,7 @@ Replays each file of ``screenshots/recordings`` on the screen, without a termina
     matrix.svg           a recorded check of two H200s, the worst first
     matrix-cell.svg      one of its cells: what it is, why, and its histograms
     stall-appears.svg    the same recording from before the pattern goes on, animated by CSS
+    watch.svg            a watched program, of ``recordings/watch``: two threads of it, and what their calls wait for
 
 The SVG files need nothing but the package, load nothing from the network, and are the same bytes each time.
 ``--png`` draws a PNG beside each of them; that needs ``pip install cairosvg pillow``, the cairo library (Debian:
@@ -44,6 +45,7 @@ from stallprobes.live.recording import Recording  # noqa: E402
 from stallprobes.matrix import document as check_document  # noqa: E402
 from stallprobes.model import Role  # noqa: E402
 from stallprobes.traces.trace import Trace  # noqa: E402
+from stallprobes.watch.recording import WatchRecording  # noqa: E402
 from stallscope.report import trace_wording  # noqa: E402
 from stallscope.report.trace_svg import trace_svg  # noqa: E402
 from stallscope.tui.app import StallscopeApp  # noqa: E402
@@ -57,7 +59,9 @@ from stallscope.tui.monitor.verdict_log import worst_first  # noqa: E402
 from stallscope.tui.probe_sets import gpu_label  # noqa: E402
 from stallscope.tui.settings import Settings  # noqa: E402
 from stallscope.tui.sources.replay import ReplaySource  # noqa: E402
+from stallscope.tui.sources.watch_replay import WatchReplaySource  # noqa: E402
 from stallscope.tui.timeline.screen import TimelineScreen  # noqa: E402
+from stallscope.tui.watch.screen import WatchScreen  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,6 +72,9 @@ RECORDINGS = ROOT / "screenshots" / "recordings"
 CHECK = ROOT / "tests" / "gpu" / "recorded" / "check-h200x2-1.json.gz"
 CELL = ("d2d@secondary", "spin")
 SIZE = (140, 44)
+WATCHED = RECORDINGS / "watch" / "pageable-copies.rec"
+# The moment of it that is drawn.
+WATCHED_AT_S = 4.0
 # The recordings are 11 s long: a heat map of 60 s would be empty for the most part.
 SETTINGS = Settings(history_seconds=14)
 TRACE_WIDTH = 1200
@@ -479,6 +486,27 @@ async def draw_timeline(stage: Stage) -> dict[str, str]:
         return {"timeline": still(stage.strips(), stage.ground, f"timeline · {stage.title}")}
 
 
+async def draw_watch(file: Path) -> dict[str, str]:
+    """The screen of a watched program, with the thread that waits for the other one selected."""
+    now = 0.0
+    app = StallscopeApp(lambda: WatchReplaySource(WatchRecording(file), clock=lambda: now), SETTINGS, first="watch")
+    app.animation_level = "none"
+    async with app.run_test(size=SIZE) as pilot:
+        while not isinstance(app.screen, WatchScreen) or app.screen.moment is None:
+            await pilot.pause(0.05)
+        screen, now = app.screen, WATCHED_AT_S
+        screen.tick()
+        await pilot.press("down")
+        screen.draw()
+        await pilot.pause(0.05)
+        visible_screen_stack.set(app._background_screens)
+        strips = screen._compositor.render_strips(screen.size)
+        assert screen.moment is not None
+        recorded = time.strftime("%Y-%m-%d", time.gmtime(screen.moment.wall_s))
+        title = f"stallscope watch python pageable_copies.py · NVIDIA H200 · {recorded}"
+        return {"watch": still(strips, screen.background_colors[1].hex6.lower(), title)}
+
+
 def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
     """Draw all pictures into ``out``; returns the files."""
     # The clock on the screen shows UTC, and colours are not to depend on who draws.
@@ -493,7 +521,8 @@ def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
         for name, svg in asyncio.run(draw(file, file in firsts)).items():
             made.append(out / f"{name}.svg")
             made[-1].write_text(svg, encoding="utf-8")
-    for name, svg in asyncio.run(draw_check(min(recordings.glob("*.rec")), CHECK)).items():
+    drawn = (draw_check(min(files), CHECK), draw_watch(WATCHED))
+    for name, svg in (each for one in drawn for each in asyncio.run(one).items()):
         made.append(out / f"{name}.svg")
         made[-1].write_text(svg, encoding="utf-8")
     return made
