@@ -13,12 +13,13 @@ from factories.stand_in import COMPILER, StandIn
 from factories.watch_files import write_watch_file
 from stallprobes.engine.timeline.library import LibraryFile
 from stallprobes.errors import WatchError
-from stallprobes.watch import environment
-from stallprobes.watch.folder import create_folder
+from stallprobes.watch import environment, folder_analysis
+from stallprobes.watch.folder import ProcessLife, create_folder
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.layout import FILE_BYTES
 from stallprobes.watch.libcupti import cupti_of_this_machine
 from stallprobes.watch.map_reader import watch_files
+from stallprobes.watch.process import WatchedProcess
 
 
 @pytest.fixture
@@ -66,6 +67,24 @@ def test_a_killed_process_ended_at_its_last_sign(stand_in: StandIn, folder: Path
         durations.append(process.duration_ns)
         assert process.ended
     assert durations[0] == durations[1]
+
+
+def test_what_a_process_writes_between_its_first_reading_and_its_end_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "4-0.watch"
+    write_watch_file(path, slots=0)
+
+    def continues_and_ends(process: WatchedProcess) -> ProcessLife:
+        write_watch_file(path)
+        return ProcessLife.ENDED
+
+    monkeypatch.setattr(folder_analysis, "life_of", continues_and_ends)
+    analysis = FolderAnalysis(folder)
+    analysis.poll()
+    (process,) = analysis.findings().processes
+    assert process.ended
+    assert [len(thread.rows) for thread in process.threads] == [3]
 
 
 def test_a_damaged_file_is_a_problem_and_the_others_are_read(folder: Path) -> None:

@@ -104,14 +104,13 @@ class FolderAnalysis:
         return watch_findings(found, began_at_ns, self._problems.values())
 
     def _read(self, path: Path, reading: _Reading) -> None:
-        # Before its end is looked for: what it wrote until then is read.
-        ended = reading.process is not None and life_of(reading.process) is not ProcessLife.RUNNING
         with MapFile(path) as file:
-            process = file.read(reading.process)
+            before = reading.process or file.read()
+            # Before the reading that counts: what it wrote until its end is then read.
+            ended = life_of(before) is not ProcessLife.RUNNING
+            process = file.read(before)
             records = file.records(reading.position)
             reading.stacks.read(file, process)
-        if reading.process is None:
-            ended = life_of(process) is not ProcessLife.RUNNING
         now_ns = time.monotonic_ns()
         if not ended:
             reading.last_ns = now_ns
