@@ -27,6 +27,7 @@ from stallprobes.watch import building
 from stallprobes.watch.environment import INJECTION_VARIABLE
 from stallprobes.watch.folder import create_folder
 from stallprobes.watch.layout import CUPTI_VARIABLE
+from stallprobes.watch.recording import WatchRecording
 from stallscope.cli import main as cli
 
 # What it prints, and its exit code.
@@ -122,6 +123,7 @@ def test_a_program_that_cannot_be_started(watch: Watch, tmp_path: Path) -> None:
     assert watch("/no/such") == (127, "", "stallscope: the program /no/such was not found\n")
     code, _, err = watch("no-such-program")
     assert (code, err) == (127, "stallscope: the program no-such-program was not found in the folders of PATH\n")
+    assert watch("")[::2] == (127, "stallscope: the program (an empty name) was not found in the folders of PATH\n")
     assert watch(str(file))[::2] == (126, f"stallscope: {file} cannot be executed: Permission denied\n")
     # A script without a first line that names a shell, as in a shell.
     file.chmod(0o755)
@@ -153,6 +155,11 @@ def test_a_program_that_cannot_be_started(watch: Watch, tmp_path: Path) -> None:
         ),
         (("--output", "o", "true"), "--output is for the screen, and stdout is no terminal"),
         (("--headless", "--output", "o", "true"), "--output is for the screen; with --headless redirect the program's"),
+        (
+            ("--json", "new", "--trace", "./new", "true"),
+            "--json and --trace name the same file new; use different files",
+        ),
+        (("--json", "new", "--record", "new", "true"), "--json and --record name the same file new; use different"),
         (("--attach", "/no/such"), "/no/such cannot be read: No such file or directory"),
     ],
 )
@@ -180,6 +187,20 @@ def test_a_report_that_cannot_be_written_is_no_success(watch: Watch, tmp_path: P
     found, _, err = watch("--json", str(file), "sh", "-c", f"rmdir {folder}; exit {own}")
     assert found == code
     assert err.endswith(f"{file} cannot be written: the folder {folder} does not exist\n")
+
+
+def test_a_file_that_cannot_be_written_does_not_cost_the_others(
+    watch: Watch, stand_in: StandIn, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    report, trace, record = folder / "a.json", tmp_path / "trace.json", tmp_path / "a.rec"
+    files = ("--json", str(report), "--trace", str(trace), "--record", str(record))
+    code, _, err = watch(*files, "sh", "-c", f"{stand_in.folder / 'host'} copies; rmdir {folder}")
+    assert code == 125
+    assert f"{report} cannot be written: the folder {folder} does not exist\n" in err
+    assert "cuMemcpyDtoH_v2" in trace.read_text(encoding="utf-8")
+    assert WatchRecording(record).last().moment.program.exit_code == 0
 
 
 def test_calls_are_reported_as_text_and_json(watch: Watch, stand_in: StandIn, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from factories.full_disk import FullDisk
 from factories.watch_moments import moments, output, record
 from stallprobes.errors import RecordingError
 from stallprobes.live.recording import Recording
@@ -137,6 +138,17 @@ def test_without_a_moment_no_file_is_left(tmp_path: Path) -> None:
     recorder = WatchRecorder(tmp_path / "none.rec")
     recorder.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_file_is_left_where_the_disk_has_no_room_for_a_moment(tmp_path: Path, written: list[WatchMoment]) -> None:
+    path = tmp_path / "full.rec"
+    recorder = WatchRecorder(path)
+    with FullDisk(20) as disk:
+        disk.fill()
+        recorder.put(written[0], output(1))
+    assert recorder.problem.startswith(f"{path} cannot be written: ")
+    recorder.close()
+    assert not path.exists()
 
 
 def test_a_full_disk_is_said_and_what_was_written_is_readable(

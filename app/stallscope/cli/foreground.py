@@ -140,7 +140,7 @@ def _start(arguments: Sequence[str], environment: Mapping[str, str], blocked: se
 
 def not_started(name: str, error: OSError | ValueError) -> CommandError:
     """The error of the command for a program called ``name`` that could not be started."""
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) or not name:
         if os.path.sep in name and os.path.exists(name):
             return CommandError(WatchExit.NOT_EXECUTABLE, f"{name} cannot be executed: its interpreter does not exist")
         where = "" if os.path.sep in name else " in the folders of PATH"

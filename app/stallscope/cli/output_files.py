@@ -33,15 +33,9 @@ class OutputFiles:
         self._force = force
         self._prometheus_full = prometheus_full
         self._paths = {option: path for option, path in paths.items() if path is not None}
-        used: dict[str, str] = {}
         for option, path in self._paths.items():
             require_writable(option, path, force or (option == PROMETHEUS and _is_prometheus_export(path)))
-            real = os.path.realpath(path)
-            if real in used:
-                raise CommandError(
-                    ExitCode.USAGE, f"{used[real]} and {option} name the same file {path}; use different files"
-                )
-            used[real] = option
+        require_different(self._paths)
 
     def write(
         self,
@@ -101,6 +95,20 @@ def require_writable(option: str, path: Path, force: bool) -> None:
         atomic.ready(path, force=force)
     except FileNotWritten as error:
         raise CommandError(ExitCode.USAGE, f"{option}: {error}") from error
+
+
+def require_different(paths: Mapping[str, Path | None]) -> None:
+    """Raise CommandError (exit code 2) where two options name one file."""
+    used: dict[str, str] = {}
+    for option, path in paths.items():
+        if path is None:
+            continue
+        real = os.path.realpath(path)
+        if real in used:
+            raise CommandError(
+                ExitCode.USAGE, f"{used[real]} and {option} name the same file {path}; use different files"
+            )
+        used[real] = option
 
 
 def require_new_file(option: str, path: Path) -> None:

@@ -178,6 +178,7 @@ def command(
             _require_writable(option, path, force)
     if record is not None:
         _require_new(record)
+    _require_different({JSON: json_file, TRACE: trace, RECORD: record, "--output": output})
     no_screen = "" if headless else diagnostics.program_screen_obstacle()
     if output is not None and no_screen:
         raise _failed(f"--output is for the screen, and {no_screen}")
@@ -249,6 +250,13 @@ def _require_writable(option: str, path: Path, force: bool) -> None:
     try:
         output_files.refuse_stdout(option, path, "stdout belongs to the program")
         output_files.require_writable(option, path, force)
+    except CommandError as error:
+        raise _failed(error.sentence) from error
+
+
+def _require_different(files: Mapping[str, Path | None]) -> None:
+    try:
+        output_files.require_different(files)
     except CommandError as error:
         raise _failed(error.sentence) from error
 

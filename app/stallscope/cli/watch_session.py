@@ -7,7 +7,7 @@ import shlex
 import shutil
 import signal
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,18 +83,40 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
     live.finish_looking()
     live.update(analyze=True)
     found = live.findings()
-    files.save_report(found)
-    files.save_trace(live, found)
-    if files.record is not None:
-        recorder = WatchRecorder(files.record, live.trace_of)
-        if live.moment is not None:
-            recorder.put(live.moment, last=True)
-        recorder.close()
-        if recorder.problem:
-            raise FileNotWritten(f"--record: {recorder.problem}.")
+    # A file that cannot be written costs neither the others nor the report.
+    failed = [
+        *_failure_of(lambda: files.save_report(found)),
+        *_failure_of(lambda: files.save_trace(live, found)),
+        *_failure_of(lambda: _record_once(live, files)),
+    ]
     out = Output()
     show_watch(out, found, str(folder))
     out.flush()
+    for error in failed[:-1]:
+        diagnostics.print_message(str(error).rstrip("."))
+    if failed:
+        raise failed[-1]
+
+
+def _failure_of(write: Callable[[], None]) -> list[FileNotWritten]:
+    try:
+        write()
+    except FileNotWritten as error:
+        return [error]
+    return []
+
+
+def _record_once(live: LiveProgram, files: WatchFiles) -> None:
+    """Record the last moment. Raises FileNotWritten."""
+    if files.record is None:
+        return
+    recorder = WatchRecorder(files.record, live.trace_of)
+    if live.moment is not None:
+        recorder.put(live.moment, last=True)
+    recorder.close()
+    if recorder.problem:
+        raise FileNotWritten(f"--record: {recorder.problem}.")
+    diagnostics.print_message(f"recorded to {recorder.path}; stallscope replay shows it")
 
 
 @dataclass(frozen=True)
@@ -149,7 +171,7 @@ class ProgramWatch:
         self.recorder = None if files.record is None else WatchRecorder(files.record, self.live.trace_of)
         self._announced: set[tuple[int, int]] = set()
         self._problems = [f"Nothing was recorded: {setup.problem}."] if setup.problem else []
-        self._failure: Exception | None = None
+        self._failures: list[Exception] = []
 
     def announce(self, pid: int, no_screen: str = "") -> None:
         """Say that the program, process ``pid``, is watched, what that changes for it, and why there is no screen."""
@@ -164,7 +186,7 @@ class ProgramWatch:
 
     def poll(self) -> None:
         """Read what is new."""
-        if self._failure is None:
+        if not self._failures:
             with self._failures_kept():
                 if self.recorder is None:
                     self.live.read()
@@ -207,23 +229,26 @@ class ProgramWatch:
         with self._failures_kept():
             found = self.live.findings()
             self._print(found)
-            self._files.save_report(found, self._words, code, self._problems)
-            self._files.save_trace(self.live, found)
+            # A file that cannot be written does not cost the others.
+            with self._failures_kept():
+                self._files.save_report(found, self._words, code, self._problems)
+            with self._failures_kept():
+                self._files.save_trace(self.live, found)
+        with self._failures_kept():
             self._end_recording(ended, output)
-        if self._failure is None:
-            return code
-        if isinstance(self._failure, WatchError | FileNotWritten):
-            diagnostics.print_message(str(self._failure).rstrip("."))
-        else:
-            traceback.print_exception(self._failure)
-        return code or WatchExit.FAILED
+        for failure in self._failures:
+            if isinstance(failure, WatchError | FileNotWritten):
+                diagnostics.print_message(str(failure).rstrip("."))
+            else:
+                traceback.print_exception(failure)
+        return code or (WatchExit.FAILED if self._failures else 0)
 
     @contextmanager
     def _failures_kept(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # of any kind: a defect must not leave the program alone with the terminal
-            self._failure = self._failure or error
+            self._failures.append(error)
 
     def _print(self, found: WatchFindings) -> None:
         # Where nobody reads stderr, the program's exit code is still of use.

@@ -198,10 +198,12 @@ class LiveRows:
         none = CallFigures(Histogram.empty(), 0, 0, 0)
         for process in processes:
             for thread in process.threads:
-                # The file of a process that was killed still has its calls in flight.
-                in_flight = () if (process.pid, process.image) in self._ended else thread.in_flight
-                flights = {call.function: call for call in reversed(in_flight)}
-                for name in dict.fromkeys((*thread.figures, *flights)):
+                flights = {call.function: call for call in reversed(thread.in_flight)}
+                names = dict.fromkeys((*thread.figures, *flights))
+                if (process.pid, process.image) in self._ended:
+                    # The file of a process that was killed still has its calls in flight.
+                    flights = {}
+                for name in names:
                     key = WatchRowKey(process.pid, process.image, thread.id, name)
                     yield key, process, thread, thread.figures.get(name, none), flights.get(name)
 
@@ -266,12 +268,15 @@ def slow_calls(findings: WatchFindings) -> list[tuple[ExplainedCall, ProcessFind
 
 
 def calls_in_flight(findings: WatchFindings) -> list[tuple[CallInFlight, ProcessFindings]]:
-    """The calls in flight that have taken the limit of slow calls or longer, the oldest first."""
+    """The calls in flight that have taken the limit of slow calls or longer, the oldest first.
+
+    Those of processes that have ended, which never returned, come last.
+    """
     found = [
         (call, process)
         for process in findings.processes
         for thread in process.threads
         for call in thread.in_flight
-        if call.age_ns >= process.slow_limit_ns and not call.depth and not process.ended
+        if call.age_ns >= process.slow_limit_ns and not call.depth
     ]
-    return sorted(found, key=lambda item: -item[0].age_ns)
+    return sorted(found, key=lambda item: (item[1].ended, -item[0].age_ns))

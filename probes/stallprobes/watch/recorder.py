@@ -82,12 +82,16 @@ class WatchRecorder:
         self._guarded(lambda: self._put(moment, output, telemetry, last))
 
     def close(self) -> None:
-        """Write the end."""
+        """Write the end. A file without a moment is removed."""
+        if self._file is None:
+            return
         if self._writer is not None:
-            writer = self._writer
-            self._guarded(writer.finish)
-            self._file.close()
-            self._writer = None
+            self._guarded(self._writer.finish)
+        self._file.close()
+        self._writer = self._file = None
+        if not self.written:
+            # The disk had no room for the first moment: nothing is left behind.
+            self.path.unlink(missing_ok=True)
 
     def _guarded(self, write: Callable[[], None]) -> None:
         if self.problem:

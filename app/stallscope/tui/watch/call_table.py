@@ -23,7 +23,9 @@ _COLUMNS = (
     ("in flight", 10, 0),
     ("lost", 8, 72),
 )
-_LEAST_NAME, _LONGEST_THREAD = 6, 26
+_THREAD = "thread"
+# With the blank behind it.
+_LEAST_THREAD, _LEAST_NAME, _LONGEST_THREAD = len(_THREAD) + 1, 6, 26
 
 
 class WatchTable(LineWidget):
@@ -62,13 +64,13 @@ class WatchTable(LineWidget):
         room = max(width - 2 - sum(size for _, size, _ in columns), 2 * _LEAST_NAME)
         several = len({(row.key.pid, row.key.image) for row in self.rows}) > 1
         labels = {row.key: thread_label(row, several) for row in self.rows}
-        longest = max((len(label) for label in labels.values()), default=0)
-        thread = min(longest + 1, max(room * 2 // 5, _LEAST_NAME), _LONGEST_THREAD)
+        longest = max(len(label) for label in (_THREAD, *labels.values()))
+        thread = min(longest + 1, max(room * 2 // 5, _LEAST_THREAD), _LONGEST_THREAD)
         self._scroll(height - 1)
         visible = self.rows[self._first : self._first + max(height - 1, 0)]
         left_out = len(self.rows) + self.hidden - len(visible)
         more = f" ({left_out} more)" if left_out else ""
-        title = cut(f"{padded('thread', thread)}call{more}", room)
+        title = cut(f"{padded(_THREAD, thread)}call{more}", room)
         out: list[Line] = [
             [(f" {padded(title, room)} ", "strong"), *((f"{name:>{size}}", "dim") for name, size, _ in columns)]
         ]

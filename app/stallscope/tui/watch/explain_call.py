@@ -8,8 +8,8 @@ from textual.binding import Binding, BindingType
 
 from stallprobes.units import duration_ns
 from stallprobes.watch.findings import ProcessFindings, ThreadFindings, WatchFindings
-from stallprobes.watch.live_view import WatchRow, slow_calls
-from stallprobes.watch.sentences import call_text, frame_text, headline, loss_text, site_text
+from stallprobes.watch.live_view import WatchRow, WatchRowKey, calls_in_flight, slow_calls
+from stallprobes.watch.sentences import call_text, frame_text, headline, in_flight_text, loss_text, site_text
 from stallscope.report.text import format_count
 from stallscope.report.watch_wording import not_recorded
 from stallscope.tui.common.dialog import TextDialog, section
@@ -46,11 +46,16 @@ def explained(row: WatchRow, findings: WatchFindings) -> PrintableText:
         f"{duration_ns(row.lost_ns)}."
     )
     section(text, "Figures", figures)
+    flights = [
+        in_flight_text(call) + (" It had not when the process ended." if process.ended else "")
+        for call, process in calls_in_flight(findings)
+        if WatchRowKey(process.pid, process.image, call.thread, call.function) == row.key
+    ]
+    section(text, "In flight", "\n".join(flights))
     own = [
         call
         for call, process in slow_calls(findings)
-        if (process.pid, process.image, call.thread, call.function)
-        == (row.key.pid, row.key.image, row.key.thread, row.key.function)
+        if WatchRowKey(process.pid, process.image, call.thread, call.function) == row.key
     ]
     stack = next((call.stack for call in own if call.stack is not None), None)
     if stack is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stallprobes.units import duration_ns
 from stallprobes.watch.findings import WatchFindings
-from stallprobes.watch.live_view import WatchedProgram
-from stallprobes.watch.sentences import headline
+from stallprobes.watch.live_view import WatchedProgram, calls_in_flight
+from stallprobes.watch.sentences import headline, thread_text
 from stallscope.report.columns import wrapped
 from stallscope.report.watch_wording import process_words, state_problem
 from stallscope.tui.common.lines import Line, LineWidget, cut
@@ -67,9 +67,25 @@ def headlines(findings: WatchFindings | None, program: WatchedProgram | None) ->
         limit_ns = min(process.slow_limit_ns for process in findings.processes)
         slow = sum(thread.slow_calls for process in findings.processes for thread in process.threads)
         calls = "1 call" if slow == 1 else f"{slow} calls"
-        found.append(
-            (f"{calls} took {duration_ns(limit_ns)} or longer, less than 0.5 % of each thread's time.", "")
-            if slow
-            else (f"No stall: no finished call took {duration_ns(limit_ns)} or longer.", "good")
-        )
+        oldest = _oldest_in_flight(findings)
+        if slow:
+            found.append(
+                (f"{calls} took {duration_ns(limit_ns)} or longer, less than 0.5 % of each thread's time.", "")
+            )
+        if oldest is not None:
+            found.append((oldest, "bad"))
+        elif not slow:
+            found.append((f"No stall: no finished call took {duration_ns(limit_ns)} or longer.", "good"))
     return found
+
+
+def _oldest_in_flight(findings: WatchFindings) -> str | None:
+    """The slow call that has been in flight longest, in a sentence; None without one."""
+    found = calls_in_flight(findings)
+    if not found:
+        return None
+    call, process = found[0]
+    who = thread_text(call.thread, call.thread_name)
+    if process.ended:
+        return f"{call.function} in {who} had not returned when the process ended, after {duration_ns(call.age_ns)}."
+    return f"{call.function} in {who} has not returned for {duration_ns(call.age_ns)}."

@@ -81,7 +81,9 @@ def entries_of(findings: WatchFindings, now_ns: int) -> Iterator[tuple[str, str,
     begin_ns = min((process.began_ns for process in findings.processes), default=0)
     for flight, process in calls_in_flight(findings):
         text = _where(process, several) + in_flight_text(flight)
-        yield "in flight", text, _key(process, flight), "bad"
+        if process.ended:
+            text += " It had not when the process ended."
+        yield "at its end" if process.ended else "in flight", text, _key(process, flight), "bad"
     for number, (call, process) in enumerate(slow_calls(findings)):
         if number == _MOST:
             return
