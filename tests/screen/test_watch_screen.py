@@ -30,6 +30,7 @@ from stallscope.tui.sources.watched import WatchSource
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.watch.call_table import WatchTable
 from stallscope.tui.watch.explain_call import ExplainCall
+from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.screen import WatchScreen
 
 # The position at which the screen is drawn, and the last one, where the program has ended.
@@ -146,6 +147,11 @@ async def test_a_replay_is_paused_and_moved_in(recorded: Path) -> None:
     async with replayed(recorded, (120, 36)) as (pilot, screen):
         await pilot.press("p")
         assert "REPLAY, PAUSED 0:02/0:03" in await drawn(pilot, screen)
+        header = screen.query_one(WatchHeader)
+        shown = header.view.utilization
+        # It stands still: no value is new.
+        await drawn(pilot, screen)
+        assert header.view.utilization == shown
         await pilot.press("left")
         assert "0:00/0:03" in await drawn(pilot, screen)
         await pilot.press("right")

@@ -26,7 +26,7 @@ from stallprobes.files.schemas import schema
 from stallprobes.watch import building
 from stallprobes.watch.environment import INJECTION_VARIABLE
 from stallprobes.watch.folder import create_folder
-from stallprobes.watch.layout import CUPTI_VARIABLE
+from stallprobes.watch.layout import CUPTI_VARIABLE, FOLDER_VARIABLE
 from stallprobes.watch.recording import WatchRecording
 from stallscope.cli import main as cli
 
@@ -160,6 +160,7 @@ def test_a_program_that_cannot_be_started(watch: Watch, tmp_path: Path) -> None:
             "--json and --trace name the same file new; use different files",
         ),
         (("--json", "new", "--record", "new", "true"), "--json and --record name the same file new; use different"),
+        (("--attach", "folder", "--json", "-"), "--json needs a file; the text goes to stdout"),
         (("--attach", "/no/such"), "/no/such cannot be read: No such file or directory"),
     ],
 )
@@ -285,6 +286,16 @@ def test_another_tools_injection_is_not_replaced(watch: Watch, monkeypatch: pyte
     code, out, err = watch(*PROGRAM)
     assert (code, out, len(err.splitlines())) == (125, "", 1)
     assert "CUDA_INJECTION64_PATH names another tool's library (/opt/nsys.so)" in err
+
+
+def test_a_program_that_is_watched_already_is_refused(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(INJECTION_VARIABLE, "/inject.so")
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    code, out, err = watch(*PROGRAM)
+    assert (code, out, len(err.splitlines())) == (125, "", 1)
+    assert f"the program is watched already, as STALLSCOPE_WATCH_FOLDER says ({tmp_path})" in err
 
 
 def test_programs_that_are_started_elsewhere(

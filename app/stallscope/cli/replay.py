@@ -44,6 +44,8 @@ def command(file: Path, as_json: bool, trace: Path | None, force: bool, ascii_on
     """
     from stallscope.cli import screen, watch_replay
 
+    # With --force the recording would be lost.
+    output_files.require_different({"FILE": file, output_files.TRACE: trace})
     watched = watch_replay.is_watch_recording(file)
     if trace is not None:
         (watch_replay.write_trace if watched else _write_trace)(file, trace, force)

@@ -173,9 +173,10 @@ def command(
     )
     if headless and output is not None:
         raise _failed("--output is for the screen; with --headless redirect the program's output")
+    stdout_use = "stdout belongs to the program" if attach is None else "the text goes to stdout"
     for option, path in ((JSON, json_file), (TRACE, trace), ("--output", output)):
         if path is not None:
-            _require_writable(option, path, force)
+            _require_writable(option, path, force, stdout_use)
     if record is not None:
         _require_new(record)
     _require_different({JSON: json_file, TRACE: trace, RECORD: record, "--output": output})
@@ -246,9 +247,9 @@ def _check_arguments(
     raise _failed(f"{problem}; see: {context.command_path} --help")
 
 
-def _require_writable(option: str, path: Path, force: bool) -> None:
+def _require_writable(option: str, path: Path, force: bool, stdout_use: str) -> None:
     try:
-        output_files.refuse_stdout(option, path, "stdout belongs to the program")
+        output_files.refuse_stdout(option, path, stdout_use)
         output_files.require_writable(option, path, force)
     except CommandError as error:
         raise _failed(error.sentence) from error

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stallprobes.errors import FileNotWritten, WatchError
+from stallprobes.foreign_text import printable
 from stallprobes.watch.building import library
-from stallprobes.watch.environment import WatchOptions, variables
+from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, variables
 from stallprobes.watch.findings import WatchFindings
 from stallprobes.watch.folder import create_folder
 from stallprobes.watch.known_stalls import KnownStalls
-from stallprobes.watch.layout import CUPTI_VARIABLE
+from stallprobes.watch.layout import CUPTI_VARIABLE, FOLDER_VARIABLE
 from stallprobes.watch.libcupti import cupti_of_this_machine
 from stallprobes.watch.live_program import LiveProgram
 from stallprobes.watch.live_view import WatchedProgram
@@ -135,7 +136,14 @@ class WatchSetup:
 
 
 def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
-    """The setup of a program. Raises WatchError where another tool is injected."""
+    """The setup of a program. Raises WatchError where another tool is injected, or it is watched already."""
+    already = present.get(FOLDER_VARIABLE)
+    if already and present.get(INJECTION_VARIABLE) and os.path.isdir(already):
+        # The watch that has it would find no call and say so.
+        raise WatchError(
+            f"the program is watched already, as {FOLDER_VARIABLE} says ({printable(already)}): start it without watch,"
+            f" or unset {FOLDER_VARIABLE}."
+        )
     folder = None
     try:
         built = library()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 
 from stallprobes.live.view_model import ChannelView, FocusView, ProbeRow
+from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import MS, Channel, Phase, Role
 from stallprobes.watch.live_view import WatchMoment, WatchRow, WatchRowKey, slow_calls
 from stallprobes.watch.trace_history import TriggeringCall
@@ -62,6 +63,7 @@ class WatchScreen(ActionScreen):
         # The number of rows and of lines of headlines for which the panels were placed.
         self._placed = (-1, -1)
         self._utilization: tuple[int, ...] = ()
+        self._last_telemetry: TelemetrySnapshot | None = None
         frames = context.settings.frames_per_second
         self._table_pace, self._header_pace = Pace(TABLES_PER_S, frames), Pace(HEADERS_PER_S, frames)
 
@@ -236,7 +238,9 @@ class WatchScreen(ActionScreen):
     def _update_header(self) -> None:
         moment, source = self.moment, self.source
         telemetry = source.telemetry
-        if telemetry is not None and self.frozen is None:
+        # A recording that stands still has no new values.
+        if telemetry is not None and self.frozen is None and telemetry is not self._last_telemetry:
+            self._last_telemetry = telemetry
             value = telemetry["utilisation_percent"].value
             self._utilization = (*self._utilization, value)[-_UTILIZATIONS:] if isinstance(value, int) else ()
         self.query_one(WatchHeader).view = WatchHeadView(
@@ -282,12 +286,16 @@ class WatchScreen(ActionScreen):
 
     def action_watch_back(self) -> None:
         """Go back in the recording."""
-        self.source.seek(-SEEK_S)
-        self.mark_changed()
+        self._seek(-SEEK_S)
 
     def action_watch_forward(self) -> None:
         """Go forward in the recording."""
-        self.source.seek(SEEK_S)
+        self._seek(SEEK_S)
+
+    def _seek(self, by_s: float) -> None:
+        self.source.seek(by_s)
+        # The values before are those of another time.
+        self._utilization = ()
         self.mark_changed()
 
     def action_watch_freeze(self) -> None:
