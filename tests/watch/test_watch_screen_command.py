@@ -99,6 +99,17 @@ def test_quitting_ends_the_program_as_ctrl_c_would(
     assert folders(settings) == []
 
 
+def test_a_stopped_program_is_ended_too(terminal: OpenTerminal, settings: dict[str, str]) -> None:
+    screen = watching(terminal, settings, "sh", "-c", "kill -STOP $$; sleep 3600")
+    screen.wait_for("live")
+    (program,) = processes.children(screen.pid)
+    screen.wait_until(lambda: state(program) == "T", "the program is stopped")
+    since = screen.press("q")
+    screen.wait_for("still runs. End it?", since=since)
+    screen.press("y")
+    assert screen.wait_for_end() == 128 + signal.SIGINT
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_reaches_the_program_whose_exit_code_counts(
     terminal: OpenTerminal, settings: dict[str, str], script: str, number: signal.Signals

@@ -62,6 +62,8 @@ def _outlast(program: PaneProgram, watch: ProgramWatch, alone: bool) -> int:
     with _forwarded(program):
         if program.running and not alone:
             program.send(signal.SIGINT)
+            # A program that is stopped gets it only when it continues.
+            program.send(signal.SIGCONT)
             diagnostics.print_message(f"SIGINT sent to {program.arguments[0]} (pid {program.pid}); waiting for its end")
         while (code := program.wait(POLL_S)) is None:
             watch.poll()

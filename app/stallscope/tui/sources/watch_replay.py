@@ -18,11 +18,12 @@ class WatchReplaySource:
     """Plays ``recording`` in real time. It stops before a damaged moment; ``problem`` is then a sentence."""
 
     replayed = True
-    failure = note = output_elsewhere = running_text = ""
+    failure = output_elsewhere = running_text = ""
 
     def __init__(self, recording: WatchRecording, clock: Callable[[], float] = time.monotonic) -> None:
         self.recording = recording
         self.problem: str | None = None
+        self.note = "truncated: what followed is missing" if recording.cut_off else ""
         self.traces: tuple[RecordedTrace, ...] = recording.traces()
         self._clock = clock
         self._at_s = 0.0

@@ -166,6 +166,8 @@ class WatchSource:
         """Pass a signal on that ends the screen."""
         self.ended_by_signal = True
         self.program.send(number)
+        # A program that is stopped gets it only when it continues.
+        self.program.send(signal.SIGCONT)
 
     def outlast(self) -> None:
         """Wait for the end of the program, and a moment for its report."""
