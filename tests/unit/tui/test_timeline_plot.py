@@ -126,6 +126,8 @@ def test_what_is_outside_of_the_span_is_not_drawn_at_its_edges() -> None:
     # Where there is room, it says so.
     (line,) = [line for line in drawn(view, 120) if line[1:].startswith("d2d")]
     assert line.split(maxsplit=1)[1].rstrip() == "no call in this span"
+    (line,) = [line for line in drawn(replace(view, slow_only=True), 120) if line[1:].startswith("d2d")]
+    assert line.split(maxsplit=1)[1].rstrip() == "no slow call in this span"
     (line,) = [line for line in drawn(replace(view, off=frozenset({0})), 120) if line[1:].startswith("d2d")]
     assert line.split(maxsplit=1)[1].rstrip() == "off"
 

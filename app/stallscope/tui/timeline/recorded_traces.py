@@ -23,6 +23,11 @@ class RecordedTraces:
         self._source, self._capture, self._cursor = source, capture, cursor
 
     @property
+    def slow_only(self) -> bool:
+        """Whether calls that were not slow are missing, as in traces of a watched program."""
+        return isinstance(self._source, WatchSource | WatchReplaySource)
+
+    @property
     def title(self) -> str:
         """Which of the traces is shown."""
         return "NO TRACE" if self.number is None else f"TRACE {self.number + 1}/{len(self._source.traces)}"

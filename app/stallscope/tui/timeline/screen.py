@@ -133,7 +133,10 @@ class TimelineScreen(ActionScreen):
         trigger = cursor.trace.trigger
         zero_ns = cursor.trace.end_ns if trigger is None else trigger.began_ns
         limits = cursor.intervals.limits
-        return TraceView(cursor.trace, cursor.book.rows, cursor.viewport, zero_ns, cursor.selection, limits)
+        slow_only = self.recorded is not None and self.recorded.slow_only
+        return TraceView(
+            cursor.trace, cursor.book.rows, cursor.viewport, zero_ns, cursor.selection, limits, slow_only=slow_only
+        )
 
     def _sentences(self) -> tuple[str, ...]:
         """What is shown in place of a trace; () where there is one."""

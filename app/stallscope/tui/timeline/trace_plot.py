@@ -162,7 +162,8 @@ def _note_empty(view: TraceView, shown: Sequence[RowKey], cells: Raster, text: S
     """Write into the rows of host calls without a call why they are empty."""
     for number, key in enumerate(shown):
         if key.kind is RowKind.CALLS and not (cells.calls[number] + cells.waits[number]).any():
-            note = "off" if key.number in view.off else "no call in this span"
+            calls = "no slow call" if view.slow_only else "no call"
+            note = "off" if key.number in view.off else f"{calls} in this span"
             if len(note) <= text.shape[1]:
                 text[number, : len(note)], style[number, : len(note)] = list(note), CellStyle.NOTE
 

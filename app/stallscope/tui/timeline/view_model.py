@@ -41,7 +41,8 @@ class TraceView:
     """What the plot shows. ``trace`` has at least the visible time; it is compared by identity.
 
     ``zero_ns`` is the time that the axis calls 0. ``limits`` mark slow calls. ``sentences`` are shown in place of a
-    trace. ``live``: the trace moves; ``off`` are then the numbers of the probes that are switched off.
+    trace. ``live``: the trace moves; ``off`` are then the numbers of the probes that are switched off. ``slow_only``:
+    calls that were not slow are not recorded.
     """
 
     trace: Trace | None = None
@@ -53,6 +54,7 @@ class TraceView:
     sentences: tuple[str, ...] = ()
     live: bool = False
     off: frozenset[int] = frozenset()
+    slow_only: bool = False
 
 
 class RowIntervals:
