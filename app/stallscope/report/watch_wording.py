@@ -51,7 +51,7 @@ def not_recorded(process: ProcessFindings) -> Iterator[str]:
 
 
 def still_running(process: WatchedProcess) -> str:
-    """That a process outlives the program that was watched, as a sentence."""
+    """Sentence that a process outlives the program that was watched."""
     who = process_words(process.program, process.pid)
     return f"{who} still runs: it was recorded until the end of the program that started it."
 

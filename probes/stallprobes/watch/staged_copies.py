@@ -2,7 +2,7 @@
 
 Without peer access a copy from one GPU to another is a copy to the host in the call's stream and a copy from the host
 in a stream that the driver has in the target's context. That stream runs its copies in order, so that one which waits
-holds up all later ones, of whatever stream. Both parts have the call's correlation number (seen on two H200s).
+holds up all later ones, of whatever stream. Both parts have the call's correlation number (observed on two H200).
 """
 
 from __future__ import annotations
