@@ -61,5 +61,10 @@ def process_words(name: str, pid: int) -> str:
     return f"{name or 'process'} (pid {pid})"
 
 
+def process_prefix(name: str, pid: int, several: bool) -> str:
+    """The process before a sentence about it, ``python (pid 4711): ``; "" unless there are several."""
+    return f"{process_words(name, pid)}: " if several else ""
+
+
 def _state(state: WatchState, function: str, code: int) -> str:
     return _STATES[state] + (f" ({function} returned {code})" if code else "")

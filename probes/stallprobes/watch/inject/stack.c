@@ -26,9 +26,9 @@ enum {
     NOTE_BUILD_ID = 3,
     /* Modules for which the file gets space at a time; a stack hardly adds more. */
     MODULES_AT_ONCE = 32,
-    /* What a thread may have left over from a time without slow calls. */
+    /* The most time that a thread can save while no call is slow. */
     MOST_CREDIT_NS = 1000000,
-    /* What the threads of a process may take once, all together, so that a short program has stacks too. */
+    /* The time that all threads of a process may spend once, so that a short program has stacks too. */
     FIRST_CREDIT_NS = 2000000,
 };
 
