@@ -10,22 +10,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallprobes.watch.analysis import ProcessAnalysis
+from stallprobes.watch.call_stack import CallStack
 from stallprobes.watch.environment import WatchOptions, variables
 from stallprobes.watch.findings import ProcessFindings
 from stallprobes.watch.folder import read_folder
 from stallprobes.watch.map_reader import MapFile, watch_files
 from stallprobes.watch.process import ActivityRecord, RecordBatch, WatchedProcess
+from stallprobes.watch.stack_reader import StackReader
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A program that has ended well: its one process and its records, as they were read and one by one."""
+    """A program that has ended well: its one process and its records, as they were read and one by one.
+
+    ``stacks`` are the call stacks by number.
+    """
 
     process: WatchedProcess
     batch: RecordBatch
     records: tuple[ActivityRecord, ...]
+    stacks: Mapping[int, CallStack]
 
 
 def watch_python(
@@ -50,16 +56,22 @@ def watch(folder: Path, *command: str, library: Path, options: WatchOptions, cup
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     contents = read_folder(folder)
     assert contents.problems == ()
-    (process,) = contents.processes
+    return read_watched(folder)
+
+
+def read_watched(folder: Path) -> Watched:
+    """What one process that has ended wrote to ``folder``."""
     (path,) = watch_files(folder)
+    stacks = StackReader()
     with MapFile(path) as file:
-        batch = file.records()
+        process, batch = file.read(), file.records()
+        stacks.read(file, process)
     assert batch.missed == 0
-    return Watched(process, batch, tuple(batch))
+    return Watched(process, batch, tuple(batch), stacks.stacks)
 
 
 def findings_of(watched: Watched) -> ProcessFindings:
     """The findings about a program that has ended."""
     analysis, process = ProcessAnalysis(), watched.process
-    analysis.feed(process, watched.batch, process.ended_ns or process.clocks.monotonic_ns)
+    analysis.feed(process, watched.batch, process.ended_ns or process.clocks.monotonic_ns, stacks=watched.stacks)
     return analysis.findings()

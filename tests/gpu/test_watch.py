@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from stallprobes.watch import layout
 from stallprobes.watch.building import library
 from stallprobes.watch.driver_calls import MemoryKind
 from stallprobes.watch.environment import WatchOptions, find_cupti
+from stallprobes.watch.findings import ExplainedCall
 from stallprobes.watch.layout import WatchState
 from stallprobes.watch.process import ActivityRecord, SlowDriverCall
 
@@ -115,7 +117,19 @@ def test_the_slow_time_of_a_program_has_its_right_causes(
         tmp_path / "out", *program, library=library(tmp_path / "cache"), options=WatchOptions(),
         cupti=find_cupti(ask().cuda_version or 0),
     )  # fmt: skip
-    require_right_causes(" ".join(program), findings_of(watched), truth)
+    found = findings_of(watched)
+    require_right_causes(" ".join(program), found, truth)
+    if program[-1] == "item":
+        require_line("loss.item()", [call for call in found.slow_calls if call.function == "cuStreamSynchronize"])
+
+
+def require_line(text: str, calls: Sequence[ExplainedCall]) -> None:
+    """That calls with a stack, at least one, are all made by the line of ``training.py`` with ``text``."""
+    source = (PROGRAMS / "training.py").read_text().splitlines()
+    places = {call.stack.place for call in calls if call.stack is not None}
+    assert [(Path(one.file).name, text in source[(one.line or 0) - 1]) for one in places if one is not None] == [
+        ("training.py", True)
+    ]
 
 
 @pytest.fixture(scope="module")

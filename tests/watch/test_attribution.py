@@ -570,11 +570,17 @@ def test_a_copy_whose_stream_may_not_have_been_held(
     assert first(GATED, records, **options).cause is not WaitCause.HELD_STREAM
 
 
-def test_a_synchronization_while_no_work_of_its_context_ran() -> None:
+def test_a_synchronization_behind_work_that_began_late_although_no_other_ran() -> None:
     calls = [slow(SYNC, 0, 20_000, correlation=8)]
-    records = [kernel(-200, -100, correlation=1), synchronization(8)]
-    assert first(calls, records, **HOLDING).cause is WaitCause.HELD_STREAM
-    assert first(calls, [*records, kernel(0, 10_000, correlation=9)], **HOLDING).cause is WaitCause.UNATTRIBUTED
+    late, sync = kernel(19_950, 19_990, correlation=7), synchronization(8)
+    assert first(calls, [late, sync], **HOLDING).cause is WaitCause.HELD_STREAM
+    # Without work that it waited for, nobody knows what it waited for.
+    before = kernel(-200, -100, correlation=1)
+    assert first(calls, [before, sync], **HOLDING).cause is WaitCause.UNATTRIBUTED
+    # Other work, whose end it may have waited for.
+    assert first(calls, [kernel(0, 10_000, correlation=3, stream=9), late, sync], **HOLDING).cause is (
+        WaitCause.UNATTRIBUTED
+    )
 
 
 # Staged peer copies, as two H200s record them

@@ -1,4 +1,4 @@
-"""The reader of a watched process's file: what it makes of a good one, and of one that is damaged or means harm."""
+"""The reader of a watched process's file: what it makes of a good one, and of one that is damaged or hostile."""
 
 from __future__ import annotations
 

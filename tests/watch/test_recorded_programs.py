@@ -13,8 +13,9 @@ import pytest
 
 from factories import program_truths as truths
 from factories.program_truths import Truth, require_right_causes
-from stallprobes.watch.analysis import ProcessAnalysis
-from stallprobes.watch.map_reader import MapFile, watch_files
+from factories.watched_programs import Watched, findings_of, read_watched
+from stallprobes.watch.call_stack import StackFrame
+from stallprobes.watch.findings import ExplainedCall
 
 RECORDED = Path(__file__).parents[1] / "data" / "watch"
 PROGRAMS: dict[str, Truth] = {
@@ -28,14 +29,31 @@ PROGRAMS: dict[str, Truth] = {
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_the_slow_time_of_a_recorded_program_has_its_right_causes(name: str, tmp_path: Path) -> None:
+    require_right_causes(name, findings_of(recorded(name, tmp_path)), PROGRAMS[name])
+
+
+def recorded(name: str, folder: Path) -> Watched:
+    """What the program ``name`` wrote, extracted to ``folder``."""
     with tarfile.open(RECORDED / f"{name}.tgz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    (path,) = watch_files(tmp_path)
-    with MapFile(path) as file:
-        process, records = file.read(), file.records()
-    analysis = ProcessAnalysis()
-    analysis.feed(process, records, process.ended_ns or process.clocks.monotonic_ns)
-    require_right_causes(name, analysis.findings(), PROGRAMS[name])
+        archive.extractall(folder, filter="data")
+    return read_watched(folder)
+
+
+def test_slow_calls_of_the_training_have_the_lines_that_make_them(tmp_path: Path) -> None:
+    source = (Path(__file__).parents[1] / "programs" / "training.py").read_text().splitlines()
+    places = [one for call in findings_of(recorded("training_item", tmp_path)).slow_calls if (one := place_of(call))]
+    assert len(places) == 10
+    assert {(Path(one.file).name, one.function) for one in places} == {
+        ("training.py", "__init__"), ("training.py", "step"),
+    }  # fmt: skip
+    # Copies of the model and of the data, and what their first use loads.
+    lines = [source[(one.line or 0) - 1] for one in places if one.function == "__init__"]
+    assert all("cuda" in line for line in lines), lines
+
+
+def place_of(call: ExplainedCall) -> StackFrame | None:
+    """The program's line of Python that made a slow call; None for a call that has no such line."""
+    return call.stack.place if call.stack is not None and call.stack.python else None
 
 
 def test_every_recorded_program_has_a_fingerprint_and_a_truth() -> None:

@@ -73,8 +73,8 @@ class WatchCommand(CliCommand):
     type=options.INPUT_FILE,
     shell_complete=completers.files,
     metavar="FILE",
-    help='A check of this machine ("stallscope check --save"): pairs of calls that stall there are the cause, not only '
-    "beside.  [default: the reference of this GPU in the package, if any]",
+    help='A check of this machine ("stallscope check --save"): a call that stalls another one there is its cause, '
+    "not only beside it.  [default: the reference of this GPU in the package, if any]",
 )
 @click.option("--calls-only", is_flag=True, help="Record no work of the GPU: it costs less and explains less.")
 @click.option(
@@ -83,7 +83,7 @@ class WatchCommand(CliCommand):
 @click.option(
     "--yield-to-profiler",
     is_flag=True,
-    help="Give CUPTI up when a profiler of the program's own begins; nothing is recorded from then on.",
+    help="Release CUPTI when the program's own profiler begins; nothing is recorded from then on.",
 )
 @click.option("--headless", is_flag=True, help="Open no screen: the program has the terminal, as without watch.")
 @click.option(
@@ -143,10 +143,10 @@ def command(
 ) -> None:
     """Run PROGRAM with its arguments, and show its CUDA calls live and what each slow one waited for.
 
-    On a terminal it opens a screen; the program's output then has a pane of it, and its input is empty. With
-    --headless, or where stdout is no terminal, the program has its terminal, streams and signals as without watch, and
-    the report goes to stderr whenever stallscope gets SIGUSR1. The report is also printed at the end. Meanwhile a
-    profiler of the program's own finds CUPTI taken.
+    On a terminal it opens a screen with a pane for the program's output; its input is then empty. With --headless, or
+    where stdin, stdout or stderr is no terminal, the program has its terminal, streams and signals as without watch,
+    and the report goes to stderr whenever stallscope gets SIGUSR1. The report is also printed at the end. While it is
+    watched, the program's own profiler finds CUPTI taken.
 
     Exits as the program does, and with 128 + N if signal N ended it; with 125 if watch itself fails, 126 if the program
     cannot be executed, 127 if it is not found.

@@ -19,7 +19,7 @@ from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watched import WatchSource
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
-# Of a program that failed, so that its message is still there when the screen is gone.
+# Without them, the error message of a program that failed would be lost with the screen.
 _LAST_LINES = 20
 
 
@@ -72,12 +72,12 @@ def _outlast(program: PaneProgram, watch: ProgramWatch, alone: bool) -> int:
 
 @contextmanager
 def _forwarded(program: PaneProgram) -> Iterator[None]:
-    """What this process gets meanwhile is sent to the program."""
+    """Context manager that passes the signals of this process on to the program."""
     before = {number: signal.signal(number, lambda got, _: program.send(got)) for number in _FORWARDED}
     try:
         yield
     finally:
-        # What follows must not be interrupted by what was meant for the program.
+        # A signal for the program must not interrupt the report.
         for number in before:
             signal.signal(number, signal.SIG_IGN)
 

@@ -166,7 +166,7 @@ def _libcupti(present: Mapping[str, str]) -> Path | None:
 
 
 class ProgramWatch:
-    """What is known of a program that runs: read while it runs, so that nothing is overwritten before it is read.
+    """Watch of a program that runs: reads its calls meanwhile, so that nothing is overwritten before it is read.
 
     Nothing here ends the program or changes its exit code: what fails is said after its end.
     """
@@ -255,7 +255,7 @@ class ProgramWatch:
     def _failures_kept(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # of any kind: a defect must not leave the program alone with the terminal
+        except Exception as error:  # of any kind: after a defect the program still needs its signals and its terminal
             self._failures.append(error)
 
     def _print(self, found: WatchFindings) -> None:

@@ -21,7 +21,7 @@ from stallprobes.watch.findings import (
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, loss_text, site_text
 from stallscope.report.columns import cut_columns, display_width
 from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count, plural
-from stallscope.report.watch_wording import not_recorded, process_words
+from stallscope.report.watch_wording import not_recorded, process_prefix, process_words
 
 _LONGEST_TITLE = 100
 _MOST_HEADLINES = 5
@@ -242,7 +242,7 @@ def _stacked(columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell |
 
 def _where(process: ProcessFindings, several: bool) -> str:
     """The process before a sentence, where there are several."""
-    return f"{process_words(process.name, process.pid)}: " if several else ""
+    return process_prefix(process.name, process.pid, several)
 
 
 def _percent(share: float) -> str:

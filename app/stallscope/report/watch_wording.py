@@ -51,7 +51,7 @@ def not_recorded(process: ProcessFindings) -> Iterator[str]:
 
 
 def still_running(process: WatchedProcess) -> str:
-    """That a process outlives the program that was watched, as a sentence."""
+    """Sentence that a process outlives the program that was watched."""
     who = process_words(process.program, process.pid)
     return f"{who} still runs: it was recorded until the end of the program that started it."
 
@@ -59,6 +59,11 @@ def still_running(process: WatchedProcess) -> str:
 def process_words(name: str, pid: int) -> str:
     """``python (pid 4711)``."""
     return f"{name or 'process'} (pid {pid})"
+
+
+def process_prefix(name: str, pid: int, several: bool) -> str:
+    """The process before a sentence about it, ``python (pid 4711): ``; "" unless there are several."""
+    return f"{process_words(name, pid)}: " if several else ""
 
 
 def _state(state: WatchState, function: str, code: int) -> str:

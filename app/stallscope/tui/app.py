@@ -254,9 +254,9 @@ class StallscopeApp(App[None]):
         self.exit(return_code=exit_code(number))
 
     def _last_resort(self, number: int) -> None:
-        """What must not remain when the process is ended: the engine, and the terminal's modes.
+        """End what must not remain when the process is killed: the engine, and the terminal's modes.
 
-        A watched program gets the time that it takes to end: it has got the same signal.
+        Waits for a watched program, which got the same signal, to end.
         """
         outlast = getattr(self.source, "outlast", None)
         if outlast is not None:

@@ -24,7 +24,7 @@ import numba  # type: ignore[import-untyped, unused-ignore]
 from llvmlite import ir  # type: ignore[import-untyped, unused-ignore]
 from numba.core import caching, config, types  # type: ignore[import-untyped, unused-ignore]
 
-# A name stands for what is theirs, and the versions of the compiler for its code.
+# What belongs to these libraries is in the key by its name, and compiled code by the versions of its compiler.
 _LIBRARIES = frozenset({"builtins", "numba", "llvmlite", "numpy"})
 _VERSIONS = f"numba {numba.__version__}, llvmlite {llvmlite.__version__}"
 _DIGITS = 20
@@ -34,14 +34,14 @@ _PYTHON = f"py{sys.version_info[0]}{sys.version_info[1]}{sys.abiflags}"
 _FILE = re.compile(rf"(?P<module>\w+)\.(?P<function>.+)-(?P<key>\w+)\.{re.escape(_PYTHON)}\.(nbi|\d+\.nbc)")
 
 
-class _Place(NamedTuple):
+class _CacheFolder(NamedTuple):
     folder: Path
     source: Path
 
 
 _options: dict[FunctionType, str] = {}
 _keys: dict[FunctionType, str] = {}
-_places: dict[FunctionType, _Place] = {}
+_places: dict[FunctionType, _CacheFolder] = {}
 
 
 def set_options(function: Any, options: str) -> None:
@@ -187,7 +187,7 @@ class CodeLocator:
         if locator is not None:
             locator.get_source_stamp = lambda: key
             locator.get_disambiguator = lambda: key
-            _places[function] = _Place(Path(locator.get_cache_path()), Path(source))
+            _places[function] = _CacheFolder(Path(locator.get_cache_path()), Path(source))
         return locator
 
 

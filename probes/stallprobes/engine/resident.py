@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CallStopped(Exception):
-    """A call of a resident's method was given up, because it was to stop."""
+    """A call of a resident's method ended early, because it was to stop."""
 
 
 class ProbeControl(Protocol):

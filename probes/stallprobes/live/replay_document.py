@@ -30,7 +30,7 @@ MOST_TRACES = 1_000
 
 
 @dataclass
-class _Part:
+class _SetPart:
     """The part of a recording that one probe set takes: its number, its analyzer, and the times of its observations.
 
     ``switches`` are the times at which the timeline was switched, first on or off as in the first observation.
@@ -62,7 +62,7 @@ def document(path: Path) -> dict[str, Any]:
     dropped = 0
     traces: list[dict[str, Any]] = []
     traces_found = 0
-    part: _Part | None = None
+    part: _SetPart | None = None
     for moment in stream.items():
         if isinstance(moment, Trace):
             if begun_s is not None and part is not None:
@@ -77,7 +77,7 @@ def document(path: Path) -> dict[str, Any]:
             if part is not None:
                 _finish(part, begun_s, probe_sets, entries)
                 dropped += part.analyzer.log_dropped
-            part = _Part(
+            part = _SetPart(
                 0 if part is None else part.number + 1,
                 _analyzer(observation, part),
                 observation.wall_s,
@@ -104,13 +104,13 @@ def document(path: Path) -> dict[str, Any]:
     }
 
 
-def _analyzer(observation: Observation, previous: _Part | None) -> Analyzer:
+def _analyzer(observation: Observation, previous: _SetPart | None) -> Analyzer:
     """An analyzer for the observation's probe set; its entries are numbered after those of the previous one."""
     log = () if previous is None else previous.analyzer.ended_log(observation.wall_s)
     return Analyzer(observation.probe_set, log=log[-1:], log_limit=MOST_ENTRIES)
 
 
-def _finish(part: _Part, begun_s: float, probe_sets: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
+def _finish(part: _SetPart, begun_s: float, probe_sets: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
     first = entries[-1]["number"] + 1 if entries else 1
     new = [entry for entry in part.analyzer.log if entry.number >= first]
     entries.extend(_entry(entry, part, begun_s) for entry in new)
@@ -119,7 +119,7 @@ def _finish(part: _Part, begun_s: float, probe_sets: list[dict[str, Any]], entri
         probe_sets.append(_probe_set(part, begun_s))
 
 
-def _probe_set(part: _Part, begun_s: float) -> dict[str, Any]:
+def _probe_set(part: _SetPart, begun_s: float) -> dict[str, Any]:
     probe_set: ProbeSet = part.analyzer.probe_set
     return {
         "title": probe_set.title,
@@ -188,7 +188,7 @@ def _trace(trace: Trace, probe_set: int, begun_s: float) -> dict[str, Any]:
     }
 
 
-def _entry(entry: LogEntry, part: _Part, begun_s: float) -> dict[str, Any]:
+def _entry(entry: LogEntry, part: _SetPart, begun_s: float) -> dict[str, Any]:
     verdict = entry.verdict
     end_s = part.last_s if entry.ended_s is None else entry.ended_s
     return {

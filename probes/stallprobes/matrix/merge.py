@@ -49,7 +49,7 @@ class Merged:
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _HostPart:
     """One host's part of a cell."""
 
     status: Status
@@ -70,9 +70,9 @@ class _Parts:
         self.verdicts: tuple[Verdict, ...] = ()
         self.weight: tuple[int, float] | None = None
         self.host = ""
-        self.stuck: _Part | None = None
+        self.stuck: _HostPart | None = None
 
-    def add(self, host: str, part: _Part, repeat: int | None) -> None:
+    def add(self, host: str, part: _HostPart, repeat: int | None) -> None:
         """Add the part of ``host``; ``repeat`` is the place of its repeat in the spool."""
         if repeat is not None:
             self.repeats.append_place(repeat)
@@ -80,7 +80,7 @@ class _Parts:
         if self.weight is None or weight > self.weight:
             self.weight, self.host, self.verdicts = weight, host, part.verdicts
         if self.stuck is None or (part.in_flight_ns or 0) > (self.stuck.in_flight_ns or 0):
-            self.stuck = _Part(part.status, in_flight_ns=part.in_flight_ns, in_flight_op=part.in_flight_op)
+            self.stuck = _HostPart(part.status, in_flight_ns=part.in_flight_ns, in_flight_op=part.in_flight_op)
 
 
 class _MergedCell:
@@ -98,7 +98,7 @@ class _MergedCell:
         """The cell; what hosts without a measurement have does not count if another one has measured it."""
         status = self.status or Status.MISSING
         kept = self.measured if status in _MEASURED else self.every
-        stuck = kept.stuck or _Part(status)
+        stuck = kept.stuck or _HostPart(status)
         return Cell(
             row=row,
             column=column,
@@ -346,7 +346,7 @@ def _common(hosts: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
     return {**found, "unknown": unknown}
 
 
-def _parts(cell: Cell, matrix: Matrix, new: Mapping[str, str]) -> Iterator[tuple[str, _Part]]:
+def _parts(cell: Cell, matrix: Matrix, new: Mapping[str, str]) -> Iterator[tuple[str, _HostPart]]:
     """Each host, by its new name, with its part of ``cell``."""
     parts = dict(_host_parts(cell, list(matrix.hosts)))
     worst = next((one.host for one in cell.verdicts), "") or next(iter(parts), "")
@@ -354,7 +354,7 @@ def _parts(cell: Cell, matrix: Matrix, new: Mapping[str, str]) -> Iterator[tuple
         is_worst = host == worst
         yield (
             new[host],
-            _Part(
+            _HostPart(
                 status=part.status,
                 reason=part.reason,
                 repeat=None if part.repeat is None else replace(part.repeat, host=new[host]),
@@ -365,10 +365,10 @@ def _parts(cell: Cell, matrix: Matrix, new: Mapping[str, str]) -> Iterator[tuple
         )
 
 
-def _host_parts(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _Part]]:
+def _host_parts(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _HostPart]]:
     """Each host by its old name, with its status, reason and repeat."""
     if not hosts:
-        yield "", _Part(cell.status, cell.reason or "", _total(cell.repeats))
+        yield "", _HostPart(cell.status, cell.reason or "", _total(cell.repeats))
         return
     known = {one.host: one for one in cell.hosts}
     repeats: dict[str, list[Repeat]] = {}
@@ -378,7 +378,7 @@ def _host_parts(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _Part]]
         mine = repeats.pop(host, [])
         if mine or host in known:
             status = known.get(host, HostStatus(host, Status.OK))
-            yield host, _Part(status.status, status.reason, repeat=_total(mine) if mine else None)
+            yield host, _HostPart(status.status, status.reason, repeat=_total(mine) if mine else None)
 
 
 def _total(repeats: Sequence[Repeat]) -> Repeat:

@@ -118,6 +118,7 @@ class SpooledChannels(SparseChannels):
         self._made: dict[Channel, SparseHistogram] | None = None
 
     @property
+    # The base class has an attribute that is filled at once.
     def _held(self) -> dict[Channel, SparseHistogram]:  # type: ignore[override]
         if self._made is None:
             part, used = SparseHistogram.part, self._used

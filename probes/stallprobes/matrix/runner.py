@@ -33,7 +33,7 @@ from stallprobes.matrix.cell_runner import PACE_NS, CellRunner, Stopped
 from stallprobes.matrix.disagreement import most_disagreeing
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
 from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe
-from stallprobes.matrix.schedule import Block, Pace
+from stallprobes.matrix.schedule import Block, TimeBudget
 from stallprobes.matrix.window_measurer import VictimWindow
 from stallprobes.model import Channel, Phase
 
@@ -131,7 +131,7 @@ class _Check:
         self._info: Mapping[str, object] = {}
         self._interrupted = False
         self._text = ""
-        self._pace = Pace(plan, backend == "sim")
+        self._pace = TimeBudget(plan, backend == "sim")
         self._done = 0
         self._total = 0
         self._aborted = threading.Event()

@@ -123,7 +123,7 @@ def repeats(plan: Plan, virtual: bool) -> int:
     return VIRTUAL_REPEATS if virtual else REPEATS
 
 
-class Pace:
+class TimeBudget:
     """Lengths of windows and number of additional repeats.
 
     Both are fixed in virtual time, else chosen so that the check meets its time budget.

@@ -108,7 +108,7 @@ def _lines(traces: Sequence[TitledTrace], about: Mapping[str, object]) -> Iterat
     yield '{"traceEvents":['
     first = True
     for titled in traces:
-        part = _Part(titled, numbers, offset_ns)
+        part = _TraceEvents(titled, numbers, offset_ns)
         for event in part.events():
             yield f"\n{event}" if first else f",\n{event}"
             first = False
@@ -118,7 +118,7 @@ def _lines(traces: Sequence[TitledTrace], about: Mapping[str, object]) -> Iterat
     yield f'\n],"otherData":{json_text(other)},"displayTimeUnit":"ns"}}\n'
 
 
-class _Part:
+class _TraceEvents:
     """The events of one trace, from ``offset_ns`` of the file's time on."""
 
     def __init__(self, titled: TitledTrace, numbers: FileNumbers, offset_ns: int) -> None:

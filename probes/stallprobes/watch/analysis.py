@@ -212,11 +212,11 @@ class ProcessAnalysis:
 
     @property
     def _has_run_delays(self) -> bool:
-        """Whether a thread without CPU could show: its samples have to be on both sides of a call."""
+        """Whether lack of a CPU can be detected: that needs samples before and after a call."""
         return any(len(samples) > 1 for samples in self._run_delays.values())
 
     def _add_stacks_from_outside(self) -> None:
-        """Keep the stacks of calls that were looked at in flight and have returned."""
+        """Keep the stacks, read in flight, of calls that have returned."""
         waiting = self._outside.waiting
         for held in self._held if waiting else ():
             found = waiting.get((held.slow.thread, held.slow.call.start_ns))
@@ -309,12 +309,12 @@ def watch_findings(
     return WatchFindings(began_at_ns, end_ns - first_ns, found, tuple(problems))
 
 
-def _with_stack(call: ExplainedCall, seen: CallStack | None) -> ExplainedCall:
-    """``call`` with the Python frames that were ``seen`` from outside, where it has none of its own."""
-    if seen is None or (call.stack is not None and call.stack.python):
+def _with_stack(call: ExplainedCall, outside: CallStack | None) -> ExplainedCall:
+    """``call`` with the Python frames of ``outside``, read by py-spy, where it has none of its own."""
+    if outside is None or (call.stack is not None and call.stack.python):
         return call
-    native = call.stack.native if call.stack is not None else seen.native
-    return replace(call, stack=replace(seen, native=native))
+    native = call.stack.native if call.stack is not None else outside.native
+    return replace(call, stack=replace(outside, native=native))
 
 
 def _unkept(threads: Iterable[ThreadFindings]) -> Mapping[str, int]:

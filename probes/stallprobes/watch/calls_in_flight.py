@@ -29,7 +29,7 @@ class WaitingCall:
 class OutsideReading:
     """What is known of a process from outside.
 
-    ``waiting`` has the calls in flight that were looked at, and those that have returned since. ``problems`` are
+    ``waiting`` has the calls in flight that were inspected, and those that have returned since. ``problems`` are
     sentences that say what could not be read.
     """
 

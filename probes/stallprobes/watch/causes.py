@@ -70,8 +70,8 @@ class WaitCause(StrEnum):
 class Certainty(StrEnum):
     """How the cause of a slow call is known.
 
-    ``PROVEN``: by records of the call itself. ``KNOWN``: by what the function does, or by overlap in time, and a check
-    or reference shows that the pair stalls. ``BESIDE``: by overlap in time alone.
+    ``PROVEN``: by records of the call itself. ``KNOWN``: by what the function does, or by overlap in time where a
+    check or reference shows that the pair stalls. ``BESIDE``: by overlap in time alone.
     """
 
     PROVEN = "proven"

@@ -1,7 +1,7 @@
 """Functions of a program or library by address, from the symbol tables of its ELF file.
 
-The file may be damaged, or made by a program that means harm: every offset and size is held against the file and
-against a limit before it is used. Only 64-bit little-endian files are read.
+The file may be damaged, or made by a hostile program: every offset and size is checked against the file and against a
+limit before it is used. Only 64-bit little-endian files are read.
 """
 
 from __future__ import annotations

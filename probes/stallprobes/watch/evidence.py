@@ -16,7 +16,7 @@ from stallprobes.watch.other_threads import CulpritCalls
 from stallprobes.watch.process import SlowDriverCall
 from stallprobes.watch.slow_calls import CallTable
 
-# Pieces of work of one call that are looked at, the last ones before its end, and groups of them that are kept.
+# Pieces of work of one call that are read, the last ones before its end, and groups of them that are kept.
 MOST_PIECES = 4096
 MOST_GROUPS = 8
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))

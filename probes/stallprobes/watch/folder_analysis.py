@@ -32,7 +32,7 @@ ReadingListener = Callable[[WatchedProcess, RecordBatch, int], None]
 
 
 @dataclass
-class _Reading:
+class _ReadFile:
     """What is known of one file."""
 
     analysis: ProcessAnalysis
@@ -56,7 +56,7 @@ class FolderAnalysis:
         self._folder = folder
         self._listener = listener
         self._known = known
-        self._readings: dict[Path, _Reading] = {}
+        self._readings: dict[Path, _ReadFile] = {}
         self._problems: dict[Path, str] = {}
 
     @property
@@ -79,7 +79,7 @@ class FolderAnalysis:
         for path in paths:
             reading = self._readings.get(path)
             if reading is None:
-                reading = self._readings[path] = _Reading(ProcessAnalysis(self._known))
+                reading = self._readings[path] = _ReadFile(ProcessAnalysis(self._known))
             if reading.ended:
                 continue
             try:
@@ -103,7 +103,7 @@ class FolderAnalysis:
         began_at_ns = min((process.started.realtime_ns for process in self.processes), default=0)
         return watch_findings(found, began_at_ns, self._problems.values())
 
-    def _read(self, path: Path, reading: _Reading) -> None:
+    def _read(self, path: Path, reading: _ReadFile) -> None:
         with MapFile(path) as file:
             before = reading.process or file.read()
             # Before the reading that counts: what it wrote until its end is then read.
@@ -130,7 +130,7 @@ class FolderAnalysis:
             self._listener(process, records, now_ns)
 
 
-def _findings(reading: _Reading, process: WatchedProcess) -> ProcessFindings:
+def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
     found = reading.analysis.findings()
     # A process that was killed has not noted its end.
     return replace(found, ended=True) if reading.ended and process.ended_ns is None else found

@@ -36,7 +36,8 @@ def may_hold_streams(functions: Iterable[str]) -> bool:
 def held_streams(calls: CallTable, work: WorkTable, waits: GpuWaits, asked: NDArray[np.bool_]) -> Int64s:
     """For how long (ns) the stream of each of the ``asked`` calls was held; 0 where it was not.
 
-    A blocking copy whose own work began late, or a synchronization, during which no work of its context ran.
+    A blocking copy whose own work began late, or a synchronization with work in front of it that did, while no work of
+    the context ran.
     """
     found = np.zeros(len(calls), dtype=np.int64)
     own_start = np.full(len(calls), -1, dtype=np.int64)
@@ -44,9 +45,10 @@ def held_streams(calls: CallTable, work: WorkTable, waits: GpuWaits, asked: NDAr
     # The work is in the order of its starts: the first piece of a call is written last.
     own_start[work.owners[owned]] = work.starts[owned]
     copies = (calls.waits == Waits.COPY) & (own_start >= 0)
-    waiting = np.isin(calls.waits, (Waits.STREAM, Waits.EVENT, Waits.CONTEXT))
-    until = np.where(copies, np.minimum(own_start, calls.ends), calls.ends)
-    members = np.flatnonzero(asked & (copies | waiting) & (calls.excess > 0))
+    until = np.where(copies, np.minimum(own_start, calls.ends), 0)
+    for at in np.flatnonzero(asked & np.isin(calls.waits, (Waits.STREAM, Waits.CONTEXT))).tolist():
+        until[at] = _first_start(calls, work, waits, at)
+    members = np.flatnonzero(asked & (until > 0) & (calls.excess > 0))
     numbers = int64s([work.context_numbers.get(context, -1) for context in calls.contexts[members].tolist()])
     begins, until = calls.begins[members], until[members]
     busy = work.by_context.covered(numbers, begins, until) + waits.context[members] + waits.process[members]
@@ -54,6 +56,17 @@ def held_streams(calls: CallTable, work: WorkTable, waits: GpuWaits, asked: NDAr
     kept = held >= OVERLAP_SHARE * calls.excess[members]
     found[members[kept]] = held[kept]
     return found
+
+
+def _first_start(calls: CallTable, work: WorkTable, waits: GpuWaits, at: int) -> int:
+    """When the work in front of a synchronization that had not ended began; 0 without any."""
+    stream, context = int(waits.stream[at]), int(waits.whole[at])
+    mine = work.streams == stream if stream >= 0 else work.contexts == context
+    mine &= (work.ends > calls.begins[at]) & (work.starts < calls.ends[at])
+    rows = np.flatnonzero(mine)
+    orders = calls.order_of(int64s(work.rows["correlation"][rows]))
+    rows = rows[orders < calls.order_of(calls.correlations[at : at + 1])[0]]
+    return int(work.starts[rows].min()) if len(rows) else 0
 
 
 def first_launches(

@@ -1,4 +1,4 @@
-"""Where a thread is in the kernel, as far as the kernel says so to the user's own processes."""
+"""Function of the kernel in which a thread waits, as /proc shows it to processes of the same user."""
 
 from __future__ import annotations
 

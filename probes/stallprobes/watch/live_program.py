@@ -1,4 +1,4 @@
-"""Live reading of a watched program: what is new, the analysis now and then, and traces of its last moments."""
+"""Live reading of a watched program: its figures, the analysis about once a second, and traces of its last seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallprobes.watch.live_view import NO_FINDINGS, LiveRows, WatchedProgram, W
 from stallprobes.watch.process import WatchedProcess
 from stallprobes.watch.trace_history import KEEP_NS, TriggeringCall, WatchTraceHistory
 
-# A person reads findings once a second; more often only the figures change.
+# A person reads findings no faster; the figures change more often.
 ANALYZE_NS = 1_000_000_000
 # The analysis takes at most this share of the time.
 _ANALYSIS_SHARE = 0.1
@@ -71,7 +71,7 @@ class LiveProgram:
         return () if self._analysis is None else self._analysis.running
 
     def finish_looking(self) -> None:
-        """Wait a moment for what is being read of the processes from outside."""
+        """Wait, at most 5 s, for what is being read of the processes from outside."""
         if self._analysis is not None:
             self._analysis.finish_looking()
 
@@ -115,7 +115,7 @@ class LiveProgram:
             return self.history.trace(max(call.begin_ns - before_ns, 0), call.end_ns + after_ns, call)
 
     def present_trace(self) -> Trace:
-        """The trace of the last moments; its trigger is the newest slow call in it."""
+        """The trace of the last PRESENT_NS; its trigger is the newest slow call in it."""
         with self._lock:
             end_ns = self.history.last_ns
             begin_ns = max(end_ns - PRESENT_NS, 0)

@@ -102,7 +102,7 @@ NO_FINDINGS = WatchFindings(0, 0, ())
 
 
 @dataclass(frozen=True, eq=False)
-class _Reading:
+class _RowFigures:
     """Figures by row at a time."""
 
     at_ns: int
@@ -116,7 +116,7 @@ class LiveRows:
     The order changes with the findings only, so that no row moves while it is read.
     """
 
-    _readings: list[_Reading] = field(default_factory=list)
+    _readings: list[_RowFigures] = field(default_factory=list)
     _rows: dict[WatchRowKey, WatchRow] = field(default_factory=dict)
     _order: dict[WatchRowKey, int] = field(default_factory=dict)
     _lost: dict[WatchRowKey, int] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class LiveRows:
         found.sort(key=lambda item: (self._order.get(item[0], len(self._order)), item[0]))
         self.hidden = max(len(found) - MOST_ROWS, 0)
         found = found[:MOST_ROWS]
-        self._keep(_Reading(at_ns, {key: figures for key, _, _, figures, _ in found}))
+        self._keep(_RowFigures(at_ns, {key: figures for key, _, _, figures, _ in found}))
         before = self._readings[0]
         window_ns = at_ns - before.at_ns
         rows = {}
@@ -151,7 +151,7 @@ class LiveRows:
         self._rows = rows
         return tuple(rows.values())
 
-    def _keep(self, reading: _Reading) -> None:
+    def _keep(self, reading: _RowFigures) -> None:
         """Keep a reading, those of the last window, and the one before it."""
         readings = self._readings
         # Two a window are enough between the ends: each holds the histograms of all rows.

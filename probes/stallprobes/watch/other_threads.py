@@ -96,9 +96,11 @@ def causes_for_others(calls: CallTable, pageable: NDArray[np.bool_], own: Sequen
 
 
 def culprits_of(calls: CallTable, culprit_calls: CulpritCalls, causes: Int64s, asked: NDArray[np.bool_]) -> Culprits:
-    """The culprits of the ``asked`` calls: calls of one other thread, of the same context (in any for the creation of
-    contexts), that cover at least 80 % of the excess, of which one ends when the slow call does: at most 0.5 ms before
-    its end, or 50 µs after it."""
+    """The culprits of the ``asked`` calls: calls of one other thread that end with the slow call.
+
+    They are of the same context (of any, if they create contexts) and cover at least 80 % of the excess; one of them
+    ends at most 0.5 ms before the slow call or 50 µs after it.
+    """
     found = Culprits(np.full(len(calls), -1, dtype=np.int64), np.zeros(len(calls), dtype=np.int64))
     members = culprit_calls.members
     victims = np.flatnonzero(asked)

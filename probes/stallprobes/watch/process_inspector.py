@@ -1,4 +1,4 @@
-"""What is read of a watched process from outside: where calls in flight wait, and the names of Python threads."""
+"""Inspector of a watched process from outside: where calls in flight wait, and the names of Python threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stallprobes.watch.kernel_wait import kernel_wait
 from stallprobes.watch.process import DriverCall, WatchedProcess
 from stallprobes.watch.py_spy import PySpyRun, PythonThreads, find_py_spy
 
-# A call in flight for longer is looked at.
+# A call that has been in flight for this long is inspected.
 LOOK_AFTER_NS = 50_000_000
 # Between two runs of py-spy on one process.
 PAUSE_NS = 1_000_000_000
@@ -21,7 +21,7 @@ class ProcessInspector:
     """Reads one process from outside, again and again while it runs.
 
     ``names`` has the names of its Python threads by id, as py-spy found them. ``waiting`` has the calls in flight that
-    were looked at, and those that have returned since.
+    were inspected, and those that have returned since.
     """
 
     def __init__(self, py_spy: Path | None = None) -> None:

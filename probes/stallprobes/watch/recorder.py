@@ -77,7 +77,7 @@ class WatchRecorder:
     ) -> None:
         """Write a moment that has new findings, the output since the last one, and NVML's values.
 
-        The ``last`` one has the trace of the slowest call since the last trace, however short ago that was.
+        The ``last`` one has the trace of the slowest call since the last trace, however recent that one is.
         """
         self._guarded(lambda: self._put(moment, output, telemetry, last))
 
@@ -167,7 +167,7 @@ class WatchRecorder:
         }
 
     def _put_trace(self, moment: WatchMoment, last: bool) -> None:
-        """Write the trace of the slowest call that is long enough ago, unless one was written a moment ago."""
+        """Write the trace of the slowest call that ended 1 s ago or earlier; at most one trace in 10 s."""
         if self._trace_of is None or self._writer is None:
             return
         if not last and self._traced_ns is not None and moment.at_ns - self._traced_ns < TRACE_EVERY_NS:

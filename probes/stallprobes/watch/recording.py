@@ -1,4 +1,4 @@
-"""Recording of a watched program: its moments and traces, read sceptically, from any moment on."""
+"""Recording of a watched program: its moments and traces, read with a check of every value, from any moment on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Peer copies that the driver stages: one call has work in two contexts, and its second part waits in a common stream.
+"""Peer copies that the driver stages: a call has work in two contexts, the second part in a stream of the driver.
 
 Without peer access a copy from one GPU to another is a copy to the host in the call's stream and a copy from the host
 in a stream that the driver has in the target's context. That stream runs its copies in order, so that one which waits
-holds up all later ones, of whatever stream. Both parts have the call's correlation number (seen on two H200s).
+holds up all later ones, of whatever stream. Both parts have the call's correlation number (observed on two H200).
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ def _homes(work: WorkTable) -> Int64s:
 
 
 def _in_front(work: WorkTable, homes: Int64s, orders: Int64s, parts: Int64s, begin_ns: int) -> Int64s:
-    """``parts``, the earlier work in their streams, and the work before the homes of both, as far as it ends later than
-    ``begin_ns``."""
+    """``parts``, the earlier work in their streams, and the work before the homes of both.
+
+    Work that ended until ``begin_ns`` is left out.
+    """
     since = work.ends > begin_ns
     found = [parts]
     for part in parts.tolist():

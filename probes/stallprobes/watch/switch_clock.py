@@ -27,7 +27,7 @@ MOST_ERROR_NS = 1_000_000
 LEAST_SAMPLES = 16
 COMPARED = 128
 COMPARED_STARTS = 2_048
-# Offsets that are looked at: those that agree with at least this share of the switches of the best. The second best of
+# Offsets that are compared: those that agree with at least this share of the switches of the best. The second best of
 # those that remain agrees for at most that share of the switches of the best.
 LEAST_RIVAL = 0.25
 MOST_RIVALS = 64

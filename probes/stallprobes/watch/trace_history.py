@@ -145,7 +145,8 @@ class WatchTraceHistory:
     ) -> Trace:
         """The trace of a span, by default of all that is kept."""
         parts = [
-            _Part(kept, number, len(self._kept) > 1) for number, (_, kept) in enumerate(sorted(self._kept.items()))
+            _ProcessPart(kept, number, len(self._kept) > 1)
+            for number, (_, kept) in enumerate(sorted(self._kept.items()))
         ]
         last_ns = self._last_ns if end_ns is None else end_ns
         first_ns = min((part.first_ns for part in parts), default=0) if begin_ns is None else begin_ns
@@ -228,7 +229,7 @@ class _ThreadBook:
         )
 
 
-class _Part:
+class _ProcessPart:
     """One process of a trace. ``several``: its threads and contexts are named with the process."""
 
     def __init__(self, kept: _Kept, number: int, several: bool) -> None:

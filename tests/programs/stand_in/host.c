@@ -26,20 +26,25 @@ static void launch(const char *kernel)
     cuLaunchKernel((void *)kernel, 1, 1, 1, 1, 1, 1, 0, (void *)0x1234, NULL, NULL);
 }
 
-static void *make_calls(void *unused)
+/* No thread ends before all have made their calls, so that none takes over what another has used. */
+static void *make_calls(void *all)
 {
     for (long done = 0; done < calls_each; done++)
         launch(NULL);
-    return unused;
+    pthread_barrier_wait(all);
+    return NULL;
 }
 
 static void many_threads(long count)
 {
     pthread_t threads[1024];
+    pthread_barrier_t all;
+    pthread_barrier_init(&all, NULL, (unsigned)count);
     for (long number = 0; number < count; number++)
-        pthread_create(&threads[number], NULL, make_calls, NULL);
+        pthread_create(&threads[number], NULL, make_calls, &all);
     for (long number = 0; number < count; number++)
         pthread_join(threads[number], NULL);
+    pthread_barrier_destroy(&all);
 }
 
 /* Threads that come and go, at most ``together`` at a time. */

@@ -8,7 +8,7 @@ import pytest
 
 from stallprobes.matrix import schedule
 from stallprobes.matrix.plan import Plan, plan
-from stallprobes.matrix.schedule import Block, Pace
+from stallprobes.matrix.schedule import Block, TimeBudget
 
 WHOLE, QUICK, SMALL = plan(), plan(quick=True), plan(["launch"], ["spin"])
 
@@ -30,7 +30,7 @@ def measured(clock: Clock, chosen: Plan, start_s: float = 1.5) -> tuple[float, l
     """Time of the regular repeats, the cells of each round of additional ones, and the lengths of their windows."""
     repeats = schedule.QUICK_REPEATS if chosen.quick else schedule.REPEATS
     left = schedule.blocks(chosen, repeats, 1)
-    pace = Pace(chosen, virtual=False)
+    pace = TimeBudget(chosen, virtual=False)
     windows = schedule.window_count(left)
     pace.begin_part(windows, windows)
     clock.now_s += start_s
@@ -93,19 +93,19 @@ def test_the_warm_up_has_every_victim_and_every_aggressor() -> None:
 
 
 def test_the_last_repeats_may_end_when_the_time_is_spent(clock: Clock) -> None:
-    pace = Pace(WHOLE, virtual=False)
+    pace = TimeBudget(WHOLE, virtual=False)
     blocks = {block.repeat: block for block in schedule.blocks(WHOLE, schedule.REPEATS, 1)}
     late = replace(blocks[schedule.REPEATS], repeat=schedule.REPEATS + 1, disagreeing=True)
     clock.now_s += schedule.BUDGET_S
     assert [repeat for repeat in blocks if pace.is_late(blocks[repeat])] == [5, 6]
     assert not pace.is_late(late)
-    assert not any(Pace(WHOLE, virtual=True).may_end(block) for block in blocks.values())
+    assert not any(TimeBudget(WHOLE, virtual=True).may_end(block) for block in blocks.values())
 
 
 def test_only_a_real_aggressor_is_slow() -> None:
-    assert Pace(WHOLE, virtual=False).is_slow(0.05)
-    assert not Pace(WHOLE, virtual=False).is_slow(0.005)
-    assert not Pace(WHOLE, virtual=True).is_slow(0.05)
+    assert TimeBudget(WHOLE, virtual=False).is_slow(0.05)
+    assert not TimeBudget(WHOLE, virtual=False).is_slow(0.005)
+    assert not TimeBudget(WHOLE, virtual=True).is_slow(0.05)
 
 
 def test_a_check_of_one_cell_does_not_fill_the_budget(clock: Clock) -> None:
@@ -121,7 +121,7 @@ def test_without_time_left_there_are_no_additional_repeats(clock: Clock) -> None
 
 
 def test_each_part_of_a_check_gets_its_share_of_the_time(clock: Clock) -> None:
-    pace = Pace(WHOLE, virtual=False)
+    pace = TimeBudget(WHOLE, virtual=False)
     pace.begin_part(100, 400)
     left = schedule.blocks(WHOLE, schedule.REPEATS, 1)[-20:]
     first = pace.lengths(left).window_s
@@ -134,7 +134,7 @@ def test_each_part_of_a_check_gets_its_share_of_the_time(clock: Clock) -> None:
 
 
 def test_in_virtual_time_the_number_of_additional_repeats_is_fixed(clock: Clock) -> None:
-    pace = Pace(WHOLE, virtual=True)
+    pace = TimeBudget(WHOLE, virtual=True)
     cells = len(WHOLE.victims) * len(WHOLE.aggressor_sets)
     sizes = [pace.additional(cells * schedule.REPEATS, number) for number in range(schedule.ROUNDS)]
     assert max(sizes) - min(sizes) <= 1

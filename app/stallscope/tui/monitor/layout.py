@@ -7,8 +7,6 @@ from dataclasses import dataclass
 WIDE_COLUMNS = 150
 # From this size on the log is below the probe table, beside the histograms of several probes.
 SPACIOUS_COLUMNS, SPACIOUS_LINES = 220, 50
-# Width of the probe table there.
-TABLE_COLUMNS = 118
 _LEAST_HISTOGRAMS, _LEAST_HEAT_MAP = 6, 5
 _LOW = 20
 

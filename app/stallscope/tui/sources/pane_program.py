@@ -94,7 +94,7 @@ class PaneProgram:
             self._reader.join(_DRAIN_S)
 
     def resize(self, columns: int, lines: int) -> None:
-        """Set the size of the pane; the program learns it as that of its terminal."""
+        """Set the size of the pane, which is the terminal size of the program."""
         if self._master >= 0 and columns > 0 and lines > 0:
             with contextlib.suppress(OSError):
                 fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
@@ -104,7 +104,7 @@ class PaneProgram:
             try:
                 data = os.read(self._master, _READ_BYTES)
             except OSError:
-                # Nobody has the other end any more.
+                # Every other end is closed.
                 data = b""
             if not data:
                 return
@@ -123,7 +123,7 @@ class PaneProgram:
 
 
 def _plain(terminal: int) -> None:
-    """Have newlines of the program pass unchanged."""
+    """Switch off the terminal's conversion of newlines and its echo."""
     modes = termios.tcgetattr(terminal)
     modes[1] &= ~termios.OPOST
     modes[3] &= ~termios.ECHO

@@ -102,10 +102,10 @@ class WatchReplaySource:
         return f"{state} {_minutes(self.at_s)}/{_minutes(self.recording.seconds)}"
 
     def resize_output(self, columns: int, lines: int) -> None:
-        """Set the size of the pane: nobody learns it."""
+        """Set the size of the pane: a recorded program has none."""
 
     def keep_trace(self, call: TriggeringCall | None) -> None:
-        """Keep a trace: a recording has its own."""
+        """Keep a trace: a recording has its own, so nothing is kept."""
 
     def show_present(self) -> None:
         """Show the present: the timeline shows the trace nearest to the position."""

@@ -145,7 +145,7 @@ class WatchSource:
             except WatchError as error:
                 self.failure = str(error)
                 return
-            except Exception as error:  # of any kind: a screen that stands still must say why
+            except Exception as error:  # of any kind: a screen without new values must say why
                 self.failure = f"The reading failed ({type(error).__name__}: {error}); this is a defect of stallscope."
                 return
             least_s = READ_S if code is None else _ENDED_READ_S
@@ -170,7 +170,7 @@ class WatchSource:
         self.program.send(signal.SIGCONT)
 
     def outlast(self) -> None:
-        """Wait for the end of the program, and a moment for its report."""
+        """Wait for the end of the program, and 10 s for its report."""
         self.program.wait()
         time.sleep(_REPORT_S)
 
@@ -185,14 +185,14 @@ class WatchSource:
     # Traces.
 
     def keep_trace(self, call: TriggeringCall | None) -> None:
-        """Keep the trace of a slow call, or of the last moments, for as long as the view is frozen and after."""
+        """Keep the trace of a slow call, or the present one, also after the view is no longer frozen."""
         with contextlib.suppress(ValueError):
             self._kept.append(self.live.present_trace() if call is None else self.live.trace_of(call))
             del self._kept[:-_MOST_TRACES]
             self._shown = len(self._kept) - 1
 
     def show_present(self) -> None:
-        """Have the timeline show the last moments."""
+        """Let the timeline show the present trace."""
         self._shown = None
 
     @property

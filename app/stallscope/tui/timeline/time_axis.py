@@ -44,10 +44,6 @@ class Viewport:
         share = (at_ns - self.begin_ns) / self.span_ns
         return Viewport(at_ns - round(share * span_ns), span_ns)
 
-    def panned(self, ns: int) -> Viewport:
-        """Moved by ``ns``."""
-        return Viewport(self.begin_ns + ns, self.span_ns)
-
     def with_inside(self, begin_ns: int, end_ns: int) -> Viewport:
         """Moved so that a time is visible from ``begin_ns`` on, centered; unchanged where it is visible in full."""
         if self.begin_ns <= begin_ns and end_ns <= self.end_ns:

@@ -126,11 +126,6 @@ class TraceCapture:
         self.before = SHARES[min(max(nearest + steps, 0), len(SHARES) - 1)]
 
 
-def present_limits(probes: Sequence[Probe], baselines: Mapping[str, Baseline], above_ns: int | None) -> TriggerLimits:
-    """The limits above which calls are marked."""
-    return CallTrigger(probes, above_ns=above_ns).limits(baselines)
-
-
 def limit_text(capture: TraceCapture, limits: TriggerLimits | None) -> str:
     """The trigger's limit in words: ``1.00 ms``, ``baseline (104 µs to 1.20 ms)``, ``no baseline yet``."""
     if capture.above_ns is not None:

@@ -87,7 +87,7 @@ class WatchTable(LineWidget):
         return out
 
     def _scroll(self, page: int) -> None:
-        """Have the selected row be visible."""
+        """Scroll so that the selected row is visible."""
         place = next((number for number, row in enumerate(self.rows) if row.key == self.selected), 0)
         self._first = min(max(self._first, place - page + 1), place, max(len(self.rows) - page, 0))
 

@@ -10,7 +10,7 @@ from stallprobes.units import duration_ns
 from stallprobes.watch.findings import ProcessFindings, ThreadFindings, WatchFindings
 from stallprobes.watch.live_view import WatchRow, WatchRowKey, calls_in_flight, slow_calls
 from stallprobes.watch.sentences import call_text, frame_text, headline, in_flight_text, loss_text, site_text
-from stallscope.report.text import format_count
+from stallscope.report.text import format_count, plural
 from stallscope.report.watch_wording import not_recorded
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableText
@@ -81,7 +81,7 @@ def _append_process(text: PrintableText, process: ProcessFindings, thread: int) 
 
 def _shares(thread: ThreadFindings) -> str:
     return "\n".join(
-        f"- {loss_text(one)}: {duration_ns(one.ns)} in {one.calls} {'call' if one.calls == 1 else 'calls'}, "
+        f"- {loss_text(one)}: {duration_ns(one.ns)} in {plural(one.calls, 'call')}, "
         f"{duration_ns(one.proven_ns)} of it proven"
         for one in thread.lost
     )

@@ -7,13 +7,13 @@ SECTIONS = (
         "Rows",
         "A row is one function in one thread of the program, those that lost most time first. calls, p50, p99 and "
         "worst are those since the start, calls/s of the last second. in flight: the age of a call that has not "
-        "returned. lost: by how much its slow calls took longer than a usual one.",
+        "returned. lost: the time of its slow calls beyond the median.",
     ),
     (
         "Slow calls",
         "A call is slow from --slow µs on (by default 1000). Each has a sentence about what it waited for; the cause "
-        "is final 2 s after the call's end. because of: records of the call itself prove it. beside: the calls overlap "
-        "in time.",
+        "is final 2 s after the call's end. because of: records of the call itself prove it, or it is known that such "
+        "a call is slow or stalls. beside: the calls overlap in time.",
     ),
     (
         "Time lost",
@@ -27,13 +27,13 @@ SECTIONS = (
     (
         "Timeline",
         "Shows the slow calls, the calls in flight, the GPU work and who had the graphics engine; calls that were not "
-        "slow are only counted. It opens on the last moments, home shows the present ones again. freeze on stall keeps "
-        "the trace of the call.",
+        "slow are only counted. It opens on the last 2 s, home returns to them. freeze on stall keeps the trace of the "
+        "call.",
     ),
     (
         "Output and input",
-        "Both outputs of the program go to the pane, with --output FILE to a file; its input is empty (/dev/null). It "
-        "has no terminal of its own beside the pane. With --headless it has the terminal, as without watch.",
+        "The program's stdout and stderr go to the pane, with --output FILE to a file; its input is empty (/dev/null). "
+        "It has no terminal other than the pane. With --headless it has the terminal, as without watch.",
     ),
     (
         "End",

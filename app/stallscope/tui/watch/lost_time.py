@@ -7,7 +7,8 @@ from stallprobes.watch.findings import WatchFindings
 from stallprobes.watch.live_view import WatchedProgram, calls_in_flight
 from stallprobes.watch.sentences import headline, thread_text
 from stallscope.report.columns import wrapped
-from stallscope.report.watch_wording import process_words, state_problem
+from stallscope.report.text import plural
+from stallscope.report.watch_wording import process_prefix, state_problem
 from stallscope.tui.common.lines import Line, LineWidget, cut
 
 _LEAST_SHARE = 0.005
@@ -56,7 +57,7 @@ def headlines(findings: WatchFindings | None, program: WatchedProgram | None) ->
     found = [(f"{text}.", "warn") for text in (*problems, *(one.rstrip(".") for one in findings.problems))]
     several = len(findings.processes) > 1
     lost = [
-        (thread, f"{process_words(process.name, process.pid)}: " if several else "")
+        (thread, process_prefix(process.name, process.pid, several))
         for process in findings.processes
         for thread in process.threads
         if thread.lost_share >= _LEAST_SHARE
@@ -66,7 +67,7 @@ def headlines(findings: WatchFindings | None, program: WatchedProgram | None) ->
     if not lost and not problems:
         limit_ns = min(process.slow_limit_ns for process in findings.processes)
         slow = sum(thread.slow_calls for process in findings.processes for thread in process.threads)
-        calls = "1 call" if slow == 1 else f"{slow} calls"
+        calls = plural(slow, "call")
         oldest = _oldest_in_flight(findings)
         if slow:
             found.append(

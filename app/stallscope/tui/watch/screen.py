@@ -33,7 +33,7 @@ from stallscope.tui.watch.output_pane import OutputPane
 from stallscope.tui.watch.slow_call_log import SlowCallLog
 
 SEEK_S = 5.0
-# Panels move as often as a person reads them; ages of calls in flight and the histogram with every frame.
+# A person reads tables no faster; ages of calls in flight and the histogram change with every frame.
 TABLES_PER_S, HEADERS_PER_S = 4.0, 2.0
 _REPORT_COLUMNS = 100
 _UTILIZATIONS = 8
@@ -41,7 +41,7 @@ BEHIND = ("all", "since the start")
 
 
 class WatchScreen(ActionScreen):
-    """Shows the moments of the source. ``frozen`` is one that is shown on, ``frozen_why`` the reason."""
+    """Shows the moments of the source, or ``frozen``, one of them, for the reason ``frozen_why``."""
 
     NAME = "watch"
     HELP_SECTIONS = help_text.SECTIONS
@@ -269,7 +269,7 @@ class WatchScreen(ActionScreen):
             panel = self.query_one(f"#{name}")
             panel.styles.height = lines
             panel.display = lines > 0
-        # Child processes learn it as the size of their terminal.
+        # It is the terminal size of the program.
         self.source.resize_output(width if not sizes.wide else width * 17 // 40 - 2, max(sizes.output - 1, 1))
 
     # Actions.

@@ -13,7 +13,7 @@ from stallprobes.watch.findings import CallInFlight, ExplainedCall, ProcessFindi
 from stallprobes.watch.live_view import WatchRowKey, calls_in_flight, slow_calls
 from stallprobes.watch.sentences import cause_text, in_flight_text, took_text
 from stallscope.report.columns import wrapped
-from stallscope.report.watch_wording import process_words
+from stallscope.report.watch_wording import process_prefix
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
 
 _HEAD = 12
@@ -95,7 +95,7 @@ def entries_of(findings: WatchFindings, now_ns: int) -> Iterator[tuple[str, str,
 
 
 def _where(process: ProcessFindings, several: bool) -> str:
-    return f"{process_words(process.name, process.pid)}: " if several else ""
+    return process_prefix(process.name, process.pid, several)
 
 
 def _key(process: ProcessFindings, call: ExplainedCall | CallInFlight) -> WatchRowKey:

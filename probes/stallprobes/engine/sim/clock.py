@@ -21,7 +21,7 @@ EPOCH_NS = 1_000_000_000
 NEVER = 1 << 62
 
 
-class Delay(simpy.Event):  # type: ignore[misc]
+class DueEvent(simpy.Event):  # type: ignore[misc]
     """An event that is due a time after its creation, SimPy's Timeout without its checks."""
 
     def __init__(self, clock: Clock, ns: int) -> None:
@@ -154,9 +154,9 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         """Move the time to ``until``; no event may be due before."""
         self.now = until
 
-    def timeout(self, ns: int) -> Delay:
+    def timeout(self, ns: int) -> DueEvent:
         """An event that is due in ``ns``."""
-        return Delay(self, ns)
+        return DueEvent(self, ns)
 
     def wait(self, ns: int) -> Wait:
         """Wait ``ns``."""
@@ -169,4 +169,4 @@ class Clock(simpy.Environment):  # type: ignore[misc]
 
     def call_at(self, time: int, what: Callable[[Any], None]) -> None:
         """Call ``what`` with the event that fired, at ``time``."""
-        Delay(self, time - self.now).callbacks.append(what)
+        DueEvent(self, time - self.now).callbacks.append(what)

@@ -212,8 +212,11 @@ def peer(
 def _peer(
     host: HostThread, target: Storage, target_context: GpuContext, source: Storage, nbytes: int, stream: SimStream
 ) -> Call:
-    """A copy to another GPU. Without peer access it is staged: its first half is on the stream, its second half on a
-    stream of the driver's own in the target's context, in one order for all streams."""
+    """A copy to another GPU.
+
+    Without peer access it is staged: its first half is on the stream, its second half on a stream of the driver in the
+    target's context, in one order for all streams.
+    """
     parameters, simulation = host.simulation.profile.copy, host.simulation
     assert target.gpu is not None
     assert source.gpu is not None

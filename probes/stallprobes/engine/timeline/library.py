@@ -25,7 +25,6 @@ _TOOLKIT_ROOTS = ("/usr/local", "/opt/nvidia", "/opt")
 
 NOT_COMPATIBLE = 14
 NOT_INITIALIZED = 15
-INVALID_KIND = 21
 TAKEN = 39
 
 # ``cuptiGetVersion`` of CUDA 13.0 and of the first library that records context switches.

@@ -31,11 +31,6 @@ class RecordKind(IntEnum):
         """The kind in words: ``peer copy``."""
         return self.name.lower().replace("_", " ")
 
-    @property
-    def is_gpu_work(self) -> bool:
-        """Whether the record is a piece of work on the GPU, with a start, an end and a stream."""
-        return self in GPU_WORK
-
 
 GPU_WORK = frozenset({RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET})
 
@@ -147,8 +142,6 @@ SIZES: Mapping[RecordKind, Mapping[int, int]] = {
     RecordKind.OVERHEAD: {18: 40, 21: 48, 22: 56},
     RecordKind.CONTEXT_SWITCH: {130_100: 24},
 }
-OLDEST_VERSION = 18
-NEWEST_VERSION = 130_599
 
 # Rows of the table of offsets, for the compiled decoder.
 KINDS = max(RecordKind) + 1

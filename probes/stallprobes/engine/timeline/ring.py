@@ -8,7 +8,6 @@ being overwritten.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,14 +51,6 @@ CALLS = 8_192
 MEASURED = 1 << 32
 FIRST = 1 << 33
 OP_MASK = (1 << 32) - 1
-
-
-@dataclass(frozen=True)
-class TimelineSizes:
-    """Sizes in bytes of the timeline's header and of its ring of GPU records."""
-
-    header: int = TIMELINE_WORDS * 8
-    records: int = RECORDS * RECORD_WORDS * 8
 
 
 class TimelineSection:

@@ -76,11 +76,6 @@ def timeline_channels(program: Program) -> tuple[Channel, ...]:
     return (*map(Channel, phases), *(Channel(phase, label) for label in labels for phase in phases))
 
 
-def is_shared(stream: Stream) -> bool:
-    """Whether other probes may use the same stream."""
-    return stream.shared or stream.kind is StreamKind.NULL
-
-
 def _stream(op: Op, program: Program) -> Stream | None:
     if op.fn in _ON_DEFAULT_STREAM:
         return None if program.context is None else null_stream(program.context)

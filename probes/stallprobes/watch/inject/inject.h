@@ -67,9 +67,10 @@ void sw_write_apis(void);
 int sw_prepare_calls(void);
 
 /* stack.c */
-/* What a thread may still spend on stacks (ns), and when that was last counted. */
+/* What a thread may still spend on frames of Python and on native ones (ns), and when that was last counted. */
 struct sw_credit {
-    int64_t ns;
+    int64_t python_ns;
+    int64_t native_ns;
     uint64_t at;
 };
 void sw_prepare_stacks(void);

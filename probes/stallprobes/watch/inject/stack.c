@@ -26,9 +26,9 @@ enum {
     NOTE_BUILD_ID = 3,
     /* Modules for which the file gets space at a time; a stack hardly adds more. */
     MODULES_AT_ONCE = 32,
-    /* What a thread may have left over from a time without slow calls. */
+    /* The most time that a thread can save while no call is slow. */
     MOST_CREDIT_NS = 1000000,
-    /* What the threads of a process may take once, all together, so that a short program has stacks too. */
+    /* The time that all threads of a process may spend once, so that a short program has stacks too. */
     FIRST_CREDIT_NS = 2000000,
 };
 
@@ -353,7 +353,9 @@ static uint32_t place_of_stack(struct scratch *stack, uint64_t hash)
     return 0;
 }
 
-static uint32_t take_stack(uint32_t api)
+/* The place of the calling thread's stack, or 0; ``python_end`` is when its frames of Python were written. Without
+ * ``native``, the stack has no others, unless they are known. */
+static uint32_t take_stack(uint32_t api, int native, uint64_t *python_end)
 {
     struct scratch *stack = NULL;
     for (size_t at = 0; at < SCRATCHES && !stack; at++)
@@ -368,15 +370,16 @@ static uint32_t take_stack(uint32_t api)
     stack->frames = stack->text_bytes = stack->flags = 0;
     if (python.usable)
         add_python_frames(stack);
+    *python_end = sw_clock();
     /* The native frames of a call of one function at one line are nearly always the same, and take longer to find. */
     uint64_t hash = hash_of(api + 1, stack->text, stack->text_bytes);
     uint64_t known = sw_load(shortcuts[hash % SW_STACKS]);
     uint32_t place = (uint32_t)(known & PLACE_MASK);
     if (!stack->text_bytes || !place || (known ^ hash) & ~PLACE_MASK) {
-        if (backtrace)
+        if (native && backtrace)
             backtrace(add_frame, stack);
-        place = place_of_stack(stack, hash);
-        if (stack->text_bytes)
+        place = native || stack->text_bytes ? place_of_stack(stack, hash) : 0;
+        if (native && stack->text_bytes)
             sw_store(shortcuts[hash % SW_STACKS], (hash & ~PLACE_MASK) | place);
     }
     pthread_setcancelstate(cancel, NULL);
@@ -385,8 +388,14 @@ static uint32_t take_stack(uint32_t api)
     return place;
 }
 
+static int64_t with_credit(int64_t ns, int64_t more)
+{
+    return ns + more < MOST_CREDIT_NS ? ns + more : MOST_CREDIT_NS;
+}
+
 /* The place in the file, from 1, of the stack of a call that began at ``start`` and whose exit callback came at ``now``;
- * 0 for none. Of its time since its first slow call, a thread spends at most a hundredth here. */
+ * 0 for none. Of its time since its first slow call, a thread spends at most a hundredth here, half of it for frames of
+ * Python if there can be any: the first native frames of a large library take milliseconds each. */
 uint32_t sw_stack_of_call(struct sw_credit *credit, uint32_t api, uint64_t start, uint64_t now)
 {
     if (!backtrace && !python.usable)
@@ -394,20 +403,25 @@ uint32_t sw_stack_of_call(struct sw_credit *credit, uint32_t api, uint64_t start
     if (!credit->at)
         credit->at = start;
     if (now > credit->at) {
-        credit->ns += (int64_t)((now - credit->at) / SW_STACK_SHARE);
-        credit->ns = credit->ns < MOST_CREDIT_NS ? credit->ns : MOST_CREDIT_NS;
+        int64_t more = (int64_t)((now - credit->at) / SW_STACK_SHARE);
+        credit->python_ns = with_credit(credit->python_ns, python.usable ? more / 2 : 0);
+        credit->native_ns = with_credit(credit->native_ns, python.usable ? more / 2 : more);
         credit->at = now;
     }
     int first = __atomic_load_n(&first_credit_ns, __ATOMIC_RELAXED) > 0;
-    if (!first && credit->ns <= 0)
+    int native = first || credit->native_ns > 0;
+    if (!native && credit->python_ns <= 0)
         return 0;
-    uint32_t place = take_stack(api);
-    int64_t cost = (int64_t)(sw_clock() - now);
-    sw_add(sw_header->stacks, 1);
-    sw_add(sw_header->stacks_ns, (uint64_t)cost);
-    if (first)
-        __atomic_fetch_sub(&first_credit_ns, cost, __ATOMIC_RELAXED);
-    else
-        credit->ns -= cost;
+    uint64_t python_end = now;
+    uint32_t place = take_stack(api, native, &python_end);
+    uint64_t end = sw_clock();
+    sw_add(sw_header->stacks, place != 0);
+    sw_add(sw_header->stacks_ns, end - now);
+    if (first) {
+        __atomic_fetch_sub(&first_credit_ns, (int64_t)(end - now), __ATOMIC_RELAXED);
+    } else {
+        credit->python_ns -= python.usable ? (int64_t)(python_end - now) : 0;
+        credit->native_ns -= (int64_t)(end - (python.usable ? python_end : now));
+    }
     return place;
 }
