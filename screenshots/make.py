@@ -45,7 +45,7 @@ from stallprobes.live.recording import Recording  # noqa: E402
 from stallprobes.matrix import document as check_document  # noqa: E402
 from stallprobes.model import Role  # noqa: E402
 from stallprobes.traces.trace import Trace  # noqa: E402
-from stallprobes.watch.recording import WatchRecording  # noqa: E402
+from stallprobes.watch.live.recording import WatchRecording  # noqa: E402
 from stallscope.report import trace_wording  # noqa: E402
 from stallscope.report.trace_svg import trace_svg  # noqa: E402
 from stallscope.tui.app import StallscopeApp  # noqa: E402

@@ -20,12 +20,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.watch_calls import D2H, LAUNCH, NAMES, SYNC, US, rows_of, slow
 from stallprobes.engine.timeline.records import OverheadKind, RecordKind, SwitchOperation
-from stallprobes.watch import layout
-from stallprobes.watch.attribution import Recorded, attribute
-from stallprobes.watch.driver_calls import MemoryKind
-from stallprobes.watch.layout import SYNCHRONIZATION
-from stallprobes.watch.process import RecordBatch, SlowDriverCall
-from stallprobes.watch.record_store import RecordStore
+from stallprobes.watch.attribution.attribution import Recorded, attribute
+from stallprobes.watch.attribution.record_store import RecordStore
+from stallprobes.watch.injection import layout
+from stallprobes.watch.injection.driver_calls import MemoryKind
+from stallprobes.watch.injection.layout import SYNCHRONIZATION
+from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
 LIMIT_S = 20.0
 MOST_GROWTH = 3.0

@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.stand_in import SOURCES, StandIn
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.folder import create_folder, read_folder
-from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.reading.folder import create_folder, read_folder
+from stallprobes.watch.reading.process import WatchedProcess
 
 LIMIT_NS = 300.0
 CALLS = 400_000

@@ -22,9 +22,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from stallprobes.machine.libcuda_survey import ask
-from stallprobes.watch.building import compile_library, compilers
 from stallprobes.watch.environment import WatchOptions, find_cupti, variables
-from stallprobes.watch.folder import read_folder
+from stallprobes.watch.injection.building import compile_library, compilers
+from stallprobes.watch.reading.folder import read_folder
 
 HERE = Path(__file__).parent
 LIMITS = {True: 1.03, False: 1.06}

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from stallprobes.engine.timeline.records import SIZES, RecordKind, size_of
-from stallprobes.watch.building import compile_library
 from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, variables
-from stallprobes.watch.folder import read_folder
-from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.injection.building import compile_library
+from stallprobes.watch.reading.folder import read_folder
+from stallprobes.watch.reading.process import WatchedProcess
 
 SOURCES = Path(__file__).parents[1] / "programs" / "stand_in"
 VERSION = 130100

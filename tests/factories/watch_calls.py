@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.latency.histogram import Histogram
-from stallprobes.watch import layout
-from stallprobes.watch.driver_calls import MemoryKind, family_of
-from stallprobes.watch.layout import SYNCHRONIZATION, LossKind, WatchState
-from stallprobes.watch.process import (
+from stallprobes.watch.injection import layout
+from stallprobes.watch.injection.driver_calls import MemoryKind, family_of
+from stallprobes.watch.injection.layout import SYNCHRONIZATION, LossKind, WatchState
+from stallprobes.watch.reading.process import (
     CallFigures,
     ClockPair,
     DriverCall,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.watch import layout
-from stallprobes.watch.layout import CallFlag, SlotUse, WatchState
+from stallprobes.watch.injection import layout
+from stallprobes.watch.injection.layout import CallFlag, SlotUse, WatchState
 
 APIS = ("cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize")
 # Parts of the file that are in use: offset and size.

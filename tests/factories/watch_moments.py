@@ -24,12 +24,12 @@ from factories.watch_calls import (
     thread,
 )
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
-from stallprobes.watch.driver_calls import MemoryKind
-from stallprobes.watch.findings import WatchFindings
-from stallprobes.watch.live_view import LiveRows, WatchedProgram, WatchMoment
-from stallprobes.watch.process import ClockPair, RecordBatch, SlowDriverCall, WatchedProcess
-from stallprobes.watch.recorder import OutputLines, WatchRecorder
-from stallprobes.watch.trace_history import TriggeringCall, WatchTraceHistory
+from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.injection.driver_calls import MemoryKind
+from stallprobes.watch.live.live_view import LiveRows, WatchedProgram, WatchMoment
+from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
+from stallprobes.watch.live.trace_history import TriggeringCall, WatchTraceHistory
+from stallprobes.watch.reading.process import ClockPair, RecordBatch, SlowDriverCall, WatchedProcess
 
 SECOND_US = 1_000_000
 # Seconds since 1970 at the program's first call: 2023-11-14 22:13:20 UTC.

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallprobes.watch.analysis import ProcessAnalysis
-from stallprobes.watch.call_stack import CallStack
+from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.environment import WatchOptions, variables
-from stallprobes.watch.findings import ProcessFindings
-from stallprobes.watch.folder import read_folder
-from stallprobes.watch.map_reader import MapFile, watch_files
-from stallprobes.watch.process import ActivityRecord, RecordBatch, WatchedProcess
-from stallprobes.watch.stack_reader import StackReader
+from stallprobes.watch.reading.call_stack import CallStack
+from stallprobes.watch.reading.folder import read_folder
+from stallprobes.watch.reading.map_reader import MapFile, watch_files
+from stallprobes.watch.reading.process import ActivityRecord, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.stack_reader import StackReader
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 

@@ -14,13 +14,13 @@ from factories.program_truths import Truth, require_right_causes
 from factories.watched_programs import PROGRAMS, Watched, findings_of, watch, watch_python
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.machine.libcuda_survey import ask
-from stallprobes.watch import layout
-from stallprobes.watch.building import library
-from stallprobes.watch.driver_calls import MemoryKind
+from stallprobes.watch.attribution.findings import ExplainedCall
 from stallprobes.watch.environment import WatchOptions, find_cupti
-from stallprobes.watch.findings import ExplainedCall
-from stallprobes.watch.layout import WatchState
-from stallprobes.watch.process import ActivityRecord, SlowDriverCall
+from stallprobes.watch.injection import layout
+from stallprobes.watch.injection.building import library
+from stallprobes.watch.injection.driver_calls import MemoryKind
+from stallprobes.watch.injection.layout import WatchState
+from stallprobes.watch.reading.process import ActivityRecord, SlowDriverCall
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
 

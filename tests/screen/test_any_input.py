@@ -14,7 +14,7 @@ from factories.screen import live_monitor, until
 from factories.terminal import OpenTerminal
 from factories.watch_moments import moments, record
 from stallprobes.live.recording import Recording
-from stallprobes.watch.recording import WatchRecording
+from stallprobes.watch.live.recording import WatchRecording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.input_decoder import PASTE_S, InputDecoder
 from stallscope.tui.monitor.screen import Monitor

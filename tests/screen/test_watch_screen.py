@@ -15,9 +15,9 @@ from textual.pilot import Pilot
 from factories.hostile_text import HOSTILE, forbidden, poisoned
 from factories.screen import assert_snapshot, settled, text_of, until
 from factories.watch_moments import moments, record, training
-from stallprobes.watch.live_program import LiveProgram
-from stallprobes.watch.live_view import WatchedProgram
-from stallprobes.watch.recording import RecordedWatch, WatchRecording
+from stallprobes.watch.live.live_program import LiveProgram
+from stallprobes.watch.live.live_view import WatchedProgram
+from stallprobes.watch.live.recording import RecordedWatch, WatchRecording
 from stallscope.tui.actions import WATCH_ACTIONS
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.ask import Ask

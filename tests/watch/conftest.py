@@ -8,7 +8,7 @@ import pytest
 
 from factories.shared_folder import shared_folder
 from factories.stand_in import COMPILER, StandIn
-from stallprobes.watch.layout import CUPTI_VARIABLE
+from stallprobes.watch.injection.layout import CUPTI_VARIABLE
 
 
 @pytest.fixture(scope="session")

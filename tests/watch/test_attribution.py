@@ -32,15 +32,15 @@ from factories.watch_calls import (
     synchronization,
 )
 from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind
-from stallprobes.watch.attribution import Recorded, attribute
-from stallprobes.watch.causes import Certainty, WaitCause
-from stallprobes.watch.driver_calls import MemoryKind
-from stallprobes.watch.findings import ExplainedCall
-from stallprobes.watch.intervals import Int64s
-from stallprobes.watch.known_stalls import KnownStalls
-from stallprobes.watch.process import SlowDriverCall
+from stallprobes.watch.attribution.attribution import Recorded, attribute
+from stallprobes.watch.attribution.causes import Certainty, WaitCause
+from stallprobes.watch.attribution.findings import ExplainedCall
+from stallprobes.watch.attribution.intervals import Int64s
+from stallprobes.watch.attribution.known_stalls import KnownStalls
+from stallprobes.watch.attribution.switch_clock import Tenures
+from stallprobes.watch.injection.driver_calls import MemoryKind
+from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.sentences import call_text, cause_text
-from stallprobes.watch.switch_clock import Tenures
 
 MEDIAN_NS = 5_000
 

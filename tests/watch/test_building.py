@@ -13,8 +13,7 @@ import pytest
 from factories.stand_in import COMPILER, StandIn
 from stallprobes.engine.timeline.library import LibraryFile
 from stallprobes.errors import WatchError
-from stallprobes.watch import building, environment, layout
-from stallprobes.watch.building import Compiler, compilers, library
+from stallprobes.watch import environment
 from stallprobes.watch.environment import (
     INJECTION_VARIABLE,
     PRELOAD_VARIABLE,
@@ -22,6 +21,8 @@ from stallprobes.watch.environment import (
     find_cupti,
     variables,
 )
+from stallprobes.watch.injection import building, layout
+from stallprobes.watch.injection.building import Compiler, compilers, library
 
 Script = Callable[[str], Compiler]
 
@@ -138,7 +139,7 @@ def test_the_users_cache_is_the_default(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_every_source_is_built_and_packaged() -> None:
-    folder = Path(building.__file__).parent / "inject"
+    folder = Path(building.__file__).parent / "library"
     assert {path.name for path in folder.iterdir()} == {*building.SOURCES, *building.HEADERS}
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from factories.watch_calls import MAIN, OTHER, SYNC, US, at_ns, batch, kernel, pageable_copy, process, slow, thread
 from stallprobes.watch.analysis import ProcessAnalysis
+from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.call_sites import MOST_SITES, SiteSums
-from stallprobes.watch.call_stack import CallStack, FrameKind, StackFrame
-from stallprobes.watch.causes import WaitCause
-from stallprobes.watch.findings import ProcessFindings
-from stallprobes.watch.layout import LossKind
-from stallprobes.watch.process import SlowDriverCall
+from stallprobes.watch.injection.layout import LossKind
+from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.reading.process import SlowDriverCall
 
 
 def stack(line: int) -> CallStack:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from stallprobes.watch.call_stack import CallStack, FrameKind, StackFrame
-from stallprobes.watch.causes import WaitCause
-from stallprobes.watch.driver_calls import CallFamily
-from stallprobes.watch.findings import CallSite
-from stallprobes.watch.process import LoadedModule
+from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.findings import CallSite
+from stallprobes.watch.injection.driver_calls import CallFamily
+from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.reading.process import LoadedModule
+from stallprobes.watch.reading.stack_reader import native_frames, python_frames
 from stallprobes.watch.sentences import frame_text, site_text, stack_text
-from stallprobes.watch.stack_reader import native_frames, python_frames
 
 SECOND = 1_000_000_000
 

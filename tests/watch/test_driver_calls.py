@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stallprobes.engine.timeline.records import RecordKind
-from stallprobes.watch import layout
-from stallprobes.watch.driver_calls import ABSENT, CallFamily, family_of, plain_name, shapes
+from stallprobes.watch.injection import layout
+from stallprobes.watch.injection.driver_calls import ABSENT, CallFamily, family_of, plain_name, shapes
 
 STUBS = Path(__file__).parents[1] / "data" / "cupti"
 EIGHT_BYTES = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from factories.stand_in import StandIn
-from stallprobes.watch.elf_symbols import ElfSymbols
+from stallprobes.watch.reading.elf_symbols import ElfSymbols
 
 ROUNDS = 400
 

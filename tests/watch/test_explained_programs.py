@@ -6,9 +6,9 @@ from pathlib import Path
 
 from factories.stand_in import StandIn
 from stallprobes.watch.analysis import ProcessAnalysis
-from stallprobes.watch.causes import Certainty, WaitCause
-from stallprobes.watch.findings import ProcessFindings
-from stallprobes.watch.map_reader import MapFile, watch_files
+from stallprobes.watch.attribution.causes import Certainty, WaitCause
+from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.reading.map_reader import MapFile, watch_files
 
 ATTEMPTS = 20
 

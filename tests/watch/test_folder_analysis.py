@@ -14,12 +14,12 @@ from factories.watch_files import write_watch_file
 from stallprobes.engine.timeline.library import LibraryFile
 from stallprobes.errors import WatchError
 from stallprobes.watch import environment, folder_analysis
-from stallprobes.watch.folder import ProcessLife, create_folder
 from stallprobes.watch.folder_analysis import FolderAnalysis
-from stallprobes.watch.layout import FILE_BYTES
+from stallprobes.watch.injection.layout import FILE_BYTES
 from stallprobes.watch.libcupti import cupti_of_this_machine
-from stallprobes.watch.map_reader import watch_files
-from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.reading.folder import ProcessLife, create_folder
+from stallprobes.watch.reading.map_reader import watch_files
+from stallprobes.watch.reading.process import WatchedProcess
 
 
 @pytest.fixture

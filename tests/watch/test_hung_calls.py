@@ -8,8 +8,8 @@ import pytest
 
 from factories.watch_calls import SYNC, at_ns, batch, call, process, thread
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
-from stallprobes.watch.findings import WatchFindings
-from stallprobes.watch.live_view import recorded_rows
+from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.live.live_view import recorded_rows
 from stallscope.tui.watch.explain_call import explained
 from stallscope.tui.watch.lost_time import headlines
 from stallscope.tui.watch.slow_call_log import entries_of

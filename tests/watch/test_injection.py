@@ -14,13 +14,13 @@ from factories.stand_in import VERSION, Outcome, StandIn, build_cupti
 from factories.waiting import wait_until
 from factories.watched_programs import watch_python
 from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
-from stallprobes.watch import layout
-from stallprobes.watch.driver_calls import CallFamily, MemoryKind
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.folder import ProcessLife, life_of, read_folder
-from stallprobes.watch.layout import WatchState
-from stallprobes.watch.map_reader import MapFile, watch_files
-from stallprobes.watch.process import ActivityRecord, WatchedProcess
+from stallprobes.watch.injection import layout
+from stallprobes.watch.injection.driver_calls import CallFamily, MemoryKind
+from stallprobes.watch.injection.layout import WatchState
+from stallprobes.watch.reading.folder import ProcessLife, life_of, read_folder
+from stallprobes.watch.reading.map_reader import MapFile, watch_files
+from stallprobes.watch.reading.process import ActivityRecord, WatchedProcess
 
 MS = 1_000_000
 CALLS_ONLY = WatchOptions(calls_only=True)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from factories.watch_calls import D2H, LAUNCH, MAIN, SYNC, at_ns, call, figures, process, slow, thread
 from factories.watch_moments import findings, moments
-from stallprobes.watch import live_view
-from stallprobes.watch.live_view import LiveRows, WatchRow, WatchRowKey, calls_in_flight, recorded_rows, slow_calls
-from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.live import live_view
+from stallprobes.watch.live.live_view import LiveRows, WatchRow, WatchRowKey, calls_in_flight, recorded_rows, slow_calls
+from stallprobes.watch.reading.process import WatchedProcess
 
 S = 1_000_000
 

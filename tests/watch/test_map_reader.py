@@ -18,15 +18,15 @@ from factories.watch_files import APIS, COPIES, LAUNCHES, PARTS, SECOND, write_w
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import is_printable
 from stallprobes.latency.histogram import Histogram
-from stallprobes.watch import folder as folder_module
-from stallprobes.watch import layout
-from stallprobes.watch.call_stack import CallStack
-from stallprobes.watch.driver_calls import CallFamily
-from stallprobes.watch.folder import check_folder, create_folder, read_folder
-from stallprobes.watch.layout import LossKind, WatchState
-from stallprobes.watch.map_reader import IncompleteFile, MapFile
-from stallprobes.watch.process import RecordBatch, WatchedProcess
-from stallprobes.watch.stack_reader import StackReader
+from stallprobes.watch.injection import layout
+from stallprobes.watch.injection.driver_calls import CallFamily
+from stallprobes.watch.injection.layout import LossKind, WatchState
+from stallprobes.watch.reading import folder as folder_module
+from stallprobes.watch.reading.call_stack import CallStack
+from stallprobes.watch.reading.folder import check_folder, create_folder, read_folder
+from stallprobes.watch.reading.map_reader import IncompleteFile, MapFile
+from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
+from stallprobes.watch.reading.stack_reader import StackReader
 
 PID = 4321
 # Numbers that a careless reader takes for others.

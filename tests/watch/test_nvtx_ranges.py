@@ -13,7 +13,7 @@ from factories.stand_in import Outcome, StandIn, build_with_nvtx
 from factories.watch_calls import LAUNCH, at_ns, batch, process, slow, thread
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.environment import NVTX_VARIABLE, WatchOptions, variables
-from stallprobes.watch.folder import read_folder
+from stallprobes.watch.reading.folder import read_folder
 from stallprobes.watch.sentences import call_text
 
 HEADERS = (Path("/usr/local/cuda/include"), *Path("/usr/local").glob("cuda-*/include"))

@@ -16,16 +16,16 @@ import pytest
 from factories.stand_in import SOURCES, StandIn
 from factories.waiting import wait_until
 from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, at_ns, call, process, slow, thread
-from stallprobes.watch.call_stack import CallStack, FrameKind, StackFrame
-from stallprobes.watch.driver_calls import MemoryKind
-from stallprobes.watch.findings import CallInFlight
+from stallprobes.watch.attribution.findings import CallInFlight
 from stallprobes.watch.folder_analysis import FolderAnalysis
-from stallprobes.watch.kernel_wait import RUNNING, kernel_wait
-from stallprobes.watch.process import WatchedProcess, WatchedThread
+from stallprobes.watch.injection.driver_calls import MemoryKind
 from stallprobes.watch.process_inspector import LOOK_AFTER_NS, ProcessInspector
-from stallprobes.watch.py_spy import MOST_FRAMES, PySpyRun, parsed
+from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.reading.kernel_wait import RUNNING, kernel_wait
+from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
+from stallprobes.watch.reading.py_spy import MOST_FRAMES, PySpyRun, parsed
+from stallprobes.watch.reading.thread_names import POOL, started_function, with_names
 from stallprobes.watch.sentences import in_flight_text
-from stallprobes.watch.thread_names import POOL, started_function, with_names
 
 PROGRAM = SOURCES.parent / "slow_steps.py"
 OLD_US = LOOK_AFTER_NS / 1000

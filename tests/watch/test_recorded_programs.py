@@ -14,8 +14,8 @@ import pytest
 from factories import program_truths as truths
 from factories.program_truths import Truth, require_right_causes
 from factories.watched_programs import Watched, findings_of, read_watched
-from stallprobes.watch.call_stack import StackFrame
-from stallprobes.watch.findings import ExplainedCall
+from stallprobes.watch.attribution.findings import ExplainedCall
+from stallprobes.watch.reading.call_stack import StackFrame
 
 RECORDED = Path(__file__).parents[1] / "data" / "watch"
 PROGRAMS: dict[str, Truth] = {

@@ -11,8 +11,8 @@ import pytest
 
 from factories.stand_in import COMPILER, SOURCES, StandIn
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.folder import read_folder
-from stallprobes.watch.layout import SLOTS
+from stallprobes.watch.injection.layout import SLOTS
+from stallprobes.watch.reading.folder import read_folder
 
 CASES = (
     ("threads", "20", "500"),

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from factories.stand_in import SOURCES, Outcome, StandIn
-from stallprobes.watch import layout
-from stallprobes.watch.call_stack import CallStack, FrameKind, StackFrame
-from stallprobes.watch.causes import WaitCause
+from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.findings import ProcessFindings
 from stallprobes.watch.folder_analysis import FolderAnalysis
-from stallprobes.watch.map_reader import MapFile, watch_files
-from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.injection import layout
+from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.reading.map_reader import MapFile, watch_files
+from stallprobes.watch.reading.process import WatchedProcess
+from stallprobes.watch.reading.stack_reader import StackReader
 from stallprobes.watch.sentences import call_text, site_text
-from stallprobes.watch.stack_reader import StackReader
 
 PROGRAM = SOURCES.parent / "slow_steps.py"
 LINE = next(number for number, text in enumerate(PROGRAM.read_text().splitlines(), 1) if "# the line of" in text)

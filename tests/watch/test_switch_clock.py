@@ -6,10 +6,10 @@ import numpy as np
 
 from factories.watch_calls import BASE_NS, batch, kernel, switch
 from stallprobes.engine.timeline.records import SwitchOperation
-from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
-from stallprobes.watch.process import RecordBatch
-from stallprobes.watch.record_store import RecordStore
-from stallprobes.watch.switch_clock import SWITCH_TO_WORK_NS, find_offset, waiting_starts
+from stallprobes.watch.attribution.intervals import Int64s, IntervalGroups, int64s
+from stallprobes.watch.attribution.record_store import RecordStore
+from stallprobes.watch.attribution.switch_clock import SWITCH_TO_WORK_NS, find_offset, waiting_starts
+from stallprobes.watch.reading.process import RecordBatch
 
 OFFSET_NS = 123_456_789_012
 DRIFT = 11e-6

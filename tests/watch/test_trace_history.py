@@ -26,8 +26,8 @@ from stallprobes.traces.trace import (
     WORK_START,
     Trace,
 )
-from stallprobes.watch import trace_history
-from stallprobes.watch.trace_history import TriggeringCall, WatchTraceHistory
+from stallprobes.watch.live import trace_history
+from stallprobes.watch.live.trace_history import TriggeringCall, WatchTraceHistory
 
 
 def called(made: Trace, name: str) -> list[int]:

@@ -23,11 +23,11 @@ from factories.forked_processes import ForkedProcess
 from factories.stand_in import StandIn
 from factories.terminal import OpenTerminal
 from stallprobes.files.schemas import schema
-from stallprobes.watch import building
 from stallprobes.watch.environment import INJECTION_VARIABLE
-from stallprobes.watch.folder import create_folder
-from stallprobes.watch.layout import CUPTI_VARIABLE, FOLDER_VARIABLE
-from stallprobes.watch.recording import WatchRecording
+from stallprobes.watch.injection import building
+from stallprobes.watch.injection.layout import CUPTI_VARIABLE, FOLDER_VARIABLE
+from stallprobes.watch.live.recording import WatchRecording
+from stallprobes.watch.reading.folder import create_folder
 from stallscope.cli import main as cli
 
 # What it prints, and its exit code.

@@ -16,12 +16,12 @@ from factories.watch_moments import moments, output, record
 from stallprobes.errors import RecordingError
 from stallprobes.live.recording import Recording
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
-from stallprobes.watch import recorder as recorders
+from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.document import document
-from stallprobes.watch.findings import WatchFindings
-from stallprobes.watch.live_view import WatchMoment
-from stallprobes.watch.recorder import WatchRecorder
-from stallprobes.watch.recording import LEAD, WatchRecording, is_watch_recording
+from stallprobes.watch.live import recorder as recorders
+from stallprobes.watch.live.live_view import WatchMoment
+from stallprobes.watch.live.recorder import WatchRecorder
+from stallprobes.watch.live.recording import LEAD, WatchRecording, is_watch_recording
 from stallprobes.watch.sentences import call_text
 
 SECONDS = 4

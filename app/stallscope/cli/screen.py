@@ -86,7 +86,7 @@ def run_watch_replay(file: Path, ascii_only: bool) -> int:
     """Run the screen of a watched program with a recording and return the exit code. Raises CommandError."""
     known = load_settings(ascii_only)
     from stallprobes.errors import RecordingError
-    from stallprobes.watch.recording import WatchRecording
+    from stallprobes.watch.live.recording import WatchRecording
     from stallscope.tui.sources.watch_replay import WatchReplaySource
 
     try:

@@ -187,8 +187,8 @@ def command(
         # It loads numpy, whose threads would otherwise take the signals that the main thread waits for.
         from stallscope.cli import watch_session
         from stallscope.cli.watch_files import WatchFiles
+    from stallprobes.watch.attribution.machine_stalls import stalls_of_this_machine
     from stallprobes.watch.environment import WatchOptions
-    from stallprobes.watch.machine_stalls import stalls_of_this_machine
 
     slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)
     files = WatchFiles(json_file, trace, record, output, force)

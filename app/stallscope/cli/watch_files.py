@@ -11,10 +11,10 @@ from stallprobes.files import atomic
 from stallprobes.machine.nvml import version_of
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
+from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.document import document
-from stallprobes.watch.findings import WatchFindings
-from stallprobes.watch.live_program import LiveProgram
-from stallprobes.watch.trace_history import KEEP_NS
+from stallprobes.watch.live.live_program import LiveProgram
+from stallprobes.watch.live.trace_history import KEEP_NS
 from stallscope.cli import diagnostics
 from stallscope.cli.stdout import Output
 

@@ -13,12 +13,12 @@ from stallscope.cli.foreground import shell_exit_code
 from stallscope.cli.stdout import Output
 
 if TYPE_CHECKING:
-    from stallprobes.watch.recording import WatchRecording
+    from stallprobes.watch.live.recording import WatchRecording
 
 
 def is_watch_recording(file: Path) -> bool:
     """Whether ``file`` is the recording of a watched program."""
-    from stallprobes.watch import recording
+    from stallprobes.watch.live import recording
 
     return recording.is_watch_recording(file)
 
@@ -72,7 +72,7 @@ def write_trace(file: Path, path: Path, force: bool) -> None:
 def _opened(file: Path) -> Iterator[WatchRecording]:
     """The recording, open. Raises CommandError where it cannot be read."""
     from stallprobes.errors import RecordingError
-    from stallprobes.watch.recording import WatchRecording
+    from stallprobes.watch.live.recording import WatchRecording
 
     try:
         recording = WatchRecording(file)

@@ -14,17 +14,17 @@ from pathlib import Path
 
 from stallprobes.errors import FileNotWritten, WatchError
 from stallprobes.foreign_text import printable
-from stallprobes.watch.building import library
+from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, variables
-from stallprobes.watch.findings import WatchFindings
-from stallprobes.watch.folder import create_folder
-from stallprobes.watch.known_stalls import KnownStalls
-from stallprobes.watch.layout import CUPTI_VARIABLE, FOLDER_VARIABLE
+from stallprobes.watch.injection.building import library
+from stallprobes.watch.injection.layout import CUPTI_VARIABLE, FOLDER_VARIABLE
 from stallprobes.watch.libcupti import cupti_of_this_machine
-from stallprobes.watch.live_program import LiveProgram
-from stallprobes.watch.live_view import WatchedProgram
-from stallprobes.watch.process import WatchedProcess
-from stallprobes.watch.recorder import OutputLines, WatchRecorder
+from stallprobes.watch.live.live_program import LiveProgram
+from stallprobes.watch.live.live_view import WatchedProgram
+from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
+from stallprobes.watch.reading.folder import create_folder
+from stallprobes.watch.reading.process import WatchedProcess
 from stallscope.cli import diagnostics, foreground
 from stallscope.cli.diagnostics import CommandError
 from stallscope.cli.foreground import ForegroundProgram, WatchExit, shell_exit_code

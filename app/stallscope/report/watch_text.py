@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from stallprobes.foreign_text import printable
 from stallprobes.units import duration_ns
-from stallprobes.watch.causes import WaitCause
-from stallprobes.watch.driver_calls import CallFamily
-from stallprobes.watch.findings import (
+from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.findings import (
     CallInFlight,
     CallRow,
     ProcessFindings,
     ThreadFindings,
     WatchFindings,
 )
+from stallprobes.watch.injection.driver_calls import CallFamily
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, loss_text, site_text
 from stallscope.report.columns import cut_columns, display_width
 from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count, plural

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stallprobes.watch.findings import ProcessFindings
-from stallprobes.watch.layout import WatchState
-from stallprobes.watch.process import WatchedProcess
+from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.injection.layout import WatchState
+from stallprobes.watch.reading.process import WatchedProcess
 from stallscope.report.text import format_count
 
 PROFILER_FINDS_IT_TAKEN = "until it ends, a profiler of its own finds CUPTI taken unless --yield-to-profiler is given"

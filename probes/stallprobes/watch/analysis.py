@@ -8,12 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import InFlight
-from stallprobes.watch.attribution import Recorded, attribute
-from stallprobes.watch.call_sites import SiteSums
-from stallprobes.watch.call_stack import CallStack
-from stallprobes.watch.calls_in_flight import NOTHING_READ, OutsideReading, calls_in_flight
-from stallprobes.watch.causes import Certainty, WaitCause
-from stallprobes.watch.findings import (
+from stallprobes.watch.attribution.attribution import Recorded, attribute
+from stallprobes.watch.attribution.calls_in_flight import NOTHING_READ, OutsideReading, calls_in_flight
+from stallprobes.watch.attribution.causes import Certainty, WaitCause
+from stallprobes.watch.attribution.findings import (
     CallRow,
     ExplainedCall,
     ProcessFindings,
@@ -21,12 +19,15 @@ from stallprobes.watch.findings import (
     TimeLost,
     WatchFindings,
 )
+from stallprobes.watch.attribution.gpu_waits import WAKE_UP_NS
+from stallprobes.watch.attribution.host_causes import may_hold_streams
+from stallprobes.watch.attribution.intervals import Int64s
+from stallprobes.watch.attribution.known_stalls import KnownStalls
+from stallprobes.watch.attribution.record_store import RecordStore
+from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.gaps import gaps
-from stallprobes.watch.gpu_waits import WAKE_UP_NS
-from stallprobes.watch.host_causes import may_hold_streams
-from stallprobes.watch.intervals import Int64s
-from stallprobes.watch.known_stalls import KnownStalls
-from stallprobes.watch.process import (
+from stallprobes.watch.reading.call_stack import CallStack
+from stallprobes.watch.reading.process import (
     CallFigures,
     DriverCall,
     RecordBatch,
@@ -34,7 +35,6 @@ from stallprobes.watch.process import (
     WatchedProcess,
     WatchedThread,
 )
-from stallprobes.watch.record_store import RecordStore
 from stallprobes.watch.rows import KeptCalls, row_of, usual_ns
 
 # Records of a call arrive within this time after its end; then its cause is final.

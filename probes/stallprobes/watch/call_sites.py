@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stallprobes.watch.call_stack import CallStack
-from stallprobes.watch.causes import WaitCause
-from stallprobes.watch.driver_calls import CallFamily
-from stallprobes.watch.findings import CallSite, ExplainedCall
-from stallprobes.watch.slow_calls import is_blocking_copy
+from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.findings import CallSite, ExplainedCall
+from stallprobes.watch.attribution.slow_calls import is_blocking_copy
+from stallprobes.watch.injection.driver_calls import CallFamily
+from stallprobes.watch.reading.call_stack import CallStack
 
 # Places that are kept apart; further ones are left out.
 MOST_SITES = 4096

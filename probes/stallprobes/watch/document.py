@@ -10,9 +10,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Any
 
-from stallprobes.watch.call_stack import CallStack, StackFrame
-from stallprobes.watch.driver_calls import MemoryKind
-from stallprobes.watch.findings import (
+from stallprobes.watch.attribution.findings import (
     CallAlongside,
     CallInFlight,
     CallRow,
@@ -25,6 +23,8 @@ from stallprobes.watch.findings import (
     WatchFindings,
     WorkInFront,
 )
+from stallprobes.watch.injection.driver_calls import MemoryKind
+from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
 
 WATCH_SCHEMA = "stallscope.watch/1"

@@ -9,8 +9,8 @@ from pathlib import Path
 from stallprobes.engine.timeline.library import found_libraries, matching
 from stallprobes.engine.timeline.status import TimelineUnavailable
 from stallprobes.errors import WatchError
-from stallprobes.watch import layout
-from stallprobes.watch.known_stalls import KnownStalls
+from stallprobes.watch.attribution.known_stalls import KnownStalls
+from stallprobes.watch.injection import layout
 
 INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
 PRELOAD_VARIABLE = "LD_PRELOAD"

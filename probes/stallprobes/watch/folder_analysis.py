@@ -13,15 +13,15 @@ import numpy as np
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
-from stallprobes.watch.findings import ProcessFindings, WatchFindings
-from stallprobes.watch.folder import MOST_FILES, ProcessLife, check_folder, life_of
-from stallprobes.watch.intervals import Int64s
-from stallprobes.watch.known_stalls import KnownStalls
-from stallprobes.watch.map_reader import IncompleteFile, MapFile, watch_files
-from stallprobes.watch.process import RecordBatch, WatchedProcess
+from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
+from stallprobes.watch.attribution.intervals import Int64s
+from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.process_inspector import ProcessInspector
-from stallprobes.watch.stack_reader import StackReader
-from stallprobes.watch.thread_names import with_names
+from stallprobes.watch.reading.folder import MOST_FILES, ProcessLife, check_folder, life_of
+from stallprobes.watch.reading.map_reader import IncompleteFile, MapFile, watch_files
+from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
+from stallprobes.watch.reading.stack_reader import StackReader
+from stallprobes.watch.reading.thread_names import with_names
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.findings import TimeLost
+from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.call_sites import SiteSums
-from stallprobes.watch.causes import WaitCause
-from stallprobes.watch.findings import TimeLost
-from stallprobes.watch.layout import LossKind
-from stallprobes.watch.process import WatchedProcess
-from stallprobes.watch.record_store import RecordStore
+from stallprobes.watch.injection.layout import LossKind
+from stallprobes.watch.reading.process import WatchedProcess
 
 
 def gaps(

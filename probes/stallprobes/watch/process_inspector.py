@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from stallprobes.watch.call_stack import CallStack
-from stallprobes.watch.calls_in_flight import OutsideReading, WaitingCall, WaitKey
-from stallprobes.watch.kernel_wait import kernel_wait
-from stallprobes.watch.process import DriverCall, WatchedProcess
-from stallprobes.watch.py_spy import PySpyRun, PythonThreads, find_py_spy
+from stallprobes.watch.attribution.calls_in_flight import OutsideReading, WaitingCall, WaitKey
+from stallprobes.watch.reading.call_stack import CallStack
+from stallprobes.watch.reading.kernel_wait import kernel_wait
+from stallprobes.watch.reading.process import DriverCall, WatchedProcess
+from stallprobes.watch.reading.py_spy import PySpyRun, PythonThreads, find_py_spy
 
 # A call that has been in flight for this long is inspected.
 LOOK_AFTER_NS = 50_000_000

@@ -8,10 +8,10 @@ import numpy as np
 
 from stallprobes.latency.histogram import MIDDLE, Histogram, index
 from stallprobes.latency.window import InFlight, Window
-from stallprobes.watch.driver_calls import family_of
-from stallprobes.watch.findings import CALL, CallRow, ExplainedCall
-from stallprobes.watch.layout import DEFAULT_SLOW_NS
-from stallprobes.watch.process import CallFigures
+from stallprobes.watch.attribution.findings import CALL, CallRow, ExplainedCall
+from stallprobes.watch.injection.driver_calls import family_of
+from stallprobes.watch.injection.layout import DEFAULT_SLOW_NS
+from stallprobes.watch.reading.process import CallFigures
 
 
 def usual_ns(histogram: Histogram, slow_ns: int) -> int:

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 
 from stallprobes.engine.timeline.records import CopyKind, RecordKind
 from stallprobes.units import duration_ns
-from stallprobes.watch.call_stack import UNKNOWN_PYTHON, CallStack, FrameKind, StackFrame
-from stallprobes.watch.causes import Certainty, WaitCause
-from stallprobes.watch.driver_calls import CallFamily, MemoryKind
-from stallprobes.watch.findings import (
+from stallprobes.watch.attribution.causes import Certainty, WaitCause
+from stallprobes.watch.attribution.findings import (
     CallAlongside,
     CallInFlight,
     CallSite,
@@ -19,9 +17,11 @@ from stallprobes.watch.findings import (
     TimeLost,
     WorkInFront,
 )
-from stallprobes.watch.kernel_names import short_name
-from stallprobes.watch.kernel_wait import RUNNING
-from stallprobes.watch.slow_calls import blame_of
+from stallprobes.watch.attribution.slow_calls import blame_of
+from stallprobes.watch.injection.driver_calls import CallFamily, MemoryKind
+from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, FrameKind, StackFrame
+from stallprobes.watch.reading.kernel_names import short_name
+from stallprobes.watch.reading.kernel_wait import RUNNING
 
 # Pieces of evidence that a sentence names.
 _MOST_NAMED = 3

@@ -9,9 +9,9 @@ from stallprobes.errors import RecordingError
 from stallprobes.live.recording import RecordedTrace
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.traces.trace import Trace
-from stallprobes.watch.live_view import WatchedProgram, WatchMoment
-from stallprobes.watch.recording import RecordedWatch, WatchRecording
-from stallprobes.watch.trace_history import TriggeringCall
+from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
+from stallprobes.watch.live.recording import RecordedWatch, WatchRecording
+from stallprobes.watch.live.trace_history import TriggeringCall
 
 
 class WatchReplaySource:

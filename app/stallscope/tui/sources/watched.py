@@ -12,10 +12,10 @@ from stallprobes.errors import WatchError
 from stallprobes.live.recording import RecordedTrace
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.traces.trace import Trace
-from stallprobes.watch.live_program import LiveProgram
-from stallprobes.watch.live_view import WatchedProgram, WatchMoment
-from stallprobes.watch.recorder import OutputLines, WatchRecorder
-from stallprobes.watch.trace_history import TriggeringCall
+from stallprobes.watch.live.live_program import LiveProgram
+from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
+from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
+from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.program_gpu import ProgramGpu
 

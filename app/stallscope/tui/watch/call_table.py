@@ -8,7 +8,7 @@ from textual import events
 from textual.message import Message
 
 from stallprobes.units import duration_ns
-from stallprobes.watch.live_view import WatchRow, WatchRowKey
+from stallprobes.watch.live.live_view import WatchRow, WatchRowKey
 from stallscope.report.columns import padded
 from stallscope.report.text import format_count
 from stallscope.tui.common.lines import Line, LineWidget, cut, fit, shortened

@@ -7,8 +7,8 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from stallprobes.units import duration_ns
-from stallprobes.watch.findings import ProcessFindings, ThreadFindings, WatchFindings
-from stallprobes.watch.live_view import WatchRow, WatchRowKey, calls_in_flight, slow_calls
+from stallprobes.watch.attribution.findings import ProcessFindings, ThreadFindings, WatchFindings
+from stallprobes.watch.live.live_view import WatchRow, WatchRowKey, calls_in_flight, slow_calls
 from stallprobes.watch.sentences import call_text, frame_text, headline, in_flight_text, loss_text, site_text
 from stallscope.report.text import format_count, plural
 from stallscope.report.watch_wording import not_recorded

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stallprobes.units import duration_ns
-from stallprobes.watch.findings import WatchFindings
-from stallprobes.watch.live_view import WatchedProgram, calls_in_flight
+from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.live.live_view import WatchedProgram, calls_in_flight
 from stallprobes.watch.sentences import headline, thread_text
 from stallscope.report.columns import wrapped
 from stallscope.report.text import plural

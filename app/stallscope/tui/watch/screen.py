@@ -11,8 +11,8 @@ from textual.app import ComposeResult
 from stallprobes.live.view_model import ChannelView, FocusView, ProbeRow
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import MS, Channel, Phase, Role
-from stallprobes.watch.live_view import WatchMoment, WatchRow, WatchRowKey, slow_calls
-from stallprobes.watch.trace_history import TriggeringCall
+from stallprobes.watch.live.live_view import WatchMoment, WatchRow, WatchRowKey, slow_calls
+from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.common.ask import Ask

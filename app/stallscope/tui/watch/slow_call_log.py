@@ -8,9 +8,9 @@ from textual import events
 from textual.message import Message
 
 from stallprobes.watch.analysis import SETTLED_NS
-from stallprobes.watch.causes import WaitCause
-from stallprobes.watch.findings import CallInFlight, ExplainedCall, ProcessFindings, WatchFindings
-from stallprobes.watch.live_view import WatchRowKey, calls_in_flight, slow_calls
+from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.findings import CallInFlight, ExplainedCall, ProcessFindings, WatchFindings
+from stallprobes.watch.live.live_view import WatchRowKey, calls_in_flight, slow_calls
 from stallprobes.watch.sentences import cause_text, in_flight_text, took_text
 from stallscope.report.columns import wrapped
 from stallscope.report.watch_wording import process_prefix

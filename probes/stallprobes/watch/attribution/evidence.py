@@ -1,0 +1,175 @@
+"""Evidence of a slow call as data: the work, the calls and the contexts that overlap it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stallprobes.engine.timeline.records import CopyKind, RecordKind
+from stallprobes.watch.attribution.findings import CallAlongside, EngineUse, WaitEvidence, WorkInFront
+from stallprobes.watch.attribution.gpu_waits import GpuWaits, Neighbours
+from stallprobes.watch.attribution.gpu_work import WorkTable
+from stallprobes.watch.attribution.intervals import Int64s, int64s
+from stallprobes.watch.attribution.other_threads import CulpritCalls
+from stallprobes.watch.attribution.slow_calls import CallTable
+from stallprobes.watch.reading.kernel_names import demangled
+from stallprobes.watch.reading.process import SlowDriverCall
+
+# Pieces of work of one call that are read, the last ones before its end, and groups of them that are kept.
+MOST_PIECES = 4096
+MOST_GROUPS = 8
+_COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
+
+
+class EvidenceReader:
+    """Reads the evidence of one slow call after another."""
+
+    def __init__(
+        self,
+        calls: CallTable,
+        work: WorkTable,
+        names: Mapping[int, str],
+        thread_names: Mapping[int, str],
+        waits: GpuWaits,
+        culprit_calls: CulpritCalls,
+    ) -> None:
+        self._calls, self._work, self._names, self._thread_names = calls, work, names, thread_names
+        self._waits, self._culprit_calls = waits, culprit_calls
+        self._by_stream = _Members(work.streams, work)
+        self._by_context = _Members(work.contexts, work)
+        kinds, rows = int64s(work.rows["kind"]), work.rows
+        # Kind, name of a kernel, direction of a copy, context, stream and bytes of each piece.
+        self._columns = np.column_stack(
+            (
+                kinds,
+                np.where(kinds == int(RecordKind.KERNEL), int64s(rows["name"]), 0),
+                np.where(np.isin(kinds, _COPIES), int64s(rows["subkind"]), 0),
+                int64s(rows["context"]),
+                int64s(rows["stream"]),
+                int64s(rows["bytes"]),
+            )
+        )
+        owned = np.flatnonzero(work.owners >= 0)
+        self._own_rows = owned[np.argsort(work.owners[owned], kind="stable")]
+        self._own_calls = work.owners[self._own_rows]
+
+    def gpu(self, at: int) -> WaitEvidence:
+        """Evidence of a call that waited for the GPU."""
+        waits, begin_ns = self._waits, int(self._calls.begins[at])
+        stream, whole, until = int(waits.stream[at]), int(waits.whole[at]), int(waits.until[at])
+        rows = self._own(at)
+        if stream >= 0:
+            # Its own work in the stream is among that of the stream.
+            rows = np.concatenate(
+                (rows[self._work.streams[rows] != stream], self._by_stream.during(stream, begin_ns, until))
+            )
+        elif whole >= 0:
+            rows = self._by_context.during(whole, begin_ns, until)
+        if at in waits.staged:
+            rows = np.union1d(rows, waits.staged[at])
+        engine = self._engine(at) if waits.context[at] or waits.process[at] else ()
+        return WaitEvidence(waits.total_of(at), self._grouped(at, rows), engine=engine)
+
+    def own(self, at: int) -> WaitEvidence:
+        """Evidence of a call that took long itself: the work that it submitted."""
+        return WaitEvidence(int(self._calls.excess[at]), self._grouped(at, self._own(at)))
+
+    def neighbour(self, at: int, near: Neighbours) -> WaitEvidence:
+        """Evidence of a call that ended with the work of a stream."""
+        rows = self._by_stream.during(int(near.stream[at]), int(self._calls.begins[at]), int(near.until[at]))
+        return WaitEvidence(int(near.covered[at]), self._grouped(at, rows))
+
+    def other_thread(self, at: int, group: int, covered: int) -> tuple[int, WaitEvidence, SlowDriverCall]:
+        """Time and evidence of a call beside those of ``group``, and the longest of these."""
+        calls = self._calls
+        begin_ns, end_ns = int(calls.begins[at]), int(calls.ends[at])
+        places = self._culprit_calls.during(group, begin_ns, end_ns)
+        overlaps = np.minimum(calls.ends[places], end_ns) - np.maximum(calls.begins[places], begin_ns)
+        longest = calls.calls[int(places[np.argmax(overlaps)])]
+        same = [place for place in places.tolist() if calls.calls[place].call.function == longest.call.function]
+        call = longest.call
+        beside = CallAlongside(
+            thread=longest.thread,
+            thread_name=self._thread_names.get(longest.thread, ""),
+            function=call.function,
+            calls=len(same),
+            begin_ns=call.start_ns,
+            duration_ns=longest.duration_ns,
+            overlap_ns=covered,
+            stream=call.stream,
+            bytes=call.bytes,
+            source=call.source,
+            target=call.target,
+        )
+        return covered, WaitEvidence(covered, calls=(beside,)), longest
+
+    def _own(self, at: int) -> Int64s:
+        first, last = np.searchsorted(self._own_calls, (at, at + 1))
+        return self._own_rows[first:last]
+
+    def _engine(self, at: int) -> tuple[EngineUse, ...]:
+        """The contexts that had the graphics engine meanwhile, the longest first."""
+        waits, begin_ns, end_ns = self._waits, int(self._calls.begins[at]), int(self._waits.engine_until[at])
+        used: dict[int | None, int] = {}
+        for tenures in waits.tenures.values():
+            first, last = np.searchsorted(tenures.ends, begin_ns, "right"), np.searchsorted(tenures.starts, end_ns)
+            contexts = tenures.contexts[first:last]
+            times = np.minimum(tenures.ends[first:last], end_ns) - np.maximum(tenures.starts[first:last], begin_ns)
+            for context in np.unique(contexts[contexts != self._calls.contexts[at]]).tolist():
+                used[context] = used.get(context, 0) + int(times[contexts == context].sum())
+        if waits.process[at]:
+            used[None] = int(waits.process[at])
+        return tuple(EngineUse(context, ns) for context, ns in sorted(used.items(), key=lambda item: -item[1]))
+
+    def _grouped(self, at: int, rows: Int64s) -> tuple[WorkInFront, ...]:
+        """Pieces of work by name, kind, context and stream, the longest overlap first."""
+        work, begin_ns, end_ns = self._work, int(self._calls.begins[at]), int(self._calls.ends[at])
+        sums: dict[tuple[int, ...], list[int]] = {}
+        rows = rows[-MOST_PIECES:]
+        columns = (self._columns[rows], work.starts[rows], work.ends[rows], work.owners[rows] == at)
+        for (*place, size), start, end, own in zip(*(column.tolist() for column in columns), strict=True):
+            total = sums.setdefault((*place, own), [0, 0, 0, 0])
+            total[0] += 1
+            total[1] += end - start
+            total[2] += max(min(end, end_ns) - max(start, begin_ns), 0)
+            total[3] += size
+        found = [
+            WorkInFront(
+                kind=RecordKind(kind),
+                name=demangled(self._names.get(name, "")),
+                copy=_direction(direction) if kind in _COPIES else None,
+                context=context,
+                stream=stream,
+                count=count,
+                total_ns=total_ns,
+                overlap_ns=overlap_ns,
+                bytes=size,
+                own=bool(own),
+            )
+            for (kind, name, direction, context, stream, own), (count, total_ns, overlap_ns, size) in sums.items()
+        ]
+        return tuple(sorted(found, key=lambda one: -one.overlap_ns)[:MOST_GROUPS])
+
+
+class _Members:
+    """The rows of work of each group, in the order of their starts."""
+
+    def __init__(self, groups: Int64s, work: WorkTable) -> None:
+        self._rows = np.argsort(groups, kind="stable")
+        self._firsts = np.searchsorted(groups[self._rows], np.arange(int(groups.max(initial=-1)) + 2))
+        self._starts, self._ends = work.starts[self._rows], work.ends[self._rows]
+
+    def during(self, group: int, begin_ns: int, end_ns: int) -> Int64s:
+        """The rows of ``group`` that overlap a span, at most the last of them."""
+        first, end = int(self._firsts[group]), int(self._firsts[group + 1])
+        end = first + int(np.searchsorted(self._starts[first:end], end_ns, "left"))
+        first = max(first, end - MOST_PIECES)
+        return self._rows[first:end][self._ends[first:end] > begin_ns]
+
+
+def _direction(number: int) -> CopyKind:
+    try:
+        return CopyKind(number)
+    except ValueError:
+        return CopyKind.UNKNOWN

@@ -1,0 +1,346 @@
+"""Findings about a watched program: rows of calls, calls in flight, slow calls with their causes, and time lost.
+
+Plain values: screen, text report and JSON document are made of them. Times are nanoseconds on CLOCK_MONOTONIC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stallprobes.engine.timeline.records import CopyKind, RecordKind
+from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import Window
+from stallprobes.model import Channel, Phase
+from stallprobes.watch.attribution.causes import Certainty, WaitCause
+from stallprobes.watch.injection.driver_calls import CallFamily, MemoryKind
+from stallprobes.watch.injection.layout import LossKind, WatchState
+from stallprobes.watch.reading.call_stack import CallStack
+
+# Calls during less time have no rate.
+LEAST_RATE_NS = 1_000_000_000
+# The channel of a row's window.
+CALL = Channel(Phase.CALL)
+
+
+@dataclass(frozen=True)
+class WorkInFront:
+    """Work of the GPU during a slow call: all pieces with one name, kind, context and stream.
+
+    ``name`` is a kernel's demangled name, "" for other work. ``copy`` is the direction of a copy. ``count`` pieces took
+    ``total_ns``, of that ``overlap_ns`` within the call. ``own``: the slow call submitted it.
+    """
+
+    kind: RecordKind
+    name: str
+    copy: CopyKind | None
+    context: int
+    stream: int
+    count: int
+    total_ns: int
+    overlap_ns: int
+    bytes: int = 0
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class CallAlongside:
+    """Calls of another thread during a slow call: ``calls`` of one function, of which the figures of the longest.
+
+    ``overlap_ns`` is the time that the slow call and any of them had in common.
+    """
+
+    thread: int
+    thread_name: str
+    function: str
+    calls: int
+    begin_ns: int
+    duration_ns: int
+    overlap_ns: int
+    stream: int | None = None
+    bytes: int | None = None
+    source: MemoryKind = MemoryKind.UNKNOWN
+    target: MemoryKind = MemoryKind.UNKNOWN
+
+
+@dataclass(frozen=True)
+class EngineUse:
+    """Time within a slow call in which others had the graphics engine: ``context``, or None for another process."""
+
+    context: int | None
+    ns: int
+
+
+@dataclass(frozen=True)
+class WaitEvidence:
+    """What shows the cause of a slow call; empty where there is none.
+
+    ``overhead_ns`` is the time of the call's overhead records of the cause, ``run_delay_ns`` the least time for which
+    the thread was ready to run and had no CPU. ``overlap_ns`` is the part of the call that everything together covers.
+    ``known_by`` is the check or reference that shows that the pair stalls, "" without one.
+    """
+
+    overlap_ns: int = 0
+    work: tuple[WorkInFront, ...] = ()
+    calls: tuple[CallAlongside, ...] = ()
+    engine: tuple[EngineUse, ...] = ()
+    overhead_ns: int = 0
+    run_delay_ns: int = 0
+    known_by: str = ""
+
+
+NO_EVIDENCE = WaitEvidence()
+
+
+@dataclass(frozen=True)
+class PartOfWait:
+    """A part of a slow call with another cause than the main one, of the same certainty."""
+
+    cause: WaitCause
+    ns: int
+
+
+@dataclass(frozen=True)
+class ExplainedCall:
+    """A slow call and its cause.
+
+    ``excess_ns`` is its duration less the row's median. ``explained_ns`` of it have the cause, the rest is
+    unattributed, except the parts in ``also``. ``certainty`` is None without a cause. ``nested``: another slow call of
+    the thread contains it, so that its time counts there. ``stream`` is the handle, ``bytes`` the size (None without
+    such an argument), ``result`` the driver's code. ``stack`` is where the program made it, None if not recorded;
+    ``range`` the program's innermost NVTX range in the thread, "" without one.
+    """
+
+    function: str
+    family: CallFamily | None
+    thread: int
+    thread_name: str
+    begin_ns: int
+    duration_ns: int
+    excess_ns: int
+    stream: int | None
+    bytes: int | None
+    source: MemoryKind
+    target: MemoryKind
+    context: int
+    correlation: int
+    result: int
+    cause: WaitCause
+    certainty: Certainty | None
+    explained_ns: int
+    evidence: WaitEvidence = NO_EVIDENCE
+    nested: bool = False
+    also: tuple[PartOfWait, ...] = ()
+    stack: CallStack | None = None
+    range: str = ""
+
+    @property
+    def end_ns(self) -> int:
+        """When it returned."""
+        return self.begin_ns + self.duration_ns
+
+    @property
+    def share(self) -> float:
+        """The share (0 to 1) of the excess that the evidence covers."""
+        return min(self.evidence.overlap_ns / self.excess_ns, 1.0) if self.excess_ns else 0.0
+
+    @property
+    def culprit(self) -> CallAlongside | None:
+        """The other thread's calls that are the cause; None for causes of other kinds."""
+        return self.evidence.calls[0] if self.cause.is_other_thread else None
+
+
+@dataclass(frozen=True)
+class CallInFlight:
+    """A call in flight. ``depth`` counts the calls of its thread that contain it.
+
+    ``beside`` are calls in flight of other threads that last for at least 80 % of its age, the longest first.
+    ``stack`` is where the program made it, ``kernel_wait`` the function of the kernel in which its thread waits; None
+    and "" where they are not known, as for a call that has only begun.
+    """
+
+    function: str
+    family: CallFamily | None
+    thread: int
+    thread_name: str
+    begin_ns: int
+    age_ns: int
+    stream: int | None
+    bytes: int | None
+    source: MemoryKind
+    target: MemoryKind
+    context: int
+    correlation: int
+    depth: int
+    cause: WaitCause = WaitCause.UNATTRIBUTED
+    beside: tuple[CallAlongside, ...] = ()
+    stack: CallStack | None = None
+    kernel_wait: str = ""
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """Slow calls of one function and size that the same frames of the program's own code made.
+
+    ``stack`` is that of the last one. ``recorded`` calls have such a stack. ``calls`` adds a share of those of the
+    function and size that have none, as do ``total_ns``, the time inside the calls, and ``lost_ns``, most of it to
+    ``cause``. ``first_ns`` is the begin of the first, ``last_ns`` the last time at which one returned. ``blocking``:
+    copies that return only when the data is there.
+    """
+
+    stack: CallStack
+    function: str
+    family: CallFamily | None
+    bytes: int | None
+    blocking: bool
+    recorded: int
+    calls: int
+    total_ns: int
+    lost_ns: int
+    first_ns: int
+    last_ns: int
+    cause: WaitCause
+
+    @property
+    def estimated(self) -> bool:
+        """Whether calls without a stack are among ``calls``."""
+        return self.calls > self.recorded
+
+    @property
+    def rate(self) -> float | None:
+        """Calls per second; None for less than a second."""
+        span_ns = self.last_ns - self.first_ns
+        return self.calls * 1e9 / span_ns if span_ns >= LEAST_RATE_NS else None
+
+
+@dataclass(frozen=True, eq=False)
+class CallRow:
+    """All calls of one function in one thread.
+
+    ``thread`` is its id. ``window`` has the calls since an earlier reading, or since the start, with
+    the call in flight; ``total`` those since the start. ``slow`` calls took at least the limit, ``failed`` gave an
+    error. ``median_ns`` is that of ``total``; where it is not below the limit, that of the calls below the limit, 0
+    without any. ``lost_ns`` is the excess of the slow calls. ``unkept`` slow calls were overwritten before they were
+    read; ``unkept_ns`` is their excess by the histogram.
+    """
+
+    thread: int
+    function: str
+    family: CallFamily | None
+    window: Window
+    total: Histogram
+    total_ns: int
+    slow: int
+    failed: int
+    median_ns: int
+    lost_ns: int
+    unkept: int
+    unkept_ns: int
+
+    @property
+    def histogram(self) -> Histogram:
+        """The window's calls."""
+        return self.window.channels[CALL]
+
+
+@dataclass(frozen=True)
+class TimeLost:
+    """Time that slow calls lost to one cause. ``thread`` and ``thread_name`` are those of the culprit, None and "" for
+    causes other than a call of another thread. ``proven_ns`` of ``ns`` are proven or known, the rest is beside."""
+
+    cause: WaitCause
+    thread: int | None
+    thread_name: str
+    calls: int
+    ns: int
+    proven_ns: int
+
+
+@dataclass(frozen=True, eq=False)
+class ThreadFindings:
+    """A thread: its rows, the most time first, its calls in flight, and its time lost by cause, the most first.
+
+    In a process of more than a thousand threads, several share one; ``owners`` is their number, and ``id`` and ``name``
+    are the last one's. ``alive_ns`` is the time from the first call to the thread's end, or until now.
+    """
+
+    id: int
+    name: str
+    owners: int
+    alive_ns: int
+    ended: bool
+    rows: tuple[CallRow, ...]
+    in_flight: tuple[CallInFlight, ...]
+    slow_calls: int
+    lost: tuple[TimeLost, ...]
+
+    @property
+    def lost_ns(self) -> int:
+        """Time lost to all causes together."""
+        return sum(one.ns for one in self.lost)
+
+    @property
+    def lost_share(self) -> float:
+        """The share (0 to 1) of its time that was lost."""
+        return min(self.lost_ns / self.alive_ns, 1.0) if self.alive_ns else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessFindings:
+    """A watched process.
+
+    ``code`` and ``failed_function`` are of the call of CUPTI that failed, 0 and "" if none did. ``slow_calls`` are
+    those that were kept, oldest first; ``dropped_slow_calls`` older ones are only counted in ``lost``. ``gaps`` are
+    sentences that say which evidence is missing, and why. ``losses`` counts what the library could not record;
+    ``missed_records`` were overwritten before they were read. ``sites`` are the places in the program's code that made
+    slow calls, the most time lost first.
+    """
+
+    pid: int
+    parent_pid: int
+    image: int
+    name: str
+    command: str
+    state: WatchState
+    code: int
+    failed_function: str
+    cupti_path: str
+    cupti_version: int
+    calls_only: bool
+    slow_limit_ns: int
+    began_ns: int
+    duration_ns: int
+    ended: bool
+    threads: tuple[ThreadFindings, ...]
+    slow_calls: tuple[ExplainedCall, ...]
+    dropped_slow_calls: int
+    lost: tuple[TimeLost, ...]
+    calls: int
+    records: int
+    missed_records: int
+    losses: Mapping[LossKind, int] = field(default_factory=dict)
+    gaps: tuple[str, ...] = ()
+    sites: tuple[CallSite, ...] = ()
+
+    @property
+    def lost_ns(self) -> int:
+        """Time that all threads together lost."""
+        return sum(one.ns for one in self.lost)
+
+    @property
+    def unattributed_ns(self) -> int:
+        """The part of it without a cause."""
+        return sum(one.ns for one in self.lost if one.cause is WaitCause.UNATTRIBUTED)
+
+
+@dataclass(frozen=True, eq=False)
+class WatchFindings:
+    """Findings about all processes of a watched program, and a sentence for each file that could not be read.
+
+    ``began_at_ns`` is CLOCK_REALTIME, ``duration_ns`` the time from the first process's start until now or the end.
+    """
+
+    began_at_ns: int
+    duration_ns: int
+    processes: tuple[ProcessFindings, ...]
+    problems: tuple[str, ...] = ()

@@ -1,0 +1,286 @@
+"""Waits of slow calls for the GPU: for work in front of them, for their own, and for other contexts' time-slices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.traces.delay import LONGEST_CHANGE_NS
+from stallprobes.watch.attribution.gpu_work import WorkTable
+from stallprobes.watch.attribution.intervals import Int64s, IntervalGroups, expanded, int64s
+from stallprobes.watch.attribution.slow_calls import CallTable, Waits, is_blocking_copy
+from stallprobes.watch.attribution.staged_copies import staged_work
+from stallprobes.watch.attribution.switch_clock import Tenures
+from stallprobes.watch.injection.layout import SYNCHRONIZATION
+from stallprobes.watch.reading.process import memory_kind
+
+# Records of the call itself are its cause if they cover so much of its excess, what happened at the same time only if
+# it covers so much more and ends at the same time. A thread that waits for another one returns later by the time that
+# it takes to wake up: 60 to 350 µs in launches beside pageable copies on an H200's virtual machine.
+DIRECT_SHARE = 0.5
+OVERLAP_SHARE = 0.8
+SAME_END_NS = 50_000
+WAKE_UP_NS = 500_000
+# CUPTI's number where a synchronization has no stream.
+_NO_STREAM = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, eq=False)
+class GpuWaits:
+    """What each slow call waited for on the GPU, in ns within the call, one value for each call.
+
+    ``front``: work in front of it; ``own``: its own work; ``context`` and ``process``: time-slices of others.
+    ``stream`` and ``whole`` are the numbers of the stream and the context whose work counts (-1: not known), ``until``
+    when the last of it ended, ``engine_until`` the same for the graphics engine. ``staged`` has rows of work in other
+    streams for which some calls wait too; for ``by_staging`` it is most of what they wait for.
+    """
+
+    front: Int64s
+    own: Int64s
+    context: Int64s
+    process: Int64s
+    stream: Int64s
+    whole: Int64s
+    until: Int64s
+    engine_until: Int64s
+    tenures: Mapping[int, Tenures]
+    pageable: NDArray[np.bool_]
+    staged: Mapping[int, Int64s] = field(default_factory=dict)
+    by_staging: set[int] = field(default_factory=set)
+
+    @property
+    def total(self) -> Int64s:
+        """All of it."""
+        return self.front + self.own + self.context + self.process
+
+    def total_of(self, at: int) -> int:
+        """All of it for one call."""
+        return int(self.front[at] + self.own[at] + self.context[at] + self.process[at])
+
+
+def gpu_waits(calls: CallTable, records: NDArray[Any], work: WorkTable, tenures: Mapping[int, Tenures]) -> GpuWaits:
+    """The waits of ``calls``. ``tenures`` are by device."""
+    size = len(calls)
+    stream, whole = np.full(size, -1, dtype=np.int64), np.full(size, -1, dtype=np.int64)
+    own_end = np.full(size, -1, dtype=np.int64)
+    owned = work.owners >= 0
+    np.maximum.at(own_end, work.owners[owned], work.ends[owned])
+    own_stream = np.full(size, -1, dtype=np.int64)
+    own_stream[work.owners[owned]] = work.streams[owned]
+    pageable, blocking = _copies(calls, work)
+    _stream_of_synchronizations(calls, records, work, stream)
+    copies = (calls.waits == Waits.COPY) & blocking
+    stream[copies] = own_stream[copies]
+    _stream_by_handle(calls, work, own_stream, stream, copies)
+    for at in np.flatnonzero(calls.waits == Waits.CONTEXT).tolist():
+        whole[at] = work.context_numbers.get(int(calls.contexts[at]), -1)
+    orders = calls.order_of(calls.correlations)
+    by_stream = stream >= 0
+    until = np.where(
+        by_stream,
+        work.prior_of_stream.before(stream, orders, calls.begins),
+        work.prior_of_context.before(whole, orders, calls.begins),
+    )
+    until = np.minimum(np.where(copies & (own_end >= 0), own_end, until), calls.ends)
+    covered = np.where(
+        by_stream,
+        work.by_stream.covered(stream, calls.begins, until),
+        work.by_context.covered(whole, calls.begins, until),
+    )
+    every = np.arange(size)
+    own = work.by_owner.covered(every, calls.begins, calls.ends)
+    # A call that need not wait did so if its work ended just before it.
+    ended_with = (own_end >= 0) & (own_end <= calls.ends) & (calls.ends - own_end <= SAME_END_NS)
+    waited = copies | ((calls.waits == Waits.NOTHING) & ended_with & (own >= OVERLAP_SHARE * calls.excess))
+    own = np.where(waited, own, 0)
+    engine_until = np.where(
+        by_stream,
+        work.prior_engine_of_stream.before(stream, orders + copies, calls.begins),
+        work.prior_engine_of_context.before(whole, orders, calls.begins),
+    )
+    engine_until = np.minimum(engine_until, until)
+    found = GpuWaits(
+        front=np.maximum(covered - np.where(copies, own, 0), 0),
+        own=own,
+        context=np.zeros(size, dtype=np.int64),
+        process=np.zeros(size, dtype=np.int64),
+        stream=stream,
+        whole=whole,
+        until=until,
+        engine_until=engine_until,
+        tenures=tenures,
+        pageable=pageable,
+        staged=staged_work(calls, work, stream, whole),
+    )
+    _add_time_slices(calls, work, found)
+    _add_staged_work(calls, work, found)
+    return found
+
+
+def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which calls are copies with pageable memory at one end, and which of the copies block."""
+    pageable, blocking = np.zeros(len(calls), dtype=np.bool_), np.zeros(len(calls), dtype=np.bool_)
+    first = np.full(len(calls), -1, dtype=np.int64)
+    owned = np.flatnonzero(work.owners >= 0)
+    first[work.owners[owned]] = owned
+    for at in np.flatnonzero(calls.waits == Waits.COPY).tolist():
+        call = calls.calls[at].call
+        source, target = call.source, call.target
+        if first[at] >= 0:
+            # The library may not know the kind of a program's memory; the driver does.
+            row = work.rows[first[at]]
+            source = source or memory_kind(int(row["source"]))
+            target = target or memory_kind(int(row["target"]))
+        blocking[at] = is_blocking_copy(call.function, source, target)
+        pageable[at] = is_blocking_copy("Async", source, target)
+    return pageable, blocking
+
+
+def _stream_of_synchronizations(calls: CallTable, records: NDArray[Any], work: WorkTable, stream: Int64s) -> None:
+    """Sets the streams of the calls that wait for one, by CUPTI's record of the call."""
+    rows = records[records["kind"] == SYNCHRONIZATION]
+    places = calls.places_of(int64s(rows["correlation"]))
+    for at, context, number in zip(places.tolist(), rows["context"].tolist(), rows["stream"].tolist(), strict=True):
+        if at >= 0 and calls.waits[at] == Waits.STREAM and number != _NO_STREAM:
+            stream[at] = work.stream_numbers.get((context, number), -1)
+
+
+def _stream_by_handle(
+    calls: CallTable, work: WorkTable, own_stream: Int64s, stream: Int64s, copies: NDArray[np.bool_]
+) -> None:
+    """Sets the streams that are still unknown, by calls with the same handle whose work has a record."""
+    known: dict[tuple[int, int], int] = {}
+    for at in np.flatnonzero(own_stream >= 0).tolist():
+        call = calls.calls[at].call
+        if call.stream is not None:
+            known[call.context, call.stream] = int(own_stream[at])
+    unknown = (stream < 0) & (copies | (calls.waits == Waits.STREAM))
+    for at in np.flatnonzero(unknown).tolist():
+        call = calls.calls[at].call
+        if call.stream is not None:
+            stream[at] = known.get((call.context, call.stream), -1)
+
+
+def _add_time_slices(calls: CallTable, work: WorkTable, waits: GpuWaits) -> None:
+    """Moves time in which others had the graphics engine from ``front`` to ``context`` and ``process``."""
+    waiting = (waits.engine_until > calls.begins) & ((waits.stream >= 0) | (waits.whole >= 0))
+    if not waiting.any() or not any(len(each.starts) for each in waits.tenures.values()):
+        return
+    devices = {int(row["context"]): int(row["device"]) for row in work.rows[_first_rows(work.contexts)]}
+    # Each stream and each context for which calls waited.
+    scopes = np.where(waits.stream >= 0, waits.stream, -2 - waits.whole)
+    for scope in np.unique(scopes[waiting]).tolist():
+        members = np.flatnonzero(waiting & (scopes == scope))
+        mine = work.streams == scope if scope >= 0 else work.contexts == -2 - scope
+        context = int(work.rows["context"][np.argmax(mine)])
+        tenures = waits.tenures.get(devices[context])
+        if tenures is not None and len(tenures.starts):
+            _add_of_scope(calls, work, waits, members, mine, tenures, context)
+
+
+def _add_staged_work(calls: CallTable, work: WorkTable, waits: GpuWaits) -> None:
+    """Adds what calls wait for because of staged copies to ``front``."""
+    for at, rows in waits.staged.items():
+        until = min(int(work.ends[rows].max()), int(calls.ends[at]))
+        waits.until[at] = max(until, int(waits.until[at]))
+        own = work.streams == waits.stream[at] if waits.stream[at] >= 0 else work.contexts == waits.whole[at]
+        every = np.union1d(rows, np.flatnonzero(own & (work.ends > calls.begins[at]) & (work.starts < until)))
+        zeros = np.zeros(len(every), dtype=np.int64)
+        whole = IntervalGroups(zeros, work.starts[every], work.ends[every])
+        covered = whole.covered(zeros[:1], calls.begins[at : at + 1], waits.until[at : at + 1])
+        rest = int(covered[0]) - int(waits.context[at]) - int(waits.process[at])
+        if rest > 2 * int(waits.front[at]):
+            waits.by_staging.add(at)
+        waits.front[at] = max(rest, int(waits.front[at]))
+
+
+def _add_of_scope(
+    calls: CallTable,
+    work: WorkTable,
+    waits: GpuWaits,
+    members: Int64s,
+    mine: NDArray[np.bool_],
+    tenures: Tenures,
+    context: int,
+) -> None:
+    begins, until, engine_until = calls.begins[members], waits.until[members], waits.engine_until[members]
+    others = tenures.contexts != context
+    gaps = tenures.joined & (
+        tenures.starts - np.concatenate((tenures.starts[:1], tenures.ends[:-1])) > LONGEST_CHANGE_NS
+    )
+    gap_starts, gap_ends = tenures.ends[:-1][gaps[1:]], tenures.starts[1:][gaps[1:]]
+    if not others.any() and not len(gap_starts):
+        return
+    parts = {
+        "work": (work.starts[mine], work.ends[mine]),
+        "copies": (work.starts[mine & ~work.engine], work.ends[mine & ~work.engine]),
+        "context": (tenures.starts[others], tenures.ends[others]),
+        "process": (gap_starts, gap_ends),
+    }
+    # While a copy engine works for the call, it does not wait for the graphics engine.
+    copying = _covered(parts, ("copies",), begins, engine_until)
+    in_context = _covered(parts, ("copies", "context"), begins, engine_until) - copying
+    in_process = _covered(parts, ("copies", "process"), begins, engine_until) - copying
+    together = _covered(parts, ("work", "context", "process"), begins, engine_until)
+    together += _covered(parts, ("work",), engine_until, until)
+    waits.context[members], waits.process[members] = in_context, in_process
+    rest = together - in_context - in_process
+    own = np.minimum(waits.own[members], rest)
+    waits.own[members] = own
+    waits.front[members] = np.maximum(rest - own, 0)
+
+
+def _covered(parts: Mapping[str, tuple[Int64s, Int64s]], names: Sequence[str], begins: Int64s, ends: Int64s) -> Int64s:
+    starts = np.concatenate([parts[name][0] for name in names])
+    stops = np.concatenate([parts[name][1] for name in names])
+    zeros = np.zeros(len(starts), dtype=np.int64)
+    return IntervalGroups(zeros, starts, stops).covered(np.zeros(len(begins), dtype=np.int64), begins, ends)
+
+
+def _first_rows(groups: Int64s) -> Int64s:
+    return int64s(np.unique(groups, return_index=True)[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """For each slow call the stream whose work covers most of it and ends with it; -1 without one. ``count`` is the
+    number of such streams, ``until`` when the call, or its own work, is taken to have been free to start."""
+
+    stream: Int64s
+    covered: Int64s
+    count: Int64s
+    until: Int64s
+
+
+def neighbours(calls: CallTable, work: WorkTable, asked: NDArray[np.bool_]) -> Neighbours:
+    """Streams of the call's context whose work ends within 50 µs of the end of the call, or of the start of its own
+    work, and covers at least 80 % of the excess until then."""
+    size = len(calls)
+    own_start = np.full(size, np.iinfo(np.int64).max, dtype=np.int64)
+    owned = work.owners >= 0
+    np.minimum.at(own_start, work.owners[owned], work.starts[owned])
+    until = np.minimum(own_start, calls.ends)
+    found = Neighbours(np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), until)
+    members = np.flatnonzero(asked & (until > calls.begins))
+    order = np.argsort(work.ends, kind="stable")
+    ends = work.ends[order]
+    first = np.searchsorted(ends, until[members] - SAME_END_NS, "left")
+    last = np.searchsorted(ends, until[members] + SAME_END_NS, "right")
+    owners, places = expanded(first, last)
+    at, rows = members[owners], order[places]
+    same = (int64s(work.rows["context"])[rows] == calls.contexts[at]) & (work.owners[rows] != at)
+    pairs = np.unique(np.column_stack((at[same], work.streams[rows[same]])), axis=0)
+    at, streams = pairs[:, 0], pairs[:, 1]
+    # What was submitted later is not waited for.
+    prior = work.prior_of_stream.before(streams, calls.order_of(calls.correlations[at]), calls.begins[at])
+    covered = work.by_stream.covered(streams, calls.begins[at], np.minimum(prior, until[at]))
+    kept = (covered >= OVERLAP_SHARE * calls.excess[at]) & (prior >= until[at] - SAME_END_NS)
+    at, streams, covered = at[kept], streams[kept], covered[kept]
+    np.add.at(found.count, at, 1)
+    best = np.argsort(covered, kind="stable")
+    found.stream[at[best]], found.covered[at[best]] = streams[best], covered[best]
+    return found

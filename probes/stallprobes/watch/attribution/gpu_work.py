@@ -1,0 +1,109 @@
+"""Work of the GPU as arrays, by stream and by context, with what was submitted before a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.engine.timeline.records import GPU_WORK, CopyKind, RecordKind
+from stallprobes.watch.attribution.intervals import Int64s, IntervalGroups, int64s
+from stallprobes.watch.attribution.slow_calls import CallTable
+
+Flags = NDArray[np.bool_]
+_WORK = sorted(int(kind) for kind in GPU_WORK)
+_COMPUTING = (int(RecordKind.KERNEL), int(RecordKind.MEMSET))
+
+
+class PriorEnds:
+    """The latest end of the work of a group that was submitted before a call."""
+
+    def __init__(self, groups: Int64s, orders: Int64s, ends: Int64s) -> None:
+        place = np.lexsort((orders, groups))
+        self._groups, self._orders, ends = groups[place], orders[place], ends[place]
+        self._known = np.unique(self._orders)
+        self._keys = self._groups * (len(self._known) + 1) + np.searchsorted(self._known, self._orders, "right")
+        known, ranks = np.unique(ends, return_inverse=True)
+        self._ends = (
+            known[np.maximum.accumulate(self._groups * len(known) + ranks.reshape(-1)) - self._groups * len(known)]
+            if len(known)
+            else ends
+        )
+
+    def before(self, groups: Int64s, orders: Int64s, otherwise: Int64s) -> Int64s:
+        """The end for each group and call; ``otherwise`` where nothing of the group was submitted before."""
+        if not len(self._keys):
+            return otherwise
+        keys = groups * (len(self._known) + 1) + np.searchsorted(self._known, orders, "left")
+        places = np.searchsorted(self._keys, keys, "right") - 1
+        found = (places >= 0) & (groups >= 0) & (self._groups[places] == groups)
+        return np.where(found, self._ends[places], otherwise)
+
+
+@dataclass(frozen=True, eq=False)
+class WorkTable:
+    """Kernels, copies and memsets in the order of their starts.
+
+    ``rows`` are the records; ``streams`` numbers (context, stream), ``contexts`` the contexts, both from 0 by
+    ``stream_numbers`` and ``context_numbers``. ``engine``: the work needs the graphics engine. ``owners`` is the place
+    of the slow call that submitted it, or -1.
+    """
+
+    rows: NDArray[Any]
+    starts: Int64s
+    ends: Int64s
+    streams: Int64s
+    contexts: Int64s
+    engine: Flags
+    owners: Int64s
+    stream_numbers: Mapping[tuple[int, int], int]
+    context_numbers: Mapping[int, int]
+    by_stream: IntervalGroups
+    by_context: IntervalGroups
+    by_owner: IntervalGroups
+    prior_of_stream: PriorEnds
+    prior_of_context: PriorEnds
+    prior_engine_of_stream: PriorEnds
+    prior_engine_of_context: PriorEnds
+
+    @classmethod
+    def of(cls, records: NDArray[Any], calls: CallTable) -> WorkTable:
+        """The work among ``records``, which are in the layout of the file. Records without an end are left out."""
+        rows = records[np.isin(records["kind"], _WORK) & (records["end"] >= records["start"])]
+        rows = rows[np.argsort(rows["start"], kind="stable")]
+        starts, ends = int64s(rows["start"]), int64s(rows["end"])
+        kinds, device_copy = rows["kind"], rows["subkind"] == int(CopyKind.DEVICE_TO_DEVICE)
+        engine = np.isin(kinds, _COMPUTING) | ((kinds == int(RecordKind.COPY)) & device_copy)
+        pairs, streams = np.unique(_pair(rows["context"], rows["stream"]), return_inverse=True)
+        known, contexts = np.unique(int64s(rows["context"]), return_inverse=True)
+        streams, contexts = int64s(streams.reshape(-1)), int64s(contexts.reshape(-1))
+        correlations = int64s(rows["correlation"])
+        owners, orders = calls.places_of(correlations), calls.order_of(correlations)
+        return cls(
+            rows=rows,
+            starts=starts,
+            ends=ends,
+            streams=streams,
+            contexts=contexts,
+            engine=engine,
+            owners=owners,
+            stream_numbers={(int(pair) >> 32, int(pair) & 0xFFFFFFFF): at for at, pair in enumerate(pairs)},
+            context_numbers={int(context): at for at, context in enumerate(known)},
+            by_stream=IntervalGroups(streams, starts, ends),
+            by_context=IntervalGroups(contexts, starts, ends),
+            by_owner=IntervalGroups(owners[owners >= 0], starts[owners >= 0], ends[owners >= 0]),
+            prior_of_stream=PriorEnds(streams, orders, ends),
+            prior_of_context=PriorEnds(contexts, orders, ends),
+            prior_engine_of_stream=PriorEnds(streams[engine], orders[engine], ends[engine]),
+            prior_engine_of_context=PriorEnds(contexts[engine], orders[engine], ends[engine]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def _pair(contexts: NDArray[Any], streams: NDArray[Any]) -> NDArray[np.uint64]:
+    return (contexts.astype(np.uint64) << np.uint64(32)) | streams.astype(np.uint64)

@@ -1,0 +1,108 @@
+"""Pairs of a call and a call of another thread that are known to stall: by a check of this machine, or a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stallprobes.latency.ratio import PERCENTILES
+from stallprobes.matrix.matrix import Matrix
+from stallprobes.matrix.reference import Reference
+from stallprobes.model import Phase
+from stallprobes.verdicts.evidence import STALLED
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.injection.driver_calls import CallFamily, MemoryKind
+from stallprobes.watch.reading.process import DriverCall
+
+# The NULL stream as a handle: 0, or CU_STREAM_LEGACY.
+NULL_STREAMS = frozenset({0, 1})
+_STALLS = (VerdictKind.STALLED, VerdictKind.STARVED)
+_COLUMNS = {
+    WaitCause.ALLOCATION: ("alloc-free",),
+    WaitCause.FREE: ("free-beside-kernel", "alloc-free"),
+    WaitCause.ASYNC_ALLOCATION: ("alloc-async",),
+    WaitCause.HOST_ALLOCATION: ("host-alloc-free",),
+    WaitCause.HOST_REGISTRATION: ("host-register",),
+    WaitCause.GRAPH: ("graph-instantiate",),
+    WaitCause.MODULE: ("module-load", "module-first-launch"),
+    WaitCause.CONTEXT: ("context-churn",),
+    WaitCause.STREAM: ("stream-churn",),
+}
+_COPY_ROWS = {
+    (MemoryKind.DEVICE, MemoryKind.DEVICE): "d2d",
+    (MemoryKind.DEVICE, MemoryKind.PINNED): "d2h-pinned",
+    (MemoryKind.PINNED, MemoryKind.DEVICE): "h2d-pinned",
+    (MemoryKind.DEVICE, MemoryKind.PAGEABLE): "d2h-pageable",
+}
+
+
+@dataclass(frozen=True)
+class KnownStalls:
+    """The cells (row, column) of a check or a reference in which the call itself stalls or starves.
+
+    ``source`` names it for a reader.
+    """
+
+    cells: frozenset[tuple[str, str]]
+    source: str
+
+    @classmethod
+    def of_matrix(cls, matrix: Matrix) -> KnownStalls:
+        """The stalls of a saved check."""
+        found = {
+            place
+            for place, cell in matrix.cells.items()
+            for verdict in cell.verdicts
+            if cell.status.measured and verdict.phase is Phase.CALL and verdict.kind in _STALLS
+        }
+        return cls(frozenset(found), f"the check of {matrix.started_at[:10]}")
+
+    @classmethod
+    def of_reference(cls, reference: Reference) -> KnownStalls:
+        """The stalls on which all checks of ``reference`` agree."""
+        found = set()
+        for place, cell in reference.cells.items():
+            ranges = (cell.ratios.get((Phase.CALL, quantile)) for quantile in PERCENTILES)
+            if cell.stalls and any(one is not None and one.low >= STALLED for one in ranges):
+                found.add(place)
+        return cls(frozenset(found), f"the reference {reference.name}")
+
+    def contains(self, victim: DriverCall, cause: WaitCause, culprit: DriverCall) -> bool:
+        """Whether calls such as ``victim`` stall beside ``culprit``, a call of another thread in the same context."""
+        columns = tuple(_columns(cause, culprit))
+        return any((row, column) in self.cells for row in _rows(victim, culprit) for column in columns)
+
+
+def _rows(victim: DriverCall, culprit: DriverCall) -> Iterator[str]:
+    """The rows of a check that measure calls such as ``victim``."""
+    if victim.function.startswith("cuGraphLaunch"):
+        yield "graph-launch"
+    elif victim.family is CallFamily.LAUNCH:
+        if victim.stream in NULL_STREAMS:
+            yield "launch/null"
+        elif victim.stream is not None and victim.stream == culprit.stream:
+            yield "launch/shared"
+        else:
+            yield "launch"
+    elif victim.family is CallFamily.EVENT and victim.function.startswith("cuEventRecord"):
+        yield "event"
+    elif victim.family is CallFamily.COPY:
+        if "Peer" in victim.function:
+            yield "peer-copy"
+        elif (victim.source, victim.target) in _COPY_ROWS:
+            yield _COPY_ROWS[victim.source, victim.target]
+
+
+def _columns(cause: WaitCause, culprit: DriverCall) -> Iterator[str]:
+    """The columns of a check in which aggressors make calls such as ``culprit``."""
+    if cause is WaitCause.PAGEABLE_COPY:
+        if culprit.source is MemoryKind.PAGEABLE:
+            yield "h2d-pageable-large"
+        else:
+            yield "d2h-pageable-fresh"
+            yield "d2h-pageable-warm"
+            if culprit.stream in NULL_STREAMS or culprit.stream is None:
+                yield "d2h-pageable-warm/null"
+    else:
+        yield from _COLUMNS.get(cause, ())

@@ -1,0 +1,126 @@
+"""Calls of other threads that may hold what a slow call waits for: those that overlap it and end with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE, SAME_END_NS, WAKE_UP_NS
+from stallprobes.watch.attribution.intervals import Int64s, IntervalGroups, expanded, int64s
+from stallprobes.watch.attribution.slow_calls import CallTable, blame_of
+
+# Rank of each cause: that of the enum, so that stronger evidence comes first.
+RANKS = {cause: rank for rank, cause in enumerate(WaitCause)}
+CAUSES_BY_RANK = tuple(WaitCause)
+_CONTEXT = RANKS[WaitCause.CONTEXT]
+
+
+@dataclass(frozen=True, eq=False)
+class CulpritCalls:
+    """Calls that other threads may wait for, in groups of one cause, thread and context.
+
+    ``members`` are their places among the slow calls in the order of (group, begin), ``begins`` and ``ends`` their
+    times in that order, ``firsts`` the first of each group in it. ``cause``, ``thread`` and ``context`` have one value
+    for each group.
+    """
+
+    members: Int64s
+    groups: Int64s
+    firsts: Int64s
+    begins: Int64s
+    ends: Int64s
+    cause: Int64s
+    thread: Int64s
+    context: Int64s
+    intervals: IntervalGroups
+
+    @classmethod
+    def of(cls, calls: CallTable, causes: Int64s) -> CulpritCalls:
+        """The groups of ``calls`` by ``causes``, the rank of each call's cause for others, or -1."""
+        members = np.flatnonzero(causes >= 0)
+        keys = np.column_stack((causes[members], calls.threads[members], calls.contexts[members]))
+        known, groups = np.unique(keys, axis=0, return_inverse=True)
+        groups = int64s(groups.reshape(-1))
+        order = np.lexsort((calls.begins[members], groups))
+        members, groups = members[order], groups[order]
+        return cls(
+            members=members,
+            groups=groups,
+            firsts=int64s(np.searchsorted(groups, np.arange(len(known) + 1))),
+            begins=calls.begins[members],
+            ends=calls.ends[members],
+            cause=known[:, 0],
+            thread=known[:, 1],
+            context=known[:, 2],
+            intervals=IntervalGroups(groups, calls.begins[members], calls.ends[members]),
+        )
+
+    def during(self, group: int, begin_ns: int, end_ns: int) -> Int64s:
+        """The places of the group's calls that overlap a span, in the order of their begins."""
+        first, end = int(self.firsts[group]), int(self.firsts[group + 1])
+        begins = self.begins[first:end]
+        # Calls of one thread do not overlap, except nested ones, which begin later.
+        last = first + int(np.searchsorted(begins, end_ns, "left"))
+        first = max(first + int(np.searchsorted(begins, begin_ns, "right")) - _DEPTH, first)
+        return self.members[first:last][self.ends[first:last] > begin_ns]
+
+
+# Calls that can contain one another.
+_DEPTH = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Culprits:
+    """For each slow call the group of calls that is its cause, and the time (ns) that they cover; -1 without one."""
+
+    group: Int64s
+    covered: Int64s
+
+
+def causes_for_others(calls: CallTable, pageable: NDArray[np.bool_], own: Sequence[WaitCause]) -> Int64s:
+    """The rank of what each call is as a cause for other threads, or -1. ``own`` is each call's own cause: one that
+    loads a module holds what module loading holds."""
+    loading = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
+    found = np.full(len(calls), -1, dtype=np.int64)
+    for at, slow in enumerate(calls.calls):
+        blame = blame_of(slow.call.function, slow.call.family, bool(pageable[at]))
+        if blame is None and own[at] in loading:
+            blame = WaitCause.MODULE
+        if blame is not None:
+            found[at] = RANKS[blame]
+    return found
+
+
+def culprits_of(calls: CallTable, culprit_calls: CulpritCalls, causes: Int64s, asked: NDArray[np.bool_]) -> Culprits:
+    """The culprits of the ``asked`` calls: calls of one other thread that end with the slow call.
+
+    They are of the same context (of any, if they create contexts) and cover at least 80 % of the excess; one of them
+    ends at most 0.5 ms before the slow call or 50 µs after it.
+    """
+    found = Culprits(np.full(len(calls), -1, dtype=np.int64), np.zeros(len(calls), dtype=np.int64))
+    members = culprit_calls.members
+    victims = np.flatnonzero(asked)
+    order = np.argsort(calls.ends[members], kind="stable")
+    ends = calls.ends[members][order]
+    first = np.searchsorted(ends, calls.ends[victims] - WAKE_UP_NS, "left")
+    last = np.searchsorted(ends, calls.ends[victims] + SAME_END_NS, "right")
+    owners, places = expanded(first, last)
+    at, groups = victims[owners], culprit_calls.groups[order[places]]
+    pairs = np.unique(np.column_stack((at, groups)), axis=0)
+    at, groups = pairs[:, 0], pairs[:, 1]
+    same = (culprit_calls.context[groups] == calls.contexts[at]) & (calls.contexts[at] != 0)
+    kept = (culprit_calls.thread[groups] != calls.threads[at]) & (same | (culprit_calls.cause[groups] == _CONTEXT))
+    at, groups = at[kept], groups[kept]
+    covered = culprit_calls.intervals.covered(groups, calls.begins[at], calls.ends[at])
+    # Of two calls that may wait for each other, the one that began first did not wait.
+    began_before = culprit_calls.intervals.covered(groups, calls.begins[at] - 1, calls.begins[at]) > 0
+    kept = (covered >= OVERLAP_SHARE * calls.excess[at]) & (began_before | (causes[at] < 0))
+    at, groups, covered = at[kept], groups[kept], covered[kept]
+    # The last one that is written stays: the strongest evidence, then the longest time.
+    best = np.lexsort((covered, -culprit_calls.cause[groups]))
+    found.group[at[best]], found.covered[at[best]] = groups[best], covered[best]
+    return found

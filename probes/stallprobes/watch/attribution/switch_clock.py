@@ -1,0 +1,204 @@
+"""Context switches on the host's clock: CUPTI reports them on the GPU's own clock.
+
+Work that waited for its context starts a constant time after the switch to it, so switches and starts of work show the
+offset of the clocks. Switches at regular times agree with several offsets; but no work starts while another context has
+the engine, which leaves few offsets. Nothing is placed where none is left, or another one agrees with nearly as many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallprobes.engine.timeline.records import SwitchOperation
+from stallprobes.watch.attribution.intervals import NONE, Int64s
+
+# From the switch to a context until its waiting work starts, on an H200.
+SWITCH_TO_WORK_NS = 3_840
+# Offsets of one moment differ by the microseconds that CUPTI's own conversion of the work's times is off.
+MOST_SPREAD_NS = 8_000
+# Two clocks of one machine drift by less.
+DRIFT_PER_MILLION = 50
+# How far a start may be from its place by the last offset.
+ERROR_NS = 30_000
+MOST_ERROR_NS = 1_000_000
+# Switches that show an offset for the first time, of so many that are compared with so many starts of work.
+LEAST_SAMPLES = 16
+COMPARED = 128
+COMPARED_STARTS = 2_048
+# Offsets that are compared: those that agree with at least this share of the switches of the best. The second best of
+# those that remain agrees for at most that share of the switches of the best.
+LEAST_RIVAL = 0.25
+MOST_RIVALS = 64
+MOST_RIVAL = 0.75
+# The share of the starts that must lie in tenures of their context; the records of switches may have gaps.
+CONSISTENT = 0.95
+# Switches that confirm an offset, and how long it is valid without.
+FOLLOWED = 32
+LEAST_FOLLOWED = 8
+VALID_NS = 20_000_000_000
+# Work may have waited for its context if another context's started before it, or its own did nothing for this long.
+IDLE_NS = 50_000
+_START = int(SwitchOperation.START)
+
+
+@dataclass(frozen=True)
+class ClockOffset:
+    """The GPU's clock less the host's, as found at a time on the GPU's clock."""
+
+    offset_ns: int
+    gpu_ns: int
+
+
+@dataclass(frozen=True, eq=False)
+class Tenures:
+    """Times in which contexts had the graphics engine of a GPU, in order, on the host's clock.
+
+    Where ``joined`` is set, the switches between a tenure and the one before it are complete, so that nobody of this
+    program had the engine between them. ``unplaced`` switches could not be converted.
+    """
+
+    contexts: Int64s
+    starts: Int64s
+    ends: Int64s
+    joined: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    unplaced: int
+
+
+def waiting_starts(contexts: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """Contexts and starts of the work that may have waited for a switch: behind work of another context, or behind a
+    pause of its own. All work on the graphics engine, in order of starts."""
+    if not len(starts):
+        return NONE, NONE
+    chosen = np.concatenate(([True], contexts[1:] != contexts[:-1]))
+    for context in np.unique(contexts).tolist():
+        mine = np.flatnonzero(contexts == context)
+        before = np.maximum.accumulate(ends[mine])
+        chosen[mine[1:]] |= starts[mine[1:]] - before[:-1] >= IDLE_NS
+    return contexts[chosen], starts[chosen]
+
+
+def find_offset(
+    contexts: Int64s, operations: Int64s, gpu_ns: Int64s, work: Int64s, starts: Int64s
+) -> ClockOffset | None:
+    """The offset that the last switches show without an earlier one; None if they show none, or several.
+
+    ``contexts``, ``operations`` and ``gpu_ns`` are those of the switches in order of time; ``work`` the contexts of
+    waiting work, with its ``starts``.
+    """
+    to = np.flatnonzero(operations == _START)[-COMPARED:]
+    switched, switched_to = gpu_ns[to], contexts[to]
+    work, starts = work[-COMPARED_STARTS:], starts[-COMPARED_STARTS:]
+    if len(switched) < LEAST_SAMPLES:
+        return None
+    pairs = switched_to[:, None] == work[None, :]
+    differences = np.sort((switched[:, None] + SWITCH_TO_WORK_NS - starts[None, :])[pairs])
+    if len(differences) < LEAST_SAMPLES:
+        return None
+    width = MOST_SPREAD_NS + int(switched[-1] - switched[0]) * DRIFT_PER_MILLION // 4_000_000
+    counts = np.searchsorted(differences, differences + width, "right") - np.arange(len(differences))
+    least = max(LEAST_SAMPLES, LEAST_RIVAL * int(counts.max()))
+    later = slice(int(to[0]), None)
+    owners = _Owners(contexts[later], operations[later], gpu_ns[later])
+    found = []
+    for _ in range(MOST_RIVALS):
+        best = int(np.argmax(counts))
+        if counts[best] < least:
+            break
+        offset = int(np.median(differences[best : best + int(counts[best])]))
+        if owners.agree(work, starts + offset):
+            found.append((int(counts[best]), offset))
+        counts[np.abs(differences - differences[best]) <= 2 * width] = 0
+    if not found or (len(found) > 1 and found[1][0] > MOST_RIVAL * found[0][0]):
+        return None
+    return ClockOffset(found[0][1], int(switched[len(switched) // 2]))
+
+
+class _Owners:
+    """Who had the engine when, by switches in order of time."""
+
+    def __init__(self, contexts: Int64s, operations: Int64s, gpu_ns: Int64s) -> None:
+        self._times, self._owners = gpu_ns, np.where(operations == _START, contexts, -1)
+
+    def agree(self, contexts: Int64s, starts: Int64s) -> bool:
+        """Whether work of ``contexts`` may have started at ``starts``, as far as these are among the switches."""
+        known = (starts >= self._times[0]) & (starts <= self._times[-1])
+        contexts, starts = contexts[known], starts[known]
+        # CUPTI's conversion of a start may be off, to before the switch.
+        right = (self._at(starts) == contexts) | (self._at(starts + MOST_SPREAD_NS) == contexts)
+        return bool(len(starts) >= LEAST_SAMPLES and np.count_nonzero(right) >= CONSISTENT * len(starts))
+
+    def _at(self, times: Int64s) -> Int64s:
+        return self._owners[np.searchsorted(self._times, times, "right") - 1]
+
+
+def _sample(switched: Int64s, contexts: Int64s, starts_of: dict[int, Int64s], offset: int, allowed: int) -> int | None:
+    """The offset that some switches show near ``offset``; None if too few do, or they disagree."""
+    found = []
+    for context in np.unique(contexts).tolist():
+        starts = starts_of.get(context)
+        if starts is None:
+            continue
+        expected = switched[contexts == context] - offset + SWITCH_TO_WORK_NS
+        places = np.searchsorted(starts, expected)
+        left, right = starts[np.maximum(places - 1, 0)], starts[np.minimum(places, len(starts) - 1)]
+        nearest = np.where(np.abs(expected - left) <= np.abs(right - expected), left, right)
+        errors = expected - nearest
+        found.append(errors[np.abs(errors) <= allowed])
+    errors = np.concatenate(found) if found else NONE
+    if len(errors) < LEAST_FOLLOWED:
+        return None
+    low, middle, high = np.percentile(errors, (25, 50, 75))
+    return None if high - low > MOST_SPREAD_NS else offset + int(middle)
+
+
+def follow(
+    known: ClockOffset, switched: Int64s, contexts: Int64s, work: Int64s, starts: Int64s
+) -> tuple[ClockOffset, ...]:
+    """The offsets that are valid for the switches at ``switched``, in order of time, beginning with ``known``.
+
+    Some switches at a time confirm the offset or move it.
+    """
+    starts_of = {int(context): starts[work == context] for context in np.unique(work).tolist()}
+    found = [known]
+    for first in range(0, len(switched), FOLLOWED):
+        part = slice(first, first + FOLLOWED)
+        at = int(switched[part][0])
+        allowed = min(ERROR_NS + abs(at - known.gpu_ns) * DRIFT_PER_MILLION // 1_000_000, MOST_ERROR_NS)
+        offset = _sample(switched[part], contexts[part], starts_of, known.offset_ns, allowed)
+        if offset is not None:
+            known = ClockOffset(offset, at)
+            found.append(known)
+    return tuple(sorted(found, key=lambda one: one.gpu_ns))
+
+
+def tenures_of(
+    contexts: Int64s, operations: Int64s, gpu_ns: Int64s, work: Int64s, starts: Int64s, known: ClockOffset | None
+) -> tuple[Tenures, ClockOffset | None]:
+    """The tenures by switches of one GPU, and the last offset of its clock, which the next call takes as ``known``.
+
+    ``work`` and ``starts`` are those of ``waiting_starts``.
+    """
+    order = np.argsort(gpu_ns, kind="stable")
+    contexts, operations, gpu_ns = contexts[order], operations[order], gpu_ns[order]
+    to = operations == _START
+    switched, switched_to = gpu_ns[to], contexts[to]
+    if known is not None and len(switched) and abs(int(switched[-1]) - known.gpu_ns) > VALID_NS:
+        known = None
+    if known is None:
+        known = find_offset(contexts, operations, gpu_ns, work, starts)
+    if known is None or not len(switched):
+        return Tenures(NONE, NONE, NONE, np.zeros(0, dtype=np.bool_), len(gpu_ns)), known
+    offsets = follow(known, switched, switched_to, work, starts)
+    times = np.array([one.gpu_ns for one in offsets], dtype=np.int64)
+    values = np.array([one.offset_ns for one in offsets], dtype=np.int64)
+    places = np.maximum(np.searchsorted(times, gpu_ns, "right") - 1, 0)
+    valid = np.abs(gpu_ns - times[places]) <= VALID_NS
+    host_ns = gpu_ns - values[places]
+    # A tenure lasts until the next event; the last one is not over.
+    begins = np.flatnonzero(to[:-1] & valid[:-1] & valid[1:])
+    joined = np.zeros(len(begins), dtype=np.bool_)
+    joined[1:] = np.diff(begins) <= 2
+    placed = Tenures(contexts[begins], host_ns[begins], host_ns[begins + 1], joined, int(np.count_nonzero(~valid)))
+    return placed, offsets[-1]

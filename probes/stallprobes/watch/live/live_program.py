@@ -1,0 +1,128 @@
+"""Live reading of a watched program: its figures, the analysis about once a second, and traces of its last seconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from stallprobes.traces.trace import Trace
+from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.attribution.known_stalls import KnownStalls
+from stallprobes.watch.folder_analysis import FolderAnalysis
+from stallprobes.watch.live.live_view import NO_FINDINGS, LiveRows, WatchedProgram, WatchMoment, slow_calls
+from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchTraceHistory
+from stallprobes.watch.reading.process import WatchedProcess
+
+# A person reads findings no faster; the figures change more often.
+ANALYZE_NS = 1_000_000_000
+# The analysis takes at most this share of the time.
+_ANALYSIS_SHARE = 0.1
+# A trace shows at least so much before and after a slow call, or as much as the call takes, within limits.
+_BEFORE_NS, _LONGEST_BEFORE_NS = 50_000_000, 1_000_000_000
+_AFTER_NS, _LONGEST_AFTER_NS = 20_000_000, 200_000_000
+# The present trace shows so much.
+PRESENT_NS = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks of a live program: CLOCK_MONOTONIC in ns, and seconds since 1970."""
+
+    monotonic_ns: Callable[[], int] = time.monotonic_ns
+    wall_s: Callable[[], float] = time.time
+
+
+class LiveProgram:
+    """A program whose processes write to ``folder``; None where it cannot be watched.
+
+    ``keep_ns`` is how much is kept for traces, None for everything. One thread reads; any other one may ask for the
+    last ``moment`` and for traces.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        program: WatchedProgram,
+        known: KnownStalls | None = None,
+        keep_ns: int | None = KEEP_NS,
+        clocks: Clocks = Clocks(),
+    ) -> None:
+        self.program = program
+        self.history = WatchTraceHistory(keep_ns)
+        self.moment: WatchMoment | None = None
+        self._analysis = None if folder is None else FolderAnalysis(folder, known, self.history.feed)
+        self._clocks = clocks
+        self._rows = LiveRows()
+        self._findings: WatchFindings = NO_FINDINGS
+        self._next_ns = 0
+        self._lock = threading.Lock()
+
+    @property
+    def processes(self) -> tuple[WatchedProcess, ...]:
+        """The last reading of each process."""
+        return () if self._analysis is None else self._analysis.processes
+
+    @property
+    def running(self) -> tuple[WatchedProcess, ...]:
+        """The processes that had not ended at the last reading."""
+        return () if self._analysis is None else self._analysis.running
+
+    def finish_looking(self) -> None:
+        """Wait, at most 5 s, for what is being read of the processes from outside."""
+        if self._analysis is not None:
+            self._analysis.finish_looking()
+
+    def read(self) -> None:
+        """Read what is new. Raises WatchError."""
+        if self._analysis is not None:
+            with self._lock:
+                self._analysis.poll()
+
+    def findings(self) -> WatchFindings:
+        """The findings by all readings so far."""
+        return NO_FINDINGS if self._analysis is None else self._analysis.findings()
+
+    def update(self, program: WatchedProgram | None = None, analyze: bool = False) -> bool:
+        """Read what is new and make the next ``moment``; True if it has new findings.
+
+        That is once a second, and always with ``analyze``. Raises WatchError.
+        """
+        self.program = program or self.program
+        # A call that is in flight in the reading may have returned when the reading has been analyzed.
+        at_ns = self._clocks.monotonic_ns()
+        self.read()
+        now_ns = self._clocks.monotonic_ns()
+        analyzed = analyze or now_ns >= self._next_ns
+        if analyzed:
+            self._findings = self.findings()
+            took_ns = self._clocks.monotonic_ns() - now_ns
+            self._next_ns = now_ns + max(ANALYZE_NS, round(took_ns / _ANALYSIS_SHARE))
+            self._rows.use(self._findings)
+        rows = self._rows.rows(self.processes, at_ns)
+        self.moment = WatchMoment(
+            at_ns, self._clocks.wall_s(), self.program, self._findings, rows, self._rows.hidden
+        )  # fmt: skip
+        return analyzed
+
+    def trace_of(self, call: TriggeringCall) -> Trace:
+        """The trace of a slow call, with what led to it and what followed."""
+        before_ns = min(max(call.duration_ns, _BEFORE_NS), _LONGEST_BEFORE_NS)
+        after_ns = min(max(call.duration_ns, _AFTER_NS), _LONGEST_AFTER_NS)
+        with self._lock:
+            return self.history.trace(max(call.begin_ns - before_ns, 0), call.end_ns + after_ns, call)
+
+    def present_trace(self) -> Trace:
+        """The trace of the last PRESENT_NS; its trigger is the newest slow call in it."""
+        with self._lock:
+            end_ns = self.history.last_ns
+            begin_ns = max(end_ns - PRESENT_NS, 0)
+            newest = next((call for call, _ in slow_calls(self._findings) if call.end_ns >= begin_ns), None)
+            return self.history.trace(begin_ns, end_ns, None if newest is None else TriggeringCall.of(newest))
+
+    def whole_trace(self) -> Trace:
+        """The trace of everything that is kept."""
+        with self._lock:
+            return self.history.trace()

@@ -1,0 +1,356 @@
+"""Traces of watched processes: their slow calls, calls in flight, GPU work and context tenures on one time axis.
+
+The files hold no call that was not slow, so the rows of host calls show the slow ones and those in flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.engine.timeline.records import GPU_WORK, RecordKind
+from stallprobes.engine.timeline.trace import TimelineLosses
+from stallprobes.model import Phase
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_COLUMNS,
+    CALL_PROBE,
+    CALL_RETURNED,
+    OVERHEAD_COLUMNS,
+    OVERHEAD_END,
+    OVERHEAD_START,
+    TENURE_COLUMNS,
+    TENURE_END,
+    TENURE_START,
+    WORK_COLUMNS,
+    WORK_END,
+    WORK_NUMBER,
+    WORK_START,
+    Int64s,
+    OpenCall,
+    Trace,
+    TracedProbe,
+    TraceNames,
+    TraceTrigger,
+    overlapping,
+)
+from stallprobes.watch.attribution.findings import ExplainedCall
+from stallprobes.watch.attribution.intervals import int64s
+from stallprobes.watch.attribution.record_store import RecordStore
+from stallprobes.watch.attribution.slow_calls import Waits, waits_of
+from stallprobes.watch.reading.kernel_names import demangled, short_name
+from stallprobes.watch.reading.process import DriverCall, RecordBatch, SlowDriverCall, WatchedProcess
+
+KEEP_NS = 12_000_000_000
+MOST_RECORDS = 500_000
+MOST_CALLS = 100_000
+# Of a trace: the codec's limits.
+MOST_THREADS = MOST_FUNCTIONS = 64
+# Contexts of several processes have the same numbers.
+_CONTEXTS = 1_000_000
+_WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
+_MOST_BYTES = 1 << 53
+_ProcessKey = tuple[int, int]
+_CallKey = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class TriggeringCall:
+    """The call of a thread that a trace is made for; ``end_ns`` is the present for a call in flight."""
+
+    thread: int
+    begin_ns: int
+    end_ns: int
+
+    @classmethod
+    def of(cls, call: ExplainedCall) -> TriggeringCall:
+        """A slow call."""
+        return cls(call.thread, call.begin_ns, call.end_ns)
+
+    @property
+    def duration_ns(self) -> int:
+        """Time inside the call."""
+        return self.end_ns - self.begin_ns
+
+
+@dataclass
+class _Kept:
+    """What is kept of a process: chunks of records with the time of their reading, and slow calls by identity."""
+
+    process: WatchedProcess
+    chunks: deque[tuple[int, NDArray[Any]]] = field(default_factory=deque)
+    names: dict[int, str] = field(default_factory=dict)
+    calls: dict[_CallKey, SlowDriverCall] = field(default_factory=dict)
+    missed: int = 0
+
+    @property
+    def records(self) -> int:
+        """Records that are kept."""
+        return sum(len(rows) for _, rows in self.chunks)
+
+
+class WatchTraceHistory:
+    """The last ``keep_ns`` of all processes, from which traces are cut; None keeps everything, within limits.
+
+    ``left_out_ns`` is the time up to which something was dropped because there was too much, 0 for none.
+    """
+
+    def __init__(self, keep_ns: int | None = KEEP_NS) -> None:
+        self._keep_ns = keep_ns
+        self._kept: dict[_ProcessKey, _Kept] = {}
+        self._last_ns = 0
+        self.left_out_ns = 0
+
+    @property
+    def last_ns(self) -> int:
+        """The time of the last reading."""
+        return self._last_ns
+
+    def feed(self, process: WatchedProcess, records: RecordBatch, now_ns: int) -> None:
+        """Add a reading of a process at ``now_ns``, with its new records."""
+        kept = self._kept.setdefault((process.pid, process.image), _Kept(process))
+        kept.process, kept.missed = process, kept.missed + records.missed
+        self._last_ns = max(self._last_ns, now_ns)
+        kept.names.update(records.names)
+        if len(records):
+            kept.chunks.append((now_ns, records.rows))
+        for thread in process.threads:
+            for slow in thread.slow_calls:
+                kept.calls[slow.thread, slow.call.start_ns, slow.end_ns] = slow
+        self._drop(kept, now_ns)
+
+    def _drop(self, kept: _Kept, now_ns: int) -> None:
+        before_ns = 0 if self._keep_ns is None else now_ns - self._keep_ns
+        count = kept.records
+        while kept.chunks and (kept.chunks[0][0] < before_ns or count > MOST_RECORDS):
+            at_ns, rows = kept.chunks.popleft()
+            count -= len(rows)
+            if at_ns >= before_ns:
+                self.left_out_ns = max(self.left_out_ns, at_ns)
+        # The file holds its last calls at each reading: one that is dropped while it does comes back, and is dropped
+        # again.
+        oldest = [key for key, slow in kept.calls.items() if slow.end_ns < before_ns]
+        for key in (*oldest, *list(kept.calls)[: max(len(kept.calls) - len(oldest) - MOST_CALLS, 0)]):
+            found = kept.calls.pop(key, None)
+            if found is not None and found.end_ns >= before_ns:
+                self.left_out_ns = max(self.left_out_ns, found.end_ns)
+
+    def trace(
+        self, begin_ns: int | None = None, end_ns: int | None = None, trigger: TriggeringCall | None = None
+    ) -> Trace:
+        """The trace of a span, by default of all that is kept."""
+        parts = [
+            _ProcessPart(kept, number, len(self._kept) > 1)
+            for number, (_, kept) in enumerate(sorted(self._kept.items()))
+        ]
+        last_ns = self._last_ns if end_ns is None else end_ns
+        first_ns = min((part.first_ns for part in parts), default=0) if begin_ns is None else begin_ns
+        book = _ThreadBook()
+        calls = _sorted([row for part in parts for row in part.calls(book)], CALL_COLUMNS, CALL_BEGAN)
+        open_calls = tuple(call for part in parts for call in part.open_calls(book))
+        work = np.concatenate([_NO_WORK, *(part.work(book) for part in parts)])
+        order = np.argsort(work[:, WORK_START], kind="stable")
+        names = [name for part in parts for name in part.kernels()]
+        kernels = {number: names[row] for number, row in enumerate(order.tolist()) if names[row]}
+        work = work[order]
+        work[:, WORK_NUMBER] = np.arange(len(work))
+        tenures = _sorted([row for part in parts for row in part.tenures()], TENURE_COLUMNS, TENURE_START)
+        overheads = np.concatenate([_NO_OVERHEADS, *(part.overheads() for part in parts)])
+        overheads = overheads[np.argsort(overheads[:, OVERHEAD_START], kind="stable")]
+        overheads[:, 0] = np.arange(len(overheads))
+        contexts = {number: name for part in parts for number, name in part.contexts().items()}
+        offset_ns = parts[0].wall_offset_ns if parts else 0
+        whole = Trace(
+            begin_ns=first_ns,
+            end_ns=max(last_ns, first_ns),
+            collected_ns=max(last_ns, first_ns),
+            probes=book.probes(),
+            names=TraceNames(contexts),
+            calls=overlapping(calls, CALL_BEGAN, CALL_RETURNED, first_ns, last_ns),
+            work=overlapping(work, WORK_START, WORK_END, first_ns, last_ns),
+            tenures=overlapping(tenures, TENURE_START, TENURE_END, first_ns, last_ns),
+            overheads=overlapping(overheads, OVERHEAD_START, OVERHEAD_END, first_ns, last_ns),
+            context_switches=len(tenures) > 0,
+            losses=TimelineLosses(
+                dropped=sum(part.process.lost_records for part in parts), overwritten=sum(part.missed for part in parts)
+            ),
+            wall_offset_s=offset_ns / 1e9,
+            open_calls=tuple(call for call in open_calls if call.since_ns <= last_ns),
+            engine_since_ns=int(tenures[0, TENURE_START]) if len(tenures) else last_ns,
+            kernels=kernels,
+        )
+        return whole if trigger is None else whole.triggered(_trigger(whole, book, trigger))
+
+
+_NO_WORK: Int64s = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
+_NO_OVERHEADS: Int64s = np.zeros((0, OVERHEAD_COLUMNS), dtype=np.int64)
+
+
+class _ThreadBook:
+    """Numbers of the threads that have calls in a trace, and of their functions."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[_ProcessKey, int], int] = {}
+        self._labels: list[str] = []
+        self._ops: list[dict[str, Phase]] = []
+
+    def place(self, process: WatchedProcess, thread: int, label: str, call: DriverCall) -> tuple[int, int] | None:
+        """The numbers of a thread and of the function of its ``call``; None beyond the limits."""
+        key = (process.pid, process.image), thread
+        number = self._numbers.get(key)
+        if number is None:
+            if len(self._numbers) == MOST_THREADS:
+                return None
+            number = self._numbers[key] = len(self._numbers)
+            self._labels.append(label)
+            self._ops.append({})
+        ops = self._ops[number]
+        if call.function not in ops:
+            if len(ops) == MOST_FUNCTIONS:
+                return None
+            waits = waits_of(call.function, call.family) in (Waits.STREAM, Waits.CONTEXT, Waits.EVENT)
+            ops[call.function] = Phase.WAIT if waits else Phase.CALL
+        return number, list(ops).index(call.function)
+
+    def number(self, thread: int) -> int | None:
+        """The number of a thread by its id."""
+        return next((number for (_, known), number in self._numbers.items() if known == thread), None)
+
+    def probes(self) -> tuple[TracedProbe, ...]:
+        """The threads as a trace names them."""
+        return tuple(
+            TracedProbe(label, label, tuple(ops), phases=tuple(ops.values()))
+            for label, ops in zip(self._labels, self._ops, strict=True)
+        )
+
+
+class _ProcessPart:
+    """One process of a trace. ``several``: its threads and contexts are named with the process."""
+
+    def __init__(self, kept: _Kept, number: int, several: bool) -> None:
+        self.process, self.missed = kept.process, kept.missed
+        self._kept = kept
+        self._several = several
+        self._offset = number * _CONTEXTS if several else 0
+        rows = [rows for _, rows in kept.chunks]
+        self._store = RecordStore()
+        if rows:
+            self._store.add(RecordBatch(np.concatenate(rows), kept.names, 0, 0))
+        self._rows = self._store.rows
+        self._names = {thread.id: thread.name for thread in kept.process.threads}
+
+    @property
+    def wall_offset_ns(self) -> int:
+        """The time since 1970 at 0 ns."""
+        started = self.process.started
+        return max(started.realtime_ns - started.monotonic_ns, 0)
+
+    @property
+    def first_ns(self) -> int:
+        """The time of the first event."""
+        work = self._rows["start"][self._rows["start"] > 0]
+        times = [slow.call.start_ns for slow in self._kept.calls.values()]
+        return min([*times, *([int(work.min())] if len(work) else []), *([] if times or len(work) else [0])])
+
+    def _label(self, thread: int) -> str:
+        name = self._names.get(thread, "") or f"thread {thread}"
+        return f"{self.process.program} {self.process.pid} {name}".lstrip() if self._several else name
+
+    def calls(self, book: _ThreadBook) -> Iterator[tuple[int, ...]]:
+        """The slow calls as rows of a trace."""
+        for number, slow in enumerate(sorted(self._kept.calls.values(), key=lambda one: one.call.start_ns)):
+            place = book.place(self.process, slow.thread, self._label(slow.thread), slow.call)
+            if place is not None:
+                yield *place, number, slow.call.start_ns, slow.end_ns, 1
+
+    def open_calls(self, book: _ThreadBook) -> Iterator[OpenCall]:
+        """The calls in flight."""
+        if self.process.ended_ns is not None:
+            return
+        for thread in self.process.threads:
+            for call in thread.in_flight[:1]:
+                place = book.place(self.process, thread.id, self._label(thread.id), call)
+                if place is not None:
+                    yield OpenCall(*place, call.start_ns)
+
+    def work(self, book: _ThreadBook) -> Int64s:
+        """The GPU work as rows of a trace, each with the slow call that submitted it."""
+        rows = self._work_rows
+        found = np.zeros((len(rows), WORK_COLUMNS), dtype=np.int64)
+        memory = int64s(rows["source"]) | int64s(rows["target"]) << 8
+        columns = (
+            None, rows["kind"], rows["start"], rows["end"], rows["device"], int64s(rows["context"]) + self._offset,
+            rows["stream"], -1, -1, -1, 0, 0, rows["subkind"],
+            memory, np.minimum(rows["bytes"], _MOST_BYTES), rows["correlation"],
+        )  # fmt: skip
+        for number, column in enumerate(columns):
+            if column is not None:
+                found[:, number] = column
+        places = self._places_by_correlation(book)
+        known = np.flatnonzero(np.isin(rows["correlation"], list(places)))
+        for row in known.tolist():
+            probe, op, number, began, returned = places[int(rows["correlation"][row])]
+            found[row, 7:12] = probe, op, number, began, returned
+        return found
+
+    @property
+    def _work_rows(self) -> NDArray[Any]:
+        """The records of GPU work."""
+        return self._rows[np.isin(self._rows["kind"], _WORK_KINDS) & (self._rows["end"] >= self._rows["start"])]
+
+    def kernels(self) -> list[str]:
+        """The kernel's name of each row of ``work``, "" for other work."""
+        known = {place: short_name(demangled(name)) for place, name in self._kept.names.items()}
+        rows = self._work_rows
+        named = np.where(rows["kind"] == int(RecordKind.KERNEL), rows["name"], 0)
+        return [known.get(place, "") for place in named.tolist()]
+
+    def _places_by_correlation(self, book: _ThreadBook) -> dict[int, tuple[int, int, int, int, int]]:
+        found = {}
+        for number, slow in enumerate(sorted(self._kept.calls.values(), key=lambda one: one.call.start_ns)):
+            place = book.place(self.process, slow.thread, self._label(slow.thread), slow.call)
+            if place is not None and slow.call.correlation:
+                found[slow.call.correlation] = (*place, number, slow.call.start_ns, slow.end_ns)
+        return found
+
+    def overheads(self) -> Int64s:
+        """The driver's overhead as rows of a trace."""
+        chosen = self._rows["kind"] == int(RecordKind.OVERHEAD)
+        rows = self._rows[chosen & (self._rows["end"] >= self._rows["start"])]
+        found = np.zeros((len(rows), OVERHEAD_COLUMNS), dtype=np.int64)
+        found[:, 1], found[:, OVERHEAD_START], found[:, OVERHEAD_END] = rows["subkind"], rows["start"], rows["end"]
+        return found
+
+    def tenures(self) -> Iterator[tuple[int, int, int]]:
+        """The tenures as rows of a trace."""
+        for tenures in self._store.tenures().values():
+            contexts = (tenures.contexts + self._offset).tolist()
+            yield from zip(contexts, tenures.starts.tolist(), tenures.ends.tolist(), strict=True)
+
+    def contexts(self) -> dict[int, str]:
+        """Names of the contexts, where several processes have the same numbers."""
+        if not self._several:
+            return {}
+        numbers = np.unique(self._rows["context"]).tolist()
+        who = f"{self.process.program} {self.process.pid}".lstrip()
+        return {number + self._offset: f"context {number} of {who}" for number in numbers}
+
+
+def _sorted(rows: Sequence[tuple[int, ...]], columns: int, by: int) -> Int64s:
+    found: Int64s = np.array(rows, dtype=np.int64).reshape(-1, columns)
+    return found[np.argsort(found[:, by], kind="stable")]
+
+
+def _trigger(trace: Trace, book: _ThreadBook, call: TriggeringCall) -> TraceTrigger | None:
+    """``call`` as the trigger; None if the trace does not have it."""
+    number = book.number(call.thread)
+    if number is None:
+        return None
+    known = (trace.calls[:, CALL_PROBE] == number) & (trace.calls[:, CALL_BEGAN] == call.begin_ns)
+    flying = any(one.probe == number and one.since_ns == call.begin_ns for one in trace.open_calls)
+    return TraceTrigger(number, call.begin_ns, call.end_ns) if flying or known.any() else None

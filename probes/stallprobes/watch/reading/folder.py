@@ -1,0 +1,120 @@
+"""The private folder in which the watched processes write one file each."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from stallprobes.errors import WatchError
+from stallprobes.foreign_text import printable
+from stallprobes.watch.reading.map_reader import IncompleteFile, MapFile, watch_files
+from stallprobes.watch.reading.process import WatchedProcess
+
+# More than any program starts; a folder with more is not read.
+MOST_FILES = 4096
+# Other programs use a file system in memory too: only where it has this much room is it ours to use.
+_ROOM_BYTES = 1 << 30
+
+
+class ProcessLife(StrEnum):
+    """Whether a watched process still runs.
+
+    ``ended``: by exit, or as the reader finds no such process any more. ``replaced``: it executed another program.
+    """
+
+    RUNNING = "running"
+    ENDED = "ended"
+    REPLACED = "replaced"
+
+
+@dataclass(frozen=True)
+class FolderContents:
+    """The processes of a folder by process id and image, and a sentence for each file that could not be read.
+
+    ``incomplete`` files are still being made, or their processes ended while they made them.
+    """
+
+    processes: tuple[WatchedProcess, ...]
+    problems: tuple[str, ...]
+    incomplete: int
+
+
+def create_folder(parent: Path | None = None) -> Path:
+    """A new private folder, in ``parent`` or in memory where there is room.
+
+    On a disk, a watched program would wait for the disk now and then: while a page of a mapped file is written back,
+    nobody can write to it. Raises WatchError.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix="stallscope-watch-", dir=parent or _in_memory())).resolve()
+    except OSError as error:
+        raise WatchError(f"no private folder can be made: {error.strerror}; set TMPDIR.") from error
+
+
+def _in_memory() -> Path | None:
+    """A folder of a file system in memory with much room; None if there is none."""
+    for name in (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"):
+        if os.path.isabs(name) and os.access(name, os.W_OK | os.X_OK):
+            status = os.statvfs(name)
+            if status.f_bavail * status.f_frsize >= _ROOM_BYTES:
+                return Path(name)
+    return None
+
+
+def check_folder(folder: Path) -> None:
+    """Raises WatchError unless ``folder`` is a directory of this user that nobody else can use."""
+    shown = printable(str(folder))
+    try:
+        status = folder.lstat()
+    except OSError as error:
+        raise WatchError(f"{shown} cannot be read: {error.strerror}.") from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise WatchError(f"{shown} is not a folder.")
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise WatchError(f"{shown} is not a folder that only its owner, you, can use: name one that was made for it.")
+
+
+def read_folder(folder: Path) -> FolderContents:
+    """All processes that wrote to ``folder``. Raises WatchError if it is not private or has too many files."""
+    check_folder(folder)
+    paths = list(watch_files(folder))
+    if len(paths) > MOST_FILES:
+        raise WatchError(f"{printable(str(folder))} has {len(paths)} files; at most {MOST_FILES} are read.")
+    processes, problems = [], []
+    incomplete = 0
+    for path in paths:
+        try:
+            with MapFile(path) as file:
+                processes.append(file.read())
+        except IncompleteFile:
+            incomplete += 1
+        except WatchError as error:
+            problems.append(str(error))
+    processes.sort(key=lambda process: (process.pid, process.image))
+    return FolderContents(tuple(processes), tuple(problems), incomplete)
+
+
+def life_of(process: WatchedProcess) -> ProcessLife:
+    """Whether ``process`` runs, and still the program that was watched.
+
+    Its number must mean the same here: a process in a container of its own appears to have ended.
+    """
+    folder = Path("/proc", str(process.pid))
+    try:
+        # The name, in parentheses, may contain anything.
+        fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+        ended = fields[0] in (b"Z", b"X") or int(fields[19]) != process.start_ticks
+    except (OSError, IndexError, ValueError):
+        return ProcessLife.ENDED
+    if ended:
+        return ProcessLife.ENDED
+    try:
+        maps = (folder / "maps").read_bytes()
+    except OSError:
+        return ProcessLife.RUNNING
+    name = f"/{process.pid}-{process.image}.watch".encode()
+    return ProcessLife.RUNNING if name in maps else ProcessLife.REPLACED

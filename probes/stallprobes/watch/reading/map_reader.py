@@ -1,0 +1,437 @@
+"""Reader of the file of one watched process, also while it is being written.
+
+The file may be damaged, or made by a program that means harm: every number is held against its limit before it is used.
+It is read by system calls, not mapped, since another process may cut a mapped file off under its reader. Words with a
+sequence number beside them are read again if they changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.errors import WatchError
+from stallprobes.foreign_text import printable
+from stallprobes.latency.histogram import LOWER, UPPER, Histogram
+from stallprobes.watch.injection import layout
+from stallprobes.watch.injection.driver_calls import CallFamily, family_of
+from stallprobes.watch.injection.layout import CallFlag, Flag, LossKind, SlotUse, StackFlag, WatchState
+from stallprobes.watch.reading.process import (
+    CallFigures,
+    ClockPair,
+    DriverCall,
+    LoadedModule,
+    RecordBatch,
+    RecordedStack,
+    SlowDriverCall,
+    WatchedProcess,
+    WatchedThread,
+    memory_kind,
+)
+
+FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})\.watch")
+# Attempts to read what is being changed.
+ATTEMPTS = 16
+# No time (ns) or count of a real program is as large. In a histogram, sums of so many counts stay exact.
+MOST = 2**62
+MOST_IN_BUCKET = 2**48
+_BEGINNING = struct.Struct("<QI")
+# A function whose name is not yet in the file, with its number.
+_UNNAMED = "function "
+
+
+class IncompleteFile(WatchError):
+    """The file is still being made, or its process ended while it made it."""
+
+
+class MapFile:
+    """The file of a watched process, open for reading. A context manager."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raises IncompleteFile, or WatchError if it is none of this user or a symbolic link."""
+        self.path = path
+        self._shown = printable(str(path))
+        self._earlier: dict[int, WatchedThread] = {}
+        self._apis: dict[int, tuple[str, CallFamily | None]] = {}
+        match = FILE_NAME.fullmatch(path.name)
+        if match is None:
+            raise WatchError(f"{self._shown} is not named like the file of a watched process (PID-NUMBER.watch).")
+        self._pid, self._image = int(match[1]), int(match[2])
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise WatchError(f"{self._shown} cannot be opened: {error.strerror}.") from error
+        try:
+            self._check(os.fstat(self._file))
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __enter__(self) -> MapFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def read(self, earlier: WatchedProcess | None = None) -> WatchedProcess:
+        """The process as it is now; ``earlier`` is a reading of the same file, whose slow calls are not decoded again.
+
+        Raises WatchError if the file is damaged.
+        """
+        self._earlier = {} if earlier is None else {thread.slot: thread for thread in earlier.threads}
+        header = self._header()
+        return self._process(header, self._slots(header))
+
+    def records(self, position: int = 0) -> RecordBatch:
+        """The activity records from ``position`` on, which is the ``next`` of an earlier batch.
+
+        Raises WatchError if the file is damaged.
+        """
+        end = self._count(self._header()["records"])
+        first = max(position, end - layout.RECORDS, 0)
+        rows = self._ring(first, end)
+        # What was overwritten meanwhile, or may just be.
+        oldest = self._count(self._header()["records"]) - layout.RECORDS + 1
+        numbers = np.arange(first, first + len(rows))
+        kept = rows[(rows["sequence"] == 2 * numbers.astype(np.uint64) + 2) & (numbers >= oldest)]
+        if not np.isin(kept["kind"], layout.COLLECTED).all():
+            raise self._damaged("has a record of an unknown kind")
+        names = self._names(np.unique(kept["name"][kept["kind"] == RecordKind.KERNEL]))
+        return RecordBatch(kept, names, max(end, position), max(end - position, 0) - len(kept))
+
+    def stack(self, number: int) -> RecordedStack | None:
+        """The call stack with a number, from 1; None while it is being written. Raises WatchError if it is damaged."""
+        if not 1 <= number <= layout.STACKS:
+            raise self._damaged(f"names the call stack number {number}")
+        row = self._array(layout.STACK, layout.STACKS_AT + (number - 1) * layout.STACK_PITCH, 1)[0]
+        if not row["ready"]:
+            return None
+        frames = _limited(int(row["frames"]), layout.STACK_FRAMES, "number of frames", self._damaged)
+        size = _limited(int(row["text_bytes"]), layout.STACK_TEXT, "size of a stack", self._damaged)
+        text, flags = row["text"][:size].decode("ascii", "replace"), int(row["flags"])
+        return RecordedStack(
+            addresses=tuple(row["addresses"][:frames].tolist()),
+            text=text,
+            native_cut=bool(flags & StackFlag.NATIVE_CUT),
+            text_cut=bool(flags & StackFlag.PYTHON_CUT),
+        )
+
+    def modules(self) -> tuple[LoadedModule, ...]:
+        """The programs and libraries that have frames of stacks. Raises WatchError if the file is damaged."""
+        count = _limited(int(self._header()["modules"]), layout.MODULES, "number of modules", self._damaged)
+        found = []
+        for row in self._array(layout.MODULE, layout.MODULES_AT, count):
+            most = layout.MODULE["build_id"].shape[0]
+            size = _limited(int(row["build_id_bytes"]), most, "size of a build id", self._damaged)
+            path = os.fsdecode(bytes(row["path"]).split(b"\0", 1)[0])
+            build_id = row["build_id"][:size].tobytes()
+            found.append(LoadedModule(int(row["start"]), int(row["end"]), int(row["base"]), build_id, path))
+        return tuple(found)
+
+    def _check(self, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode):
+            raise WatchError(f"{self._shown} is not a regular file.")
+        if status.st_uid != os.geteuid():
+            raise WatchError(f"{self._shown} belongs to another user.")
+        # Both are at one place in every format, whose sizes differ.
+        magic, version = _BEGINNING.unpack(os.pread(self._file, _BEGINNING.size, 0).ljust(_BEGINNING.size, b"\0"))
+        if magic == layout.MAGIC and version != layout.FORMAT:
+            raise WatchError(f"{self._shown} has the format {version}; this version reads {layout.FORMAT}.")
+        if status.st_size < layout.FILE_BYTES:
+            raise IncompleteFile(
+                f"{self._shown} is not complete: it has {status.st_size} of {layout.FILE_BYTES} bytes."
+            )
+        if status.st_size > layout.FILE_BYTES:
+            raise WatchError(f"{self._shown} has {status.st_size} bytes in place of {layout.FILE_BYTES}.")
+        header = self._header()
+        if not header["magic"]:
+            raise IncompleteFile(f"{self._shown} is not complete: its beginning is not written.")
+        if header["magic"] != layout.MAGIC:
+            raise WatchError(f"{self._shown} is not the file of a watched process.")
+        if header["pid"] != self._pid:
+            raise self._damaged("names another process than its file name")
+
+    def _damaged(self, what: str) -> WatchError:
+        return WatchError(f"{self._shown} is damaged: it {what}.")
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        parts = []
+        while size:
+            try:
+                part = os.pread(self._file, size, offset)
+            except OSError as error:
+                raise WatchError(f"{self._shown} cannot be read: {error.strerror}.") from error
+            if not part:
+                raise self._damaged("ends before its size")
+            parts.append(part)
+            offset, size = offset + len(part), size - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _array(self, form: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
+        return np.frombuffer(self._bytes(offset, count * form.itemsize), form, count)
+
+    def _header(self) -> Any:
+        for _ in range(ATTEMPTS):
+            header = self._array(layout.HEADER, 0, 1)[0]
+            before = int(header["clock_sequence"])
+            if before % 2 == 0 and int(self._array(layout.HEADER, 0, 1)[0]["clock_sequence"]) == before:
+                break
+        return header
+
+    def _slots(self, header: Any) -> list[tuple[int, WatchedThread]]:
+        """Each slot's use, with its thread."""
+        slots = _limited(int(header["slots"]), layout.SLOTS, "number of slots", self._damaged)
+        owners: set[int] = set()
+        # A library that gave CUPTI up learns of no end of a call.
+        learns = header["state"] == WatchState.RECORDING
+        return [self._slot(number, owners, learns) for number in range(slots)]
+
+    def _slot(self, number: int, owners: set[int], learns: bool) -> tuple[int, WatchedThread]:
+        offset = layout.SLOTS_AT + number * layout.SLOT_PITCH
+        slot = self._array(layout.SLOT, offset, 1)[0]
+        thread = WatchedThread(
+            id=int(slot["thread"]),
+            name=_text(slot["name"]),
+            started_ns=self._count(slot["started_ns"]),
+            ended_ns=self._time_or_none(slot["ended_ns"]),
+            in_flight=self._in_flight(offset) if learns and slot["use"] == SlotUse.LIVE else (),
+            figures=self._figures(slot, owners),
+            slow_calls=self._slow_calls(slot, offset, self._earlier.get(number)),
+            slow_count=self._count(slot["slow_calls"]),
+            slot=number,
+            owners=int(slot["owners"]),
+            lost=self._count(slot["lost"]),
+        )
+        return int(slot["use"]), thread
+
+    def _in_flight(self, offset: int) -> tuple[DriverCall, ...]:
+        """The calls in flight of the slot at ``offset``; none if the file changes at each attempt.
+
+        A process that was killed while it wrote them leaves an odd sequence.
+        """
+        for _ in range(ATTEMPTS):
+            part = self._array(_IN_FLIGHT, offset, 1)[0]
+            before = int(part["sequence"])
+            if before % 2 == 0 and int(self._array(_IN_FLIGHT, offset, 1)[0]["sequence"]) == before:
+                depth = _limited(int(part["depth"]), layout.DEPTH, "number of calls in flight", self._damaged)
+                return tuple(self._call(call) for call in part["calls"][:depth])
+        return ()
+
+    def _slow_calls(self, slot: Any, offset: int, earlier: WatchedThread | None) -> tuple[SlowDriverCall, ...]:
+        end = self._count(slot["slow_calls"])
+        known: dict[int, SlowDriverCall] = {}
+        # An entry does not change once it is complete. Where one was not, the numbers of the others are not known.
+        if earlier is not None and len(earlier.slow_calls) == min(earlier.slow_count, layout.SLOW_CALLS - 1):
+            first = earlier.slow_count - len(earlier.slow_calls)
+            known = dict(enumerate(earlier.slow_calls, first))
+            known = {at: slow for at, slow in known.items() if not slow.call.function.startswith(_UNNAMED)}
+        # What was overwritten meanwhile, or may just be.
+        oldest = self._count(self._array(_SLOW_COUNT, offset, 1)[0]["slow_calls"]) - layout.SLOW_CALLS + 1
+        found = []
+        for number in range(max(end - layout.SLOW_CALLS, oldest, 0), end):
+            if number in known:
+                found.append(known[number])
+                continue
+            row = slot["slow"][number % layout.SLOW_CALLS]
+            if row["sequence"] == 2 * number + 2:
+                call, end_ns = self._call(row["call"]), self._count(row["end_ns"])
+                if end_ns < call.start_ns:
+                    raise self._damaged("has a call that ends before it starts")
+                found.append(
+                    SlowDriverCall(
+                        call, end_ns, int(row["result"]), int(row["thread"]), int(row["stack"]), _text(row["range"])
+                    )
+                )
+        return tuple(found)
+
+    def _call(self, row: Any) -> DriverCall:
+        function, family = self._api(int(row["api"]))
+        flags = int(row["flags"])
+        return DriverCall(
+            function=function,
+            family=family,
+            start_ns=self._count(row["start_ns"]),
+            stream=int(row["stream"]) if flags & CallFlag.STREAM else None,
+            bytes=int(row["bytes"]) if flags & CallFlag.BYTES else None,
+            source=memory_kind(int(row["source"])),
+            target=memory_kind(int(row["target"])),
+            context=int(row["context"]),
+            correlation=int(row["correlation"]),
+        )
+
+    def _api(self, number: int) -> tuple[str, CallFamily | None]:
+        """Name and family of a function by its number in the file."""
+        if number not in self._apis:
+            if number >= layout.APIS:
+                raise self._damaged(f"names the function number {number}")
+            row = self._array(layout.API, layout.APIS_AT + number * layout.API.itemsize, 1)[0]
+            name = _text(row["name"])
+            if not name:
+                # The names are written once all functions are chosen.
+                return f"{_UNNAMED}{number}", None
+            self._apis[number] = name, family_of(name)
+        return self._apis[number]
+
+    def _figures(self, slot: Any, owners: set[int]) -> dict[str, CallFigures]:
+        """The figures of a slot by function. ``owners`` are the histograms that belong to other slots."""
+        found: dict[str, CallFigures] = {}
+        for api in np.flatnonzero(slot["histograms"]).tolist():
+            number = int(slot["histograms"][api]) - 1
+            if number in owners or number >= layout.HISTOGRAMS:
+                raise self._damaged("has a histogram that belongs to two functions or to none")
+            owners.add(number)
+            figures = self._histogram(number, api)
+            if figures.histogram.count:
+                found[self._api(api)[0]] = figures
+        return found
+
+    def _histogram(self, number: int, api: int) -> CallFigures:
+        offset = layout.HISTOGRAMS_AT + number * layout.HISTOGRAM_PITCH
+        row = self._array(layout.HISTOGRAM, offset, 1)[0]
+        counts = row["counts"]
+        if row["api"] != api or (counts > MOST_IN_BUCKET).any():
+            raise self._damaged("has a histogram with impossible values")
+        used = np.flatnonzero(counts)
+        most = int(row["max_ns"])
+        if len(used):
+            # A call may have been counted and its maximum not yet written.
+            highest = int(used[-1])
+            most = min(max(most, int(LOWER[highest])), int(UPPER[highest]) - 1) if highest < len(LOWER) - 1 else most
+        counts.flags.writeable = False
+        histogram = Histogram(counts, self._count(most))
+        return CallFigures(
+            histogram, self._count(row["total_ns"]), self._count(row["slow"]), self._count(row["failed"])
+        )
+
+    def _process(self, header: Any, slots: list[tuple[int, WatchedThread]]) -> WatchedProcess:
+        flags, kinds = int(header["flags"]), int(header["kinds"])
+        refused = int(header["refused_kind"]), int(header["refused_code"])
+        losses = {kind: self._count(header["losses"][kind]) for kind in LossKind}
+        losses[LossKind.NO_HISTOGRAM] += sum(thread.lost for _, thread in slots)
+        return WatchedProcess(
+            pid=self._pid,
+            parent_pid=int(header["parent_pid"]),
+            image=self._image,
+            start_ticks=int(header["start_ticks"]),
+            program=_text(header["program"]),
+            command=_text(header["command"]),
+            state=self._state(int(header["state"])),
+            code=int(header["code"]),
+            function=_text(header["function"]),
+            cupti_path=_text(header["cupti_path"]),
+            cupti_version=int(header["cupti_version"]),
+            calls_only=bool(flags & Flag.CALLS_ONLY),
+            yields=bool(flags & Flag.YIELD),
+            forked=bool(flags & Flag.FORKED),
+            kinds=frozenset(kind for kind in layout.COLLECTED if kinds >> kind & 1),
+            refused_kind=refused if refused[0] else None,
+            slow_ns=int(header["slow_ns"]),
+            started=ClockPair(self._count(header["started_ns"]), int(header["started_realtime_ns"])),
+            clocks=ClockPair(self._count(header["clock_ns"]), int(header["clock_realtime_ns"])),
+            yielded_ns=self._time_or_none(header["yielded_ns"]),
+            ended_ns=self._time_or_none(header["ended_ns"]),
+            threads=tuple(thread for use, thread in slots if use != SlotUse.UNUSED),
+            losses=losses,
+            records=self._count(header["records"]),
+            out_of_space=bool(header["out_of_space"]),
+            python=_text(header["python"]),
+            no_stacks=bool(flags & Flag.NO_STACKS),
+            native_stacks=bool(flags & Flag.NATIVE_STACKS),
+            python_stacks=bool(flags & Flag.PYTHON_STACKS),
+            stacks=self._count(header["stacks"]),
+            stacks_ns=self._count(header["stacks_ns"]),
+        )
+
+    def _ring(self, first: int, end: int) -> NDArray[Any]:
+        parts = []
+        while first < end:
+            place = first % layout.RECORDS
+            count = min(end - first, layout.RECORDS - place)
+            parts.append(self._array(layout.RECORD, layout.RECORDS_AT + place * layout.RECORD.itemsize, count))
+            first += count
+        return np.concatenate(parts) if parts else np.zeros(0, layout.RECORD)
+
+    def _names(self, places: NDArray[Any]) -> dict[int, str]:
+        used = _limited(int(self._header()["name_bytes"]), layout.NAME_BYTES, "size of the names", self._damaged)
+        names = self._bytes(layout.NAMES_AT, used) if len(places) else b""
+        found: dict[int, str] = {}
+        for place in places.tolist():
+            at = place + 3
+            if not place:
+                continue
+            length = int.from_bytes(names[place - 1 : at], "little")
+            if length > layout.LONGEST_NAME or at + length > used:
+                raise self._damaged("has a name that lies outside its names")
+            found[place] = _text(names[at : at + length])
+        return found
+
+    def _count(self, value: Any) -> int:
+        return _limited(int(value), MOST, "time or count", self._damaged)
+
+    def _time_or_none(self, value: Any) -> int | None:
+        return self._count(value) or None
+
+    def _state(self, number: int) -> WatchState:
+        try:
+            return WatchState(number)
+        except ValueError:
+            raise self._damaged(f"has the unknown state {number}") from None
+
+
+def _part(*names: str) -> np.dtype[Any]:
+    """Fields of a slot, up to the last of them."""
+    fields = layout.SLOT.fields
+    assert fields is not None
+    places = [fields[name] for name in names]
+    return np.dtype(
+        {
+            "names": names,
+            "formats": [place[0] for place in places],
+            "offsets": [place[1] for place in places],
+            "itemsize": max(place[1] + place[0].itemsize for place in places),
+        }
+    )
+
+
+_IN_FLIGHT = _part("sequence", "depth", "calls")
+_SLOW_COUNT = _part("slow_calls")
+
+
+def _limited(value: int, most: int, name: str, damaged: Callable[[str], WatchError]) -> int:
+    """``value``; raises ``damaged`` unless it lies between 0 and ``most``."""
+    if not 0 <= value <= most:
+        raise damaged(f"has a {name} of {value}, above {most}")
+    return value
+
+
+def _text(raw: bytes) -> str:
+    """Text of the watched process: to its first zero, without control characters."""
+    return printable(bytes(raw).split(b"\0", 1)[0].decode("utf-8", "replace"))
+
+
+def watch_files(folder: Path) -> Iterator[Path]:
+    """The files in ``folder`` that are named like those of watched processes, in the order of their names.
+
+    Raises WatchError if the folder cannot be read.
+    """
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise WatchError(f"{printable(str(folder))} cannot be read: {error.strerror}.") from error
+    for name in names:
+        if FILE_NAME.fullmatch(name):
+            yield folder / name

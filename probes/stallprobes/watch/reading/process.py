@@ -1,0 +1,290 @@
+"""A watched process as its file describes it: threads, calls in flight, histograms, slow calls, activity records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
+from stallprobes.latency.histogram import Histogram
+from stallprobes.watch.injection.driver_calls import CallFamily, MemoryKind
+from stallprobes.watch.injection.layout import SYNCHRONIZATION, LossKind, WatchState
+
+
+@dataclass(frozen=True)
+class DriverCall:
+    """A call of the program: in flight, or the beginning of a slow one.
+
+    ``start_ns`` is on CLOCK_MONOTONIC. ``stream`` is the handle, ``bytes`` the size; each is None where the function
+    has no such argument. ``context`` and ``correlation`` are CUPTI's numbers, as in records.
+    """
+
+    function: str
+    family: CallFamily | None
+    start_ns: int
+    stream: int | None
+    bytes: int | None
+    source: MemoryKind
+    target: MemoryKind
+    context: int
+    correlation: int
+
+
+@dataclass(frozen=True)
+class SlowDriverCall:
+    """A finished call that took at least the limit.
+
+    ``result`` is the driver's code, ``thread`` the thread's id, ``stack`` the number of its stack in the file, 0 for
+    none. ``range`` is the innermost NVTX range of the thread, "" without one.
+    """
+
+    call: DriverCall
+    end_ns: int
+    result: int
+    thread: int
+    stack: int = 0
+    range: str = ""
+
+    @property
+    def duration_ns(self) -> int:
+        """Time inside the call."""
+        return self.end_ns - self.call.start_ns
+
+
+@dataclass(frozen=True)
+class CallFigures:
+    """All finished calls of one function in one thread; ``slow`` took at least the limit, ``failed`` gave an error."""
+
+    histogram: Histogram
+    total_ns: int
+    slow: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class WatchedThread:
+    """A thread that made a call. ``figures`` are by function; ``slot`` is its place in the file.
+
+    In a process of more than a thousand threads, several share one: ``owners`` is their number, the last one is
+    described, and the figures and slow calls are of all of them. ``in_flight`` is empty too if the file changed at each
+    attempt to read it. ``slow_calls`` are the last of ``slow_count``, oldest first. ``lost`` calls are in no histogram.
+    """
+
+    id: int
+    name: str
+    started_ns: int
+    ended_ns: int | None
+    in_flight: tuple[DriverCall, ...]
+    figures: Mapping[str, CallFigures]
+    slow_calls: tuple[SlowDriverCall, ...]
+    slow_count: int
+    slot: int
+    owners: int
+    lost: int
+
+    @property
+    def calls(self) -> int:
+        """Finished calls in histograms."""
+        return sum(figures.histogram.count for figures in self.figures.values())
+
+
+@dataclass(frozen=True)
+class LoadedModule:
+    """A program or library in the memory of the process, with its code from ``start`` to ``end``.
+
+    ``base`` is what it was moved by from the addresses for which it is linked. ``path`` is "" if it was too long.
+    """
+
+    start: int
+    end: int
+    base: int
+    build_id: bytes
+    path: str
+
+
+@dataclass(frozen=True)
+class RecordedStack:
+    """A call stack as the file has it: addresses of native frames, and the text that Python wrote of its own.
+
+    Both begin with the innermost frame; ``native_cut`` and ``text_cut`` say that the outermost are missing.
+    """
+
+    addresses: tuple[int, ...]
+    text: str
+    native_cut: bool
+    text_cut: bool
+
+
+@dataclass(frozen=True)
+class ClockPair:
+    """The same moment on CLOCK_MONOTONIC and on CLOCK_REALTIME."""
+
+    monotonic_ns: int
+    realtime_ns: int
+
+
+_PROBLEMS = {
+    WatchState.STARTING: "the library has not finished its start",
+    WatchState.RECORDING: "",
+    WatchState.NO_CUPTI: "libcupti was not found",
+    WatchState.CUPTI_TOO_OLD: "libcupti is older than CUDA 12.0",
+    WatchState.CUPTI_TAKEN: "another profiler uses CUPTI in this process",
+    WatchState.YIELDED: "the program's own profiler has taken CUPTI over",
+}
+
+
+@dataclass(frozen=True)
+class WatchedProcess:
+    """A process and what was recorded of it.
+
+    ``image`` counts the programs that the process has executed with CUDA, from 0; ``start_ticks`` is when it began, as
+    in /proc. ``code`` and ``function`` are of the call of CUPTI that failed, "" if none did; ``refused_kinds`` says
+    which kind of record was refused, with the code. ``ended_ns`` is None unless the program ended by exit. ``python``
+    is the version of the interpreter in the process, "" without one; ``no_stacks``: the user wants no call stacks;
+    ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record; it took ``stacks`` of
+    them in ``stacks_ns`` of the threads' time.
+    """
+
+    pid: int
+    parent_pid: int
+    image: int
+    start_ticks: int
+    program: str
+    command: str
+    state: WatchState
+    code: int
+    function: str
+    cupti_path: str
+    cupti_version: int
+    calls_only: bool
+    yields: bool
+    forked: bool
+    kinds: frozenset[int]
+    refused_kind: tuple[int, int] | None
+    slow_ns: int
+    started: ClockPair
+    clocks: ClockPair
+    yielded_ns: int | None
+    ended_ns: int | None
+    threads: tuple[WatchedThread, ...]
+    losses: Mapping[LossKind, int]
+    records: int
+    out_of_space: bool
+    python: str = ""
+    no_stacks: bool = False
+    native_stacks: bool = False
+    python_stacks: bool = False
+    stacks: int = 0
+    stacks_ns: int = 0
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is recorded, as a clause; "" if calls are."""
+        if self.state is WatchState.CUPTI_FAILED:
+            return f"{self.function} of libcupti returned {self.code}"
+        return _PROBLEMS[self.state]
+
+    @property
+    def calls(self) -> int:
+        """Finished calls in histograms."""
+        return sum(thread.calls for thread in self.threads)
+
+    @property
+    def lost_calls(self) -> int:
+        """Finished calls that are in no histogram."""
+        return sum(count for kind, count in self.losses.items() if kind.is_call)
+
+    @property
+    def lost_records(self) -> int:
+        """Activity records that were dropped before they reached the file, as far as they were counted."""
+        return sum(count for kind, count in self.losses.items() if kind.is_record)
+
+
+@dataclass(frozen=True)
+class ActivityRecord:
+    """A record of the GPU's work or of the driver's.
+
+    Times are on CLOCK_MONOTONIC, except ``start_ns`` of a context switch, which is the GPU's own clock. ``kind`` is a
+    RecordKind or SYNCHRONIZATION. ``detail`` is the direction of a copy, the reason of an overhead, the operation of a
+    switch, or CUPTI's number of what a synchronization waited for. ``thread`` is that of an overhead (0: unknown),
+    ``peer`` the target device of a peer copy.
+    """
+
+    kind: RecordKind | int
+    start_ns: int
+    end_ns: int
+    bytes: int
+    source: MemoryKind
+    target: MemoryKind
+    detail: CopyKind | OverheadKind | SwitchOperation | int
+    correlation: int
+    device: int
+    context: int
+    stream: int
+    name: str
+    thread: int
+    peer: int
+
+
+@dataclass(frozen=True)
+class RecordBatch:
+    """Records from one position of the ring to another: ``rows`` in the layout of the file, names by their place.
+
+    ``next`` is the position after them; ``missed`` records were overwritten before they were read.
+    """
+
+    rows: NDArray[Any]
+    names: Mapping[int, str]
+    next: int
+    missed: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[ActivityRecord]:
+        """The records one by one; for many, use ``rows``."""
+        for row in self.rows:
+            yield _record(row, self.names)
+
+
+_DETAILS: Mapping[int, type[CopyKind] | type[OverheadKind] | type[SwitchOperation]] = {
+    RecordKind.COPY: CopyKind,
+    RecordKind.PEER_COPY: CopyKind,
+    RecordKind.OVERHEAD: OverheadKind,
+    RecordKind.CONTEXT_SWITCH: SwitchOperation,
+}
+
+
+def memory_kind(number: int) -> MemoryKind:
+    """The kind of memory with CUPTI's number; UNKNOWN for one that a newer CUPTI may give."""
+    return MemoryKind(number) if number < len(MemoryKind) else MemoryKind.UNKNOWN
+
+
+def _record(row: Any, names: Mapping[int, str]) -> ActivityRecord:
+    kind = int(row["kind"])
+    detail: CopyKind | OverheadKind | SwitchOperation | int = int(row["subkind"])
+    details = _DETAILS.get(kind)
+    if details is not None:
+        with suppress(ValueError):
+            detail = details(detail)
+    peer = kind == RecordKind.PEER_COPY
+    return ActivityRecord(
+        kind=kind if kind == SYNCHRONIZATION else RecordKind(kind),
+        start_ns=int(row["start"]),
+        end_ns=int(row["end"]),
+        bytes=int(row["bytes"]),
+        source=memory_kind(int(row["source"])),
+        target=memory_kind(int(row["target"])),
+        detail=detail,
+        correlation=int(row["correlation"]),
+        device=int(row["device"]),
+        context=int(row["context"]),
+        stream=int(row["stream"]),
+        name=names.get(int(row["name"]), ""),
+        thread=0 if peer else int(row["thread"]),
+        peer=int(row["thread"]) if peer else 0,
+    )

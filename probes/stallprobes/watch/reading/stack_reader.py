@@ -1,0 +1,103 @@
+"""Call stacks of a watched process: from the addresses and texts in its file to named frames."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from stallprobes.foreign_text import printable
+from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.reading.elf_symbols import ElfSymbols
+from stallprobes.watch.reading.kernel_names import demangled
+from stallprobes.watch.reading.map_reader import MapFile
+from stallprobes.watch.reading.process import LoadedModule, RecordedStack, WatchedProcess
+
+# A name may hold what separates the parts: the last of them separates.
+_PYTHON_FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in (.*)')
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
+_MORE = "  ..."
+_LAST_CHARACTER = 0x10FFFF
+
+
+class StackReader:
+    """Reads each stack of one process once. ``stacks`` has those read so far by their number in the file."""
+
+    def __init__(self) -> None:
+        self.stacks: dict[int, CallStack] = {}
+        self._frames: dict[int, StackFrame] = {}
+
+    def read(self, file: MapFile, process: WatchedProcess) -> None:
+        """Read the stacks of the slow calls of ``process`` that are new. Raises WatchError if the file is damaged."""
+        numbers = {slow.stack for thread in process.threads for slow in thread.slow_calls} - {0}
+        found = {number: stack for number in numbers - self.stacks.keys() if (stack := file.stack(number)) is not None}
+        if not found:
+            return
+        unknown = {address for stack in found.values() for address in stack.addresses} - self._frames.keys()
+        if unknown:
+            self._frames |= native_frames(unknown, file.modules())
+        for number, stack in found.items():
+            self.stacks[number] = self._stack(stack)
+
+    def _stack(self, stack: RecordedStack) -> CallStack:
+        python, more = python_frames(stack.text, stack.text_cut)
+        native = tuple(self._frames[address] for address in stack.addresses)
+        return CallStack(python, native, not (more or stack.native_cut))
+
+
+def python_frames(text: str, cut: bool = False) -> tuple[tuple[StackFrame, ...], bool]:
+    """The frames in a text that Python wrote, and whether there were more. ``cut``: the end of the text is missing."""
+    lines = text.split("\n")
+    more = cut or _MORE in lines
+    # The last line of a text that was cut may look whole.
+    matches = (_PYTHON_FRAME.fullmatch(line) for line in (lines[:-1] if cut else lines))
+    return tuple(_python_frame(match) for match in matches if match), more
+
+
+def native_frames(addresses: Iterable[int], modules: Iterable[LoadedModule]) -> Mapping[int, StackFrame]:
+    """The frame of each address. Where modules overlap, the last one was loaded last."""
+    known = tuple(reversed(tuple(modules)))
+    members: dict[LoadedModule | None, list[int]] = {}
+    for address in addresses:
+        module = next((one for one in known if one.start <= address < one.end), None)
+        members.setdefault(module, []).append(address)
+    return {address: frame for module, of in members.items() for address, frame in _frames_of(module, of)}
+
+
+def _frames_of(module: LoadedModule | None, addresses: Iterable[int]) -> Iterator[tuple[int, StackFrame]]:
+    if module is None:
+        for address in addresses:
+            yield address, StackFrame(FrameKind.NATIVE, "", "", None, address)
+        return
+    offsets = {address: address - module.base for address in addresses}
+    symbols = _symbols(module.path, module.build_id) if module.path.startswith("/") else None
+    names = symbols.names_at(offsets.values()) if symbols is not None else {}
+    for address, offset in offsets.items():
+        name = demangled(names.get(offset, ""))
+        yield address, StackFrame(FrameKind.NATIVE, name, printable(module.path), None, offset)
+
+
+@lru_cache(maxsize=64)
+def _symbols(path: str, build_id: bytes) -> ElfSymbols | None:
+    return ElfSymbols.of(Path(path), build_id)
+
+
+def _python_frame(match: re.Match[str]) -> StackFrame:
+    file, line, function = match.groups()
+    return StackFrame(
+        kind=FrameKind.PYTHON,
+        function=_unescaped(function) if function != "???" else "",
+        file=_unescaped(file or ""),
+        line=None if line == "???" else int(line),
+    )
+
+
+def _unescaped(text: str) -> str:
+    r"""``text`` with the characters for which Python wrote ``\xe4`` and the like."""
+    return printable(_ESCAPE.sub(_character, text))
+
+
+def _character(match: re.Match[str]) -> str:
+    number = int(next(part for part in match.groups() if part), 16)
+    return chr(number) if number <= _LAST_CHARACTER else match[0]
