@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +201,8 @@ def test_a_file_that_cannot_be_written_does_not_cost_the_others(
     assert code == 125
     assert f"{report} cannot be written: the folder {folder} does not exist\n" in err
     assert "cuMemcpyDtoH_v2" in trace.read_text(encoding="utf-8")
-    assert WatchRecording(record).last().moment.program.exit_code == 0
+    with closing(WatchRecording(record)) as recording:
+        assert recording.last().moment.program.exit_code == 0
 
 
 def test_calls_are_reported_as_text_and_json(watch: Watch, stand_in: StandIn, tmp_path: Path) -> None:

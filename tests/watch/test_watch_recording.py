@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,22 @@ from stallprobes.watch.live.recording import LEAD, WatchRecording, is_watch_reco
 from stallprobes.watch.sentences import call_text
 
 SECONDS = 4
+
+
+@pytest.fixture(autouse=True)
+def closed_recordings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Closes the recordings of a test: the collector would warn of an open file in the middle of another one."""
+    opened: list[WatchRecording] = []
+    index = WatchRecording._index
+
+    def noted(recording: WatchRecording) -> None:
+        opened.append(recording)
+        index(recording)
+
+    monkeypatch.setattr(WatchRecording, "_index", noted)
+    yield
+    for recording in opened:
+        recording.close()
 
 
 @pytest.fixture(scope="module")
