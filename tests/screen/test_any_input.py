@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -83,12 +84,11 @@ async def test_random_bytes_do_not_end_the_screen_of_a_watched_program(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     record(tmp_path / "watch.rec", moments(3, exit_code=1))
-    app = StallscopeApp(
-        lambda: WatchReplaySource(WatchRecording(tmp_path / "watch.rec")), Settings(), first=WatchScreen.NAME
-    )
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, WatchScreen))
-        await _send(pilot, _junk(seed), monkeypatch)
+    with closing(WatchReplaySource(WatchRecording(tmp_path / "watch.rec"))) as source:
+        app = StallscopeApp(lambda: source, Settings(), first=WatchScreen.NAME)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(pilot, lambda: isinstance(app.screen, WatchScreen))
+            await _send(pilot, _junk(seed), monkeypatch)
 
 
 async def test_random_bytes_do_not_end_the_live_screen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -52,6 +52,15 @@ async def replayed(
     now = [0.0]
     source = WatchReplaySource(WatchRecording(recorded), clock=lambda: now[0])
     app = StallscopeApp(lambda: source, settings or Settings(), first="watch")
+    with closing(source):
+        async with _opened(app, source, size, now, at_s) as found:
+            yield found
+
+
+@asynccontextmanager
+async def _opened(
+    app: StallscopeApp, source: WatchReplaySource, size: tuple[int, int], now: list[float], at_s: float
+) -> AsyncIterator[tuple[Pilot[None], WatchScreen]]:
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
         screen = app.screen
