@@ -130,7 +130,7 @@ MATRIX_ACTIONS = (
 )
 
 
-def _of_timeline(
+def _added(
     name: str,
     keys: str,
     title: str,
@@ -139,12 +139,12 @@ def _of_timeline(
     live_only: bool = False,
     replay_only: bool = False,
 ) -> Action:
-    # The screen came after users had chosen keys.
+    # Its screen came after users had chosen keys.
     return Action(name, keys, title, description, rank, live_only, replay_only, yields=True)
 
 
 TIMELINE_ACTIONS = (
-    _of_timeline(
+    _added(
         "trace_trigger",
         "t",
         "trigger",
@@ -152,65 +152,41 @@ TIMELINE_ACTIONS = (
         2,
         True,
     ),
-    _of_timeline("trace_pause", "p", "freeze", "Freeze the trace now, or return to live.", 3, True),
-    _of_timeline("trace_home", "home", "return", "Return to live; of a recorded trace: go to its trigger.", 4),
-    _of_timeline("trace_worst", "w", "worst", "Select the call of the visible span that exceeds its limit most.", 5),
-    _of_timeline("trace_in", "plus,equals_sign", "zoom in", "Shorten the span to the next of 1, 2, 5.", 6),
-    _of_timeline("trace_out", "minus", "zoom out", "Lengthen the span to the next of 1, 2, 5.", 7),
-    _of_timeline("trace_left", "left", "earlier", "Pan to earlier times.", 8),
-    _of_timeline("trace_right", "right", "later", "Pan to later times.", 9),
-    _of_timeline("trace_page_left", "pageup", "page earlier", "Pan by a whole span to earlier times."),
-    _of_timeline("trace_page_right", "pagedown", "page later", "Pan by a whole span to later times."),
-    _of_timeline("trace_up", "up", "up", "Select the row above."),
-    _of_timeline("trace_down", "down", "down", "Select the row below."),
-    _of_timeline("trace_previous", "comma,shift+left", "previous call", "Select the previous call of the row.", 10),
-    _of_timeline("trace_next", "full_stop,shift+right", "next call", "Select the next call of the row.", 11),
-    _of_timeline(
-        "trace_center", "enter", "center", "Center the selected call, in a span that fits it and its work.", 12
-    ),
-    _of_timeline("trace_lower", "left_square_bracket", "lower limit", "Lower the trigger's limit.", 0, True),
-    _of_timeline("trace_higher", "right_square_bracket", "higher limit", "Raise the trigger's limit.", 0, True),
-    _of_timeline("trace_auto", "a", "limit by baseline", "Have the trigger's limits follow the baselines.", 0, True),
-    _of_timeline(
-        "trace_before", "left_curly_bracket", "less before", "Show less of the time before the trigger.", 0, True
-    ),
-    _of_timeline(
-        "trace_after", "right_curly_bracket", "more before", "Show more of the time before the trigger.", 0, True
-    ),
-    _of_timeline(
-        "trace_keep", "k", "keep on", "Leave the timeline on, or off again, after this screen is closed.", 13, True
-    ),
-    _of_timeline(
-        "trace_export", "x", "export", "Write the visible span to a file: text, SVG, or a trace for Perfetto.", 15
-    ),
-    _of_timeline(
-        "trace_prior", "b", "previous trace", "Show the previous trace of the recording.", 2, replay_only=True
-    ),
-    _of_timeline("trace_following", "n", "next trace", "Show the next trace of the recording.", 3, replay_only=True),
-    _of_timeline("trace_back", "g,escape", "monitor", "Return to the monitor. The timeline is switched off.", 14),
+    _added("trace_pause", "p", "freeze", "Freeze the trace now, or return to live.", 3, True),
+    _added("trace_home", "home", "return", "Return to live; of a recorded trace: go to its trigger.", 4),
+    _added("trace_worst", "w", "worst", "Select the call of the visible span that exceeds its limit most.", 5),
+    _added("trace_in", "plus,equals_sign", "zoom in", "Shorten the span to the next of 1, 2, 5.", 6),
+    _added("trace_out", "minus", "zoom out", "Lengthen the span to the next of 1, 2, 5.", 7),
+    _added("trace_left", "left", "earlier", "Pan to earlier times.", 8),
+    _added("trace_right", "right", "later", "Pan to later times.", 9),
+    _added("trace_page_left", "pageup", "page earlier", "Pan by a whole span to earlier times."),
+    _added("trace_page_right", "pagedown", "page later", "Pan by a whole span to later times."),
+    _added("trace_up", "up", "up", "Select the row above."),
+    _added("trace_down", "down", "down", "Select the row below."),
+    _added("trace_previous", "comma,shift+left", "previous call", "Select the previous call of the row.", 10),
+    _added("trace_next", "full_stop,shift+right", "next call", "Select the next call of the row.", 11),
+    _added("trace_center", "enter", "center", "Center the selected call, in a span that fits it and its work.", 12),
+    _added("trace_lower", "left_square_bracket", "lower limit", "Lower the trigger's limit.", 0, True),
+    _added("trace_higher", "right_square_bracket", "higher limit", "Raise the trigger's limit.", 0, True),
+    _added("trace_auto", "a", "limit by baseline", "Have the trigger's limits follow the baselines.", 0, True),
+    _added("trace_before", "left_curly_bracket", "less before", "Show less of the time before the trigger.", 0, True),
+    _added("trace_after", "right_curly_bracket", "more before", "Show more of the time before the trigger.", 0, True),
+    _added("trace_keep", "k", "keep on", "Leave the timeline on, or off again, after this screen is closed.", 13, True),
+    _added("trace_export", "x", "export", "Write the visible span to a file: text, SVG, or a trace for Perfetto.", 15),
+    _added("trace_prior", "b", "previous trace", "Show the previous trace of the recording.", 2, replay_only=True),
+    _added("trace_following", "n", "next trace", "Show the next trace of the recording.", 3, replay_only=True),
+    _added("trace_back", "g,escape", "monitor", "Return to the monitor. The timeline is switched off.", 14),
     _RESTART,
     _SCREENSHOT,
     *_EVERYWHERE,
 )
 
 
-def _of_watch(
-    name: str,
-    keys: str,
-    title: str,
-    description: str,
-    rank: int = 0,
-    live_only: bool = False,
-    replay_only: bool = False,
-) -> Action:
-    return Action(name, keys, title, description, rank, live_only, replay_only, yields=True)
-
-
 WATCH_ACTIONS = (
-    _of_watch("watch_pause", "p", "pause", "Pause or resume the view. The program keeps running.", 2),
-    _of_watch("watch_back", "left", "-5 s", "Go 5 seconds back in the recording.", 3, replay_only=True),
-    _of_watch("watch_forward", "right", "+5 s", "Go 5 seconds forward in the recording.", 4, replay_only=True),
-    _of_watch(
+    _added("watch_pause", "p", "pause", "Pause or resume the view. The program keeps running.", 2),
+    _added("watch_back", "left", "-5 s", "Go 5 seconds back in the recording.", 3, replay_only=True),
+    _added("watch_forward", "right", "+5 s", "Go 5 seconds forward in the recording.", 4, replay_only=True),
+    _added(
         "watch_freeze",
         "t",
         "freeze on stall",
@@ -219,17 +195,17 @@ WATCH_ACTIONS = (
         True,
     ),
     _TIMELINE,
-    _of_watch("watch_explain", "e,enter", "explain", "Explain the selected call: its slow calls, and what helps.", 8),
-    _of_watch("watch_up", "up", "up", "Select the row above."),
-    _of_watch("watch_down", "down", "down", "Select the row below."),
-    _of_watch("watch_page_up", "pageup", "page up", "Go one page up."),
-    _of_watch("watch_page_down", "pagedown", "page down", "Go one page down."),
-    _of_watch("watch_worst", "w", "worst", "Select the call that lost most time.", 12),
-    _of_watch("watch_output", "o", "output", "Enlarge the pane of the program's output, or reduce it.", 10),
-    _of_watch("watch_copy", "y", "copy report", "Copy the text report to the clipboard.", 16),
+    _added("watch_explain", "e,enter", "explain", "Explain the selected call: its slow calls, and what helps.", 8),
+    _added("watch_up", "up", "up", "Select the row above."),
+    _added("watch_down", "down", "down", "Select the row below."),
+    _added("watch_page_up", "pageup", "page up", "Go one page up."),
+    _added("watch_page_down", "pagedown", "page down", "Go one page down."),
+    _added("watch_worst", "w", "worst", "Select the call that lost most time.", 12),
+    _added("watch_output", "o", "output", "Enlarge the pane of the program's output, or reduce it.", 10),
+    _added("watch_copy", "y", "copy report", "Copy the text report to the clipboard.", 16),
     _SCREENSHOT,
     *(action for action in _EVERYWHERE if action.name != "quit"),
-    _of_watch("watch_quit", "q", "quit", "Quit. A program that still runs is ended, after a question.", 1),
+    _added("watch_quit", "q", "quit", "Quit. A program that still runs is ended, after a question.", 1),
 )
 
 # One line for each screen: its name, which is also its folder and its style sheet, and its actions.
