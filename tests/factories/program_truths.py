@@ -72,6 +72,8 @@ def nothing(call: ExplainedCall) -> Collection[WaitCause]:
 def require_right_causes(name: str, found_by_watch: ProcessFindings, truth: Truth) -> None:
     """That the slow time of a program has its right causes, and no call a wrong one."""
     slow = [call for call in found_by_watch.slow_calls if not call.nested]
+    # Each program creates a context, which is slow.
+    assert slow
     total = sum(call.excess_ns for call in slow)
     found = {id(call): {call.cause, *(part.cause for part in call.also)} for call in slow}
     right = sum(
@@ -79,7 +81,7 @@ def require_right_causes(name: str, found_by_watch: ProcessFindings, truth: Trut
         for call in slow
         if call.cause in (expected(call, truth) or (None,))
     )
-    sys.stderr.write(f"{name}: {len(slow)} slow calls, {total / 1e6:.1f} ms, {right / max(total, 1):.1%} right\n")
+    sys.stderr.write(f"{name}: {len(slow)} slow calls, {total / 1e6:.1f} ms, {right / total:.1%} right\n")
     assert [call_text(call) for call in slow if not found[id(call)] <= allowed(call, truth)] == []
     assert right >= RIGHT * total, [call_text(call) for call in slow if call.cause is WaitCause.UNATTRIBUTED]
 
