@@ -61,6 +61,7 @@ from stallscope.tui.settings import Settings  # noqa: E402
 from stallscope.tui.sources.replay import ReplaySource  # noqa: E402
 from stallscope.tui.sources.watch_replay import WatchReplaySource  # noqa: E402
 from stallscope.tui.timeline.screen import TimelineScreen  # noqa: E402
+from stallscope.tui.watch.call_table import WatchTable  # noqa: E402
 from stallscope.tui.watch.screen import WatchScreen  # noqa: E402
 
 if TYPE_CHECKING:
@@ -488,15 +489,21 @@ async def draw_timeline(stage: Stage) -> dict[str, str]:
 
 async def draw_watch(file: Path) -> dict[str, str]:
     """The screen of a watched program, with the thread that waits for the other one selected."""
-    now = 0.0
-    app = StallscopeApp(lambda: WatchReplaySource(WatchRecording(file), clock=lambda: now), SETTINGS, first="watch")
+    # The recording plays no time; to seek has the same effect before and after the screen starts to play it.
+    source = WatchReplaySource(WatchRecording(file), clock=lambda: 0.0)
+    app = StallscopeApp(lambda: source, SETTINGS, first="watch")
     app.animation_level = "none"
     async with app.run_test(size=SIZE) as pilot:
-        while not isinstance(app.screen, WatchScreen) or app.screen.moment is None:
+        source.seek(WATCHED_AT_S)
+        while not isinstance(app.screen, WatchScreen) or not app.screen.query(WatchTable):
             await pilot.pause(0.05)
-        screen, now = app.screen, WATCHED_AT_S
-        screen.tick()
+        screen = app.screen
+        while not screen.query_one(WatchTable).rows:
+            screen.draw()
+            await pilot.pause(0.05)
         await pilot.press("down")
+        await pilot.pause(0.05)
+        # Other rows can have changed the sizes of the panels.
         screen.draw()
         await pilot.pause(0.05)
         visible_screen_stack.set(app._background_screens)

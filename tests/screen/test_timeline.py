@@ -243,7 +243,9 @@ async def opened(shared: SharedMonitor) -> AsyncIterator[Pilot[None]]:
         await pilot.press("g")
         await until(pilot, lambda: isinstance(pilot.app.screen, TimelineScreen))
         timeline(pilot).capture.go_live()
-        await until(pilot, lambda: _condition(pilot) is TimelineCondition.ON)
+        # The screen reads the engine's condition less often than it draws.
+        await until(pilot, lambda: "● live" in shown(pilot))
+        assert _condition(pilot) is TimelineCondition.ON
         yield pilot
         if isinstance(pilot.app.screen, TimelineScreen):
             await pilot.press("g")
