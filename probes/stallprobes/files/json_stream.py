@@ -41,13 +41,15 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 class Extraction:
     """Values that are taken from the text before it is decoded, many at a time.
 
-    ``pattern`` matches a colon and the object after it, which has no object in it, in UTF-8. ``convert`` gets a list
-    for each group of the pattern, with an item for each match, None for a group that is not in it. It returns the value
-    of each match, or None for one that the decoder has to read.
+    ``pattern`` matches a colon and the object after it, in UTF-8. ``convert`` gets a list for each group of the
+    pattern, with an item for each match, None for a group that is not in it. It returns the value of each match, or
+    None for one that the decoder has to read. ``ends`` are ends of matches: a piece of the text ends with the last of
+    the first one that it has, so that it seldom ends within a match.
     """
 
     pattern: re.Pattern[bytes]
     convert: Callable[..., Sequence[Any]]
+    ends: tuple[bytes, ...] = (b"}",)
 
 
 class JsonStream:
@@ -222,7 +224,7 @@ class JsonStream:
             return piece
         text, self._carry = self._carry + piece, b""
         if not self._ended:
-            end = text.rfind(b"}") + 1
+            end = next((at + len(one) for one in self._extraction.ends if (at := text.rfind(one)) >= 0), 0)
             if len(text) - end < LARGEST_VALUE:
                 text, self._carry = text[:end], text[end:]
         if len(self._values) > _MOST_VALUES:

@@ -14,6 +14,8 @@ from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.errors import MalformedJson
 from stallprobes.files.json_reader import LONGEST_TEXT, Node
+from stallprobes.latency.histogram_block import NO_CHANNELS, BlockChannels
+from stallprobes.latency.histogram_text import NamedHistograms
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, value_count
 from stallprobes.latency.window import Window
@@ -118,6 +120,7 @@ class CheckReader:
         self._cells: dict[tuple[str, str], Cell] = {}
         self._histograms = self._verdicts = 0
         self._channel_of: dict[str, Channel] = {}
+        self._channels_of: dict[tuple[str, ...], tuple[Channel, ...]] = {}
         if not {"rows", "columns", "hosts"} <= root.value.keys():
             # The document has been read to its end: this says which of all keys is the first missing one.
             self._fields(root)
@@ -270,14 +273,25 @@ class CheckReader:
 
     def _known_channels(self, value: Any) -> SparseChannels | None:
         """The histograms ``value`` of channels that occurred before; None for anything else."""
+        if type(value) is NamedHistograms:
+            known = self._channels_of.get(value.names)
+            return None if known is None else BlockChannels(value.block, value.first, known)
         try:
             found = {self._channel_of[key]: one for key, one in value.items()}
         except (KeyError, AttributeError):
             return None
+        if not found:
+            return NO_CHANNELS
         return SparseChannels(found) if set(map(type, found.values())) <= _SPARSE else None
 
     def _channels(self, node: Node) -> SparseChannels:
-        return SparseChannels({self._channel(key, one): _histogram(one) for key, one in node.members().items()})
+        named = node.value
+        if isinstance(named, NamedHistograms):
+            node.value = named.members()
+        found = {self._channel(key, one): _histogram(one) for key, one in node.members().items()}
+        if isinstance(named, NamedHistograms) and len(self._channels_of) < MOST_MEMBERS:
+            self._channels_of[named.names] = tuple(found)
+        return SparseChannels(found)
 
     def _channel(self, key: str, node: Node) -> Channel:
         known = self._channel_of.get(key)

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from stallprobes.errors import NotComparable, TimelinesDiffer
+from stallprobes.latency.histogram_block import merged_sparse
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.sparse import SparseChannels, merged_sparse
+from stallprobes.latency.sparse import SparseChannels
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
 from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix.comparison import FALSE_ALARMS, CellChange, Change, Comparison, QuantileChange

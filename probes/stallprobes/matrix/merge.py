@@ -17,8 +17,9 @@ from pathlib import PurePath
 
 from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.errors import CannotMerge
-from stallprobes.latency.sparse import MOST, merged_sparse, sparse, value_count
-from stallprobes.latency.window import Window
+from stallprobes.latency.histogram_block import merged_sparse
+from stallprobes.latency.sparse import MOST, sparse, value_count
+from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.matrix import outliers
 from stallprobes.matrix.matrix import (
     Cell,
@@ -73,9 +74,9 @@ class _Parts:
         self.stuck: _HostPart | None = None
 
     def add(self, host: str, part: _HostPart, repeat: int | None) -> None:
-        """Add the part of ``host``; ``repeat`` is the place of its repeat in the spool."""
+        """Add the part of ``host``; ``repeat`` is the number of its repeat in the spool."""
         if repeat is not None:
-            self.repeats.append_place(repeat)
+            self.repeats.append_number(repeat)
         weight = _weight(part.verdicts)
         if self.weight is None or weight > self.weight:
             self.weight, self.host, self.verdicts = weight, host, part.verdicts
@@ -197,11 +198,17 @@ class _Merger:
         self._check(file, matrix)
         self._add_lines(file, matrix)
         new = _name(self._names, file, matrix)
+        hosts = list(matrix.hosts)
+        sums = None if hosts else _totals([cell.repeats for cell in matrix.cells.values()])
         for key, cell in matrix.cells.items():
             merged = self._cells.get(key)
             if merged is None:
                 merged = self._cells[key] = _MergedCell(self._spool)
-            self._add_cell(merged, cell, matrix, new)
+            whole = None if sums is None else next(sums)
+            parts = (
+                _host_parts(cell, hosts) if whole is None else {"": _HostPart(cell.status, cell.reason or "", whole)}
+            )
+            self._add_cell(merged, cell, parts, new)
         self._started_at = (
             [min(*self._started_at, matrix.started_at, key=datetime.datetime.fromisoformat)]
             if (self._started_at)
@@ -284,14 +291,21 @@ class _Merger:
             if same_column.aggressors != column.aggressors:
                 raise CannotMerge(f"{before} and {file} call different aggressors “{column.name}”: merge them apart")
 
-    def _add_cell(self, merged: _MergedCell, cell: Cell, matrix: Matrix, new: Mapping[str, str]) -> None:
-        for host, part in _parts(cell, matrix, new):
-            place = None
+    def _add_cell(
+        self, merged: _MergedCell, cell: Cell, parts: Mapping[str, _HostPart], new: Mapping[str, str]
+    ) -> None:
+        """Add the part of each host, by its old name, of ``cell``; ``new`` has the new names."""
+        worst = next((one.host for one in cell.verdicts), "") or next(iter(parts), "")
+        for old, part in parts.items():
+            host = new[old]
+            if old == worst:
+                verdicts = tuple([replace(verdict, host="") for verdict in cell.verdicts])
+                part = replace(part, verdicts=verdicts, in_flight_ns=cell.in_flight_ns, in_flight_op=cell.in_flight_op)
+            number = None
             if part.repeat is not None:
-                place = self._spool.add(part.repeat)
-                merged.calls += sum(
-                    map(value_count, (part.repeat.window.channels, part.repeat.before, part.repeat.after))
-                )
+                repeat = replace(part.repeat, host=host)
+                number = self._spool.add(repeat)
+                merged.calls += sum(map(value_count, (repeat.window.channels, repeat.before, repeat.after)))
                 if merged.calls > MOST:
                     raise CannotMerge(
                         f"The cell {cell.row} × {cell.column} would hold more than 2**53 calls: merge fewer checks"
@@ -300,9 +314,9 @@ class _Merger:
                 reason = self._reasons.setdefault(part.reason, part.reason)
                 merged.hosts.append(HostStatus(host, part.status, reason))
             merged.status = min(merged.status or part.status, part.status, key=_ORDER.index)
-            merged.every.add(host, part, place)
+            merged.every.add(host, part, number)
             if part.status in _MEASURED:
-                merged.measured.add(host, part, place)
+                merged.measured.add(host, part, number)
 
 
 def _gpu(matrix: Matrix) -> str:
@@ -346,59 +360,38 @@ def _common(hosts: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
     return {**found, "unknown": unknown}
 
 
-def _parts(cell: Cell, matrix: Matrix, new: Mapping[str, str]) -> Iterator[tuple[str, _HostPart]]:
-    """Each host, by its new name, with its part of ``cell``."""
-    parts = dict(_host_parts(cell, list(matrix.hosts)))
-    worst = next((one.host for one in cell.verdicts), "") or next(iter(parts), "")
-    for host, part in parts.items():
-        is_worst = host == worst
-        yield (
-            new[host],
-            _HostPart(
-                status=part.status,
-                reason=part.reason,
-                repeat=None if part.repeat is None else replace(part.repeat, host=new[host]),
-                verdicts=tuple([replace(verdict, host="") for verdict in cell.verdicts]) if is_worst else (),
-                in_flight_ns=cell.in_flight_ns if is_worst else None,
-                in_flight_op=cell.in_flight_op if is_worst else None,
-            ),
-        )
-
-
-def _host_parts(cell: Cell, hosts: Sequence[str]) -> Iterator[tuple[str, _HostPart]]:
-    """Each host by its old name, with its status, reason and repeat."""
-    if not hosts:
-        yield "", _HostPart(cell.status, cell.reason or "", _total(cell.repeats))
-        return
+def _host_parts(cell: Cell, hosts: Sequence[str]) -> dict[str, _HostPart]:
+    """Status, reason and repeat of each of ``hosts`` that ``cell`` has, by the host's old name."""
     known = {one.host: one for one in cell.hosts}
     repeats: dict[str, list[Repeat]] = {}
     for repeat in cell.repeats:
         repeats.setdefault(repeat.host, []).append(repeat)
+    found = {}
     for host in hosts:
         mine = repeats.pop(host, [])
         if mine or host in known:
             status = known.get(host, HostStatus(host, Status.OK))
-            yield host, _HostPart(status.status, status.reason, repeat=_total(mine) if mine else None)
+            total = next(_totals([mine])) if mine else None
+            found[host] = _HostPart(status.status, status.reason, total)
+    return found
 
 
-def _total(repeats: Sequence[Repeat]) -> Repeat:
-    """The sum of all ``repeats`` of one host."""
-    channels, before, after = merged_sparse(
-        [
-            [repeat.window.channels for repeat in repeats],
-            [repeat.before for repeat in repeats],
-            [repeat.after for repeat in repeats],
-        ]
-    )
-    return Repeat(
-        window=Window(
-            channels=channels,
-            iterations=sum(repeat.window.iterations for repeat in repeats),
-            duration_ns=sum(repeat.window.duration_ns for repeat in repeats),
-        ),
-        before=before,
-        after=after,
-    )
+def _totals(groups: Iterable[Sequence[Repeat]]) -> Iterator[Repeat]:
+    """The sum of all repeats of each of ``groups``, those of one host. Many at once take less time than one by one."""
+    listed = list(groups)
+    parts: list[list[ChannelMap]] = []
+    for repeats in listed:
+        parts.append([repeat.window.channels for repeat in repeats])
+        parts.append([repeat.before for repeat in repeats])
+        parts.append([repeat.after for repeat in repeats])
+    sums = iter(merged_sparse(parts))
+    for repeats in listed:
+        window = Window(
+            channels=next(sums),
+            iterations=sum([repeat.window.iterations for repeat in repeats]),
+            duration_ns=sum([repeat.window.duration_ns for repeat in repeats]),
+        )
+        yield Repeat(window, before=next(sums), after=next(sums))
 
 
 def _weight(verdicts: Iterable[Verdict]) -> tuple[int, float]:

@@ -7,26 +7,22 @@ import tempfile
 import threading
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import overload
+from functools import cached_property
+from typing import BinaryIO, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stallprobes.latency.sparse import SparseChannels, SparseHistogram
+from stallprobes.latency.histogram_block import BlockChannels, HistogramBlock
 from stallprobes.latency.window import Window
 from stallprobes.matrix.matrix import Repeat
 from stallprobes.model import Channel
 
-# Up to so many bytes are kept in memory.
+# Up to so many bytes are kept in memory, and of what is in the file, so many that were not written yet.
 _IN_MEMORY = 32 << 20
-_SIZE = struct.Struct("=I")
-# Host, iterations, duration, and numbers of histograms and of buckets.
-_HEAD = struct.Struct("=IqqII")
-_HISTOGRAM = np.dtype([("part", "u1"), ("channel", "u4"), ("max_ns", "i8"), ("count", "i8"), ("buckets", "u4")])
-
-
-# Channel, first bucket in use and the one after the last, maximum and number of values.
-_Entry = tuple[Channel, int, int, int, int]
+_PENDING = 1 << 20
+# Host, channels, iterations and duration.
+_HEAD = struct.Struct("=IIqq")
+_Layout = tuple[tuple[Channel, ...], ...]
 
 
 class RepeatSpool:
@@ -36,120 +32,117 @@ class RepeatSpool:
     """
 
     def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 closed with the spool
         self._lock = threading.Lock()
-        self._end = 0
+        # Where each repeat begins, and the end of the last one.
+        self._places = array("Q", (0,))
+        # The first bytes are in the file, the others are pending.
+        self._written = 0
+        self._pending = bytearray()
         self._hosts: dict[str, int] = {}
         self._host_names: list[str] = []
-        self._channels: dict[Channel, int] = {}
-        self._channel_names: list[Channel] = []
+        self._layouts: dict[_Layout, int] = {}
+        self._known_layouts: list[_Layout] = []
 
     def sequence(self) -> SpooledRepeats:
         """A new, empty sequence of repeats in this store."""
         return SpooledRepeats(self)
 
     def add(self, repeat: Repeat) -> int:
-        """Store ``repeat``; the result is its place."""
-        data = self._packed(repeat)
+        """Store ``repeat``; the result is its number."""
         with self._lock:
-            place = self._end
-            self._file.seek(place)
-            self._file.write(_SIZE.pack(len(data)) + data)
-            self._end += _SIZE.size + len(data)
-        return place
+            data = self._packed(repeat)
+            self._pending += data
+            self._places.append(self._places[-1] + len(data))
+            if len(self._pending) > (_PENDING if self._written else _IN_MEMORY):
+                self._write()
+            return len(self._places) - 2
 
-    def read(self, place: int) -> Repeat:
-        """The repeat at ``place``."""
+    def read(self, number: int) -> Repeat:
+        """The repeat with the ``number``."""
         with self._lock:
-            self._file.seek(place)
-            (size,) = _SIZE.unpack(self._file.read(_SIZE.size))
-            data = self._file.read(size)
+            begin, end = self._places[number : number + 2]
+            if begin >= self._written:
+                data = bytes(self._pending[begin - self._written : end - self._written])
+            else:
+                self._file.seek(begin)
+                data = self._file.read(end - begin)
         return self._unpacked(data)
 
+    def _write(self) -> None:
+        self._file.seek(self._written)
+        with memoryview(self._pending) as left:
+            done = 0
+            while done < len(left):
+                done += self._file.write(left[done:])
+        self._written += len(self._pending)
+        self._pending = bytearray()
+
+    @cached_property
+    def _file(self) -> BinaryIO:
+        return tempfile.TemporaryFile(buffering=0)  # type: ignore[return-value]
+
     def _packed(self, repeat: Repeat) -> bytes:
-        parts = (repeat.window.channels, repeat.before, repeat.after)
-        found = [
-            (number, self._channel(channel), channels.sparse(channel))
-            for number, channels in enumerate(parts)
-            if isinstance(channels, SparseChannels)
-            for channel in channels
-        ]
-        table = np.array(
-            [(part, channel, one.max_ns, one.count, one.used.shape[1]) for part, channel, one in found], _HISTOGRAM
-        )
-        used = np.concatenate([one.used for _, _, one in found], axis=1) if found else np.zeros((2, 0), np.int64)
+        parts = [BlockChannels.copied(one) for one in (repeat.window.channels, repeat.before, repeat.after)]
+        layout = tuple([one.channels for one in parts])
+        number = self._layouts.setdefault(layout, len(self._layouts))
+        if number == len(self._known_layouts):
+            self._known_layouts.append(layout)
         host = self._hosts.setdefault(repeat.host, len(self._hosts))
         if host == len(self._host_names):
             self._host_names.append(repeat.host)
-        head = _HEAD.pack(host, repeat.window.iterations, repeat.window.duration_ns, len(found), used.shape[1])
-        return b"".join((head, table.tobytes(), used[0].astype(np.uint16).tobytes(), used[1].tobytes()))
-
-    def _channel(self, channel: Channel) -> int:
-        number = self._channels.setdefault(channel, len(self._channels))
-        if number == len(self._channel_names):
-            self._channel_names.append(channel)
-        return number
+        borders, maxima, totals, used = array("q", (0,)), array("q"), array("q"), []
+        for one in parts:
+            block, first, last = one.block, one.first, one.first + len(one.channels)
+            shift = borders[-1] - block.borders[first]
+            borders.extend([border + shift for border in block.borders[first + 1 : last + 1]])
+            maxima.extend(block.maxima[first:last])
+            totals.extend(block.totals[first:last])
+            used.append(block.used[:, block.borders[first] : block.borders[last]])
+        places, counts = np.concatenate(used, axis=1)
+        head = _HEAD.pack(host, number, repeat.window.iterations, repeat.window.duration_ns)
+        return b"".join((head, borders, maxima, totals, counts.tobytes(), places.astype(np.uint16).tobytes()))
 
     def _unpacked(self, data: bytes) -> Repeat:
-        host, iterations, duration_ns, histograms, buckets = _HEAD.unpack_from(data)
-        table = np.frombuffer(data, _HISTOGRAM, histograms, _HEAD.size)
-        at = _HEAD.size + table.nbytes
+        host, layout, iterations, duration_ns = _HEAD.unpack_from(data)
+        of_window, of_before, of_after = self._known_layouts[layout]
+        count = len(of_window) + len(of_before) + len(of_after)
+        figures = np.frombuffer(data, np.int64, 3 * count + 1, _HEAD.size).tolist()
+        buckets = figures[count]
+        at = _HEAD.size + 8 * len(figures)
         used = np.empty((2, buckets), dtype=np.int64)
-        used[0] = np.frombuffer(data, np.uint16, buckets, at)
-        used[1] = np.frombuffer(data, np.int64, buckets, at + 2 * buckets)
-        parts: tuple[list[_Entry], ...] = ([], [], [])
-        begin = 0
-        for part, channel, max_ns, count, size in table.tolist():
-            end = begin + size
-            parts[part].append((self._channel_names[channel], begin, end, max_ns, count))
-            begin = end
-        channels, before, after = (SpooledChannels(used, entries) for entries in parts)
-        return Repeat(Window(channels, iterations, duration_ns), before, after, self._host_names[host])
-
-
-class SpooledChannels(SparseChannels):
-    """Histograms by channel that are made at the first access: most readers of a repeat use one of its three parts."""
-
-    __slots__ = ("_entries", "_made", "_used")
-
-    def __init__(self, used: NDArray[np.int64], entries: list[_Entry]) -> None:
-        self._used = used
-        self._entries = entries
-        self._made: dict[Channel, SparseHistogram] | None = None
-
-    @property
-    # The base class has an attribute that is filled at once.
-    def _held(self) -> dict[Channel, SparseHistogram]:  # type: ignore[override]
-        if self._made is None:
-            part, used = SparseHistogram.part, self._used
-            self._made = {
-                channel: part(used, begin, end, max_ns, count) for channel, begin, end, max_ns, count in self._entries
-            }
-        return self._made
+        used[1] = np.frombuffer(data, np.int64, buckets, at)
+        used[0] = np.frombuffer(data, np.uint16, buckets, at + 8 * buckets)
+        block = HistogramBlock(used, figures[: count + 1], figures[count + 1 : 2 * count + 1], figures[2 * count + 1 :])
+        return Repeat(
+            Window(BlockChannels(block, 0, of_window), iterations, duration_ns),
+            BlockChannels(block, len(of_window), of_before),
+            BlockChannels(block, len(of_window) + len(of_before), of_after),
+            self._host_names[host],
+        )
 
 
 class SpooledRepeats(Sequence[Repeat]):
     """The repeats of one cell, each read from the store when it is used."""
 
-    __slots__ = ("_places", "_spool")
+    __slots__ = ("_numbers", "_spool")
 
-    def __init__(self, spool: RepeatSpool, places: Sequence[int] = ()) -> None:
+    def __init__(self, spool: RepeatSpool, numbers: Sequence[int] = ()) -> None:
         self._spool = spool
-        self._places = array("Q", places)
+        self._numbers = array("I", numbers)
 
     def append(self, repeat: Repeat) -> None:
         """Add ``repeat``. Raises OSError."""
-        self._places.append(self._spool.add(repeat))
+        self._numbers.append(self._spool.add(repeat))
 
-    def append_place(self, place: int) -> None:
-        """Add the repeat that is in the store at ``place``."""
-        self._places.append(place)
+    def append_number(self, number: int) -> None:
+        """Add the repeat that has the ``number`` in the store."""
+        self._numbers.append(number)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._numbers)
 
     def __iter__(self) -> Iterator[Repeat]:
-        return map(self._spool.read, self._places)
+        return map(self._spool.read, self._numbers)
 
     @overload
     def __getitem__(self, number: int) -> Repeat: ...
@@ -157,5 +150,5 @@ class SpooledRepeats(Sequence[Repeat]):
     def __getitem__(self, number: slice) -> SpooledRepeats: ...
     def __getitem__(self, number: int | slice) -> Repeat | SpooledRepeats:
         if isinstance(number, slice):
-            return SpooledRepeats(self._spool, self._places[number])
-        return self._spool.read(self._places[number])
+            return SpooledRepeats(self._spool, self._numbers[number])
+        return self._spool.read(self._numbers[number])
