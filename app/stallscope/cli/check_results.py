@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,16 @@ if TYPE_CHECKING:
     from stallprobes.matrix.reference import Reference, ReferenceComparison
 
 
+# A check is some 50 000 objects without cycles: the usual threshold of 700 new objects would examine them again and
+# again.
+_COLLECTION_THRESHOLD = 50_000
+
+
 def load_check(path: Path) -> Matrix:
     """The saved check in ``path``. Raises CommandError (exit code 2)."""
     from stallprobes.matrix import document as check_document
 
+    gc.set_threshold(_COLLECTION_THRESHOLD)
     try:
         return check_document.load(path)
     except CheckFileError as error:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _INTERRUPTED = 130
+_BLAS_THREADS = {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"}
 
 
 def _end_at_once(*_: object) -> "NoReturn":
@@ -25,6 +26,10 @@ def _end_at_once(*_: object) -> "NoReturn":
 
 def main() -> "NoReturn":
     """Load and run the command line. Ends the process, with exit code 130 if interrupted."""
+    if not os.environ.keys() & _BLAS_THREADS:
+        # numpy's OpenBLAS starts a thread for each core, and all of them spin for a while; nothing here multiplies
+        # matrices. An engine inherits the variable, a watched program does not: its environment is os.environ.
+        os.putenv("OPENBLAS_NUM_THREADS", "1")
     from stallscope.cli import signals
 
     signals.end_at_sigint(_end_at_once)

@@ -6,13 +6,13 @@ A check has 13 000 histograms. Sums and percentiles of all of them by numpy take
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.latency.histogram import BUCKETS
+from stallprobes.latency.histogram import BUCKETS, MIDDLE, rank
 from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, summed
 from stallprobes.latency.window import ChannelMap
 from stallprobes.model import Channel
@@ -30,6 +30,7 @@ class HistogramBlock:
     borders: list[int]
     maxima: list[int]
     totals: list[int]
+    _percentiles: dict[float, list[float | None]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, histograms: Sequence[SparseHistogram]) -> HistogramBlock:
@@ -46,6 +47,24 @@ class HistogramBlock:
         """Histogram ``number``."""
         begin, end = self.borders[number : number + 2]
         return SparseHistogram.part(self.used, begin, end, self.maxima[number], self.totals[number])
+
+    def percentiles(self, q: float) -> list[float | None]:
+        """The percentile ``q`` of each histogram, as it computes it."""
+        known = self._percentiles.get(q)
+        if known is None:
+            known = self._percentiles[q] = self._computed(q)
+        return known
+
+    def _computed(self, q: float) -> list[float | None]:
+        sums = np.concatenate(([0], np.cumsum(self.used[1])))
+        borders = self.borders
+        ranks = np.array([rank(q, total) if total else 0 for total in self.totals], dtype=np.int64)
+        # The counts are above 0, so that the sums ascend over all histograms.
+        places = np.minimum(sums.searchsorted(sums[borders[:-1]] + ranks) - 1, len(sums) - 2)
+        if not self.used.shape[1]:
+            return [None] * len(self.totals)
+        middles = np.minimum(MIDDLE[self.used[0, places]], np.array(self.maxima, dtype=np.float64)).tolist()
+        return [middle if total else None for middle, total in zip(middles, self.totals, strict=True)]
 
 
 class BlockChannels(SparseChannels):
@@ -85,6 +104,13 @@ class BlockChannels(SparseChannels):
 
     def __contains__(self, channel: object) -> bool:
         return channel in self.channels
+
+    def figure(self, channel: Channel, q: float) -> tuple[int, float | None]:
+        """Number of values and percentile ``q`` of ``channel``; 0 and None without it."""
+        if channel not in self.channels:
+            return 0, None
+        number = self.first + self.channels.index(channel)
+        return self.block.totals[number], self.block.percentiles(q)[number]
 
     @property
     def count(self) -> int:

@@ -179,10 +179,22 @@ class SparseChannels(Mapping[Channel, Histogram]):
         """The buckets in use of ``channel``. Raises KeyError."""
         return self._held[channel]
 
+    def figure(self, channel: Channel, q: float) -> tuple[int, float | None]:
+        """Number of values and percentile ``q`` of ``channel``; 0 and None without it."""
+        found = self._held.get(channel)
+        return (0, None) if found is None else (found.count, found.percentile(q))
+
 
 def sparse(channels: ChannelMap, channel: Channel) -> SparseHistogram:
     """The buckets in use of one of ``channels``, which need not be ``SparseChannels``. Raises KeyError."""
     return channels.sparse(channel) if isinstance(channels, SparseChannels) else SparseHistogram.of(channels[channel])
+
+
+def figure(channels: ChannelMap, channel: Channel, q: float) -> tuple[int, float | None]:
+    """Number of values and percentile ``q`` of one of ``channels``; 0 and None without it."""
+    if not isinstance(channels, SparseChannels):
+        channels = SparseChannels({channel: sparse(channels, channel)} if channel in channels else {})
+    return channels.figure(channel, q)
 
 
 def value_count(channels: ChannelMap) -> int:

@@ -397,10 +397,8 @@ def _baseline_parts(cell: Cell) -> list[ChannelMap]:
 
 def _percentile_ns(channels: SparseChannels, channel: Channel, quantile: Quantile) -> float | None:
     """A percentile in ns, at least 1; None with too few calls."""
-    if channel not in channels or channels.sparse(channel).count < max(CALLS[quantile], 20):
-        return None
-    found = channels.sparse(channel).percentile(quantile.percent)
-    return None if found is None else max(found, 1.0)
+    count, found = channels.figure(channel, quantile.percent)
+    return None if found is None or count < max(CALLS[quantile], 20) else max(found, 1.0)
 
 
 def _cell(old: Cell, new: Cell, parts: tuple[QuantileChange, ...]) -> CellChange:

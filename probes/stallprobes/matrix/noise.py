@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.sparse import sparse
+from stallprobes.latency.sparse import figure
 from stallprobes.latency.statistics import sample_percentiles
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
@@ -91,8 +91,9 @@ def baseline_range(
                 continue
             for repeat in cell.repeats:
                 for window in (repeat.before, repeat.after):
-                    if channel in window and (histogram := sparse(window, channel)).count >= enough:
-                        found.append(histogram.percentile(quantile.percent) or 0.0)
+                    count, ns = figure(window, channel, quantile.percent)
+                    if count >= enough:
+                        found.append(ns or 0.0)
     if len(found) < _FEWEST_FOR_RANGE:
         return None
     low, high = sample_percentiles(found, (_RANGE_LOW, _RANGE_HIGH))
@@ -100,7 +101,6 @@ def baseline_range(
 
 
 def _median_ns(window: Mapping[Channel, Histogram]) -> float | None:
-    if _CALL not in window or (histogram := sparse(window, _CALL)).count < ENOUGH_CALLS:
-        return None
+    count, ns = figure(window, _CALL, 50)
     # A call below a nanosecond counts as one.
-    return max(histogram.percentile(50) or 0.0, 1.0)
+    return max(ns or 0.0, 1.0) if count >= ENOUGH_CALLS else None

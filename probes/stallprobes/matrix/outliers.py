@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import index
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.sparse import SparseHistogram, sparse
+from stallprobes.latency.sparse import SparseHistogram, figure, sparse
 from stallprobes.latency.statistics import fisher_exact
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix
 from stallprobes.model import Channel
@@ -153,10 +153,10 @@ def _figures(cell: Cell, numbers: Mapping[str, int]) -> Iterator[_Figures]:
         channels = repeat.window.channels
         for channel, quantile in kinds if number is not None else ():
             if channel in channels:
-                one = sparse(channels, channel)
                 held = found[channel, quantile]
-                if one.count >= ENOUGH[quantile]:
-                    held[number] = one.percentile(quantile.percent) or 0.0  # type: ignore[index]
+                count, ns = figure(channels, channel, quantile.percent)
+                if count >= ENOUGH[quantile]:
+                    held[number] = ns or 0.0  # type: ignore[index]
                 else:
                     held.pop(number, None)  # type: ignore[arg-type]
     for (channel, quantile), held in found.items():

@@ -79,7 +79,7 @@ class RepeatSpool:
 
     @cached_property
     def _file(self) -> BinaryIO:
-        return tempfile.TemporaryFile(buffering=0)  # type: ignore[return-value]
+        return tempfile.TemporaryFile(buffering=0)
 
     def _packed(self, repeat: Repeat) -> bytes:
         parts = [BlockChannels.copied(one) for one in (repeat.window.channels, repeat.before, repeat.after)]
