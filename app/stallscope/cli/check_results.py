@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from stallprobes.matrix.reference import Reference, ReferenceComparison
 
 
-# A check is some 50 000 objects without cycles: the usual threshold of 700 new objects would examine them again and
-# again.
+# A check has some 50 000 objects without cycles, as JSON ten times as many: the usual threshold of 700 new objects would
+# examine them again and again.
 _COLLECTION_THRESHOLD = 50_000
 
 
@@ -115,6 +115,7 @@ def print_check(
     reference: ReferenceComparison | None = None,
 ) -> None:
     """Write a check to stdout, with its comparisons with an earlier check and with a reference, if any."""
+    gc.set_threshold(_COLLECTION_THRESHOLD)
     out = Output()
     if as_json:
         from stallprobes.matrix import document as check_document

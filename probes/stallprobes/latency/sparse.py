@@ -98,7 +98,9 @@ class SparseHistogram:
 
     def pairs(self) -> list[list[int]]:
         """``[[lower bound in ns, count], ...]``, ascending."""
-        return np.stack((LOWER[self.used[0]], self.used[1]), axis=1).tolist()  # type: ignore[no-any-return]
+        found = self.used.T.copy()
+        found[:, 0] = LOWER[self.used[0]]
+        return found.tolist()  # type: ignore[no-any-return]
 
     def dense(self) -> Histogram:
         """The same histogram with all its buckets."""
