@@ -19,7 +19,7 @@ from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, Trac
 
 if TYPE_CHECKING:
     from stallprobes.engine.board import Snapshot
-    from stallprobes.measurement.measure import RunResult
+    from stallprobes.measurement.result import RunResult
 
 # Until an aggressor's last work has ended and was collected.
 _AFTER_S = 5.0
