@@ -15,15 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from stallprobes.engine.backend import Options, ProbeFailure
-from stallprobes.engine.board import (
-    ENGINE_HEARTBEAT_NS,
-    QUIT,
-    SENSORS_FROM,
-    Board,
-    BoardLayout,
-    ProbeSnapshot,
-    Snapshot,
-)
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import ENGINE_HEARTBEAT_NS, QUIT, SENSORS_FROM, BoardLayout
 from stallprobes.engine.process import EngineProcess, SpareEngine
 from stallprobes.engine.protocol import (
     Advance,
@@ -42,6 +35,7 @@ from stallprobes.engine.protocol import (
     TimelineChanged,
 )
 from stallprobes.engine.resident import CallStopped, ResidentFactory
+from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows, snapshot_of
 from stallprobes.engine.timeline.ring import COLLECTED_NS
 from stallprobes.engine.timeline.status import OFF, UNAVAILABLE, TimelineStatus

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 
-from stallprobes.engine.board import ProbeSnapshot, Snapshot
+from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.live.baselines import SETTLE_NS, BaselineCollector, may_run

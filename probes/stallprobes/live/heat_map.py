@@ -8,7 +8,7 @@ from copy import copy
 
 import numpy as np
 
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.histogram import BUCKETS
 from stallprobes.live.baselines import may_run
 from stallprobes.live.history import SLOT_NS, History
