@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.engine.session import Session
     from stallprobes.latency.histogram import Histogram
+    from stallprobes.matrix.check_progress import CheckProgress
     from stallprobes.matrix.comparison import Comparison
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import ReferenceComparison
-    from stallprobes.matrix.runner import CheckProgress
     from stallprobes.measurement.result import RunResult
     from stallprobes.measurement.run_clock import RunProgress
     from stallprobes.traces.trace import Trace
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CheckProgress": "stallprobes.matrix.runner",
+    "CheckProgress": "stallprobes.matrix.check_progress",
     "Comparison": "stallprobes.matrix.comparison",
     "Histogram": "stallprobes.latency.histogram",
     "Matrix": "stallprobes.matrix.matrix",

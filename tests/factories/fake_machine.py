@@ -20,6 +20,7 @@ from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.matrix import runner
+from stallprobes.matrix.check_progress import CheckProgress
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.measurement import measure
 from stallprobes.measurement.result import RunResult
@@ -109,12 +110,12 @@ def check_slower(*_: object, **__: object) -> Matrix:
 
 
 def check_all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> Matrix:
-    progress(runner.CheckProgress(11, 44, 12.3, "repeat 1 of 4 · spin kernel"))
+    progress(CheckProgress(11, 44, 12.3, "repeat 1 of 4 · spin kernel"))
     return matrix_examples.every_kind()
 
 
 def check_hostile(*_: object, progress: Callable[[Any], None], **__: object) -> Matrix:
-    progress(runner.CheckProgress(11, 44, 12.3, HOSTILE))
+    progress(CheckProgress(11, 44, 12.3, HOSTILE))
     return poisoned(matrix_examples.every_kind(), _WORDS)
 
 
