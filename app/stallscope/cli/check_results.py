@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from stallprobes.matrix.reference import Reference, ReferenceComparison
 
 
-# A check has some 50 000 objects without cycles, as JSON ten times as many: the usual threshold of 700 new objects would
-# examine them again and again.
+# A check has some 50 000 objects without cycles, as JSON ten times as many: the usual threshold of 700 would have them
+# examined again and again.
 _COLLECTION_THRESHOLD = 50_000
 
 

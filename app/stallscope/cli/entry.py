@@ -24,12 +24,19 @@ def _end_at_once(*_: object) -> "NoReturn":
         os._exit(_INTERRUPTED)
 
 
+def _limit_blas_threads() -> None:
+    """Let numpy's OpenBLAS start one thread, unless the user has set another number.
+
+    It starts one for each core, and all of them spin for a while; nothing here multiplies matrices. An engine inherits
+    the variable, a watched program does not: its environment is ``os.environ``.
+    """
+    if not os.environ.keys() & _BLAS_THREADS:
+        os.putenv("OPENBLAS_NUM_THREADS", "1")
+
+
 def main() -> "NoReturn":
     """Load and run the command line. Ends the process, with exit code 130 if interrupted."""
-    if not os.environ.keys() & _BLAS_THREADS:
-        # numpy's OpenBLAS starts a thread for each core, and all of them spin for a while; nothing here multiplies
-        # matrices. An engine inherits the variable, a watched program does not: its environment is os.environ.
-        os.putenv("OPENBLAS_NUM_THREADS", "1")
+    _limit_blas_threads()
     from stallscope.cli import signals
 
     signals.end_at_sigint(_end_at_once)

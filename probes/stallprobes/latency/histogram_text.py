@@ -189,7 +189,9 @@ def _flat(pairs: Sequence[bytes]) -> tuple[NDArray[np.int64], list[int], int | N
         text = text.replace(b", ", b",")
     between = text.translate(None, b"0123456789")
     count = (len(between) + 1) // 4
-    if between != (b"[,]," * count)[:-1]:
+    # No digit is outside of the pairs.
+    apart = not count or (text[:1] == b"[" and text[-1:] == b"]" and text.count(b"],[") + 1 == count)
+    if not apart or between != (b"[,]," * count)[:-1]:
         return *_flat_lists([json.loads(one) for one in pairs]), None
     flat = np.fromstring(text.translate(None, b"[]"), np.int64, sep=",") if count else np.zeros(0, np.int64)
     return flat, [one.count(b"[") - 1 for one in pairs], len(text) - len(between)

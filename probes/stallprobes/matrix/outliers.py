@@ -116,11 +116,11 @@ def find(matrix: Matrix, progress: Callable[[float], None] = lambda _: None) -> 
     for step, (key, cell) in enumerate(matrix.cells.items()):
         progress(step / steps)
         figures[key] = list(_figures(cell, numbers))
-    every = [figure for found in figures.values() for figure in found]
-    alpha = FALSE_ALARMS / max(sum(len(figure.hosts) for figure in every), 1)
+    every = [one for found in figures.values() for one in found]
+    alpha = FALSE_ALARMS / max(sum(len(one.hosts) for one in every), 1)
     spreads: dict[tuple[Channel, Quantile], list[float]] = {}
-    for figure in every:
-        spreads.setdefault((figure.channel, figure.quantile), []).append(_spread(figure.logs))
+    for one in every:
+        spreads.setdefault((one.channel, one.quantile), []).append(_spread(one.logs))
     typical = {kind: _median(np.array(found)) for kind, found in spreads.items()}
     outliers: list[Outlier] = []
     for step, (key, cell) in enumerate(matrix.cells.items()):

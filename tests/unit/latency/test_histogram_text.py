@@ -54,6 +54,10 @@ def test_what_is_valid_is_read_however_it_is_written(
 @example("[[6 4,1]]")
 @example("[[64,1],]")
 @example("[[64,1][65,1]]")
+@example("[[64,1]5]")
+@example("[5[64,1]]")
+@example("[[64,1]5,[65,1]]")
+@example("[[64,1],5[65,1]]")
 @example("[[64,1,65],[1]]")
 @example("[[64,99999999999999999999]]")
 @example("[[64,9007199254740993]]")
@@ -90,3 +94,58 @@ def test_one_without_a_maximum_or_with_two_is_left_to_the_decoder(text: str) -> 
     match = histogram_text.HISTOGRAMS.pattern.search(f":{text}".encode())
     assert match is not None
     assert list(histogram_text.HISTOGRAMS.convert(*([group] for group in match.groups()))) == [None]
+
+
+NAMED = {"call": {"max_ns": 65, "histogram": [[64, 1], [65, 3]]}, "wait:a b": {"max_ns": 0, "histogram": []}}
+
+
+def value_of(text: str) -> object:
+    """The value of the first match in ``text``, which is in a document."""
+    match = histogram_text.HISTOGRAMS.pattern.search(f'{{"channels":{text}}}'.encode())
+    assert match is not None
+    (found,) = histogram_text.HISTOGRAMS.convert(*([group] for group in match.groups()))
+    return found
+
+
+def test_all_histograms_of_an_object_without_spaces_are_one_value() -> None:
+    found = value_of(json.dumps(NAMED, separators=(",", ":")))
+    assert isinstance(found, histogram_text.NamedHistograms)
+    assert {name: {"max_ns": one.max_ns, "histogram": one.pairs()} for name, one in found.members().items()} == NAMED
+    assert isinstance(value_of(json.dumps(NAMED)), SparseHistogram)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":{"max_ns":65,"histogram":[[64,1]]},"a":{"max_ns":65,"histogram":[[64,1]]}}',
+        '{"a":{"max_ns":65,"histogram":[[64,1]]},"b":{"max_ns":65,"histogram":[[65,1],[64,1]]}}',
+        '{"a":{"max_ns":65,"histogram":[[64,1],5]}}',
+        '{"a":{"max_ns":65,"histogram":[[64,1]5]}}',
+        '{"a":{"max_ns":65,"histogram":[64,1]}}',
+        '{"a":{"max_ns":63,"histogram":[[64,1]]}}',
+        '{"a":{"max_ns":65,"histogram":[[64,01]]}}',
+    ],
+)
+def test_an_object_with_a_histogram_that_is_not_valid_is_left_to_the_decoder(text: str) -> None:
+    assert value_of(text) is None
+    valid = json.dumps(NAMED, separators=(",", ":"))[1:-1].encode()
+    assert [one is None for one in histogram_text.read_objects([valid, text[1:-1].encode(), valid])] == [
+        False,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize("name", ['a\\"b', "a\\u0041", "é", "a\tb"])
+def test_a_name_with_other_than_plain_characters_is_left_to_the_decoder(name: str) -> None:
+    assert isinstance(value_of(f'{{"{name}":{{"max_ns":65,"histogram":[[64,1]]}}}}'), SparseHistogram)
+
+
+def test_values_of_both_kinds_are_converted_together() -> None:
+    texts = [json.dumps(NAMED, separators=(",", ":")), json.dumps(NAMED["call"])]
+    groups = [histogram_text.HISTOGRAMS.pattern.search(f":{text}".encode()) for text in texts]
+    columns = zip(*(match.groups() for match in groups if match is not None), strict=True)
+    named, one = histogram_text.HISTOGRAMS.convert(*(list(column) for column in columns))
+    assert isinstance(named, histogram_text.NamedHistograms)
+    assert isinstance(one, SparseHistogram)
+    assert one.pairs() == NAMED["call"]["histogram"]
