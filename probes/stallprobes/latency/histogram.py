@@ -78,6 +78,16 @@ def rank(q: float, count: int) -> int:
     return max(1, -(-numerator * count // denominator))
 
 
+def ranks(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``rank`` of each of ``counts``. Raises ValueError outside it."""
+    most = int(counts.max(initial=0))
+    # A product that exceeds 64 bits.
+    if rank(q, most) and _share(q)[0] * most >= 1 << 63:
+        return np.array([rank(q, count) for count in counts.tolist()], dtype=np.int64)
+    numerator, denominator = _share(q)
+    return np.asarray(np.maximum(-(-numerator * counts // denominator), 1))
+
+
 def waiting(age_ns: int, period_ns: int) -> Counts:
     """Counts (uint64[BUCKETS]) of age, age - period, age - 2 period, … above 0: the delays of all iterations due since.
 

@@ -12,7 +12,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.latency.histogram import BUCKETS, MIDDLE, rank
+from stallprobes.latency.histogram import BUCKETS, MIDDLE, ranks
 from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, summed
 from stallprobes.latency.window import ChannelMap
 from stallprobes.model import Channel
@@ -30,7 +30,8 @@ class HistogramBlock:
     borders: list[int]
     maxima: list[int]
     totals: list[int]
-    _percentiles: dict[float, list[float | None]] = field(default_factory=dict)
+    # Those that are known, by percentile.
+    known: dict[float, list[float | None]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, histograms: Sequence[SparseHistogram]) -> HistogramBlock:
@@ -50,19 +51,18 @@ class HistogramBlock:
 
     def percentiles(self, q: float) -> list[float | None]:
         """The percentile ``q`` of each histogram, as it computes it."""
-        known = self._percentiles.get(q)
-        if known is None:
-            known = self._percentiles[q] = self._computed(q)
-        return known
+        found = self.known.get(q)
+        if found is None:
+            found = self.known[q] = self._computed(q)
+        return found
 
     def _computed(self, q: float) -> list[float | None]:
-        sums = np.concatenate(([0], np.cumsum(self.used[1])))
-        borders = self.borders
-        ranks = np.array([rank(q, total) if total else 0 for total in self.totals], dtype=np.int64)
-        # The counts are above 0, so that the sums ascend over all histograms.
-        places = np.minimum(sums.searchsorted(sums[borders[:-1]] + ranks) - 1, len(sums) - 2)
         if not self.used.shape[1]:
             return [None] * len(self.totals)
+        sums = np.concatenate(([0], np.cumsum(self.used[1])))
+        wanted = sums[self.borders[:-1]] + ranks(q, np.array(self.totals, dtype=np.int64))
+        # The counts are above 0, so that the sums ascend over all histograms. An empty one may be the last.
+        places = np.minimum(sums.searchsorted(wanted), len(sums) - 1) - 1
         middles = np.minimum(MIDDLE[self.used[0, places]], np.array(self.maxima, dtype=np.float64)).tolist()
         return [middle if total else None for middle, total in zip(middles, self.totals, strict=True)]
 

@@ -161,9 +161,10 @@ def _figures(cell: Cell, numbers: Mapping[str, int]) -> Iterator[_Figures]:
                     held.pop(number, None)  # type: ignore[arg-type]
     for (channel, quantile), held in found.items():
         if len(held) >= HOSTS:
-            ns = np.array(list(held.values()))
+            values = np.array(list(held.values()))
             # The logarithm needs at least 1 ns.
-            yield _Figures(cell.row, cell.column, channel, quantile, np.array(list(held)), np.log(np.maximum(ns, 1.0)))
+            logs = np.log(np.maximum(values, 1.0))
+            yield _Figures(cell.row, cell.column, channel, quantile, np.array(list(held)), logs)
 
 
 @dataclass(frozen=True, eq=False)

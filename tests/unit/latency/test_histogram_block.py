@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallprobes.latency import sparse
-from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.histogram import Histogram, rank, ranks
 from stallprobes.latency.histogram_block import NO_CHANNELS, BlockChannels, HistogramBlock, merged_sparse
 from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram
 from stallprobes.model import Channel, Phase
@@ -52,6 +52,11 @@ def test_a_figure_is_the_number_of_values_with_the_percentile(parts: dict[Channe
         wanted = Histogram.of(parts.get(channel, ()))
         assert held.figure(channel, 50) == (wanted.count, wanted.percentile(50))
         assert sparse.figure(dict(held), channel, 50) == (wanted.count, wanted.percentile(50))
+
+
+@given(st.lists(st.integers(0, MOST), max_size=8), st.sampled_from([0.0, 50.0, 99.0, 99.99, 100.0]))
+def test_ranks_of_many_counts_are_those_of_each(counts: list[int], q: float) -> None:
+    assert ranks(q, np.array(counts, dtype=np.int64)).tolist() == [rank(q, count) for count in counts]
 
 
 def test_channels_in_a_block_are_a_mapping() -> None:
