@@ -24,6 +24,7 @@ from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.reading.folder import create_folder
+from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
 from stallprobes.watch.reading.process import WatchedProcess
 from stallscope.cli import diagnostics, foreground
 from stallscope.cli.diagnostics import CommandError
@@ -122,17 +123,23 @@ def _record_once(live: LiveProgram, files: WatchFiles) -> None:
 
 @dataclass(frozen=True)
 class WatchSetup:
-    """What a program is started with. ``folder`` is None where it cannot be watched, with the reason in ``problem``."""
+    """What a program is started with. ``folder`` is None where it cannot be watched, with the reason in ``problem``.
+
+    While ``lock`` is held, no other stallscope removes the folder.
+    """
 
     environment: Mapping[str, str]
     options: WatchOptions
     folder: Path | None
     problem: str = ""
+    lock: FolderLock | None = None
 
     def remove(self) -> None:
         """Remove the folder."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+        if self.lock is not None:
+            self.lock.release()
 
 
 def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
@@ -145,6 +152,8 @@ def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
             f" or unset {FOLDER_VARIABLE}."
         )
     folder = None
+    # One that was killed could not.
+    remove_abandoned(places())
     try:
         built = library()
         folder = create_folder()
@@ -156,7 +165,7 @@ def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return WatchSetup({**present, **added}, options, folder)
+    return WatchSetup({**present, **added}, options, folder, lock=FolderLock.create(folder))
 
 
 def _libcupti(present: Mapping[str, str]) -> Path | None:
