@@ -20,8 +20,8 @@ HEADERS = (Path("/usr/local/cuda/include"), *Path("/usr/local").glob("cuda-*/inc
 REAL = next((path for path in HEADERS if (path / "nvtx3" / "nvToolsExt.h").exists()), None)
 # Outside of any, in step, in a range with a wide name, in loss, in that of a domain twice, in step again, outside.
 RANGES = ["", "step", "vorwärts 😀", "loss", "reduce", "reduce", "step", ""]
-# Outside of any, in request, in step, in a range with a wide name, in loss twice, in request, in that of a domain, outside;
-# in other threads in request, also while the main thread is in step.
+# Outside of any, in request, in step, in a range with a wide name, in loss twice, in request, in that of a domain,
+# outside; in other threads in request, also while the main thread is in step.
 STARTED = ["", "request", "step", "vorwärts", "loss", "loss", "request", "reduce", "", "request", "request"]
 # The levels that the functions returned.
 LEVELS = "111\n"

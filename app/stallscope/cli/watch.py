@@ -119,7 +119,8 @@ class WatchCommand(CliCommand):
     type=options.INPUT_FILE,
     shell_complete=completers.files,
     metavar="FOLDER",
-    help="Start nothing: report what programs with the environment of --print-env wrote to FOLDER until now.",
+    help="Start nothing: report what programs with the environment of --print-env wrote to FOLDER until now; with "
+    "--record, record until they have ended, or until ctrl+c, and then report.",
 )
 @options.ascii_only
 @click.pass_context

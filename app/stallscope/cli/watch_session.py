@@ -28,6 +28,7 @@ from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_aba
 from stallprobes.watch.reading.process import WatchedProcess
 from stallscope.cli import diagnostics, foreground
 from stallscope.cli.diagnostics import CommandError
+from stallscope.cli.folder_recording import FolderRecording
 from stallscope.cli.foreground import ForegroundProgram, WatchExit, shell_exit_code
 from stallscope.cli.stdout import ClosedPipeError, Output
 from stallscope.cli.watch_files import WatchFiles
@@ -79,9 +80,24 @@ def print_environment(options: WatchOptions) -> None:
 
 
 def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = None) -> None:
-    """Write the report of ``folder`` to stdout, and ``files``. Raises WatchError and FileNotWritten."""
+    """Write the report of ``folder`` to stdout, and ``files``. Raises WatchError and FileNotWritten.
+
+    Where its processes run and there is a recording, that is once none does, or after a signal.
+    """
+    lock = FolderLock.join(folder)
+    try:
+        _show_folder(folder, files, known)
+    finally:
+        lock.release()
+
+
+def _show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None) -> None:
     live = LiveProgram(folder, WatchedProgram(str(folder)), known, keep_ns=None)
     live.update()
+    recording = None
+    if files.record is not None:
+        recording = FolderRecording(live, WatchRecorder(files.record, live.trace_of))
+        recording.run()
     live.finish_looking()
     live.update(analyze=True)
     found = live.findings()
@@ -89,7 +105,7 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
     failed = [
         *_failure_of(lambda: files.save_report(found)),
         *_failure_of(lambda: files.save_trace(live, found)),
-        *_failure_of(lambda: _record_once(live, files)),
+        *(_failure_of(recording.finish) if recording is not None else ()),
     ]
     out = Output()
     show_watch(out, found, str(folder))
@@ -106,19 +122,6 @@ def _failure_of(write: Callable[[], None]) -> list[FileNotWritten]:
     except FileNotWritten as error:
         return [error]
     return []
-
-
-def _record_once(live: LiveProgram, files: WatchFiles) -> None:
-    """Record the last moment. Raises FileNotWritten."""
-    if files.record is None:
-        return
-    recorder = WatchRecorder(files.record, live.trace_of)
-    if live.moment is not None:
-        recorder.put(live.moment, last=True)
-    recorder.close()
-    if recorder.problem:
-        raise FileNotWritten(f"--record: {recorder.problem}.")
-    diagnostics.print_message(f"recorded to {recorder.path}; stallscope replay shows it")
 
 
 @dataclass(frozen=True)
