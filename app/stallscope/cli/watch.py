@@ -149,7 +149,8 @@ def command(
     and the report goes to stderr whenever stallscope gets SIGUSR1. The report is also printed at the end. While it is
     watched, the program's own profiler finds CUPTI taken.
 
-    If stallscope is killed (SIGKILL), the program continues, and the command "reset" restores the terminal.
+    If stallscope is killed (SIGKILL), the program continues. With the screen, the program can then write no more to
+    the pane, and the command "reset" restores the terminal.
 
     Exits as the program does, and with 128 + N if signal N ended it; with 125 if watch itself fails, 126 if the program
     cannot be executed, 127 if it is not found.
