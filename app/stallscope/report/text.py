@@ -79,11 +79,11 @@ class TextWriter:
     def code(self, lines: Sequence[str], indent: str = "") -> None:
         """Write lines of code, each after ``indent``; one that is longer than the width is folded at its spaces."""
         for line in map(self.printed, lines):
-            own = indent + " " * (len(line) - len(line.lstrip()))
             folded = [f"{indent}{line}".rstrip()]
             if display_width(folded[0]) > self.width:
-                more = own + " " * CODE_FOLD
-                folded = wrapped(line.lstrip(), self.width, first=own, indent=more, break_long_words=False)
+                text = line.lstrip()
+                own = indent + " " * min(len(line) - len(text), 2 * CODE_FOLD)
+                folded = wrapped(text, self.width, first=own, indent=own + " " * CODE_FOLD, break_long_words=False)
             for part in folded:
                 self.write(TerminalText(part + "\n"))
 

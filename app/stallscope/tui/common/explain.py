@@ -87,6 +87,7 @@ def explanation(
     if own:
         section(text, "Latest verdict", own[0].text)
         section(text, "Remedy", own[0].verdict.remedy)
+        _append_code(text, probe_set, probe, language)
     entry = entries().get(probe.entry)
     if entry is not None:
         section(text, "What it does", entry.what)
@@ -103,14 +104,14 @@ def explanation(
             title = f"Effect of “{aggressor.title}” on {victim.title}"
             section(text, title, f"{known.why} Remedy: {known.remedy}")
     if probe_set.pattern in patterns():
-        _append_pattern(text, probe_set, live, language)
+        _append_pattern(text, probe_set, live)
     else:
         used = [
             p.name for p in patterns().values() if any(q.entry == probe.entry for v in p.variants for q in v.probes)
         ]
         section(text, "Patterns with this probe (key o)", ", ".join(used))
-        for pattern in stalls_of(probe_set, probe):
-            _append_code(text, pattern, "", language, f" ({pattern.name})")
+    if not own:
+        _append_code(text, probe_set, probe, language)
     if entry is not None:
         section(text, "Source", entry.source)
     return text
@@ -140,12 +141,11 @@ def next_language(shown: Sequence[Pattern], language: CodeLanguage) -> CodeLangu
     return known[(known.index(language) + 1) % len(known)]
 
 
-def _append_pattern(text: PrintableText, probe_set: ProbeSet, live: bool, language: CodeLanguage) -> None:
+def _append_pattern(text: PrintableText, probe_set: ProbeSet, live: bool) -> None:
     pattern = patterns()[probe_set.pattern]
     section(text, f"Current pattern: {pattern.name}", pattern.see)
     section(text, "Why", pattern.why)
     section(text, "Remedy", pattern.remedy)
-    _append_code(text, pattern, probe_set.variant, language)
     section(text, "Reported by", pattern.reported)
     remedies = [variant for variant in pattern.variants if variant.kind is Kind.REMEDY]
     if remedies and live:
@@ -154,22 +154,22 @@ def _append_pattern(text: PrintableText, probe_set: ProbeSet, live: bool, langua
         text.append(f": {names}\n\n")
 
 
-def _append_code(
-    text: PrintableText, pattern: Pattern, variant: str, language: CodeLanguage, of_what: str = ""
-) -> None:
-    """The remedies of ``pattern`` as code, that of the current ``variant`` first; ``of_what`` ends the heading."""
-    others = remedy_text.other_languages(pattern, language)
-    found = remedy_text.codes(pattern, language, variant)
-    if not found and not others:
-        return
-    text.append(f"{remedy_text.heading(language)}{of_what}", "bold")
-    if others:
-        text.append(_INDENT).append_text(click_text("l", "next language", "screen.language", "bold reverse"))
-    text.append("\n")
-    if not found:
-        text.append(f"{remedy_text.without_code(language)}\n\n")
-    for code in found:
-        current = " (current)" if code.variant == variant else ""
-        text.append(f"{remedy_text.title(pattern, code)}{current}\n", "italic")
-        text.append("".join(f"{_INDENT}{line}".rstrip() + "\n" for line in code.lines))
-        text.append(f"{remedy_text.effect(code)}\n\n", "dim")
+def _append_code(text: PrintableText, probe_set: ProbeSet, probe: Probe, language: CodeLanguage) -> None:
+    """The remedies as code for the stalls of ``probe``, that of the current variant first."""
+    for pattern in stalls_of(probe_set, probe):
+        variant = probe_set.variant if pattern.name == probe_set.pattern else ""
+        found = remedy_text.codes(pattern, language, variant)
+        others = remedy_text.other_languages(pattern, language)
+        if not found and not others:
+            continue
+        text.append(f"{remedy_text.heading(language)} ({pattern.name})", "bold")
+        if others:
+            text.append(_INDENT).append_text(click_text("l", "next language", "screen.language", "bold reverse"))
+        text.append("\n")
+        if not found:
+            text.append(f"{remedy_text.without_code(language)}\n\n")
+        for code in found:
+            current = " (current)" if code.variant == variant else ""
+            text.append(f"{remedy_text.title(pattern, code)}{current}\n", "italic")
+            text.append("".join(f"{_INDENT}{line}".rstrip() + "\n" for line in code.lines))
+            text.append(f"{remedy_text.effect(code)}\n\n", "dim")
