@@ -33,6 +33,11 @@ def write_code(out: TextWriter, pattern: Pattern, language: CodeLanguage) -> Non
         out.paragraph(f"In other languages: {options}", indent=_INDENT, style="dim")
 
 
+def with_code(remedy: str, pattern: str) -> str:
+    """The sentence ``remedy``, with the command that shows the remedies of ``pattern`` as code if there are any."""
+    return f"{remedy} As code: `stallscope explain {pattern}`." if pattern and remedy_code(pattern) else remedy
+
+
 def codes(pattern: Pattern, language: CodeLanguage, first: str = "") -> Sequence[RemedyCode]:
     """The code of the remedies of ``pattern`` in ``language``, that of the variant ``first`` before the others."""
     return sorted(remedy_code(pattern.name).get(language, ()), key=lambda code: code.variant != first)
