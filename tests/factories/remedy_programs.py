@@ -6,6 +6,7 @@ the language at the end: ``scalar_readback.cu``, ``scalar_readback_pytorch.py``,
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
@@ -127,7 +128,7 @@ def _command(program: RemedyProgram, folder: Path) -> list[str]:
         subprocess.run([compiler, "-std=c++17", "-o", str(built), str(program.path), "-lcuda"], check=True)
         return [str(built)]
     module = {CodeLanguage.PYTORCH: "torch", CodeLanguage.CUPY: "cupy"}[program.language]
-    if subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, check=False).returncode:
+    if importlib.util.find_spec(module) is None:
         raise NotRunnable(f"{program.language.label} is not installed for {sys.executable}")
     return [sys.executable, "-m", f"remedies.{program.path.stem}"]
 

@@ -43,6 +43,7 @@ def main() -> None:
             route.target.zero_()
         torch.cuda.synchronize(0)
         torch.cuda.synchronize(1)
+        context.make_current()
         launch(KERNEL_NS, ctypes.c_void_p(behind.out.cuda_stream))
         copy(behind)
         begin = perf_counter_ns()
@@ -59,7 +60,6 @@ def main() -> None:
     def staged(route: Route) -> None:
         target, source = ctypes.c_uint64(route.target.data_ptr()), ctypes.c_uint64(route.source.data_ptr())
         stream = ctypes.c_void_p(route.out.cuda_stream)
-        context.make_current()
         driver("cuMemcpyPeerAsync", target, other.handle, source, context.handle, ctypes.c_size_t(SIZE), stream)
 
     def relay(route: Route) -> None:

@@ -93,7 +93,7 @@ class Certainty(StrEnum):
 class CauseTraits:
     """Words of a cause: ``word`` in a list, ``clause`` after "because of" or "beside" in a sentence.
 
-    ``entry`` is the aggressor of the catalogue that has the cause, ``pattern`` the pattern whose remedies help; both are
+    ``entry`` is the aggressor of the catalogue that has the cause, ``pattern`` the pattern whose remedies help; each is
     "" without one.
     """
 
