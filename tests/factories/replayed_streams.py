@@ -13,7 +13,7 @@ from factories.watched_programs import Watched, findings_of, read_watched
 from stallprobes.watch.attribution.findings import CallAlongside, ExplainedCall
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.injection.layout import DEFAULT_SLOW_NS
-from stallprobes.watch.reading.process import ActivityRecord, DriverCall, WatchedProcess
+from stallprobes.watch.reading.process import ActivityRecord, DriverCall, WatchedProcess, WatchedThread
 
 # Every call with its times.
 EVERY_CALL = WatchOptions(slow_ns=0, stacks=False)
@@ -29,21 +29,26 @@ def replayed(replaying: StandIn, stream: CallStream, folder: Path, slow_ns: int 
     return read_watched(folder)
 
 
+def threads_of(process: WatchedProcess) -> list[WatchedThread]:
+    """The threads in the order of their first slow calls: which of two takes the first place in the file may differ."""
+    return sorted(process.threads, key=lambda one: [slow.call.start_ns for slow in one.slow_calls] or [one.started_ns])
+
+
 def thread_names(process: WatchedProcess) -> dict[int, int]:
     """The number of each thread by its id, which another process has not."""
-    return {thread.id: number for number, thread in enumerate(process.threads)}
+    return {thread.id: number for number, thread in enumerate(threads_of(process))}
 
 
 def calls_of(process: WatchedProcess) -> list[list[tuple[DriverCall, int, int]]]:
     """The slow calls of each thread: the call, its end and its result."""
-    return [[(slow.call, slow.end_ns, slow.result) for slow in thread.slow_calls] for thread in process.threads]
+    return [[(slow.call, slow.end_ns, slow.result) for slow in thread.slow_calls] for thread in threads_of(process)]
 
 
 def counts_of(process: WatchedProcess) -> list[Mapping[str, tuple[list[int], int, int]]]:
     """The calls of each thread by function: in each bucket, slow, and failed."""
     return [
         {name: (one.histogram.counts.tolist(), one.slow, one.failed) for name, one in thread.figures.items()}
-        for thread in process.threads
+        for thread in threads_of(process)
     ]
 
 

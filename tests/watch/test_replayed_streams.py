@@ -10,7 +10,7 @@ import pytest
 from factories.call_stream import save_stream
 from factories.program_truths import require_right_causes
 from factories.recorded_programs import PROGRAMS, recorded
-from factories.replayed_streams import EVERY_CALL, calls_of, counts_of, explained, records_of, replayed
+from factories.replayed_streams import EVERY_CALL, calls_of, counts_of, explained, records_of, replayed, threads_of
 from factories.stand_in import VERSION, StandIn, build_replay
 from factories.watched_programs import findings_of, read_watched
 from stallprobes.engine.timeline.records import RecordKind
@@ -49,8 +49,8 @@ def test_a_stream_with_every_call_is_replayed_as_it_was(
     assert calls_of(here.process) == calls_of(there.process)
     assert counts_of(here.process) == counts_of(there.process)
     assert records_of(here) == records_of(there)
-    assert [one.name for one in here.process.threads] == [one.name for one in there.process.threads]
-    assert [one.ended_ns for one in here.process.threads] == [one.ended_ns for one in there.process.threads]
+    ends = [[(one.name, one.ended_ns) for one in threads_of(process)] for process in (here.process, there.process)]
+    assert ends[0] == ends[1]
     # With another limit, the library decides anew which calls it keeps.
     slow = replayed(replaying, stream, tmp_path / "slow").process
     assert calls_of(slow) == [
