@@ -129,6 +129,7 @@ def command(
     source = click.get_current_context().get_parameter_source("fail_on")
     if old is None and source is click.core.ParameterSource.COMMANDLINE:
         raise CommandError(ExitCode.USAGE, "--fail-on applies to a comparison only; add --compare")
+    check_results.collect_rarely()
     with InterruptHandler() as interrupt, Suspension():
         files = output_files.OutputFiles(
             {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus},

@@ -19,16 +19,23 @@ if TYPE_CHECKING:
     from stallprobes.matrix.reference import Reference, ReferenceComparison
 
 
-# A check has some 50 000 objects without cycles, as JSON ten times as many: the usual threshold of 700 would have them
-# examined again and again.
 _COLLECTION_THRESHOLD = 50_000
+
+
+def collect_rarely() -> None:
+    """Let the garbage collector examine new objects rarely.
+
+    A check has some 50 000 objects without cycles, as JSON ten times as many. The usual threshold of 700 new objects
+    would have them examined again and again.
+    """
+    gc.set_threshold(_COLLECTION_THRESHOLD)
 
 
 def load_check(path: Path) -> Matrix:
     """The saved check in ``path``. Raises CommandError (exit code 2)."""
     from stallprobes.matrix import document as check_document
 
-    gc.set_threshold(_COLLECTION_THRESHOLD)
+    collect_rarely()
     try:
         return check_document.load(path)
     except CheckFileError as error:
@@ -115,7 +122,7 @@ def print_check(
     reference: ReferenceComparison | None = None,
 ) -> None:
     """Write a check to stdout, with its comparisons with an earlier check and with a reference, if any."""
-    gc.set_threshold(_COLLECTION_THRESHOLD)
+    collect_rarely()
     out = Output()
     if as_json:
         from stallprobes.matrix import document as check_document

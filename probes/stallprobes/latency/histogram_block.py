@@ -12,7 +12,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.latency.histogram import BUCKETS, MIDDLE, ranks
+from stallprobes.latency.histogram import BUCKETS, MIDDLE, Histogram, ranks
 from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, summed
 from stallprobes.latency.window import ChannelMap
 from stallprobes.model import Channel
@@ -43,6 +43,18 @@ class HistogramBlock:
             maxima=[one.max_ns for one in histograms],
             totals=[one.count for one in histograms],
         )
+
+    @classmethod
+    def of_dense(cls, histograms: Sequence[Histogram]) -> HistogramBlock:
+        """A block with the buckets in use of ``histograms``, at least one."""
+        counts = np.stack([one.counts for one in histograms])
+        lines, places = counts.nonzero()
+        used = np.empty((2, len(places)), dtype=np.int64)
+        used[0], used[1] = places, counts[lines, places]
+        borders = lines.searchsorted(np.arange(len(histograms) + 1))
+        sums = np.concatenate(([0], np.cumsum(used[1])))
+        totals = np.diff(sums[borders]).tolist()
+        return cls(used, borders.tolist(), [one.max_ns for one in histograms], totals)
 
     def histogram(self, number: int) -> SparseHistogram:
         """Histogram ``number``."""
@@ -78,6 +90,10 @@ class BlockChannels(SparseChannels):
         self.channels = channels
         self._made: dict[Channel, SparseHistogram] | None = None
 
+    def __reduce__(self) -> tuple[type[BlockChannels], tuple[HistogramBlock, int, tuple[Channel, ...]]]:
+        # Without the histograms that were made.
+        return BlockChannels, (self.block, self.first, self.channels)
+
     @classmethod
     def copied(cls, channels: ChannelMap) -> BlockChannels:
         """``channels`` in a block of their own; the same object if they are in one already."""
@@ -87,6 +103,13 @@ class BlockChannels(SparseChannels):
         if not held:
             return NO_CHANNELS
         return cls(HistogramBlock.of(list(held.values())), 0, tuple(held))
+
+    @classmethod
+    def of_dense(cls, channels: ChannelMap) -> SparseChannels:
+        """``channels`` in a block of their own; the same object if they are sparse already."""
+        if isinstance(channels, SparseChannels):
+            return channels
+        return cls(HistogramBlock.of_dense(list(channels.values())), 0, tuple(channels)) if channels else NO_CHANNELS
 
     @property
     # The base class has an attribute that is filled at once.

@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import PurePath
 
 from stallprobes.engine.timeline.summary import TimelineSummary
@@ -38,6 +39,8 @@ from stallprobes.verdicts.verdict import Verdict
 # A measured status counts before all others; of the rest the most informative one comes first.
 _MEASURED = (Status.STARVED, Status.OK)
 _ORDER = (*_MEASURED, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
+# Cells of a check that are summed at once, which limits the memory for it.
+_SUMS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,14 +381,19 @@ def _host_parts(cell: Cell, hosts: Sequence[str]) -> dict[str, _HostPart]:
 
 def _totals(groups: Iterable[Sequence[Repeat]]) -> Iterator[Repeat]:
     """The sum of all repeats of each of ``groups``, those of one host. Many at once take less time than one by one."""
-    listed = list(groups)
+    left = iter(groups)
+    while some := list(islice(left, _SUMS_AT_ONCE)):
+        yield from _some_totals(some)
+
+
+def _some_totals(groups: Sequence[Sequence[Repeat]]) -> Iterator[Repeat]:
     parts: list[list[ChannelMap]] = []
-    for repeats in listed:
+    for repeats in groups:
         parts.append([repeat.window.channels for repeat in repeats])
         parts.append([repeat.before for repeat in repeats])
         parts.append([repeat.after for repeat in repeats])
     sums = iter(merged_sparse(parts))
-    for repeats in listed:
+    for repeats in groups:
         window = Window(
             channels=next(sums),
             iterations=sum([repeat.window.iterations for repeat in repeats]),

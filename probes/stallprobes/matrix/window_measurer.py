@@ -9,6 +9,7 @@ from stallprobes.engine.layout import ProbeState
 from stallprobes.engine.resident import ProbeControl
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.histogram_block import BlockChannels
 from stallprobes.latency.sparse import SparseChannels
 from stallprobes.latency.window import ChannelMap, Window, has_run
 from stallprobes.model import Channel, Phase, Probe
@@ -60,7 +61,7 @@ class VictimWindow:
     """A victim's window with the host control's channels in the same time.
 
     ``rejection`` is a clause on why the window does not count, None if it counts. The histograms are sparse: several
-    cells share the windows of their baselines.
+    cells share the windows of their baselines, and an engine sends each window as two blocks.
     """
 
     window: Window
@@ -69,9 +70,9 @@ class VictimWindow:
 
     def __post_init__(self) -> None:
         if not isinstance(self.window.channels, SparseChannels):
-            window = replace(self.window, channels=SparseChannels.of(self.window.channels))
+            window = replace(self.window, channels=BlockChannels.of_dense(self.window.channels))
             object.__setattr__(self, "window", window)
-        object.__setattr__(self, "host", SparseChannels.of(self.host))
+        object.__setattr__(self, "host", BlockChannels.of_dense(self.host))
 
 
 @dataclass(frozen=True)

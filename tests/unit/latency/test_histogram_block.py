@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -68,6 +70,15 @@ def test_channels_in_a_block_are_a_mapping() -> None:
     assert BlockChannels.copied({}) is NO_CHANNELS
     with pytest.raises(KeyError):
         held.sparse(Channel(Phase.DUE))
+
+
+@given(PARTS)
+def test_dense_histograms_are_copied_to_a_block_that_can_be_sent(parts: dict[Channel, list[int]]) -> None:
+    dense = {channel: Histogram.of(values) for channel, values in parts.items()}
+    found = pickle.loads(pickle.dumps(BlockChannels.of_dense(dense)))
+    assert dict(found) == dense
+    assert list(found) == list(dense)
+    assert found.count == sum(one.count for one in dense.values())
 
 
 def test_counts_beyond_what_a_float_holds_are_summed_exactly() -> None:
