@@ -236,12 +236,13 @@ class Load:
 
 @dataclass(frozen=True)
 class Event:
-    """A CUDA event; cuEventElapsedTime requires ``timing``."""
+    """A CUDA event; cuEventElapsedTime requires ``timing``. With ``blocking``, cuEventSynchronize sleeps."""
 
     name: str
     context: Context = PRIMARY
     timing: bool = False
     shared: bool = False
+    blocking: bool = False
 
 
 @dataclass(frozen=True)
@@ -334,6 +335,7 @@ class Op:
     - ``cuMemcpyBatchAsync``: (dst, src, nbytes, CopyAttributes, stream), one copy
     - ``cuLaunchHostFunc``: (stream, HostFunction)
     - ``cuCtxCreate``: (Word for the context, flags, Device)
+    - ``native:poll``: (Event or Stream, ns between two queries or 0, timeout in ns); queries until the work is complete
 
     ``phase`` None: the call is checked but not measured. ``label``: the op has a histogram of its own in addition to
     that of its phase. ``ok``: accepted return codes besides 0. ``into``: the word that stores the return value, which

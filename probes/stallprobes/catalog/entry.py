@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Flag, StrEnum, auto
 
 from stallprobes.model import (
@@ -123,7 +123,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class CheckPlacement:
-    """One row or column of the default check: an entry in ``context`` on ``stream``.
+    """One row or column of the default check: an entry in ``context`` on ``stream``, for a column in several threads.
 
     ``stream`` is "own", "shared" or "null"; "" is the default of the role: victims have their own stream, aggressors
     share one. ``position`` orders the check and ``quick_position`` the quick check, which leaves it out when None.
@@ -134,11 +134,13 @@ class CheckPlacement:
     stream: str = ""
     position: int = LAST
     quick_position: int | None = None
+    threads: int = 1
 
     def probe_name(self, entry: str) -> str:
-        """The name of ``entry`` at this placement, as the command line takes it: ``ENTRY@CONTEXT/STREAM``."""
+        """The name of ``entry`` at this placement, as the command line takes it: ``ENTRY-xTHREADS@CONTEXT/STREAM``."""
+        threads = f"-x{self.threads}" if self.threads > 1 else ""
         context = "" if self.context == PRIMARY.name else f"@{self.context}"
-        return entry + context + (f"/{self.stream}" if self.stream else "")
+        return entry + threads + context + (f"/{self.stream}" if self.stream else "")
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,15 @@ class Entry:
         if self.role is not Role.VICTIM or not (inline or self.uses & Hardware.GRAPHICS_ENGINE):
             return None
         return context.device, PRIMARY.name if context.name == GREEN.name else context.name
+
+
+def in_threads(probe: Probe, threads: int, name: str) -> tuple[Probe, ...]:
+    """``probe`` in ``threads`` threads, called ``NAME 1``, ``NAME 2`` and so on, with one title for all."""
+    stem, dot, rest = (probe.short_title or probe.title).partition(" · ")
+    return tuple(
+        replace(probe, name=f"{name} {number}", short_title=f"{stem} {number}{dot}{rest}")
+        for number in range(1, threads + 1)
+    )
 
 
 def synchronized(stream: Stream, *ops: Op) -> tuple[Op, ...]:

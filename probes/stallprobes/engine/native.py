@@ -6,6 +6,9 @@ function of fewer integers or pointers ignores the rest. ``native:NAME`` in a pr
 - ``store(address, value)`` and ``add(address, value)`` change a word; they return 0
 - ``wait(address, value, timeout_ns)`` returns 0 once the word is at least ``value``, 1 after the timeout
 - ``sleep(ns)``, ``work(iterations)`` (arithmetic of a fixed length) and ``nothing()`` return 0
+- ``poll(query, handle, step_ns, timeout_ns)`` calls the driver function ``query`` with ``handle`` until it returns
+  another code than NOT_READY, which it returns; after the timeout it returns NOT_READY. It sleeps ``step_ns`` between
+  two calls; with 0 it does not sleep.
 - ``gate``, for cuLaunchHostFunc, takes the address of int64[3]: address of a word, address of a counter, timeout in
   ns. It returns once the word is not 0; after the timeout it counts and sets the word itself.
 
@@ -30,6 +33,8 @@ from stallprobes.engine import code_cache
 CLOCK_MONOTONIC = 1
 TIMER_ABSTIME = 1
 SECOND = 1_000_000_000
+# CUDA_ERROR_NOT_READY.
+NOT_READY = 600
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -312,6 +317,19 @@ def _nothing() -> int:
     return 0
 
 
+def _query_until_ready(query: int, handle: int, step_ns: int, timeout_ns: int) -> int:
+    limit = clock_ns(clock_gettime()) + timeout_ns
+    while True:
+        status = invoke(query, handle, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) & 0xFFFFFFFF
+        if status != NOT_READY:
+            return status
+        now = clock_ns(clock_gettime())
+        if now >= limit:
+            return NOT_READY
+        if step_ns > 0:
+            sleep_until(clock_nanosleep(), min(now + step_ns, limit))
+
+
 def _gate(data: int) -> int:
     word, forced, timeout_ns = load(data), load(data + 8), load(data + 16)
     limit = clock_ns(clock_gettime()) + timeout_ns
@@ -332,6 +350,7 @@ _HELPERS: dict[str, tuple[Callable[..., int], int]] = {
     "sleep": (_sleep, 1),
     "work": (_work, 1),
     "nothing": (_nothing, 0),
+    "poll": (_query_until_ready, 4),
     "gate": (_gate, 1),
 }
 

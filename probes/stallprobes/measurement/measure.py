@@ -27,7 +27,7 @@ from stallprobes.measurement.blame import BlameStopped
 from stallprobes.measurement.run_trace import RunTracer, other_processes
 from stallprobes.model import JUDGED_PHASES, Channel, Kind, Needs, Probe, Role, Variant
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
+from stallprobes.patterns.naming import ALL, parse_probes, unknown_name_message
 from stallprobes.traces.trace import Trace
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.evidence import Evidence
@@ -202,7 +202,7 @@ def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[
 def _probes_variant(names: Iterable[str]) -> Variant:
     probes: dict[str, Probe] = {}
     for name in names:
-        probes[name] = parse_probe(name)
+        probes |= {probe.name: probe for probe in parse_probes(name)}
     if not any(probe.role is Role.HOST for probe in probes.values()):
         probes["host"] = entries()["host"].probe()
     two = any(getattr(r, "device", 0) == 1 for probe in probes.values() for r in probe.program.resources())

@@ -122,6 +122,22 @@ def test_events_are_timed_only_where_asked() -> None:
     assert api.named("cuEventCreate") == [(2,), (0,)]
 
 
+def test_a_thread_sleeps_for_a_blocking_event() -> None:
+    api = FakeApi()
+    made = resolver(api)
+    made.value(Event("blocking", blocking=True))
+    made.value(Event("both", timing=True, blocking=True))
+    assert api.named("cuEventCreate") == [(3,), (1,)]
+
+
+@pytest.mark.parametrize(("target", "query"), [(Event("end"), "cuEventQuery"), (Stream("own"), "cuStreamQuery")])
+def test_a_poll_calls_the_query_of_its_target(target: Event | Stream, query: str) -> None:
+    api = FakeApi(missing=(query,))
+    with pytest.raises(Unsupported, match=query):
+        resolver(api).lower(Op("native:poll", (target, 5, MS)))
+    assert resolver(FakeApi()).lower(Op("native:poll", (target, 5, MS))) == (77, target, 5, MS)
+
+
 def test_a_launch_has_the_c_arguments_and_a_spin_its_cycles() -> None:
     made = resolver(FakeApi())
     stream, started = Stream("own"), Word("started", mapped=True)

@@ -109,6 +109,41 @@ def test_work_takes_time_in_proportion_to_its_iterations() -> None:
     assert call("work", 0) == 0
 
 
+def queries(*codes: int) -> tuple[object, int, list[int]]:
+    """A query that returns ``codes``, the last one again and again: what must stay alive, its address, its handles."""
+    asked: list[int] = []
+
+    def query(handle: int, *_: int) -> int:
+        asked.append(handle)
+        return codes[min(len(asked), len(codes)) - 1]
+
+    made = SHAPE(query)
+    return made, int(ctypes.cast(made, ctypes.c_void_p).value or 0), asked
+
+
+@pytest.mark.parametrize("step_ns", [0, MS])
+def test_a_poll_queries_until_the_work_is_complete(step_ns: int) -> None:
+    keep, query, asked = queries(native.NOT_READY, native.NOT_READY, 0)
+    assert call("poll", query, 77, step_ns, 60_000 * MS) == 0
+    assert asked == [77, 77, 77]
+    assert keep is not None
+
+
+def test_a_poll_returns_any_other_code_at_once() -> None:
+    keep, query, asked = queries(700)
+    assert call("poll", query, 5, 0, 60_000 * MS) == 700
+    assert (asked, keep is not None) == ([5], True)
+
+
+@pytest.mark.parametrize("step_ns", [0, MS, 60_000 * MS])
+def test_a_poll_gives_up_after_its_time(step_ns: int) -> None:
+    keep, query, asked = queries(native.NOT_READY)
+    since = time.monotonic_ns()
+    assert call("poll", query, 5, step_ns, 20 * MS) == native.NOT_READY
+    assert time.monotonic_ns() - since >= 20 * MS
+    assert (bool(asked), keep is not None) == (True, True)
+
+
 def test_nothing_returns_at_once() -> None:
     assert call("nothing") == 0
 

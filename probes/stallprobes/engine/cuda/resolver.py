@@ -39,6 +39,7 @@ from stallprobes.model import (
 )
 
 _HOST_ALLOC_PORTABLE_MAPPED = 0x01 | 0x02
+_EVENT_BLOCKING_SYNC = 0x01
 _EVENT_DISABLE_TIMING = 0x02
 _STREAM_NON_BLOCKING = 0x01
 _MAPPED_WORDS = 512
@@ -192,6 +193,9 @@ class CudaResolver:
                 return (target, grid, 1, 1, threads, 1, 1, 0, stream, params, 0)
             case "cuLaunchHostFunc", (Stream() as stream, HostFunction(name) as function):
                 return (stream, native.address(name), self.value(function))
+            case "native:poll", (Event() | Stream() as target, int(step_ns), int(timeout_ns)):
+                query = "cuEventQuery" if isinstance(target, Event) else "cuStreamQuery"
+                return (self._api.address(query), target, step_ns, timeout_ns)
             case "cuMemcpyBatchAsync", (Buffer() as to, Buffer() as source, int(size), CopyAttributes() as how, stream):
                 cells = self._int_array(self.value(to), self.value(source), size, 0, 0)
                 to_, source_, size_, index_, failed_ = (cells + 8 * number for number in range(5))
@@ -233,8 +237,9 @@ class CudaResolver:
                 case Stream(kind=kind):
                     flags = _STREAM_NON_BLOCKING if kind is StreamKind.NON_BLOCKING else 0
                     return self._keep(self._api.call("cuStreamCreate", flags))
-                case Event(timing=timing):
-                    return self._keep(self._api.call("cuEventCreate", 0 if timing else _EVENT_DISABLE_TIMING))
+                case Event(timing=timing, blocking=blocking):
+                    flags = (0 if timing else _EVENT_DISABLE_TIMING) | (_EVENT_BLOCKING_SYNC if blocking else 0)
+                    return self._keep(self._api.call("cuEventCreate", flags))
                 case Graph():
                     return self._graph(resource)
         except CudaError as error:

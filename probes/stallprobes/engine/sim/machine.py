@@ -192,8 +192,8 @@ class SimMachine:
                 return Storage(Space.DEVICE, nbytes, gpu)
             case Buffer(_, space, nbytes, _):
                 return Storage(space, nbytes)
-            case Event(_, _, timing):
-                return EventHandle(timing)
+            case Event(_, _, timing, _, blocking):
+                return EventHandle(timing, blocking=blocking)
             case Kernel(name, _):
                 return Function(spins=name == "spin")
             case Graph(_, _, nodes, _):

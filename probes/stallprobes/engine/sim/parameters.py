@@ -137,6 +137,7 @@ class SlowdownParameters:
     fresh: float = parameter("during staging to untouched memory", above=0)
     upload: float = parameter("during staging from pageable memory", above=0)
     unmap: float = parameter("while touched pages are freed", above=0)
+    poll: float = parameter("additional share of a call's time for each thread that polls without a pause", default=0)
 
 
 @dataclass(frozen=True)

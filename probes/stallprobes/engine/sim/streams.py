@@ -108,10 +108,48 @@ def query(host: HostThread, event: EventHandle) -> Call:
 def synchronize_event(host: HostThread, event: EventHandle) -> Call:
     """(event)."""
     if event.job is not None and event.job.end > host.clock.now:
-        yield from host.wait_for_jobs([event.job])
+        if event.blocking:
+            yield from host.wait_for_job(event.job)
+            yield from host.clock.wait(host.sample_ns(host.simulation.wakeup.asleep))
+        else:
+            yield from host.wait_for_jobs([event.job])
     else:
         yield from host.clock.wait(host.call_ns("cuEventQuery"))
     return SUCCESS
+
+
+@call("native:poll")
+def poll(host: HostThread, target: EventHandle | SimStream, step_ns: int, timeout_ns: int) -> Call:
+    """(event or stream, ns between two queries, timeout ns): queries until the work is complete.
+
+    A query takes no lock: on an H200 the queries beside calls that hold a context's locks for milliseconds keep their
+    time. Threads that query without a pause may still make the calls of others longer, in proportion to their number.
+    """
+    clock, gpu = host.clock, None if host.context is None else host.context.gpu
+    name = "cuEventQuery" if isinstance(target, EventHandle) else "cuStreamQuery"
+    began = clock.now
+    jobs = _unfinished(host, target)
+    if jobs:
+        query_ns = host.call_ns(f"pending {name}")
+        period_ns = query_ns + (step_ns + host.sample_ns(host.simulation.timer) if step_ns else 0)
+        share = 0.0 if step_ns else host.simulation.profile.drag.poll
+        if gpu is not None:
+            gpu.slowdowns.add_polling(1, share)
+        yield from host.wait_at_most(jobs, began + timeout_ns)
+        if gpu is not None:
+            gpu.slowdowns.add_polling(-1, share)
+        # The query that is being made, or the sleep, ends first.
+        yield from clock.wait(-(clock.now - began) % period_ns)
+        if _unfinished(host, target):
+            return NOT_READY
+    yield from clock.wait(host.call_ns(name))
+    return NOT_READY if _unfinished(host, target) else SUCCESS
+
+
+def _unfinished(host: HostThread, target: EventHandle | SimStream) -> list[Job]:
+    if isinstance(target, SimStream):
+        return target.unfinished()
+    return [target.job] if target.job is not None and target.job.end > host.clock.now else []
 
 
 @call("cuStreamWaitEvent")
