@@ -289,17 +289,29 @@ class Text:
     value: str
 
 
+# The value of the word with which a waiting host function ends.
+_OPEN_VALUES = {"gate": 1, "mutex": 0}
+
+
 @dataclass(frozen=True)
 class HostFunction:
     """A native host function that CUDA calls.
 
     ``gate`` waits until ``word`` is not 0, at most ``timeout_ns``; after a timeout it increments ``forced``.
+    ``mutex`` takes the mutex ``word``, which other threads take with ``native:lock``, and releases it; it waits for it
+    at most ``timeout_ns`` and then increments ``forced``. ``busy`` occupies its thread for ``timeout_ns`` and then
+    increments ``word``.
     """
 
     name: str
     word: Word
     forced: Word
     timeout_ns: int
+
+    @property
+    def open_value(self) -> int | None:
+        """The value of ``word`` with which the function ends; None for one that waits for nothing."""
+        return _OPEN_VALUES.get(self.name)
 
 
 @dataclass(frozen=True)

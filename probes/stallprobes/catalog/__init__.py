@@ -9,7 +9,19 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 
-from stallprobes.catalog import contexts, copies, host, kernels, launching, memory, nvml, peer, polling, streams
+from stallprobes.catalog import (
+    callbacks,
+    contexts,
+    copies,
+    host,
+    kernels,
+    launching,
+    memory,
+    nvml,
+    peer,
+    polling,
+    streams,
+)
 from stallprobes.catalog.entry import (
     Cause,
     CheckPlacement,
@@ -40,7 +52,7 @@ __all__ = [
     "time_slice_cause",
 ]
 
-_FAMILIES = (kernels, copies, peer, streams, memory, contexts, nvml, launching, polling, host)
+_FAMILIES = (kernels, copies, peer, streams, memory, contexts, nvml, launching, polling, callbacks, host)
 
 _STREAM_ORDER = Cause(
     why="Both probes use one stream. Work in a stream runs in order, so later work waits for all earlier work.",

@@ -70,6 +70,7 @@ class Hardware(Flag):
     copy engine of that direction. ``HOST_BUS``: transfers to and from the host. ``INLINE_COPY``: small H2D copies that
     travel in the command stream. ``PEER_TRANSFER``: copies to another GPU that share the order of its transfers.
     ``STAGING_BUFFERS``: the driver's buffers through which copies to pageable memory and to another GPU pass.
+    ``HOST_THREAD``: the driver's thread that calls host functions.
     """
 
     NONE = 0
@@ -80,6 +81,7 @@ class Hardware(Flag):
     INLINE_COPY = auto()
     PEER_TRANSFER = auto()
     STAGING_BUFFERS = auto()
+    HOST_THREAD = auto()
 
 
 HARDWARE_LABELS = {
@@ -90,6 +92,7 @@ HARDWARE_LABELS = {
     Hardware.INLINE_COPY: "small copies in the command stream",
     Hardware.PEER_TRANSFER: "transfers to another GPU",
     Hardware.STAGING_BUFFERS: "the driver's staging buffers",
+    Hardware.HOST_THREAD: "the driver's thread for host functions",
 }
 
 

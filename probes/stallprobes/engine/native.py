@@ -9,8 +9,15 @@ function of fewer integers or pointers ignores the rest. ``native:NAME`` in a pr
 - ``poll(query, handle, step_ns, timeout_ns)`` calls the driver function ``query`` with ``handle`` until it returns
   another code than NOT_READY, which it returns; after the timeout it returns NOT_READY. It sleeps ``step_ns`` between
   two calls; with 0 it does not sleep.
-- ``gate``, for cuLaunchHostFunc, takes the address of int64[3]: address of a word, address of a counter, timeout in
-  ns. It returns once the word is not 0; after the timeout it counts and sets the word itself.
+- ``spin(ns)`` occupies its thread for this time and returns 0
+- ``lock(word, timeout_ns)`` changes the word from 0 to 1 and returns 0, or 1 after the timeout
+
+The host functions for cuLaunchHostFunc take the address of int64[3]: address of a word, address of a counter, timeout
+in ns:
+
+- ``gate`` returns once the word is not 0; after the timeout it counts and sets the word itself.
+- ``mutex`` changes the word from 0 to 1 and back; after the timeout it counts.
+- ``busy`` occupies its thread for the timeout and adds 1 to the word.
 
 Only this module and ``code_cache`` import numba; other modules take ``compiled`` and ``c_callback`` from here.
 """
@@ -313,6 +320,52 @@ def _work(iterations: int) -> int:
     return 1 if x == seed and iterations > 0 else 0
 
 
+def _spin(ns: int) -> int:
+    limit = clock_ns(clock_gettime()) + ns
+    while clock_ns(clock_gettime()) < limit:
+        pass
+    return 0
+
+
+_spin = compiled()(_spin)
+
+
+def _lock(word: int, timeout_ns: int) -> int:
+    limit = clock_ns(clock_gettime()) + timeout_ns
+    while compare_exchange(word, 0, 1) != 0:
+        now = clock_ns(clock_gettime())
+        if now >= limit:
+            return 1
+        sleep_until(clock_nanosleep(), min(now + POLL_STEP_NS, limit))
+    return 0
+
+
+_lock = compiled()(_lock)
+
+
+def _spin_for(ns: int) -> int:
+    return _spin(ns)
+
+
+def _lock_word(word: int, timeout_ns: int) -> int:
+    return _lock(word, timeout_ns)
+
+
+def _busy(data: int) -> int:
+    _spin(load(data + 16))
+    add(load(data), 1)
+    return 0
+
+
+def _mutex(data: int) -> int:
+    word = load(data)
+    if _lock(word, load(data + 16)) == 0:
+        store(word, 0)
+    else:
+        add(load(data + 8), 1)
+    return 0
+
+
 def _nothing() -> int:
     return 0
 
@@ -351,7 +404,11 @@ _HELPERS: dict[str, tuple[Callable[..., int], int]] = {
     "work": (_work, 1),
     "nothing": (_nothing, 0),
     "poll": (_query_until_ready, 4),
+    "spin": (_spin_for, 1),
+    "lock": (_lock_word, 2),
     "gate": (_gate, 1),
+    "mutex": (_mutex, 1),
+    "busy": (_busy, 1),
 }
 
 

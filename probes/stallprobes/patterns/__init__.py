@@ -10,11 +10,20 @@ from functools import cache
 from types import MappingProxyType
 
 from stallprobes.model import Pattern
-from stallprobes.patterns import default_stream, event_polling, launch_storm, pageable, peer, readback, secondary
+from stallprobes.patterns import (
+    default_stream,
+    event_polling,
+    host_callback,
+    launch_storm,
+    pageable,
+    peer,
+    readback,
+    secondary,
+)
 
 __all__ = ["patterns"]
 
-_MODULES = (secondary, peer, pageable, readback, default_stream, event_polling, launch_storm)
+_MODULES = (secondary, peer, pageable, readback, default_stream, event_polling, host_callback, launch_storm)
 
 
 @cache

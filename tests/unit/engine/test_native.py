@@ -175,6 +175,48 @@ def test_a_gate_that_nobody_opens_opens_itself_and_counts_it() -> None:
     assert (word[0], forced[0], len(keep)) == (1, 6, 3)
 
 
+def test_spinning_takes_its_time_on_the_cpu() -> None:
+    since, used = time.monotonic_ns(), time.thread_time()
+    assert call("spin", 20 * MS) == 0
+    assert time.monotonic_ns() - since >= 20 * MS
+    assert time.thread_time() - used > 0
+
+
+def test_a_busy_host_function_counts_after_its_time() -> None:
+    calls, at = words(41)
+    keep, data = words(at, 0, 10 * MS)
+    since = time.monotonic_ns()
+    call("busy", data)
+    assert time.monotonic_ns() - since >= 10 * MS
+    assert (calls[0], len(keep)) == (42, 3)
+
+
+def test_a_mutex_is_taken_once() -> None:
+    mutex, at = words(0)
+    assert call("lock", at, 60_000 * MS) == 0
+    assert mutex[0] == 1
+    assert call("lock", at, 5 * MS) == 1
+    assert call("store", at, 0) == 0
+    assert call("lock", at, 0) == 0
+
+
+def test_a_host_function_waits_for_the_mutex_and_releases_it() -> None:
+    mutex, at = words(1)
+    forced, forced_at = words(0)
+    keep, data = words(at, forced_at, 60_000 * MS)
+    threading.Timer(0.05, lambda: mutex.__setitem__(0, 0)).start()
+    call("mutex", data)
+    assert (mutex[0], forced[0], len(keep)) == (0, 0, 3)
+
+
+def test_a_host_function_gives_a_mutex_up_and_leaves_it_to_its_holder() -> None:
+    mutex, at = words(1)
+    forced, forced_at = words(2)
+    keep, data = words(at, forced_at, 5 * MS)
+    call("mutex", data)
+    assert (mutex[0], forced[0], len(keep)) == (1, 3, 3)
+
+
 def test_a_helper_or_function_that_is_not_there_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         native.address("nonsense")

@@ -9,12 +9,18 @@ from functools import cache
 from typing import Any
 
 from stallprobes.engine.sim.clock import NEVER, Clock
-from stallprobes.engine.sim.engines import CopyEngine, GraphicsEngine, GraphicsTiming, UncontendedEngine
+from stallprobes.engine.sim.engines import (
+    CopyEngine,
+    GraphicsEngine,
+    GraphicsTiming,
+    HostFunctionThread,
+    UncontendedEngine,
+)
 from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopies
 from stallprobes.engine.sim.locks import BargingLock, FairLock, WakeupLatency
 from stallprobes.engine.sim.profile import Profile
 from stallprobes.engine.sim.sampling import LatencyDistribution
-from stallprobes.model import Space, StreamKind
+from stallprobes.model import HostFunction, Space, StreamKind
 
 US = 1_000
 
@@ -73,9 +79,10 @@ class Storage:
 
 
 @dataclass(eq=False)
-class Gate:
-    """Arguments of the native host function ``gate``: its word, its counter of timeouts, and its timeout in ns."""
+class BoundHostFunction:
+    """A native host function with its word, its counter of timeouts, and its timeout in ns."""
 
+    function: HostFunction
     word: HostWord
     forced: HostWord
     timeout_ns: int
@@ -252,6 +259,7 @@ class GpuContext:
         self.lock: FairLock = self.locks.submission
         self.queue: ContextQueue = ContextQueue(name) if within is None else within.queue
         self.slowdowns: Slowdowns = Slowdowns(clock) if within is None else within.slowdowns
+        self.callbacks: HostFunctionThread = HostFunctionThread(clock) if within is None else within.callbacks
         if within is None:
             gpu.graphics.add_context(self.queue)
         self.peers: set[GpuContext] = set()

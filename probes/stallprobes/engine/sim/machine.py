@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from stallprobes.engine.board import ProbeSection
-from stallprobes.engine.sim import allocations, contexts, copies, host_calls, launches, streams
+from stallprobes.engine.sim import allocations, contexts, copies, host_calls, host_functions, launches, streams
 from stallprobes.engine.sim.clock import Call
 from stallprobes.engine.sim.device import (
+    BoundHostFunction,
     EventHandle,
     Function,
-    Gate,
     GpuContext,
     GraphHandle,
     HostWord,
@@ -50,7 +50,7 @@ from stallprobes.model import (
 )
 
 # Importing a module registers its calls.
-FAMILIES = (allocations, contexts, copies, launches, host_calls, streams)
+FAMILIES = (allocations, contexts, copies, launches, host_calls, host_functions, streams)
 
 _GREEN = "green"
 _PRIMARY = "primary"
@@ -67,7 +67,7 @@ class SimMachine:
         self._device_bytes = 0
         self._contexts: dict[Context, GpuContext] = {}
         self._objects: dict[tuple[str, Resource], Any] = {}
-        self._gates: list[Gate] = []
+        self._gates: list[BoundHostFunction] = []
 
     def thread(self, probe: Probe, part: ProbeSection, seed: int) -> SimProbeThread:
         """The thread of ``probe``. Raises Unsupported if this machine lacks something that it needs."""
@@ -95,7 +95,7 @@ class SimMachine:
     def open_gates(self) -> None:
         """Open all gates."""
         for gate in self._gates:
-            gate.word.put(1)
+            gate.word.put(gate.function.open_value)
 
     @property
     def contexts(self) -> list[str]:
@@ -198,11 +198,14 @@ class SimMachine:
                 return Function(spins=name == "spin")
             case Graph(_, _, nodes, _):
                 return GraphHandle(nodes)
-            case HostFunction(_, word, forced, _):
-                # The session's watchdog overrides the program's own timeout, as in the CUDA backend.
-                gate = Gate(self._word(probe, word), self._word(probe, forced), self._watchdog_ns)
-                self._gates.append(gate)
-                return gate
+            case HostFunction(_, word, forced, timeout_ns):
+                waits = resource.open_value is not None
+                # The session's watchdog overrides the timeout of a function that waits, as in the CUDA backend.
+                limit_ns = self._watchdog_ns if waits else timeout_ns
+                bound = BoundHostFunction(resource, self._word(probe, word), self._word(probe, forced), limit_ns)
+                if waits:
+                    self._gates.append(bound)
+                return bound
             case _:
                 raise Unsupported(f"the simulated GPU has no {type(resource).__name__.lower()}")
 

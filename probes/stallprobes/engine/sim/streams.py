@@ -1,17 +1,15 @@
-"""Calls on streams, events and host functions."""
+"""Calls on streams and events."""
 
 from __future__ import annotations
 
-from stallprobes.engine.sim.clock import Call, Wait
-from stallprobes.engine.sim.device import EventHandle, Gate, HostWord, SimStream, us
-from stallprobes.engine.sim.engines import HostExecutor
+from stallprobes.engine.sim.clock import Call
+from stallprobes.engine.sim.device import EventHandle, HostWord, SimStream, us
 from stallprobes.engine.sim.host_thread import INVALID_HANDLE, NOT_READY, SUCCESS, HostThread, call, latency_only
 from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import StreamKind
 
 _NON_BLOCKING = 1
-_GATE_STEP_NS = 20_000
 
 
 @call("cuStreamSynchronize")
@@ -171,28 +169,3 @@ def elapsed(host: HostThread, into: HostWord, begin: EventHandle, end: EventHand
         return NOT_READY
     into.put((end.job.end - begin.job.end) / 1e6)
     return SUCCESS
-
-
-@call("cuLaunchHostFunc")
-def launch_host_function(host: HostThread, stream: SimStream, gate: Gate) -> Call:
-    """(stream, gate). A thread of the driver calls the host function in stream order."""
-    yield from host.submit_call(host.call_ns("cuLaunchHostFunc"), stream)
-    clock = host.clock
-    lead = us(host.simulation.profile.locks.callback_us)
-    stream.submit(Job(clock, HostExecutor(lambda job, _: clock.process(_gate(host, gate, job))), 0, lead, lead))
-    return SUCCESS
-
-
-def _gate(host: HostThread, gate: Gate, job: Job) -> Wait:
-    """The native gate: polls its word every 20 us and opens by itself after its timeout."""
-    clock = host.clock
-    yield from clock.wait(max(job.start - clock.now, 0))
-    began = clock.now
-    deadline = began + gate.timeout_ns
-    while gate.word.value == 0 and clock.now < deadline and not host.simulation.quit:
-        yield from host.wait_for_word(gate.word, deadline)
-        yield from clock.wait(-(clock.now - began) % _GATE_STEP_NS)
-    if gate.word.value == 0:
-        gate.forced.add(1)
-        gate.word.put(1)
-    job.set_end(clock.now)
