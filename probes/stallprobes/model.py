@@ -329,8 +329,36 @@ class CopyAttributes:
     prefer_overlap: bool = True
 
 
+class MemoryStructKind(StrEnum):
+    """The structure of the driver's API that a MemoryStruct is."""
+
+    ALLOCATION = "CUmemAllocationProp"
+    ACCESS = "CUmemAccessDesc"
+    POOL = "CUmemPoolProps"
+
+
+@dataclass(frozen=True)
+class MemoryStruct:
+    """A structure that names memory on the session's GPU number ``device``: to allocate, read and write, or pool."""
+
+    kind: MemoryStructKind
+    device: int = 0
+
+
 Resource = (
-    Context | Stream | Buffer | Word | Event | Kernel | Graph | Image | Text | HostFunction | Device | CopyAttributes
+    Context
+    | Stream
+    | Buffer
+    | Word
+    | Event
+    | Kernel
+    | Graph
+    | Image
+    | Text
+    | HostFunction
+    | Device
+    | CopyAttributes
+    | MemoryStruct
 )
 Arg = int | Load | BufferPart | KernelArgs | Resource
 
@@ -444,7 +472,7 @@ def _resources_of(arg: Arg) -> Iterator[Resource]:
             yield word
             yield forced
             yield arg
-        case Context() | Image() | Text() | Device() | Word() | CopyAttributes():
+        case Context() | Image() | Text() | Device() | Word() | CopyAttributes() | MemoryStruct():
             yield arg
         case _:
             yield arg.context

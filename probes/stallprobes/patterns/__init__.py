@@ -19,11 +19,12 @@ from stallprobes.patterns import (
     peer,
     readback,
     secondary,
+    vmm_churn,
 )
 
 __all__ = ["patterns"]
 
-_MODULES = (secondary, peer, pageable, readback, default_stream, event_polling, host_callback, launch_storm)
+_MODULES = (secondary, peer, pageable, readback, default_stream, event_polling, host_callback, vmm_churn, launch_storm)
 
 
 @cache

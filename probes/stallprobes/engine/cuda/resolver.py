@@ -14,6 +14,7 @@ from stallprobes.engine import native
 from stallprobes.engine.backend import Options
 from stallprobes.engine.cuda.api import Api, CudaError, setup_error
 from stallprobes.engine.cuda.devices import Contexts
+from stallprobes.engine.cuda.memory_structs import memory_struct
 from stallprobes.engine.cuda.nvml_calls import NvmlCalls
 from stallprobes.engine.host_memory import CACHE_LINE, HostMemory
 from stallprobes.engine.host_resolver import HostResolver
@@ -30,6 +31,8 @@ from stallprobes.model import (
     Image,
     Kernel,
     KernelArgs,
+    MemoryStruct,
+    MemoryStructKind,
     Op,
     Resource,
     Space,
@@ -46,6 +49,13 @@ _MAPPED_WORDS = 512
 _ORDER_STREAM = 1
 _LOCATION_NONE = 0
 _PREFER_OVERLAP = 1
+# What the GPU must have for each kind of structure: the device attribute, and its name in a message.
+_MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
+_NEEDED = {
+    MemoryStructKind.ALLOCATION: _MAPPING,
+    MemoryStructKind.ACCESS: _MAPPING,
+    MemoryStructKind.POOL: ("MEMORY_POOLS", "memory pools"),
+}
 
 
 def ptx() -> bytes:
@@ -173,6 +183,8 @@ class CudaResolver:
                 return int(self._shared.contexts.device(index).handle)
             case Image():
                 return self._shared.image()
+            case MemoryStruct(kind, index):
+                return self._memory_struct(kind, index)
             case Stream(kind=StreamKind.NULL):
                 self._shared.contexts.handle(resource.context)
                 return 0
@@ -279,6 +291,17 @@ class CudaResolver:
         if not graph.instantiated:
             return int(template)
         return self._keep(self._api.call("cuGraphInstantiate", template, 0))
+
+    def _memory_struct(self, kind: MemoryStructKind, index: int) -> int:
+        """The address of a structure that names memory of GPU number ``index``. Raises Unsupported."""
+        gpu = self._shared.contexts.device(index)
+        attribute, what = _NEEDED[kind]
+        number = getattr(self._api.driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{attribute}_SUPPORTED")
+        if not int(self._api.call("cuDeviceGetAttribute", number, gpu.handle)):
+            raise Unsupported(f"{gpu.name} has no {what}")
+        made = memory_struct(kind, gpu.ordinal)
+        self._shared.keep.append(made)
+        return ctypes.addressof(made)
 
     def _attributes(self, wanted: CopyAttributes) -> int:
         """The address of a CUmemcpyAttributes: access order, two locations of two ints each, flags."""

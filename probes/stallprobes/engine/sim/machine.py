@@ -7,7 +7,16 @@ from functools import partial
 from typing import Any
 
 from stallprobes.engine.board import ProbeSection
-from stallprobes.engine.sim import allocations, contexts, copies, host_calls, host_functions, launches, streams
+from stallprobes.engine.sim import (
+    allocations,
+    contexts,
+    copies,
+    host_calls,
+    host_functions,
+    launches,
+    mapping,
+    streams,
+)
 from stallprobes.engine.sim.clock import Call
 from stallprobes.engine.sim.device import (
     BoundHostFunction,
@@ -39,6 +48,7 @@ from stallprobes.model import (
     Kernel,
     KernelArgs,
     Load,
+    MemoryStruct,
     Op,
     Probe,
     Resource,
@@ -50,7 +60,7 @@ from stallprobes.model import (
 )
 
 # Importing a module registers its calls.
-FAMILIES = (allocations, contexts, copies, launches, host_calls, host_functions, streams)
+FAMILIES = (allocations, contexts, copies, launches, host_calls, host_functions, mapping, streams)
 
 _GREEN = "green"
 _PRIMARY = "primary"
@@ -153,7 +163,7 @@ class SimMachine:
                 return duration_ns, None if started is None else self._word(probe, started)
             case Context():
                 return self._context(arg)
-            case Image() | Text() | CopyAttributes():
+            case Image() | Text() | CopyAttributes() | MemoryStruct():
                 return arg
             case Device(index):
                 return index
