@@ -6,7 +6,8 @@ To record them, on an idle GPU:
 
 Then add the file to FILES in tests/sim/test_agreement.py, which holds the simulated GPU against it, name it in the
 source of the profile h200, and move the patterns to RECORDED in test_patterns.py with the relations that the figures
-show. Their aggressors join the default check by a CheckPlacement each. ``pytest -s`` prints the same figures as a table.
+show. Remove "not recorded yet" from their texts. Their aggressors join the default check by a CheckPlacement each.
+``pytest -s`` prints the same figures as a table.
 """
 
 from __future__ import annotations

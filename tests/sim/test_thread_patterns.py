@@ -60,8 +60,8 @@ def test_launches_wait_for_those_of_16_threads_and_hardly_for_those_of_one() -> 
     assert 4 < tail("launch-storm", "x16", "launch") < 15
     # Each of the 16 threads waits for the others too, for about 3 us each, and none starves.
     storm = windows("launch-storm", "x16")
-    assert 20 < p50_us(storm["launch-storm 7"], Channel(Phase.CALL, "launches")) < 60
-    assert len({storm[f"launch-storm {number}"].iterations for number in range(1, 17)}) <= 2
+    assert 20 < p50_us(storm["launch-burst 7"], Channel(Phase.CALL, "launches")) < 60
+    assert len({storm[f"launch-burst {number}"].iterations for number in range(1, 17)}) <= 2
 
 
 def test_event_records_wait_for_launches_and_launches_little_for_records() -> None:
@@ -78,7 +78,7 @@ def test_graphs_and_one_launching_thread_cure_it(remedy: str) -> None:
 def test_the_lock_of_launches_belongs_to_a_context() -> None:
     def launches(placement: Placement) -> float:
         victim = entries()["launch"].probe(placement)
-        return at_us(machine(victim, *parse_probes("launch-storm-x16"), rings=False).run(NS)["launch"], 99)
+        return at_us(machine(victim, *parse_probes("launch-burst-x16"), rings=False).run(NS)["launch"], 99)
 
     quiet = at_us(alone("launch-storm")["launch"], 99)
     assert launches(Placement(SECONDARY)) < 2 * quiet

@@ -67,25 +67,25 @@ def _entry(name: str, title: str, program: Callable[[Placement, int], Program], 
 
 ENTRIES = (
     _entry(
-        "launch-storm",
+        "launch-burst",
         "launches in bursts",
         _launches,
         "64 launches of an empty kernel, then cuStreamSynchronize",
         "cms-patatrack/pixeltrack-standalone #218 and NVIDIA/TensorRT #3351: several threads launch at the same time",
     ),
     _entry(
-        "record-storm",
+        "record-burst",
         "event records in bursts",
         _records,
         "64 cuEventRecord, then cuStreamSynchronize",
         "cms-patatrack/pixeltrack-standalone #218: 40 % of the time in CUDA calls is in cudaEventRecord",
     ),
     _entry(
-        "graph-storm",
+        "graph-burst",
         "graph in place of a burst",
         _graph,
         "One cuGraphLaunch of 64 empty kernels, then cuStreamSynchronize",
-        "launch-storm with a graph, as discussed in NVIDIA/TensorRT #3351",
+        "launch-burst with a graph, as discussed in NVIDIA/TensorRT #3351",
     ),
     _entry(
         "launch-all",

@@ -250,7 +250,7 @@ ENTRIES = (
         ),
     ),
     Entry(
-        name="vmm-churn",
+        name="map-unmap",
         title="cuMemMap/cuMemUnmap · one piece",
         role=Role.AGGRESSOR,
         program=_map_unmap(1),
@@ -260,7 +260,7 @@ ENTRIES = (
         causes=(_MAPPING,),
     ),
     Entry(
-        name="vmm-churn-pieces",
+        name="map-unmap-pieces",
         title="cuMemMap/cuMemUnmap · 16 pieces",
         role=Role.AGGRESSOR,
         program=_map_unmap(PIECES),
@@ -270,13 +270,13 @@ ENTRIES = (
         causes=(_MAPPING,),
     ),
     Entry(
-        name="vmm-create",
+        name="create-release",
         title="cuMemCreate/cuMemRelease",
         role=Role.AGGRESSOR,
         program=_create_release,
         size=64 * MIB,
         what="cuMemCreate and cuMemRelease of 64 MiB that is mapped nowhere, in a loop.",
-        source="vmm-churn without its mapping, for comparison",
+        source="map-unmap without its mapping, for comparison",
         causes=(_MEMORY_OF_GPU,),
     ),
     Entry(
@@ -284,7 +284,7 @@ ENTRIES = (
         title="allocation from a pool that keeps its memory",
         role=Role.AGGRESSOR,
         program=_alloc_from_pool,
-        # About as often as vmm-churn maps its memory.
+        # About as often as map-unmap maps its memory.
         period_ns=200 * US,
         size=64 * MIB,
         what="cuMemAllocFromPoolAsync and cuMemFreeAsync of 64 MiB, then cuStreamSynchronize, each 0.2 ms. The pool "

@@ -29,7 +29,7 @@ PATTERN = Pattern(
     "must poll, let it sleep between two queries, and let one thread poll for all.",
     reported="Users of vLLM (vllm-project/vllm #47081: event waits that spin on the driver's lock made one of several "
     "processes late; blocking events cured it) and of TensorFlow (tensorflow/tensorflow #6224: 15 000 queries for each "
-    "event).",
+    "event). What an H200 shows is not recorded yet.",
     variants=(
         _variant(
             "x1",

@@ -31,8 +31,17 @@ PATTERN = Pattern(
     "wake a thread that does the work, or let that thread wait for an event in place of a host function.",
     reported="Users of FBGEMM (pytorch/FBGEMM #5462: callbacks block launches of NCCL kernels on other streams), NCCL "
     "(NVIDIA/nccl #1742: host functions serialize the kernels of other streams) and LMCache (LMCache/LMCache #2952: a "
-    "host function in Python deadlocks with a thread that holds the interpreter lock in a CUDA call).",
+    "host function in Python deadlocks with a thread that holds the interpreter lock in a CUDA call). What an H200 "
+    "shows is not recorded yet.",
     variants=(
+        _variant(
+            "alone",
+            Kind.CONTROL,
+            "a host function that returns at once, and no other",
+            (),
+            expect="Launches, copies and short host functions do not delay each other.",
+            why="No host function lasts.",
+        ),
         _variant(
             "busy-1ms",
             Kind.STALL,

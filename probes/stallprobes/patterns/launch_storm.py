@@ -29,13 +29,14 @@ PATTERN = Pattern(
     "streams, so that no thread waits for another.",
     reported="Users of pixel track reconstruction with several threads (cms-patatrack/pixeltrack-standalone #218: an "
     "average of 22 µs in cudaLaunchKernel and 23 µs in cudaEventRecord, at most 2.5 and 6.5 ms) and of TensorRT on a "
-    "Jetson AGX Orin with two threads (NVIDIA/TensorRT #3351: they wait in pthread_mutex_lock, called by libcuda).",
+    "Jetson AGX Orin with two threads (NVIDIA/TensorRT #3351: they wait in pthread_mutex_lock, called by libcuda). "
+    "What an H200 shows is not recorded yet.",
     variants=(
         _variant(
             "x1",
             Kind.CONTROL,
             "one thread launches",
-            several("launch-storm", 1),
+            several("launch-burst", 1),
             expect="Most launches and records keep their time; those that meet a burst wait for one call.",
             why="One other thread holds the lock for a part of the time only.",
         ),
@@ -43,7 +44,7 @@ PATTERN = Pattern(
             "x4",
             Kind.CONTROL,
             "4 threads launch",
-            several("launch-storm", 4),
+            several("launch-burst", 4),
             expect="The slowest launches and records wait for one call of each other thread.",
             why="Four threads hold the lock for a small part of the time, and few calls meet them.",
         ),
@@ -51,7 +52,7 @@ PATTERN = Pattern(
             "x16",
             Kind.STALL,
             "16 threads launch",
-            several("launch-storm", 16),
+            several("launch-burst", 16),
             expect="Launches and records that meet the bursts wait for the calls of most other threads: the tail grows "
             "to many times the baseline, the median does not.",
         ),
@@ -59,7 +60,7 @@ PATTERN = Pattern(
             "records-x16",
             Kind.CONTROL,
             "16 threads record events",
-            several("record-storm", 16),
+            several("record-burst", 16),
             expect="A launch waits behind records as behind launches, but for less time, since a record is a shorter "
             "call.",
             why="An event record submits work to a stream like a launch and takes the same lock.",
@@ -69,7 +70,7 @@ PATTERN = Pattern(
             "graphs-x16",
             Kind.REMEDY,
             "16 threads launch graphs",
-            several("graph-storm", 16),
+            several("graph-burst", 16),
             expect="Launches and records keep their time.",
             why="One cuGraphLaunch takes the lock once for 64 kernels.",
             remedy="This is the first remedy.",

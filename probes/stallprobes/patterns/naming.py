@@ -1,6 +1,6 @@
 """Names of placed probes, ``ENTRY-xTHREADS@CONTEXT/STREAM``; threads, context and stream are optional.
 
-``launch-storm-x16`` are 16 probes of the entry ``launch-storm``, each with a thread and resources of its own.
+``launch-burst-x16`` are 16 probes of the entry ``launch-burst``, each with a thread and resources of its own.
 """
 
 from __future__ import annotations

@@ -23,27 +23,28 @@ PATTERN = Pattern(
     remedy="Allocate from a pool that keeps its memory: cuMemAllocFromPoolAsync with a release threshold maps nothing "
     "once it has grown. Or keep memory mapped, reuse it, and map in few large pieces.",
     reported="Developers of PyTorch (pytorch/pytorch #96995: mapping costs in proportion to the pieces, waits for the "
-    "GPU and is to be considered expensive); see also NVIDIA/TensorRT-LLM #11641.",
+    "GPU and is to be considered expensive); see also NVIDIA/TensorRT-LLM #11641. What an H200 shows is not recorded "
+    "yet.",
     variants=(
         _variant(
             "one-piece",
             Kind.STALL,
             "64 MiB in one piece",
-            "vmm-churn",
+            "map-unmap",
             expect="Launches and copies that meet cuMemSetAccess or cuMemUnmap wait for them.",
         ),
         _variant(
             "pieces",
             Kind.STALL,
             "64 MiB in 16 pieces",
-            "vmm-churn-pieces",
+            "map-unmap-pieces",
             expect="More launches and copies wait, each for a shorter call.",
         ),
         _variant(
             "create-only",
             Kind.CONTROL,
             "64 MiB that is created and released, but mapped nowhere",
-            "vmm-create",
+            "create-release",
             expect="Launches keep their time: without an address no page table changes.",
             why="Memory without an address needs none of the locks that launches need.",
         ),

@@ -442,5 +442,8 @@ def _without_aggressor(others: tuple[str, ...] | None) -> _Explained:
 
 def _while_running(aggressors: Sequence[Evidence]) -> str:
     threads = Counter(one.probe.title for one in aggressors)
+    if len(threads) == 1:
+        ((title, count),) = threads.items()
+        return f" while “{title}” runs" + (f" in {count} threads" if count > 1 else "")
     titles = [f"“{title}”" + (f" in {count} threads" if count > 1 else "") for title, count in threads.items()]
-    return f" while {' and '.join(titles)} {'run' if len(titles) > 1 else 'runs'}" if titles else ""
+    return f" while {' and '.join(titles)} run" if titles else ""

@@ -219,7 +219,7 @@ def test_memory_is_named_on_a_gpu_that_can_map_it(kind: MemoryStructKind, featur
         resolver(MappingApi("neither")).value(MemoryStruct(kind))
 
 
-@pytest.mark.parametrize("entry", ["vmm-churn", "vmm-churn-pieces", "vmm-create"])
+@pytest.mark.parametrize("entry", ["map-unmap", "map-unmap-pieces", "create-release"])
 def test_mapping_calls_have_the_c_arguments(entry: str) -> None:
     """cuMemCreate(handle, size, properties, flags), cuMemMap(address, size, offset, handle, flags), and so on."""
     made = resolver(MappingApi("mapping"))

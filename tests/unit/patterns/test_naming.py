@@ -19,10 +19,10 @@ from stallprobes.patterns.naming import MOST_THREADS, by_name, entry_name, parse
 @pytest.mark.parametrize(
     ("name", "threads", "place"),
     [
-        ("launch-storm-x4", 4, ("primary", "own")),
+        ("launch-burst-x4", 4, ("primary", "own")),
         ("spin-x2@secondary", 2, ("secondary", "own")),
-        ("launch-storm-x16/shared", 16, ("primary", "shared")),
-        ("launch-storm-x3@green/null", 3, ("green", "NULL")),
+        ("launch-burst-x16/shared", 16, ("primary", "shared")),
+        ("launch-burst-x3@green/null", 3, ("green", "NULL")),
     ],
 )
 def test_a_number_of_threads_is_that_many_probes_of_one_entry(name: str, threads: int, place: tuple[str, str]) -> None:
@@ -56,25 +56,25 @@ def test_a_wrong_name_is_one_sentence(name: str, words: str) -> None:
         parse_probes(name)
 
 
-@pytest.mark.parametrize("name", ["launch-storm-x16", "spin-x2@secondary", "launch-storm-x3@green/null", "spin"])
+@pytest.mark.parametrize("name", ["launch-burst-x16", "spin-x2@secondary", "launch-burst-x3@green/null", "spin"])
 def test_probes_say_the_name_that_they_were_made_by(name: str) -> None:
     assert list(by_name(parse_probes(name))) == [name]
 
 
 def test_a_run_takes_several_threads() -> None:
-    ((_, variant),) = selection(["launch", "launch-storm-x4", "spin"])
+    ((_, variant),) = selection(["launch", "launch-burst-x4", "spin"])
     assert [probe.name for probe in variant.probes] == [
         "launch",
-        *(f"launch-storm-x4 {number}" for number in range(1, 5)),
+        *(f"launch-burst-x4 {number}" for number in range(1, 5)),
         "spin",
         "host",
     ]
 
 
 def test_a_check_has_one_column_for_all_threads() -> None:
-    found = plan(["launch"], ["launch-storm-x16/own", "spin-x2"])
+    found = plan(["launch"], ["launch-burst-x16/own", "spin-x2"])
     storm, spin = found.aggressor_sets
-    assert (storm.column.name, storm.column.aggressors) == ("launch-storm-x16/own", ("launch-storm-x16/own",))
+    assert (storm.column.name, storm.column.aggressors) == ("launch-burst-x16/own", ("launch-burst-x16/own",))
     assert storm.column.title == "launches in bursts · 16 threads · own stream"
     assert len({probe.name for probe in storm.probes}) == 16
     assert (spin.column.name, len(spin.probes)) == ("spin-x2", 2)
@@ -89,12 +89,12 @@ def test_the_aggressors_of_a_pattern_have_names_of_their_own_in_a_check(name: st
 
 
 def columns_with(placement: CheckPlacement) -> list[str]:
-    return [one.column.name for one in plan().aggressor_sets if one.column.name.startswith("launch-storm")]
+    return [one.column.name for one in plan().aggressor_sets if one.column.name.startswith("launch-burst")]
 
 
 @pytest.fixture
 def storm_in_check(monkeypatch: pytest.MonkeyPatch) -> Iterator[CheckPlacement]:
-    """The entry launch-storm with a place in the default check."""
+    """The entry launch-burst with a place in the default check."""
     placement = CheckPlacement(stream="own", position=5, threads=16)
     storm, *others = launching.ENTRIES
     monkeypatch.setattr(launching, "ENTRIES", (replace(storm, check=(placement,)), *others))
@@ -104,7 +104,7 @@ def storm_in_check(monkeypatch: pytest.MonkeyPatch) -> Iterator[CheckPlacement]:
 
 
 def test_one_line_puts_several_threads_into_the_default_check(storm_in_check: CheckPlacement) -> None:
-    assert columns_with(storm_in_check) == ["launch-storm-x16/own"]
+    assert columns_with(storm_in_check) == ["launch-burst-x16/own"]
     assert len(plan().aggressor_sets[0].probes) == 16
 
 
@@ -112,6 +112,6 @@ def test_every_thread_has_a_stream_of_its_own_unless_it_is_shared() -> None:
     def streams(probes: tuple[Probe, ...]) -> set[bool]:
         return {getattr(resource, "shared", False) for one in probes for resource in one.program.resources()}
 
-    assert parse_probes("launch-storm-x2")[0].role is Role.AGGRESSOR
-    assert streams(parse_probes("launch-storm-x2")) == {False}
-    assert streams(parse_probes("launch-storm-x2/shared")) == {False, True}
+    assert parse_probes("launch-burst-x2")[0].role is Role.AGGRESSOR
+    assert streams(parse_probes("launch-burst-x2")) == {False}
+    assert streams(parse_probes("launch-burst-x2/shared")) == {False, True}
