@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.sparse import merged
 from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.patterns.remedy_code import remedy_code
 from stallprobes.units import duration, duration_ns, times
@@ -119,7 +118,7 @@ def _rows(variant: VariantResult, phases: Sequence[Phase]) -> list[tuple[TableCe
     for alike in _by_threads(variant.probes):
         result = alike[0]
         mark = "" if result.probe.role is Role.VICTIM else "dim"
-        channels = merged([one.window.channels for one in alike])
+        channels = _channels(alike)
         figures = [duration(value) for phase in phases for value in _figures(channels.get(Channel(phase)))]
         rows.append(
             (
@@ -148,6 +147,16 @@ def _by_threads(results: Sequence[ProbeResult]) -> list[list[ProbeResult]]:
     return [list(group) for _, group in groupby(results, key=kind)]
 
 
+def _channels(alike: Sequence[ProbeResult]) -> Mapping[Channel, Histogram]:
+    """The calls of one probe, or of all of several."""
+    if len(alike) == 1:
+        return alike[0].window.channels
+    # It loads NumPy, which what only explains does not need.
+    from stallprobes.latency.sparse import merged
+
+    return merged([one.window.channels for one in alike])
+
+
 def _name(alike: Sequence[ProbeResult]) -> str:
     """The name of one probe, or ``NAME 1 … 16`` of those that differ in their threads only."""
     first, last = alike[0].probe.name, alike[-1].probe.name
@@ -161,7 +170,7 @@ def _stacked(out: TextWriter, variant: VariantResult, phases: Sequence[Phase]) -
         return
     for alike in _by_threads(variant.probes):
         result = alike[0]
-        channels = merged([one.window.channels for one in alike])
+        channels = _channels(alike)
         worst = _worst(variant, result).text.replace("–", "")
         out.paragraph(
             f"{_name(alike)} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, "
