@@ -32,7 +32,7 @@ WAITING = {name: number for number, name in enumerate(("screen", "watch", "engin
 # Set in the process that compiles the test modules.
 _COMPILING = "STALLSCOPE_TESTS_COMPILING"
 
-# Hypothesis fails an example that takes longer than 200 ms, and examples that are made slowly: any are on a busy machine.
+# Hypothesis fails examples that take longer than 200 ms or are made slowly, as any are on a busy machine.
 settings.register_profile("stallscope", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stallscope")
 
