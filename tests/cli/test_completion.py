@@ -54,6 +54,7 @@ def answered(line: str) -> list[object]:
         ("stallscope run ", RUN_NAMES),
         ("stallscope run launch spin@", ["spin@primary", "spin@secondary", "spin@third", "spin@green"]),
         ("stallscope run d2d@third/", ["d2d@third/own", "d2d@third/null", "d2d@third/shared"]),
+        ("stallscope run launch-burst-x16@s", ["launch-burst-x16@secondary"]),
         ("stallscope run nothing@", []),
         ("stallscope run scalar-readback --variant ", READBACKS),
         ("stallscope run --variant kernel-o", ["kernel-other-context"]),
