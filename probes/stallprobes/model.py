@@ -513,9 +513,44 @@ class Variant:
     needs: Needs = field(default_factory=Needs)
 
 
+class Symptom(StrEnum):
+    """What a user notices of a stall. ``SYMPTOM_TITLES`` has the words."""
+
+    SLOW_LAUNCHES = "slow-launches"
+    WAITING_COPIES = "waiting-copies"
+    HANG = "hang"
+    SLOW_FIRST_CALL = "slow-first-call"
+
+
+SYMPTOM_TITLES = {
+    Symptom.SLOW_LAUNCHES: "launches are slow",
+    Symptom.WAITING_COPIES: "copies wait",
+    Symptom.HANG: "everything hangs",
+    Symptom.SLOW_FIRST_CALL: "first call is slow",
+}
+
+
+@dataclass(frozen=True)
+class ReportedLatency:
+    """Latencies that a report states, in ns; None where it states none.
+
+    ``gpu`` is the reporter's GPU, ``figure`` what was measured. ``baseline_ns`` is the latency without the stall, or
+    the part of it that is work of the call itself, ``remedy_ns`` that with the remedy.
+    """
+
+    gpu: str
+    figure: str
+    baseline_ns: int
+    stalled_ns: int
+    remedy_ns: int | None = None
+
+
 @dataclass(frozen=True)
 class Pattern:
-    """A reported stall as probes: what is visible, why, what helps, and where it was reported."""
+    """A reported stall as probes: what is visible, why, what helps, and where it was reported.
+
+    ``symptom`` is what a user notices first. ``latency`` has the reporter's figures, None where the report has none.
+    """
 
     name: str
     title: str
@@ -524,6 +559,8 @@ class Pattern:
     remedy: str
     reported: str
     variants: tuple[Variant, ...]
+    symptom: Symptom
+    latency: ReportedLatency | None = None
 
     def variant(self, name: str) -> Variant:
         """The variant called ``name``. Raises KeyError if there is none."""

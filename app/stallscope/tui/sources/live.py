@@ -37,7 +37,8 @@ _CLOSE_S = 0.5
 class EngineRequest:
     """The command line's choice: ``gpu`` by index, UUID or PCI address, or ``sim``, a profile of the simulated GPU.
 
-    With ``together``, victims of different contexts run at the same time instead of in slots.
+    With ``together``, victims of different contexts run at the same time instead of in slots. ``first`` are the probes
+    at the start, by default those of the monitor.
     """
 
     gpu: str | None = None
@@ -46,6 +47,7 @@ class EngineRequest:
     sim_set: Mapping[str, str] = field(default_factory=dict)
     allow_shared: bool = False
     together: bool = False
+    first: ProbeSet | None = None
 
 
 @dataclass(frozen=True)
@@ -319,7 +321,8 @@ class LiveSource:
 
     def _start(self, gpu: str | None) -> None:
         """Select a GPU, and start an engine there."""
-        base = self._current[0] if self._current[0].probes else ProbeSet("default", probe_sets.default_probes(), CUDA)
+        first = self.request.first or ProbeSet("default", probe_sets.default_probes(), CUDA)
+        base = self._current[0] if self._current[0].probes else first
         if self.request.sim is not None:
             self._start_engine(_simulated(base, None), {})
             return
@@ -333,12 +336,12 @@ class LiveSource:
                 return
             self._start_engine(_simulated(base, str(error)), {})
             return
-        first = self._selected[0]
+        selected = self._selected[0]
         details = (f"driver {self._survey.driver_version or 'n/a'}", f"CUDA {self._survey.driver.cuda_version_text}")
-        if self._telemetry is None or self._telemetry.uuid != first.uuid:
+        if self._telemetry is None or self._telemetry.uuid != selected.uuid:
             if self._telemetry is not None:
                 self._telemetry.stop()
-            self._telemetry = Telemetry(first.uuid)
+            self._telemetry = Telemetry(selected.uuid)
             self._telemetry.start()
         self._start_engine(replace(base, backend=CUDA, details=details, why_simulated=None), {})
 
