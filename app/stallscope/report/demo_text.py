@@ -10,7 +10,7 @@ from stallprobes.units import duration_ns, times
 from stallscope.report.text import TableCell, TableColumn, TextWriter
 
 if TYPE_CHECKING:
-    from stallprobes.live.demo_outcome import DemoResult, PatternOutcome, SeenLatency
+    from stallprobes.live.demo_outcome import DemoResult, PatternOutcome, StepLatency
 
 _FIGURE = "figure"
 _COLUMNS = (
@@ -97,10 +97,10 @@ def _details(out: TextWriter, one: PatternOutcome) -> None:
         _labelled(out, "", f"{known.gpu}, {known.figure}: {_reported(known)}{remedy}.", "dim")
 
 
-def _sentence(seen: SeenLatency) -> str:
+def _sentence(found: StepLatency) -> str:
     """Figure, verdict and cause of a stall."""
-    text = f"{seen.title}: {seen.figure}: {seen.kind.look.word}."
-    return f"{text} {seen.cause}" if seen.cause else text
+    text = f"{found.title}: {found.figure}: {found.kind.look.word}."
+    return f"{text} {found.cause}" if found.cause else text
 
 
 def _labelled(out: TextWriter, label: str, text: str, style: str = "") -> None:

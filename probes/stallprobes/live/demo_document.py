@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stallprobes.live.demo_outcome import DemoResult, PatternOutcome, SeenLatency
+from stallprobes.live.demo_outcome import DemoResult, PatternOutcome, StepLatency
 from stallprobes.model import ReportedLatency
 
 DEMO_SCHEMA = "stallscope.demo/1"
@@ -35,21 +35,21 @@ def _outcome(one: PatternOutcome) -> dict[str, Any]:
         "problem": one.problem or None,
         "baseline_us": _us(one.baseline_ns),
         "ratio": None if one.ratio is None else round(one.ratio, 3),
-        "stalled": None if one.stalled is None else _seen(one.stalled),
-        "remedied": None if one.remedied is None else _seen(one.remedied),
+        "stalled": None if one.stalled is None else _latency(one.stalled),
+        "remedied": None if one.remedied is None else _latency(one.remedied),
         "reported": None if one.pattern.latency is None else _reported(one.pattern.latency),
     }
 
 
-def _seen(seen: SeenLatency) -> dict[str, Any]:
+def _latency(found: StepLatency) -> dict[str, Any]:
     return {
-        "probe": seen.probe,
-        "phase": None if seen.phase is None else str(seen.phase),
-        "quantile": str(seen.quantile),
-        "kind": str(seen.kind),
-        "baseline_us": _us(seen.baseline_ns),
-        "now_us": _us(seen.now_ns),
-        "cause": seen.cause or None,
+        "probe": found.probe,
+        "phase": None if found.phase is None else str(found.phase),
+        "quantile": str(found.quantile),
+        "kind": str(found.kind),
+        "baseline_us": _us(found.baseline_ns),
+        "now_us": _us(found.now_ns),
+        "cause": found.cause or None,
     }
 
 

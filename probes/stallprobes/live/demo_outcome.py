@@ -19,7 +19,7 @@ _HOST_TIME = (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD)
 
 
 @dataclass(frozen=True)
-class SeenLatency:
+class StepLatency:
     """The most telling figure of a step: of the worst verdict, else the largest ratio among the victims.
 
     ``title`` is that of the probe. Times are ns, None where unknown. Of a verdict on GPU time the baseline is the time
@@ -63,9 +63,9 @@ class PatternOutcome:
     pattern: Pattern
     stall: str = ""
     remedy: str = ""
-    quiet: SeenLatency | None = None
-    stalled: SeenLatency | None = None
-    remedied: SeenLatency | None = None
+    quiet: StepLatency | None = None
+    stalled: StepLatency | None = None
+    remedied: StepLatency | None = None
     skipped: str = ""
     no_remedy: str = ""
     problem: str = ""
@@ -120,7 +120,7 @@ def last_number(analyzer: Analyzer) -> int:
     return max((entry.number for entry in analyzer.log), default=0)
 
 
-def worst_seen(analyzer: Analyzer, after: int) -> SeenLatency | None:
+def worst_latency(analyzer: Analyzer, after: int) -> StepLatency | None:
     """The worst verdict on a probe of the present set, among the entries of the log after the number ``after``."""
     found = [entry.verdict for entry in analyzer.log if entry.number > after]
     verdicts = [
@@ -132,7 +132,7 @@ def worst_seen(analyzer: Analyzer, after: int) -> SeenLatency | None:
     return None if worst is None else _of_verdict(analyzer, worst)
 
 
-def present_latency(analyzer: Analyzer, like: SeenLatency | None = None) -> SeenLatency | None:
+def present_latency(analyzer: Analyzer, like: StepLatency | None = None) -> StepLatency | None:
     """A latency of the present window, of a probe that has no verdict to show.
 
     With ``like`` the figure that corresponds to it: the same phase and percentile, of the victim with the same name,
@@ -143,34 +143,35 @@ def present_latency(analyzer: Analyzer, like: SeenLatency | None = None) -> Seen
     probes = probes or [probe for probe in analyzer.probe_set.probes if probe.role is not Role.HOST]
     if like is not None:
         probes = sorted(probes, key=lambda probe: probe.name != like.probe)[:1]
-    phases = _HOST_PHASES if like is None or like.phase not in _HOST_PHASES else (like.phase,)
     quantile = Quantile.P50 if like is None or like.quantile not in PERCENTILES else like.quantile
-    found = [one for probe in probes for phase in phases if (one := _present(analyzer, probe, phase, quantile))]
-    if not found and like is not None:
-        found = [
-            one for probe in probes for phase in _HOST_PHASES if (one := _present(analyzer, probe, phase, quantile))
-        ]
-    return max(found, key=lambda one: (one.ratio or 0.0, one.now_ns or 0.0), default=None)
+    found = [
+        one
+        for probe in probes
+        for phase in _HOST_PHASES
+        if (one := _present(analyzer, probe, phase, quantile)) is not None
+    ]
+    alike = [one for one in found if like is not None and one.phase is like.phase]
+    return max(alike or found, key=lambda one: (one.ratio or 0.0, one.now_ns or 0.0), default=None)
 
 
-def remedied_latency(analyzer: Analyzer, after: int, stalled: SeenLatency | None) -> SeenLatency | None:
+def remedied_latency(analyzer: Analyzer, after: int, stalled: StepLatency | None) -> StepLatency | None:
     """The figure of a remedy that corresponds to ``stalled``, of the worst stall in that phase if there is one.
 
-    ``after`` is as in ``worst_seen``.
+    ``after`` is as in ``worst_latency``.
     """
-    worst = worst_seen(analyzer, after)
+    worst = worst_latency(analyzer, after)
     if worst is not None and worst.kind.is_stall and (stalled is None or worst.phase is stalled.phase):
         return worst
     return present_latency(analyzer, stalled)
 
 
-def _present(analyzer: Analyzer, probe: Probe, phase: Phase, quantile: Quantile) -> SeenLatency | None:
+def _present(analyzer: Analyzer, probe: Probe, phase: Phase, quantile: Quantile) -> StepLatency | None:
     now_ns = _largest(analyzer.channels(probe.name), phase, quantile)
     baseline = analyzer.baselines.get(probe.name)
     if now_ns is None:
         return None
     baseline_ns = None if baseline is None else _largest(baseline.channels, phase, quantile)
-    return SeenLatency(probe.name, probe.title, phase, quantile, baseline_ns, now_ns, VerdictKind.QUIET)
+    return StepLatency(probe.name, probe.title, phase, quantile, baseline_ns, now_ns, VerdictKind.QUIET)
 
 
 def _largest(channels: ChannelMap, phase: Phase, quantile: Quantile) -> float | None:
@@ -179,9 +180,9 @@ def _largest(channels: ChannelMap, phase: Phase, quantile: Quantile) -> float | 
     return max((one for one in found if one is not None), default=None)
 
 
-def _of_verdict(analyzer: Analyzer, verdict: Verdict) -> SeenLatency:
+def _of_verdict(analyzer: Analyzer, verdict: Verdict) -> StepLatency:
     probe = _measured(analyzer, verdict.probe)
-    return SeenLatency(
+    return StepLatency(
         verdict.probe,
         verdict.probe if probe is None else probe.title,
         verdict.phase,

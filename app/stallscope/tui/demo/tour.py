@@ -16,7 +16,7 @@ from stallprobes.live.demo_outcome import (
     last_number,
     present_latency,
     remedied_latency,
-    worst_seen,
+    worst_latency,
 )
 from stallprobes.live.demo_plan import DemoPhase, DemoStep, PatternPlan
 from stallprobes.live.observation import CUDA, EngineCondition, Observation, ProbeSet
@@ -352,7 +352,7 @@ class DemoTour:
             self._note(lambda _: PatternOutcome(step.pattern, quiet=present_latency(analyzer)))
         elif step.phase is DemoPhase.STALL:
             like = None if step.aggressors else known.quiet
-            found = worst_seen(analyzer, after) or present_latency(analyzer, like)
+            found = worst_latency(analyzer, after) or present_latency(analyzer, like)
             self._note(lambda outcome: replace(outcome, stall=step.variant.name, stalled=found))
         else:
             found = remedied_latency(analyzer, after, known.stalled)
