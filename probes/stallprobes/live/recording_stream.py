@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.errors import MalformedJson
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live import recording_reader
 from stallprobes.live.observation import Observation, ProbeSet
-from stallprobes.live.recording import damaged
 from stallprobes.live.recording_format import BASELINES, OBSERVATION, PROBE_SET, TRACE
+from stallprobes.live.recording_index import damaged
 from stallprobes.live.recording_lines import RecordingLines
 from stallprobes.traces.trace import Trace
 

@@ -48,8 +48,12 @@ class DemoPanels(MonitorPanels):
             log.empty = _MEASURING if analyzer.without_baseline else _EMPTY_LOG
 
     def update_header(self, observation: Observation) -> None:
-        """Give header, key bar and caption what they draw."""
+        """Give header, key bar and caption what they draw, and draw the caption, whose seconds move."""
         super().update_header(observation)
+        self._update_caption(observation)
+        self.redraw(DemoCaption)
+
+    def _update_caption(self, observation: Observation) -> None:
         if self._demo.replayed:
             step = self._recorded_step(observation)
             if step is not None:

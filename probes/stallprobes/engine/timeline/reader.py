@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallprobes.engine.board import TRACE_HEAD, Board, Int64s, ProbeSection
+from stallprobes.engine.board import Board, ProbeSection
+from stallprobes.engine.layout import TRACE_HEAD, Int64s
 from stallprobes.engine.timeline.records import RecordKind, SwitchOperation
 from stallprobes.engine.timeline.ring import (
     BEGAN_NS,
@@ -120,11 +121,6 @@ def read_calls(part: ProbeSection, first: int, head: int) -> Int64s:
     rows = part.trace[np.arange(first, head) % CALLS]
     whole = max(int(part.words[TRACE_HEAD]) - CALLS + 1, 0)
     return rows[max(whole - first, 0) :]
-
-
-def read_timeline(board: Board, since: TimelinePosition, status: TimelineStatus) -> TimelineSnapshot:
-    """What the timeline of ``board`` recorded since ``since``, as values; ``status`` is passed on."""
-    return snapshot_of(read_rows(board, since, status), board.layout.names)
 
 
 def snapshot_of(rows: TimelineRows, names: tuple[str, ...]) -> TimelineSnapshot:
