@@ -85,6 +85,7 @@ class DemoTour:
         self._analyzer: Analyzer | None = None
         self._after: int | None = None
         self._reasons: list[str] = []
+        self._stopped_why = ""
         # The probe set with the most GPUs that an engine ran.
         self._largest_set: ProbeSet | None = None
 
@@ -129,9 +130,12 @@ class DemoTour:
         return next(found, "")
 
     def close(self) -> None:
-        """Keep what was found in the present step."""
-        if not self.ended:
-            self._collect()
+        """Keep what was found in the present step, and that its engine was lost."""
+        if self.ended:
+            return
+        self._collect()
+        if self.state is DemoState.STOPPED:
+            self._note(lambda outcome: replace(outcome, problem=self._stopped_why))
 
     def tick(self, now_s: float, observation: Observation, analyzer: Analyzer | None, watched: bool) -> None:
         """Process the newest observation. The time counts only while the demo is ``watched`` and not paused."""
@@ -151,6 +155,7 @@ class DemoTour:
         if self.state is DemoState.REFUSED:
             self._try_alternative(observation.engine.sentence)
         elif self.state is DemoState.STOPPED:
+            self._stopped_why = observation.engine.sentence
             lost = observation.engine.state is EngineCondition.LOST
             if self._waits_too_long(passed_s, self.seconds if lost else SILENT_AT_MOST_S):
                 self._fail(observation.engine.sentence)

@@ -1,0 +1,153 @@
+"""``stallscope demo``: from start to end in a terminal without a key, its keys, and its question."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from factories.documents import validate
+from factories.processes import wait_for_end
+from factories.screen import QUICK, drawn_strips, text_of, until
+from factories.terminal import OpenTerminal
+from stallprobes.live.demo_plan import DemoPhase, plans
+from stallprobes.live.recording import Recording
+from stallprobes.model import Role
+from stallprobes.patterns import patterns
+from stallscope.tui.app import StallscopeApp
+from stallscope.tui.common.ask import Ask
+from stallscope.tui.common.help import Help
+from stallscope.tui.demo.screen import DemoScreen
+from stallscope.tui.demo.tour import DemoState, DemoTour
+from stallscope.tui.sources.engine_request import EngineRequest
+from stallscope.tui.sources.live import LiveSource
+
+SCREEN_BACK = b"\x1b[?1049l"
+
+
+def in_order(text: str, *words: str) -> bool:
+    """Whether ``text`` has all ``words``, each after the one before it."""
+    at = 0
+    for word in words:
+        at = text.find(word, at) + 1
+        if not at:
+            return False
+    return True
+
+
+def test_it_runs_from_start_to_end_at_80x24_without_a_key_and_prints_the_table(
+    terminal: OpenTerminal, tmp_path: Path
+) -> None:
+    file = tmp_path / "demo.rec"
+    arguments = ("--sim", "--seconds", "0.5", "--pattern", "secondary-context-d2d", "--record", str(file))
+    screen = terminal("demo", *arguments, size=(80, 24))
+    assert screen.wait_for_end() == 0
+    assert in_order(screen.text(), "Quiet: D2D", "STALLED", "Remedy: kernel and copy", "the demo has ended")
+    assert "Stall: kernel in the primary context" in screen.text()
+    printed = screen.text(since=screen.raw.rindex(SCREEN_BACK))
+    assert in_order(
+        printed, "SIMULATED NVIDIA H200", "secondary-context-d2d", "1.60 µs → 2.26 ms", f"recorded to {file}"
+    ) or (in_order(printed, f"recorded to {file}", "SIMULATED NVIDIA H200", "1.60 µs → 2.26 ms"))
+    recording = Recording(file)
+    shown = []
+    for observation in recording.play():
+        if observation.snapshot is not None:
+            parts = observation.snapshot.probes
+            on = any(parts[one.name].on for one in observation.probe_set.probes if one.role is Role.AGGRESSOR)
+            shown.append((observation.probe_set.variant, on))
+    recording.close()
+    assert list(dict.fromkeys(shown)) == [
+        ("kernel-other-context", False),
+        ("kernel-other-context", True),
+        ("kernel-same-context", False),
+        ("kernel-same-context", True),
+    ]
+
+
+def test_it_runs_from_start_to_end_at_160x48_in_ascii_without_colour(terminal: OpenTerminal) -> None:
+    chosen = ("--pattern", "peer-copy-behind-kernel", "--pattern", "scalar-readback")
+    arguments = ("--sim", "--sim-set", "machine.gpus=1", "--seconds", "0.5", *chosen, "--ascii")
+    screen = terminal("demo", *arguments, size=(160, 48), NO_COLOR="1", LC_ALL="POSIX", PYTHONUTF8="0", LANG="C")
+    assert screen.wait_for_end() == 0
+    assert screen.raw.isascii()
+    assert b"38;2" not in screen.raw
+    printed = " ".join(screen.text(since=screen.raw.rindex(SCREEN_BACK)).split())
+    assert "GPU -> call" in printed
+    assert "1.90 us -> 4.95 ms" in printed
+    assert "Skipped, because this machine does not support them peer-copy-behind-kernel: 2 GPUs are needed" in printed
+
+
+def test_a_lost_engine_is_named_and_a_key_quits_with_what_was_found(terminal: OpenTerminal) -> None:
+    arguments = ("--sim", "--seconds", "60", "--pattern", "scalar-readback", "--json")
+    screen = terminal("demo", *arguments, size=(100, 30))
+    screen.wait_for("s left")
+    (engine,) = screen.children()
+    screen.press("n")
+    screen.wait_for("Stall: reduction")
+    os.kill(engine, signal.SIGKILL)
+    screen.wait_for("ENGINE LOST")
+    screen.press("q")
+    assert screen.wait_for_end() == 0
+    wait_for_end(engine)
+    printed = screen.text(since=screen.raw.rindex(SCREEN_BACK))
+    document = json.loads(printed[printed.index("{") :])
+    validate(document, "stallscope.demo/1")
+    assert [one["pattern"] for one in document["patterns"]] == ["scalar-readback"]
+
+
+@asynccontextmanager
+async def live_demo(*names: str, seconds: float) -> AsyncIterator[tuple[Pilot[None], DemoScreen]]:
+    """The demo of patterns over a simulated GPU, in this process."""
+    tour = DemoTour(plans(patterns()[name] for name in names), seconds)
+    source = LiveSource(EngineRequest(sim="h200", first=tour.first_probe_set()))
+    app = StallscopeApp(lambda: source, QUICK, first="demo", controllers=(tour,))
+    try:
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(pilot, lambda: isinstance(pilot.app.screen, DemoScreen))
+            screen = pilot.app.screen
+            assert isinstance(screen, DemoScreen)
+            yield pilot, screen
+    finally:
+        source.close()
+
+
+@pytest.mark.usefixtures("without_terminal_updates")
+async def test_keys_and_the_question_before_other_processes_are_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with live_demo("secondary-context-d2d", seconds=60) as (pilot, screen):
+        tour = screen.tour
+
+        def drawn() -> str:
+            return text_of(drawn_strips(pilot.app))
+
+        await until(pilot, lambda: tour.state is DemoState.RUNNING)
+        await pilot.press("p")
+        await until(pilot, lambda: "PAUSED" in drawn())
+        assert tour.paused
+        await pilot.press("space")
+        assert not tour.paused
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Help))
+        elapsed_s = tour.elapsed_s
+        screen.tick()
+        screen.tick()
+        assert tour.elapsed_s == elapsed_s
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is screen)
+        assert screen.live is not None
+        monkeypatch.setattr(screen.live, "disturbed_processes", lambda: ("trainer (pid 7)",))
+        await pilot.press("right")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Ask))
+        await until(pilot, lambda: "trainer (pid 7)" in drawn())
+        await pilot.press("n")
+        await until(pilot, lambda: tour.ended and "the demo has ended" in drawn())
+        assert not screen.live.is_on("spin-primary")
+        assert "secondary-context-d2d" in drawn()
+        await pilot.press("left")
+        await until(pilot, lambda: not tour.ended and "Quiet: D2D" in drawn())
+        assert tour.step.phase is DemoPhase.QUIET
