@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from factories.virtual_session import VirtualSession
+from factories.waiting import LIMIT_S
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.errors import Unsupported
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.demo_plan import DemoStep
 from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
+from stallprobes.live.recorder import Recorder
 from stallscope.tui.demo.tour import DemoTour
 from stallscope.tui.probe_sets import aggressors, for_variant
 
@@ -23,10 +26,18 @@ class VirtualDemo:
     """The stage of ``tour``: its engines are virtual sessions with ``options``.
 
     ``shown`` is the list of steps as (pattern, variant, aggressors on). ``lost`` ends the engine of that variant,
-    ``failing`` makes a probe fail there.
+    ``failing`` makes a probe fail there. The observations are recorded to ``record``.
     """
 
-    def __init__(self, tour: DemoTour, *, machine: str = "2", lost: str = "", failing: str = "") -> None:
+    def __init__(
+        self,
+        tour: DemoTour,
+        *,
+        machine: str = "2",
+        lost: str = "",
+        failing: str = "",
+        record: Path | None = None,
+    ) -> None:
         self.tour = tour
         self.shown: list[tuple[str, str, bool]] = []
         self.now_s = 0.0
@@ -36,6 +47,7 @@ class VirtualDemo:
         self._analyzer: Analyzer | None = None
         self._status = EngineStatus(EngineCondition.STARTING)
         self._on: dict[str, bool] = {}
+        self._recorder = None if record is None else Recorder(record)
         tour.use(self)
         self._start(replace(self._set, backend=SIM), {})
 
@@ -90,9 +102,13 @@ class VirtualDemo:
         observation = Observation(self.now_s, self._set, self._status, snapshot, probe_failures=failures)
         if analyzer is not None:
             analyzer.feed(observation)
+            if self._recorder is not None:
+                self._recorder.put_blocking(observation, analyzer.baselines)
         self.tour.tick(self.now_s, observation, analyzer, watched)
 
     def close(self) -> None:
-        """End the session."""
+        """End the session, and close the recording."""
+        if self._recorder is not None:
+            self._recorder.close(LIMIT_S)
         if self._session is not None:
             self._session.stop()

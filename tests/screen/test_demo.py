@@ -89,7 +89,7 @@ def test_a_lost_engine_is_named_and_a_key_quits_with_what_was_found(terminal: Op
     screen.press("n")
     screen.wait_for("Stall: reduction")
     os.kill(engine, signal.SIGKILL)
-    screen.wait_for("ENGINE LOST")
+    screen.wait_for("killed by SIGKILL")
     screen.press("q")
     assert screen.wait_for_end() == 4
     wait_for_end(engine)

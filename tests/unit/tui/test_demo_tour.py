@@ -35,8 +35,8 @@ def demo() -> Iterator[OpenDemo]:
     """Start the demo of patterns; its engine ends with the test."""
     opened: list[VirtualDemo] = []
 
-    def start(*names: str, loop: bool = False, **options: str) -> VirtualDemo:
-        opened.append(VirtualDemo(tour_of(*names, loop=loop), **options))
+    def start(*names: str, loop: bool = False, machine: str = "2", lost: str = "", failing: str = "") -> VirtualDemo:
+        opened.append(VirtualDemo(tour_of(*names, loop=loop), machine=machine, lost=lost, failing=failing))
         return opened[-1]
 
     yield start
