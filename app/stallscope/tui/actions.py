@@ -210,10 +210,10 @@ WATCH_ACTIONS = (
 
 _DEMO_SHARED = ("explain", "focus_up", "focus_down")
 DEMO_ACTIONS = (
-    _added("demo_next", "right,n", "next", "Go to the next step of the demo.", 2),
-    _added("demo_back", "left,backspace", "back", "Go to the previous step of the demo.", 3),
-    _added("demo_pause", "p,space", "pause", "Pause or resume the demo. The probes keep running.", 4),
-    _added("demo_end", "end", "results", "End the demo here, and show the table of what was found.", 6),
+    _added("demo_next", "right,n", "next", "Go to the next step of the demo.", 2, True),
+    _added("demo_back", "left,backspace", "back", "Go to the previous step of the demo.", 3, True),
+    _added("demo_pause", "p,space", "pause", "Pause or resume the demo. The probes keep running.", 4, True),
+    _added("demo_end", "end", "results", "End the demo here, and show the table of what was found.", 6, True),
     *(action for action in MONITOR_ACTIONS if action.name in _DEMO_SHARED),
     _RESTART,
     _SCREENSHOT,

@@ -28,7 +28,7 @@ _NOTES = {
     DemoState.REFUSED: "not possible on this machine",
 }
 _MEASURING = "Measuring the baseline…"
-_EMPTY_LOG = "No stall yet: every victim is as fast as its baseline."
+_EMPTY_LOG = "No stall: every victim is as fast as its baseline."
 
 
 class DemoPanels(MonitorPanels):
@@ -45,7 +45,10 @@ class DemoPanels(MonitorPanels):
         log.expect = ""
         analyzer = self._demo.analyzer
         if observation.engine.state is EngineCondition.READY and analyzer is not None:
-            log.empty = _MEASURING if analyzer.without_baseline else _EMPTY_LOG
+            if analyzer.without_baseline:
+                log.empty = _MEASURING
+            elif analyzer.worst is None:
+                log.empty = _EMPTY_LOG
 
     def update_header(self, observation: Observation) -> None:
         """Give header, key bar and caption what they draw, and draw the caption, whose seconds move."""
