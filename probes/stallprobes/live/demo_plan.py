@@ -54,7 +54,7 @@ class DemoStep:
         victims = [probe.title for probe in self.variant.probes if probe.role is Role.VICTIM]
         if not victims:
             return f"{self.word}: only the host control runs, which makes no CUDA call"
-        return f"{self.word}: {', '.join(victims)}; the aggressors are off"
+        return f"{self.word}: {', '.join(victims)}; aggressors off"
 
     @property
     def look(self) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from stallscope.report.columns import wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
 
-# From these sizes on two lines are enough, and a third one for a long text takes no room from the panels.
-_WIDE, _HIGH = 120, 22
+# From this width on, every text fits in one line.
+_WIDE = 120
 # Columns of a heading beside its title and its note.
 _BESIDE_TITLE = 9
 
@@ -26,7 +26,7 @@ class DemoCaption(LineWidget):
         return self.title, self.note, self.runs, self.look
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Three lines; four where the terminal is narrow and high enough."""
+        """Three lines; four where the terminal is narrow."""
         room = max(20, width - 2)
         out: list[Line] = [_heading(self.title, self.note, width), [(f" {cut(self.runs, room)}", "strong")]]
         looks = wrapped(self.look, room)
@@ -41,6 +41,6 @@ def _heading(title: str, note: str, width: int) -> Line:
     return rule(cut(title, max(10, width - len(note) - _BESIDE_TITLE)), width, note)
 
 
-def caption_height(width: int, height: int) -> int:
-    """Number of lines of the caption in a terminal of ``width`` × ``height``."""
-    return 3 if width >= _WIDE or height < _HIGH else 4
+def caption_height(width: int) -> int:
+    """Number of lines of the caption in a terminal of ``width`` columns."""
+    return 3 if width >= _WIDE else 4

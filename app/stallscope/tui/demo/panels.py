@@ -15,6 +15,7 @@ from stallscope.report.text import TextWriter
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText
 from stallscope.tui.demo.caption import DemoCaption, caption_height
 from stallscope.tui.demo.tour import DemoState
+from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.panels import MonitorPanels
 from stallscope.tui.monitor.verdict_log import VerdictLog
 
@@ -27,6 +28,8 @@ _NOTES = {
     DemoState.STOPPED: "no engine answers",
     DemoState.REFUSED: "not possible on this machine",
 }
+# The class of the screen while the table is shown, in place of the monitor's panels.
+ENDED = "ended"
 _MEASURING = "Measuring the baseline…"
 _EMPTY_LOG = "No stall: every victim is as fast as its baseline."
 
@@ -104,6 +107,8 @@ class DemoPanels(MonitorPanels):
 
     def place(self, width: int, height: int) -> None:
         """Set the panels' sizes; those of the monitor share what the caption leaves."""
-        lines = caption_height(width, height)
+        lines = caption_height(width)
         self._demo.query_one(DemoCaption).styles.height = lines
         super().place(width, height - lines)
+        if self._demo.has_class(ENDED):
+            self._demo.query_one(HeatMap).display = False

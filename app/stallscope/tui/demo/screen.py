@@ -19,7 +19,7 @@ from stallscope.tui.common.printable_text import PrintableStatic
 from stallscope.tui.common.screen import ScreenContext
 from stallscope.tui.demo import help_text
 from stallscope.tui.demo.caption import DemoCaption
-from stallscope.tui.demo.panels import DemoPanels
+from stallscope.tui.demo.panels import ENDED, DemoPanels
 from stallscope.tui.demo.tour import DemoTour
 from stallscope.tui.monitor import help_text as monitor_help_text
 from stallscope.tui.monitor.screen import Monitor
@@ -83,7 +83,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
         if shown == self._results_shown:
             return
         self._results_shown = shown
-        self.set_class(shown, "ended")
+        self.set_class(shown, ENDED)
         if shown:
             self._write_results()
         self.rearrange()
