@@ -5,8 +5,8 @@ from __future__ import annotations
 from stallscope.report.columns import wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
 
-# From this width on, every text fits in one line.
-_WIDE = 120
+# From this width on, the longest text fits in one line.
+_WIDE = 160
 # Columns of a heading beside its title and its note.
 _BESIDE_TITLE = 9
 
