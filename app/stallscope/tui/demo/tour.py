@@ -214,8 +214,8 @@ class DemoTour:
 
     @property
     def _without_baseline_possible(self) -> bool:
-        """Whether the step can be shown without a baseline: where no aggressor waits for it."""
-        return not self.step.aggressors
+        """Whether the step is shown without a baseline: no aggressor waits for it, and its calls are too rare."""
+        return not self.step.aggressors and self._waited_s >= BASELINE_AT_MOST_S
 
     def _waits_too_long(self, passed_s: float, at_most_s: float) -> bool:
         self._waited_s += passed_s
