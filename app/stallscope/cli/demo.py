@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallscope.cli import completers, diagnostics, gpu_choice, options
+from stallscope.cli import completers, diagnostics, gpu_choice, options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.options import SimulationOptions
@@ -80,8 +80,10 @@ def command(
     session = replace(simulation.session_options(), together=together)
     # Before the question about other processes.
     screen.load_settings(ascii_only)
+    if record is not None:
+        output_files.require_new_file("--record", record)
     if simulation.profile is None and not allow_shared:
-        _confirm_shared(gpu, max(variant.needs.gpus for plan in plans for variant in plan.stalls))
+        allow_shared = _confirm_shared(gpu, max(variant.needs.gpus for plan in plans for variant in plan.stalls))
     tour = DemoTour(plans, seconds, loop)
     code = screen.run_live(gpu, session, allow_shared, record, ascii_only, tour)
     _write_results(tour.result, as_json)
@@ -104,10 +106,11 @@ def _plans(names: Sequence[str]) -> tuple[PatternPlan, ...]:
     return demo_plan.plans(known[name] for name in dict.fromkeys(names or known))
 
 
-def _confirm_shared(gpu: str | None, count: int) -> None:
-    """Ask before other processes on up to ``count`` GPUs are disturbed. Raises CommandError as ``choose_gpus`` does.
+def _confirm_shared(gpu: str | None, count: int) -> bool:
+    """Ask before other processes on up to ``count`` GPUs are disturbed; returns whether the user agreed to that.
 
-    Where no GPU is asked for and there is none, the demo uses the simulated one.
+    Without other processes it asks nothing and returns False. Where no GPU is asked for and there is none, the demo
+    uses the simulated one. Raises CommandError as ``choose_gpus`` does.
     """
     from stallprobes.errors import NoGpu
     from stallprobes.machine import gpus
@@ -117,8 +120,9 @@ def _confirm_shared(gpu: str | None, count: int) -> None:
     except NoGpu as error:
         if gpu is not None:
             raise CommandError(ExitCode.NO_GPU, str(error)) from error
-        return
+        return False
     gpu_choice.confirm_shared(chosen)
+    return any(gpus.others(one) for one in chosen)
 
 
 def _write_results(result: DemoResult, as_json: bool) -> None:
