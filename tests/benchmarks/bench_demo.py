@@ -3,7 +3,8 @@
 python tests/benchmarks/bench_demo.py [--seconds S] [--gpu GPU]
 
 Runs ``stallscope demo`` at 80×24 and at 160×48, by default on the simulated GPU, and prints the wall-clock time, the
-CPU time of the screen's process with its engines, and the table. Exits 1 if a demo did not end by itself with exit code 0.
+CPU time of the screen's process with its engines, and the table. Exits 1 if a demo did not end by itself with exit
+code 0.
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ def answered(line: str) -> list[object]:
         ("stallscope check --pattern p", ["peer-copy-behind-kernel", "pageable-d2h-vs-launch"]),
         ("stallscope check --sim ", [*profile.names(), FILES]),
         ("stallscope check --sim=v", ["--sim=v100", FILES]),
+        ("stallscope demo --pattern peer", ["peer-copy-behind-kernel"]),
         ("stallscope --sim=r", ["--sim=rtx3090x2", FILES]),
         ("stallscope --sim r", ["rtx3090x2", "replay", "run", "record", FILES]),
         ("stallscope --sim run scalar-o", ["scalar-on-device"]),
