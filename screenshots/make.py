@@ -15,6 +15,7 @@ Replays each file of ``screenshots/recordings`` on the screen, without a termina
 
 On a machine with an H200 this records the demo:
 
+    mkdir -p screenshots/recordings/demo
     stallscope demo --pattern secondary-context-d2d --seconds 6 --record screenshots/recordings/demo/demo.rec
 
 The SVG files need nothing but the package, load nothing from the network, and are the same bytes each time.

@@ -85,7 +85,9 @@ class DemoTour:
         self._analyzer: Analyzer | None = None
         self._after: int | None = None
         self._reasons: list[str] = []
-        self._stopped_why = ""
+        # For how long the engine has not answered, and why it was lost, "" while it is not.
+        self._stopped_s = 0.0
+        self._lost_why = ""
         # The probe set with the most GPUs that an engine ran.
         self._largest_set: ProbeSet | None = None
 
@@ -134,8 +136,8 @@ class DemoTour:
         if self.ended:
             return
         self._collect()
-        if self.state is DemoState.STOPPED:
-            self._note(lambda outcome: replace(outcome, problem=self._stopped_why))
+        if self._lost_why:
+            self._note(lambda outcome: replace(outcome, problem=self._lost_why))
 
     def tick(self, now_s: float, observation: Observation, analyzer: Analyzer | None, watched: bool) -> None:
         """Process the newest observation. The time counts only while the demo is ``watched`` and not paused."""
@@ -152,12 +154,14 @@ class DemoTour:
         if self._loaded is None:
             self._adopt_first_engine(observation)
         self.state = self._state_of(observation, analyzer)
+        stopped = self.state is DemoState.STOPPED
+        lost = stopped and observation.engine.state is EngineCondition.LOST
+        self._stopped_s = self._stopped_s + passed_s if stopped else 0.0
+        self._lost_why = observation.engine.sentence if lost else ""
         if self.state is DemoState.REFUSED:
             self._try_alternative(observation.engine.sentence)
-        elif self.state is DemoState.STOPPED:
-            self._stopped_why = observation.engine.sentence
-            lost = observation.engine.state is EngineCondition.LOST
-            if self._waits_too_long(passed_s, self.seconds if lost else SILENT_AT_MOST_S):
+        elif stopped:
+            if self._stopped_s >= (self.seconds if lost else SILENT_AT_MOST_S):
                 self._fail(observation.engine.sentence)
         elif self.state is not DemoState.STARTING and analyzer is not None:
             self._advance(passed_s, observation, analyzer)
@@ -180,7 +184,9 @@ class DemoTour:
         if self.state is DemoState.RUNNING:
             if self.elapsed_s >= self.seconds:
                 self.next()
-        elif self._waits_too_long(passed_s, self.seconds + BASELINE_AT_MOST_S):
+            return
+        self._waited_s += passed_s
+        if self._waited_s >= self.seconds + BASELINE_AT_MOST_S:
             self._fail(f"the baseline was not complete after {self._waited_s:.0f} s")
 
     def _adopt_first_engine(self, observation: Observation) -> None:
@@ -216,10 +222,6 @@ class DemoTour:
     def _without_baseline_possible(self) -> bool:
         """Whether the step is shown without a baseline: no aggressor waits for it, and its calls are too rare."""
         return not self.step.aggressors and self._waited_s >= BASELINE_AT_MOST_S
-
-    def _waits_too_long(self, passed_s: float, at_most_s: float) -> bool:
-        self._waited_s += passed_s
-        return self._waited_s >= at_most_s
 
     # From step to step.
 
@@ -301,7 +303,7 @@ class DemoTour:
 
     def _enter(self, step: DemoStep) -> None:
         stopped = self.state in (DemoState.STOPPED, DemoState.REFUSED)
-        self.step, self.state = step, DemoState.STARTING
+        self.step, self.state, self._lost_why = step, DemoState.STARTING, ""
         self.elapsed_s = self._waited_s = 0.0
         self._analyzer = self._after = None
         if self._stage is None:
