@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from stallprobes.model import ReportedLatency
 from stallprobes.units import duration_ns, times
+from stallscope.report.remedy_text import with_code
 from stallscope.report.text import TableCell, TableColumn, TextWriter
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _details(out: TextWriter, one: PatternOutcome) -> None:
         _labelled(out, "stall", f"{one.stall}: {_sentence(one.stalled)}")
     if one.remedied is not None:
         helps = f"{one.remedy}: {one.remedied.title}: {one.remedied.figure} {duration_ns(one.remedied.now_ns)}."
-        _labelled(out, "remedy", helps)
+        _labelled(out, "remedy", with_code(helps, one.pattern.name))
     elif one.no_remedy:
         _labelled(out, "remedy", f"not possible on this machine: {one.no_remedy}")
     _labelled(out, "report", one.pattern.reported, "dim")

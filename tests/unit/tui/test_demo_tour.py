@@ -110,6 +110,7 @@ def test_the_table_has_what_was_found_beside_what_was_reported(whole: VirtualDem
     assert row.startswith("secondary-context-d2d   wait p50 ")
     assert row.endswith("1.60 µs → 2.26 ms")
     text = " ".join(written(whole, 160).split())
+    assert "As code: `stallscope explain secondary-context-d2d`." in text
     assert "GPU's graphics engine runs one context at a time" in text
     assert "Skipped, because this machine does not support them" in text
     assert "peer-copy-behind-kernel: " in text
