@@ -11,11 +11,21 @@ from functools import cache
 from types import MappingProxyType
 
 from stallprobes.model import Pattern
-from stallprobes.patterns import default_stream, pageable, peer, readback, secondary
+from stallprobes.patterns import (
+    default_stream,
+    event_polling,
+    host_callback,
+    launch_storm,
+    pageable,
+    peer,
+    readback,
+    secondary,
+    vmm_churn,
+)
 
 __all__ = ["patterns"]
 
-_MODULES = (secondary, peer, pageable, readback, default_stream)
+_MODULES = (secondary, peer, pageable, readback, default_stream, event_polling, host_callback, vmm_churn, launch_storm)
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallprobes.catalog import Placement, entries
+from stallprobes.catalog import Placement, entries, in_threads
 from stallprobes.catalog.host import HOST
 from stallprobes.model import GREEN, Kind, Needs, Probe, Variant
 
@@ -12,6 +12,11 @@ from stallprobes.model import GREEN, Kind, Needs, Probe, Variant
 def probe(entry: str, placement: Placement | None = None, *, name: str | None = None, size: int | None = None) -> Probe:
     """The probe of catalogue entry ``entry`` at ``placement``. Raises KeyError for an unknown entry."""
     return entries()[entry].probe(placement, name=name, size=size)
+
+
+def several(entry: str, number: int) -> tuple[Probe, ...]:
+    """``number`` probes of catalogue entry ``entry``, each on a stream of its own; one has the entry's name."""
+    return (probe(entry),) if number == 1 else in_threads(probe(entry), number, entry)
 
 
 def variant(

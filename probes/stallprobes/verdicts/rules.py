@@ -11,6 +11,7 @@ its cause names the other processes that NVML lists.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -440,5 +441,9 @@ def _without_aggressor(others: tuple[str, ...] | None) -> _Explained:
 
 
 def _while_running(aggressors: Sequence[Evidence]) -> str:
-    titles = " and ".join(f"“{one.probe.title}”" for one in aggressors)
-    return f" while {titles} {'run' if len(aggressors) > 1 else 'runs'}" if aggressors else ""
+    threads = Counter(one.probe.title for one in aggressors)
+    if len(threads) == 1:
+        ((title, count),) = threads.items()
+        return f" while “{title}” runs" + (f" in {count} threads" if count > 1 else "")
+    titles = [f"“{title}”" + (f" in {count} threads" if count > 1 else "") for title, count in threads.items()]
+    return f" while {' and '.join(titles)} run" if titles else ""
