@@ -30,6 +30,7 @@ PEER = "peer-copy-behind-kernel"
 PAGEABLE = "pageable-d2h-vs-launch"
 READBACK = "scalar-readback"
 GATE = "default-stream-gate"
+SECOND = "second-process"
 
 
 @cache
@@ -303,6 +304,41 @@ def test_pinned_memory_or_a_stream_of_its_own_lets_the_launch_through(name: str)
     assert times_quiet(launch, CALL) < 10
     assert slowest(launch, CALL) < 0.1 * WATCHDOG_NS
     assert launch.state != "STARVED"
+
+
+# A second process.
+
+
+def of_entry(pattern: str, name: str, entry: str) -> ProbeResult:
+    (found,) = (one for one in variant(pattern, name).probes if one.probe.entry == entry)
+    return found
+
+
+@pytest.mark.parametrize("entry", ["launch", "d2d"])
+@pytest.mark.parametrize("name", ["other-process", "other-context"])
+def test_work_of_one_process_waits_for_the_time_slices_of_another_as_for_those_of_a_context(
+    name: str, entry: str
+) -> None:
+    found = of_entry(SECOND, name, entry)
+    assert times_quiet(found, WAIT) >= 100
+    assert now(found, CALL) < now(found, WAIT) / 100
+    says_stalled(variant(SECOND, name), found)
+    assert 0.5 < now(found, WAIT) / now(of_entry(SECOND, "other-context", entry), WAIT) < 2
+
+
+@pytest.mark.parametrize("entry", ["d2h-pinned", "h2d-pinned"])
+def test_copy_engines_do_not_wait_for_another_process(entry: str) -> None:
+    found = of_entry(SECOND, "copy-engine", entry)
+    assert times_quiet(found, WAIT) < 1.5
+    assert found.state not in LOUD
+
+
+@pytest.mark.parametrize("entry", ["launch", "d2d", "d2h-pinned", "h2d-pinned"])
+def test_in_one_process_nothing_waits_for_the_same_kernel(entry: str) -> None:
+    found = of_entry(SECOND, "one-process", entry)
+    assert times_quiet(found, WAIT) < 1.5
+    assert found.state not in LOUD
+    assert of_entry(SECOND, "alone", entry).state not in LOUD
 
 
 # Verdicts as a whole.

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from stallprobes.catalog import contexts, copies, host, kernels, memory, nvml, peer, streams
 from stallprobes.catalog.entry import (
+    SECOND_PROCESS,
     Cause,
     CheckPlacement,
     Entry,
@@ -23,6 +24,7 @@ from stallprobes.catalog.entry import (
 from stallprobes.model import GREEN, PRIMARY, Probe, Role
 
 __all__ = [
+    "SECOND_PROCESS",
     "UNKNOWN_CAUSE",
     "Cause",
     "CheckPlacement",
@@ -66,18 +68,24 @@ def entries() -> Mapping[str, Entry]:
 
 
 def cause(victim: Probe, aggressor: Probe) -> Cause | None:
-    """The known cause for which ``aggressor`` stalls ``victim``, given their contexts and streams; None if unknown."""
+    """The known cause for which ``aggressor`` stalls ``victim``, given their contexts, streams and processes.
+
+    None if unknown.
+    """
     one_context = victim.context == aggressor.context
     share_time_slice = one_context or {victim.context, aggressor.context} <= _ONE_TIME_SLICE
     share_stream = one_context and victim.stream == aggressor.stream and victim.stream in ("NULL", "shared")
     context = Relation.SAME if share_time_slice else Relation.OTHER
     stream = Relation.SAME if share_stream else Relation.OTHER
+    process = Relation.SAME if victim.program.process is aggressor.program.process else Relation.OTHER
     known = entries().get(victim.entry)
     used = Hardware.NONE if known is None else known.uses
     source = entries().get(aggressor.entry)
     # A recording may be of another version, with probes that this one does not know.
     for candidate in () if source is None else source.causes:
         if candidate.context not in (None, context) or candidate.stream not in (None, stream):
+            continue
+        if candidate.process not in (None, process):
             continue
         if candidate.uses and not candidate.uses & used:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Flag, StrEnum, auto
 
 from stallprobes.model import (
@@ -15,6 +15,7 @@ from stallprobes.model import (
     Op,
     Phase,
     Probe,
+    Process,
     Program,
     Role,
     SlotGroup,
@@ -25,14 +26,17 @@ from stallprobes.model import (
 
 VICTIM_PERIOD_NS = 1 * MS
 LAST = 1_000_000
+# The primary context of the second process, in names of probes and in documents.
+SECOND_PROCESS = "second-process"
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Context and stream of a probe. Without ``stream``, the probe gets a non-blocking stream of its own."""
+    """Context, stream and process of a probe. Without ``stream``, it gets a non-blocking stream of its own."""
 
     context: Context = PRIMARY
     stream: Stream | None = None
+    process: Process = Process.ENGINE
 
     def resolved_stream(self, name: str = "own") -> Stream:
         """The given stream, else the probe's own non-blocking stream called ``name``."""
@@ -40,8 +44,11 @@ class Placement:
 
     @property
     def context_label(self) -> str:
-        """The context's name, with the GPU unless it is the first."""
-        return self.context.name if self.context.device == 0 else f"{self.context.name} of GPU 2"
+        """The context's name, with the GPU unless it is the first, and with the process unless it is the engine."""
+        name = self.context.name
+        if self.process is Process.SECOND:
+            name = SECOND_PROCESS if name == PRIMARY.name else f"{name} of {SECOND_PROCESS}"
+        return name if self.context.device == 0 else f"{name} of GPU 2"
 
     @property
     def stream_label(self) -> str:
@@ -109,8 +116,9 @@ class Relation(StrEnum):
 class Cause:
     """Reason why an aggressor stalls a victim, and the remedy.
 
-    It applies when the contexts and streams have the given relations (None: either) and the victim uses some of the
-    hardware in ``uses`` (NONE: any victim). ``null_stream``: it applies only to victims on the legacy default stream.
+    It applies when the contexts, streams and processes have the given relations (None: either) and the victim uses some
+    of the hardware in ``uses`` (NONE: any victim). ``null_stream``: it applies only to victims on the legacy default
+    stream.
     """
 
     why: str
@@ -119,6 +127,7 @@ class Cause:
     stream: Relation | None = None
     uses: Hardware = Hardware.NONE
     null_stream: bool = False
+    process: Relation | None = None
 
 
 @dataclass(frozen=True)
@@ -182,6 +191,8 @@ class Entry:
             raise ValueError(f"{self.name} has no size to set")
         placement = placement if placement is not None else Placement()
         program = self.program(placement, size if size is not None else self.size)
+        if program.process is not placement.process:
+            program = replace(program, process=placement.process)
         context = placement.context_label if program.context is not None else "none"
         stream = placement.stream_label if program.context is not None else "none"
         where = "" if program.context is None else f" · {context} · {stream} stream"
@@ -196,19 +207,22 @@ class Entry:
             context=context,
             stream=stream,
             short_title=self.title + short_where,
-            slot_group=None if program.context is None else self.slot_group(program.context, size),
+            slot_group=None if program.context is None else self.slot_group(program.context, size, placement.process),
         )
 
-    def slot_group(self, context: Context, size: int | None = None) -> SlotGroup | None:
+    def slot_group(
+        self, context: Context, size: int | None = None, process: Process = Process.ENGINE
+    ) -> SlotGroup | None:
         """The group of victims with which a probe of this entry and ``size`` in ``context`` shares its slot.
 
         None if it needs no slot: an aggressor, or a victim whose work does not wait for another context. Green
-        contexts belong to the group of their GPU's primary context.
+        contexts belong to the group of their GPU's primary context. Equal contexts of two processes are two groups.
         """
         inline = bool(self.uses & Hardware.INLINE_COPY) and (size if size is not None else self.size) <= _INLINE_BYTES
         if self.role is not Role.VICTIM or not (inline or self.uses & Hardware.GRAPHICS_ENGINE):
             return None
-        return context.device, PRIMARY.name if context.name == GREEN.name else context.name
+        name = PRIMARY.name if context.name == GREEN.name else context.name
+        return context.device, name if process is Process.ENGINE else f"{name} of {SECOND_PROCESS}"
 
 
 def synchronized(stream: Stream, *ops: Op) -> tuple[Op, ...]:

@@ -34,6 +34,14 @@ THREADS = 256
 SPIN_NS = 50 * MS
 QUEUE_DEPTH = 1_100
 
+_TWO_PROCESSES = Cause(
+    process=Relation.OTHER,
+    uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
+    why="Each process has contexts of its own, and the GPU's graphics engine runs one context at a time. Work of one "
+    "process that needs the engine waits for the time-slices of the other one.",
+    remedy="Do the work in one process, on a stream for each task, or move data with a copy engine. Processes that "
+    "must stay apart can share the engine through NVIDIA's Multi-Process Service (MPS).",
+)
 TIME_SLICE = Cause(
     context=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE,
@@ -49,6 +57,8 @@ INLINE = Cause(
     "time-slice like a kernel. A pinned D2H of the same 4 KiB uses a copy engine and does not wait (on an H200).",
     remedy="Copy in the context whose kernels run, or combine small copies: a copy of 1 MiB uses a copy engine.",
 )
+# Causes of an aggressor that occupies the graphics engine, for victims of other contexts.
+TIME_SLICES = (_TWO_PROCESSES, TIME_SLICE, INLINE)
 _LOADING = Cause(
     context=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
@@ -200,7 +210,7 @@ ENTRIES = (
         ),
         what="Kernels of 50 ms with 16 blocks of 256 threads, queued back to back so that one always runs.",
         source="the report of secondary-context-d2d: a long kernel of 16 × 256 threads in the primary context",
-        causes=(TIME_SLICE, INLINE),
+        causes=TIME_SLICES,
     ),
     Entry(
         name="spin-full",
@@ -212,7 +222,7 @@ ENTRIES = (
         check=(CheckPlacement(position=20),),
         what="Kernels of 50 ms that occupy every SM, queued back to back.",
         source="the report of secondary-context-d2d, with a kernel that leaves no SM free",
-        causes=(TIME_SLICE, INLINE, _NO_FREE_SM),
+        causes=(*TIME_SLICES, _NO_FREE_SM),
     ),
     Entry(
         name="graph-instantiate",
@@ -289,8 +299,7 @@ ENTRIES = (
                 "queue is full it takes longer (10 µs in place of 3 on an H200; the mechanism is not documented).",
                 remedy="Launch on a non-blocking stream.",
             ),
-            TIME_SLICE,
-            INLINE,
+            *TIME_SLICES,
         ),
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, Relation, synchronized
-from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
+from stallprobes.catalog.kernels import TIME_SLICES, spin_op
 from stallprobes.model import MIB, MS, Buffer, Load, Op, Program, Role, Space, Word
 
 FREE_BESIDE_KERNEL_NS = 20 * MS
@@ -105,8 +105,7 @@ ENTRIES = (
                 "so that no other thread can launch.",
                 remedy="Use cuMemFreeAsync, or free memory after the critical part.",
             ),
-            TIME_SLICE,
-            INLINE,
+            *TIME_SLICES,
         ),
     ),
     Entry(

@@ -27,7 +27,7 @@ from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.tracker import JUDGE_NS, Switch, VerdictTracker
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, long_enough
-from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Role, Source, op_name
+from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Process, Role, Source, op_name
 from stallprobes.units import range_ns
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.evidence import STALLED, Evidence
@@ -590,12 +590,13 @@ class Analyzer:
 
 
 def _other_processes(observation: Observation) -> tuple[str, ...] | None:
-    """The other processes on the GPU; None if NVML does not know them, or if the engine may be one of them."""
+    """The other processes on the GPU; None if NVML does not know them, or if the listed may include the session's."""
     telemetry = observation.telemetry
     if observation.other_processes or telemetry is None:
         return observation.other_processes or None
     known = telemetry.readings.get("processes")
-    if known is None or known.value is None or len(known.value) > 1:
+    own = {probe.program.process for probe in observation.probe_set.probes} | {Process.ENGINE}
+    if known is None or known.value is None or len(known.value) > len(own):
         return None
     return ()
 

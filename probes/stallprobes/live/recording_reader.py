@@ -10,7 +10,7 @@ import re
 from types import MappingProxyType
 from typing import Any
 
-from stallprobes.catalog import entries
+from stallprobes.catalog import SECOND_PROCESS, entries
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.board import Snapshot
 from stallprobes.errors import MalformedJson
@@ -39,6 +39,7 @@ from stallprobes.model import (
     Context,
     Op,
     Probe,
+    Process,
     Program,
     Role,
     SlotGroup,
@@ -173,11 +174,17 @@ def _probe(node: Node) -> Probe:
     ops = tuple(_op(one) for one in values.items(known["ops"], recorded_snapshot.MOST_OPS))
     title, stream, context = (values.text(known[key]) for key in ("title", "stream", "context"))
     entry = values.text(known["entry"])
+    second = context.partition(" of GPU ")[0].endswith(SECOND_PROCESS)
     return Probe(
         name=known["name"].name(),
         title=title,
         role=known["role"].choice(Role),
-        program=Program(ops, context=None, proof=Word("proof") if known["proof"].flag() else None),
+        program=Program(
+            ops,
+            context=None,
+            proof=Word("proof") if known["proof"].flag() else None,
+            process=Process.SECOND if second else Process.ENGINE,
+        ),
         period_ns=known["period_ns"].whole(0, values.LONGEST_NS),
         entry=entry,
         context=context,

@@ -375,7 +375,7 @@ class LiveSource:
                 # A name on the command line is wrong (a profile), which no key can repair.
                 self.fatal = (error.exit_code, error.sentence)
         else:
-            self._engine_pids.add(session.engine_pid or 0)
+            self._engine_pids.update(session.process_ids)
             # Victims start here and not at the screen's next update.
             self._applied = {
                 probe.name: self._switched_on(probe) and probe.role is not Role.AGGRESSOR for probe in probe_set.probes
@@ -443,11 +443,12 @@ class LiveSource:
         self._engine_pids.update(one.pid for one in known if _parent(one.pid) == os.getpid())
         own = {os.getpid(), *self._engine_pids}
         others = [one for one in known if one.pid not in own]
-        # In a container NVML has other process ids: the engine is then one of the processes without a name.
-        if session is not None and session.engine_pid is not None and not any(one.pid in own for one in known):
-            nameless = next((one for one in others if one.name == "?"), None)
-            if nameless is not None:
-                others.remove(nameless)
+        # In a container NVML has other process ids: the session's are then among the processes without a name.
+        if session is not None and not any(one.pid in own for one in known):
+            for _ in session.process_ids:
+                nameless = next((one for one in others if one.name == "?"), None)
+                if nameless is not None:
+                    others.remove(nameless)
         return tuple(f"{one.name} (pid {one.pid})" for one in others)
 
 
