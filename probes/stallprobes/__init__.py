@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.engine.session import Session
     from stallprobes.latency.histogram import Histogram
+    from stallprobes.matrix.check_progress import CheckProgress
     from stallprobes.matrix.comparison import Comparison
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import ReferenceComparison
-    from stallprobes.matrix.runner import CheckProgress
-    from stallprobes.measurement.measure import RunProgress, RunResult
+    from stallprobes.measurement.result import RunResult
+    from stallprobes.measurement.run_clock import RunProgress
     from stallprobes.traces.trace import Trace
     from stallprobes.verdicts.kinds import VerdictKind
     from stallprobes.verdicts.verdict import Verdict
@@ -56,14 +57,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CheckProgress": "stallprobes.matrix.runner",
+    "CheckProgress": "stallprobes.matrix.check_progress",
     "Comparison": "stallprobes.matrix.comparison",
     "Histogram": "stallprobes.latency.histogram",
     "Matrix": "stallprobes.matrix.matrix",
     "Options": "stallprobes.engine.backend",
     "ReferenceComparison": "stallprobes.matrix.reference",
-    "RunProgress": "stallprobes.measurement.measure",
-    "RunResult": "stallprobes.measurement.measure",
+    "RunProgress": "stallprobes.measurement.run_clock",
+    "RunResult": "stallprobes.measurement.result",
     "Session": "stallprobes.engine.session",
     "Trace": "stallprobes.traces.trace",
     "Verdict": "stallprobes.verdicts.verdict",
@@ -101,8 +102,9 @@ def run(
     an aggressor or a victim.
     """
     from stallprobes.measurement import measure
+    from stallprobes.measurement.selection import selection
 
-    chosen = measure.selection([names] if isinstance(names, str) else list(names), list(variants))
+    chosen = selection([names] if isinstance(names, str) else list(names), list(variants))
     wanted = max((variant.needs.gpus for _, variant in chosen), default=1)
     return measure.run(
         chosen,

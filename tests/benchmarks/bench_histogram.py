@@ -14,9 +14,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from stallprobes.engine import board as b
-from stallprobes.engine import loop, native
-from stallprobes.engine.board import Board, BoardLayout, Int64s, Uint64s
+from stallprobes.engine import layout, loop, native
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import BoardLayout, Int64s, Uint64s
 from stallprobes.engine.loop import count_value
 from stallprobes.engine.native import compiled
 from stallprobes.latency.histogram import BUCKETS
@@ -50,15 +50,15 @@ def ns_per_call(measured: bool) -> float:
     table = loop.empty_table(2)
     table[0, [loop.COL_FN, loop.COL_REPEAT]] = native.address("nothing"), CALLS
     table[0, loop.COL_CHANNEL] = 0 if measured else -1
-    quit_at = board.header.ctypes.data + 8 * b.QUIT
+    quit_at = board.header.ctypes.data + 8 * layout.QUIT
     table[1, loop.COL_FN : loop.COL_FN + 3] = native.address("store"), quit_at, 1
     # The very first turn is not counted in the histogram; this is to be a later one.
-    part.words[[b.RUN, b.ITERATIONS]] = 1, 1
+    part.words[[layout.RUN, layout.ITERATIONS]] = 1, 1
     since = time.perf_counter_ns()
     timeline, libc = board.timeline.words, loop.clock_addresses()
     loop.run(table, part.words, part.hist, part.stats, part.ring, part.trace, board.header, timeline, libc)
     took = time.perf_counter_ns() - since
-    assert int(part.stats[0, b.COUNT]) == (CALLS if measured else 0)
+    assert int(part.stats[0, layout.COUNT]) == (CALLS if measured else 0)
     return took / CALLS
 
 

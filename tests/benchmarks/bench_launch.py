@@ -33,9 +33,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from stallprobes.catalog import Placement
 from stallprobes.catalog.kernels import launch_op
-from stallprobes.engine import board as b
+from stallprobes.engine import layout
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import Board, BoardLayout, ProbeState
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import BoardLayout, ProbeState
 from stallprobes.errors import BackendError, Unsupported
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import US, Channel, Phase, Probe, Program, Role
@@ -149,13 +150,13 @@ class Loops:
         """What the first ``probes`` of them measure together in ``seconds``."""
         parts = [self._board[number] for number in range(probes)]
         for part in parts:
-            part.words[b.RUN] = 1
+            part.words[layout.RUN] = 1
         time.sleep(WARM_UP_S)
         before = self._board.snapshot()
         time.sleep(seconds)
         window = self._board.snapshot().minus(before)
         for part in parts:
-            part.words[b.RUN] = 0
+            part.words[layout.RUN] = 0
         self._await_parked()
         merged = Histogram.empty()
         for part in parts:
@@ -164,13 +165,13 @@ class Loops:
 
     def close(self) -> None:
         """End the probes' threads."""
-        self._board.header[b.QUIT] = 1
+        self._board.header[layout.QUIT] = 1
         self._backend.stop(ENDED_WITHIN_S)
         self._board.close()
 
     def _await_parked(self) -> None:
         until = time.monotonic() + ENDED_WITHIN_S
-        while any(self._board[number].words[b.STATE] != ProbeState.PARKED for number in range(len(self._board))):
+        while any(self._board[number].words[layout.STATE] != ProbeState.PARKED for number in range(len(self._board))):
             if time.monotonic() > until:
                 troubles = "; ".join(failure.sentence for failure in self._backend.poll())
                 raise SystemExit(f"a probe did not come to rest: {troubles or 'its call has not returned'}")

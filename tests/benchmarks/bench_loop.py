@@ -26,9 +26,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from stallprobes.engine import board as b
-from stallprobes.engine import loop, native
-from stallprobes.engine.board import Board, BoardLayout
+from stallprobes.engine import layout, loop, native
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import BoardLayout
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
 
@@ -134,7 +134,7 @@ def by_loop(call: str, threads: int, seconds: float) -> Histogram:
         table[0, loop.COL_A0 : loop.COL_A0 + len(arguments)] = arguments
         table[0, [loop.COL_CHANNEL, loop.COL_FLAGS]] = 0, loop.RETURN_IS_VALUE
         part = board[number]
-        part.words[b.RUN] = 1
+        part.words[layout.RUN] = 1
         runner = loop.ProbeLoop(table, nothing, nothing, part, board.header, board.timeline.words)
         workers.append(threading.Thread(target=with_fine_timer, args=(runner,)))
     for worker in workers:
@@ -143,7 +143,7 @@ def by_loop(call: str, threads: int, seconds: float) -> Histogram:
     before = board.snapshot()
     time.sleep(seconds)
     window = board.snapshot().minus(before)
-    board.header[b.QUIT] = 1
+    board.header[layout.QUIT] = 1
     for worker in workers:
         worker.join()
     board.close()

@@ -41,7 +41,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "app"), str(ROOT / "probes")]
 
 if TYPE_CHECKING:
-    from stallprobes.engine.board import Board, Snapshot
+    from stallprobes.engine.board import Board
+    from stallprobes.engine.snapshot import Snapshot
     from stallprobes.latency.histogram import Histogram
 
 KB_PER_S, START_RATIO, LIVE_AFTER_S = 30.0, 1.5, 2.0
@@ -253,7 +254,8 @@ def timeline_alone(arguments: Sequence[str], name: str, size: tuple[int, int], s
 
 def board_of(engine: int) -> Board:
     """The board of an engine, mapped here as well."""
-    from stallprobes.engine.board import Board, BoardLayout
+    from stallprobes.engine.board import Board
+    from stallprobes.engine.layout import BoardLayout
     from stallscope.tui import probe_sets
 
     for entry in Path(f"/proc/{engine}/fd").iterdir():

@@ -15,7 +15,7 @@ from factories.host_probes import host_probe
 from factories.waiting import wait_until
 from stallprobes.engine import process
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import EngineState, ProbeState
+from stallprobes.engine.layout import EngineState, ProbeState
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed, Unsupported
 from stallprobes.latency.window import Window
@@ -270,7 +270,7 @@ FAKE = """
     import stallprobes.engine.main as engine
     from stallprobes.engine.backend import ProbeFailure
     from stallprobes.errors import BackendError
-    from stallprobes.engine.board import CLOCK_NS
+    from stallprobes.engine.layout import CLOCK_NS
 
     class Backend:
         virtual = True

@@ -11,7 +11,7 @@ import pytest
 from factories.host_probes import host_probe
 from factories.waiting import wait_until
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import ProbeState
+from stallprobes.engine.layout import ProbeState
 from stallprobes.engine.session import Session
 from stallprobes.model import MS, SLOT_NS, Channel, Op, Phase, Probe, Role
 

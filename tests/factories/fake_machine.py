@@ -20,8 +20,11 @@ from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.matrix import runner
+from stallprobes.matrix.check_progress import CheckProgress
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.measurement import measure
+from stallprobes.measurement.result import RunResult
+from stallprobes.measurement.run_clock import RunProgress
 from stallscope.cli.main import main
 
 GPU = Gpu("GPU-aaaa1111-0000-0000-0000-000000000001", "0000:1b:00.0", "NVIDIA H200", nvml_index=0, cuda_index=0)
@@ -32,7 +35,7 @@ HOSTILE_GPU = replace(SHARED, name=HOSTILE, compute_mode=HOSTILE, processes=(Gpu
 _WORDS = (QUIET, "cuda", "ok", "unsupported", "invalid", "2026-11-21T07:00:00+00:00", "2026-11-21T10:00:00+00:00")
 
 
-def until_stopped(*_: object, stop: Callable[[], bool], **__: object) -> measure.RunResult:
+def until_stopped(*_: object, stop: Callable[[], bool], **__: object) -> RunResult:
     """A measurement that ends when it is asked to, with one variant done."""
     ready()
     while not stop():
@@ -40,7 +43,7 @@ def until_stopped(*_: object, stop: Callable[[], bool], **__: object) -> measure
     return runs.run(runs.variant("kernel-other-context", runs.stalled()), interrupted=True)
 
 
-def deaf(*_: object, **__: object) -> measure.RunResult:
+def deaf(*_: object, **__: object) -> RunResult:
     """A measurement that never looks whether it shall end: an engine that hangs while it starts."""
     ready()
     until = time.monotonic() + 600
@@ -50,37 +53,37 @@ def deaf(*_: object, **__: object) -> measure.RunResult:
     raise AssertionError("nobody interrupted it")
 
 
-def failing(*_: object, **__: object) -> measure.RunResult:
+def failing(*_: object, **__: object) -> RunResult:
     raise EngineFailed(4, "the engine ended (killed by signal 9)")
 
 
-def broken(*_: object, **__: object) -> measure.RunResult:
+def broken(*_: object, **__: object) -> RunResult:
     raise RuntimeError("a mistake in the program")
 
 
-def hostile(*_: object, progress: Callable[[Any], None], **__: object) -> measure.RunResult:
-    progress(measure.RunProgress(0.5, 2.0, HOSTILE))
+def hostile(*_: object, progress: Callable[[Any], None], **__: object) -> RunResult:
+    progress(RunProgress(0.5, 2.0, HOSTILE))
     return poisoned(runs.everything(), _WORDS)
 
 
-def hostile_failure(*_: object, **__: object) -> measure.RunResult:
+def hostile_failure(*_: object, **__: object) -> RunResult:
     raise EngineFailed(4, HOSTILE)
 
 
-def hostile_defect(*_: object, **__: object) -> measure.RunResult:
+def hostile_defect(*_: object, **__: object) -> RunResult:
     raise RuntimeError(HOSTILE)
 
 
-def all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> measure.RunResult:
-    progress(measure.RunProgress(0.5, 2.0, "kernel-other-context"))
+def all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> RunResult:
+    progress(RunProgress(0.5, 2.0, "kernel-other-context"))
     return runs.everything()
 
 
-def fine(*_: object, **__: object) -> measure.RunResult:
+def fine(*_: object, **__: object) -> RunResult:
     return runs.run(runs.variant("kernel-other-context", runs.stalled()))
 
 
-def large(*_: object, **__: object) -> measure.RunResult:
+def large(*_: object, **__: object) -> RunResult:
     """More lines than a pipe holds."""
     return runs.run(*(runs.variant(f"variant-{number}", runs.stalled()) for number in range(300)))
 
@@ -107,12 +110,12 @@ def check_slower(*_: object, **__: object) -> Matrix:
 
 
 def check_all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> Matrix:
-    progress(runner.CheckProgress(11, 44, 12.3, "repeat 1 of 4 · spin kernel"))
+    progress(CheckProgress(11, 44, 12.3, "repeat 1 of 4 · spin kernel"))
     return matrix_examples.every_kind()
 
 
 def check_hostile(*_: object, progress: Callable[[Any], None], **__: object) -> Matrix:
-    progress(runner.CheckProgress(11, 44, 12.3, HOSTILE))
+    progress(CheckProgress(11, 44, 12.3, HOSTILE))
     return poisoned(matrix_examples.every_kind(), _WORDS)
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallprobes.catalog import entries
-from stallprobes.engine.board import EngineState, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.engine.layout import EngineState, ProbeState
+from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import NO_CALLS
 from stallprobes.live.analyzer import Analyzer

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stallprobes.engine import board as b
-from stallprobes.engine import loop
-from stallprobes.engine.board import Board, BoardLayout, ProbeSnapshot
+from stallprobes.engine import layout, loop
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.model import Channel, Op, Probe, Program, Role
 
 START = 1_000_000_000
@@ -34,8 +35,8 @@ class Stage:
         self.board = Board.create(BoardLayout.of([probe]))
         self.part = self.board["p"]
         self.words = self.part.words
-        self.words[b.RUN] = 1
-        self.words[b.LEAD_NS] = 0
+        self.words[layout.RUN] = 1
+        self.words[layout.LEAD_NS] = 0
         self.now = START
         self.tick = tick
         self.reads = 0
@@ -69,7 +70,7 @@ class Stage:
 
     def quit(self, result: int = 0) -> int:
         """Tells it to quit; returns ``result``, for a last call to return."""
-        self.board.header[b.QUIT] = 1
+        self.board.header[layout.QUIT] = 1
         return result
 
     def run(self) -> ProbeSnapshot:

@@ -12,7 +12,8 @@ from typing import Any
 from factories.traces import handmade_trace
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options, ProbeFailure
-from stallprobes.engine.board import EngineState, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.engine.layout import EngineState, ProbeState
+from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.work import timeline_channels
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram

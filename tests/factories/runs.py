@@ -5,7 +5,7 @@ from __future__ import annotations
 from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap, InFlight, Window
-from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
+from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
 from stallprobes.model import Channel, Kind, Op, Phase, Probe, Program, Role, Word
 from stallprobes.verdicts.verdict import Verdict
 

@@ -12,9 +12,9 @@ from factories.matrix_examples import SMALL_FINGERPRINT
 from factories.waiting import LIMIT_S
 from stallprobes.errors import EXIT_ENGINE, EngineFailed
 from stallprobes.matrix import plan
+from stallprobes.matrix.check_progress import CheckProgress
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.plan import Plan
-from stallprobes.matrix.runner import CheckProgress
 from stallscope.tui.matrix.services import MatrixServices
 from stallscope.tui.sources.live import EngineTarget
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from stallprobes.engine.backend import Options, ProbeFailure
-from stallprobes.engine.board import PERIOD_NS, RUN, Board, BoardLayout, ProbeSnapshot
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import PERIOD_NS, RUN, BoardLayout
 from stallprobes.engine.sim.backend import SimBackend
+from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.window import Window
 from stallprobes.model import PRIMARY, Channel, Context, Op, Phase, Probe, Program, Role
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from stallprobes.engine.board import QUIT, Board
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import QUIT
 from stallprobes.engine.main import VIRTUAL_STEP_NS
 from stallprobes.engine.resident import CallStopped
 from stallprobes.engine.session import Session

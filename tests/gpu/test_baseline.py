@@ -11,7 +11,7 @@ from stallprobes.catalog import entries
 from stallprobes.engine.session import Session
 from stallprobes.latency.window import Window
 from stallprobes.measurement import measure
-from stallprobes.measurement.measure import ProbeResult
+from stallprobes.measurement.result import ProbeResult
 from stallprobes.model import KIB, MIB, US, Channel, Kind, Phase, Probe, Role, Variant
 
 pytestmark = pytest.mark.gpu

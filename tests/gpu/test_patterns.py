@@ -15,7 +15,8 @@ from stallprobes.catalog.streams import WATCHDOG_NS
 from stallprobes.files import schemas
 from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
-from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
+from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
+from stallprobes.measurement.selection import selection
 from stallprobes.model import Channel, Kind, Needs, Phase, Role
 from stallprobes.patterns import patterns
 
@@ -35,7 +36,7 @@ SECOND = "second-process"
 
 @cache
 def ran(pattern: str) -> RunResult:
-    return measure.run(measure.selection([pattern]), seconds=SECONDS)
+    return measure.run(selection([pattern]), seconds=SECONDS)
 
 
 def variant(pattern: str, name: str) -> VariantResult:

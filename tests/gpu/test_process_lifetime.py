@@ -16,8 +16,9 @@ import pytest
 
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import ProbeState, Snapshot
+from stallprobes.engine.layout import ProbeState
 from stallprobes.engine.session import Session
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, EngineFailed, EngineLost, NvmlUnavailable
 from stallprobes.machine import gpus, nvml
 from stallprobes.model import (

@@ -12,7 +12,7 @@ import pytest
 
 from factories.recordings import STALL
 from factories.screen import monitor, until
-from stallprobes.engine.board import ProbeSnapshot
+from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import Observation, ProbeSet

@@ -19,6 +19,8 @@ from stallprobes.engine.backend import Options
 from stallprobes.latency.histogram import Histogram
 from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
+from stallprobes.measurement.selection import selection
+from stallprobes.patterns.naming import ALL
 
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 # One H200, and two of one host.
@@ -77,7 +79,7 @@ def recorded() -> dict[tuple[str, str], dict[str, Any]]:
 @cache
 def simulated(seed: int) -> dict[tuple[str, str], dict[str, Any]]:
     """The same run on the simulated GPU, as the same kind of document."""
-    chosen = measure.selection(list(dict.fromkeys(pattern for pattern, _ in recorded())))
+    chosen = selection(list(dict.fromkeys(pattern for pattern, _ in recorded())))
     result = measure.run(chosen, backend="sim", seconds=SECONDS, options=Options(seed=seed))
     return {(one["pattern"], one["variant"]): one for one in run_document.document(result)["results"]}
 
@@ -173,10 +175,8 @@ def _kinds(of: Mapping[str, Any], probe: str) -> set[str]:
 
 
 def test_a_variant_that_was_not_recorded_runs_too() -> None:
-    chosen = [
-        (pattern, one) for pattern, one in measure.selection([measure.ALL]) if (pattern, one.name) not in recorded()
-    ]
-    assert len(chosen) + len(recorded()) == len(measure.selection([measure.ALL]))
+    chosen = [(pattern, one) for pattern, one in selection([ALL]) if (pattern, one.name) not in recorded()]
+    assert len(chosen) + len(recorded()) == len(selection([ALL]))
     done = measure.run(chosen, backend="sim", seconds=0.5)
     assert [one.status for one in done.variants] == ["ok"] * len(chosen)
 

@@ -16,9 +16,9 @@ from stallprobes.engine.backend import Options
 from stallprobes.errors import EngineFailed
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import cell_runner, runner, schedule, window_measurer
+from stallprobes.matrix.check_progress import CheckProgress
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.plan import plan
-from stallprobes.matrix.runner import CheckProgress
 from stallprobes.model import Channel, Phase
 
 SMALL = plan(["launch", "launch/shared", "d2d@secondary"], ["spin", "d2h-pageable-warm", "alloc-async"])

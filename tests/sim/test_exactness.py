@@ -11,7 +11,7 @@ import pytest
 
 from factories.simulated_machine import CALL, SimulatedMachine, at_us, machine, p50_us
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine.board import CLOCK_NS, ProbeState
+from stallprobes.engine.layout import CLOCK_NS, ProbeState
 from stallprobes.engine.sim.batch import IterationBatch
 from stallprobes.engine.sim.sampling import QUANTILES, UNIT_BITS, LatencyDistribution, RandomStream, lognormal_factors
 from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import RUN, Board, BoardLayout
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import RUN, BoardLayout
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.sim.clock import NEVER
 from stallprobes.engine.sim.device import SimStream

@@ -20,7 +20,7 @@ from stallprobes.errors import FileNotWritten
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.measurement import run_trace
-from stallprobes.measurement.measure import RunResult
+from stallprobes.measurement.result import RunResult
 from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, Trace
 from stallscope.cli import run as run_command
 

@@ -8,7 +8,7 @@ import pytest
 
 from factories.simulated_machine import SECOND, SimulatedMachine, machine
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine.board import SENSORS_FROM
+from stallprobes.engine.layout import SENSORS_FROM
 from stallprobes.engine.session import Session
 from stallprobes.machine.simulated_telemetry import SENSORS, SIMULATED_UUID, SimulatedTelemetry
 from stallprobes.machine.telemetry import FIELDS

@@ -9,7 +9,7 @@ import pytest
 
 from factories.simulated_machine import CALL, MS, SECOND, WAIT, SimulatedMachine, at_us, machine, p50_us, program_probe
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine.board import RUN
+from stallprobes.engine.layout import RUN
 from stallprobes.latency.window import Window
 from stallprobes.model import GREEN, PEER, PRIMARY, SECONDARY, SLOT_NS, THIRD, Channel, Context, Op, Phase, Probe
 from stallprobes.verdicts.evidence import Evidence

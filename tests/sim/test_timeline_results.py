@@ -28,7 +28,8 @@ from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.plan import plan
 from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
-from stallprobes.measurement.measure import ProbeResult, RunResult
+from stallprobes.measurement.result import ProbeResult, RunResult
+from stallprobes.measurement.selection import selection
 from stallprobes.model import Channel, Phase, Source
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.cli.diagnostics import CommandError
@@ -47,7 +48,7 @@ SMALL = plan(["launch", "d2d@secondary", "d2h-pageable"], ["spin"], quick=True)
 
 def run(*names: str, timeline: bool = True) -> RunResult:
     with virtual_sessions():
-        return measure.run(measure.selection(names), backend="sim", seconds=0.5, timeline=timeline)
+        return measure.run(selection(names), backend="sim", seconds=0.5, timeline=timeline)
 
 
 def check(timeline: bool = True) -> Matrix:

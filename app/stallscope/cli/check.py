@@ -24,9 +24,9 @@ from stallscope.cli.suspension import Suspension
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.machine.gpus import Gpu, Survey
+    from stallprobes.matrix.check_progress import CheckProgress
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.plan import Plan
-    from stallprobes.matrix.runner import CheckProgress
 
 DEFAULT_SEED = 1
 # Interval of the progress lines where stderr is not a terminal.

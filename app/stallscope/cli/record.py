@@ -99,10 +99,10 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
     from stallprobes.engine.backend import Options
     from stallprobes.live.observation import CUDA, SIM, GpuName, ProbeSet
     from stallprobes.machine import gpus
-    from stallprobes.measurement import measure
+    from stallprobes.measurement.selection import selection
 
     try:
-        ((name, selected),) = measure.selection([pattern], [variant])
+        ((name, selected),) = selection([pattern], [variant])
     except (UnknownName, ValueError) as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
     title = f"{name} · {variant}"

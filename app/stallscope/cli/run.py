@@ -20,7 +20,7 @@ from stallscope.cli.suspension import Suspension
 
 if TYPE_CHECKING:
     from stallprobes.machine.gpus import Gpu, Survey
-    from stallprobes.measurement.measure import RunResult
+    from stallprobes.measurement.result import RunResult
 
 
 @click.command("run", cls=CliCommand)
@@ -151,28 +151,29 @@ def _measure(
     interrupt: InterruptHandler,
 ) -> RunResult:
     from stallprobes.measurement import measure
+    from stallprobes.measurement.selection import selection
 
     simulation, names = _split_profile(simulation, names)
     session = replace(simulation.session_options(), together=together, timeline=timeline)
     if not names:
         raise click.UsageError("NAME... is missing", click.get_current_context())
     try:
-        selection = measure.selection(names, variants)
+        selected = selection(names, variants)
     except UnknownName as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
-    problem = measure.blame_problem(selection) if blame else None
+    problem = measure.blame_problem(selected) if blame else None
     if problem is not None:
         raise CommandError(ExitCode.USAGE, f"--{problem}")
     options.reject_two_gpus(gpu, simulation)
     survey: Survey | None = None
     chosen: Sequence[Gpu] = ()
     if simulation.profile is None:
-        count = max((variant.needs.gpus for _, variant in selection), default=1)
+        count = max((variant.needs.gpus for _, variant in selected), default=1)
         chosen, survey = gpu_choice.choose_gpus(gpu, count, allow_shared)
     with diagnostics.ProgressBar() as bar:
         try:
             return measure.run(
-                selection,
+                selected,
                 backend="cuda" if simulation.profile is None else "sim",
                 gpu=gpu_choice.uuids(chosen),
                 seconds=seconds,
@@ -191,13 +192,13 @@ def _measure(
 def _split_profile(simulation: SimulationOptions, names: Sequence[str]) -> tuple[SimulationOptions, tuple[str, ...]]:
     """``--sim NAME`` where NAME is a pattern or probe and no profile: the default profile, and NAME as an argument."""
     from stallprobes.engine.sim import profile
-    from stallprobes.measurement import measure
+    from stallprobes.measurement.selection import selection
 
     value = simulation.profile
     if value is None or value in profile.names() or value.endswith(".toml"):
         return simulation, tuple(names)
     try:
-        measure.selection((value,))
+        selection((value,))
     except UnknownName:
         return simulation, tuple(names)
     return replace(simulation, profile=options.DEFAULT_PROFILE), (value, *names)

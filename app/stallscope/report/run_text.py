@@ -18,7 +18,7 @@ from stallscope.report.timeline_text import timeline_text
 if TYPE_CHECKING:
     from stallprobes.doctor import Finding
     from stallprobes.latency.histogram import Histogram
-    from stallprobes.measurement.measure import ProbeResult, RunResult, RunSpread, VariantResult
+    from stallprobes.measurement.result import ProbeResult, RunResult, RunSpread, VariantResult
     from stallprobes.verdicts.blame import Blame
 
 # Styles of the states of a run's document: verdict kinds, some in capitals, and "off" for an aggressor.

@@ -12,174 +12,75 @@ import fcntl
 import mmap
 import os
 import time
-import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import IntEnum
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.ring import CALL_WORDS, CALLS, RECORD_WORDS, RECORDS, TIMELINE_WORDS, TimelineSection
-from stallprobes.engine.timeline.work import timeline_channels
+from stallprobes.engine.layout import (
+    CHANGES,
+    CLOCK_NS,
+    DIGEST_WORD,
+    DUE_ALLOWED_NS,
+    DUE_CHANNEL,
+    DUE_NS,
+    ENGINE_HEARTBEAT_NS,
+    ENGINE_STATE,
+    ERROR_CODE,
+    ERROR_NS,
+    ERROR_OP,
+    FIRST_NS,
+    HEADER_WORDS,
+    HEARTBEAT_NS,
+    INFLIGHT_OP,
+    INFLIGHT_SINCE_NS,
+    ITERATIONS,
+    LAYOUT_VERSION,
+    LEAD_NS,
+    MAGIC,
+    MAGIC_WORD,
+    MAX_NS,
+    MISSED,
+    NOT_ALONE,
+    OFFSET_NS,
+    ON_SINCE_NS,
+    PAUSES,
+    PERIOD_NS,
+    POLLED_NS,
+    PROBE_WORDS,
+    PROOF,
+    RING,
+    RING_HEAD,
+    RUN,
+    SIZE_WORD,
+    SLOT,
+    STATE,
+    TOTAL_NS,
+    VERSION_WORD,
+    BoardLayout,
+    EngineState,
+    Int64s,
+    ProbeState,
+    Uint64s,
+    section_sizes,
+)
+from stallprobes.engine.loop_timing import LEAD_DEFAULT_NS
+from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
+from stallprobes.engine.timeline.ring import CALL_WORDS, CALLS, TimelineSection
 from stallprobes.files.shared_memory import create_shared_memory
 from stallprobes.latency.histogram import BUCKETS, Histogram
-from stallprobes.latency.window import NO_CALLS, InFlight, Window
-from stallprobes.model import Channel, Phase, Probe
-
-LAYOUT_VERSION = 4
-MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
-ALIGN = 128
-HEADER_WORDS = 64
-PROBE_WORDS = 64
-RING = 4096
-
-MAGIC_WORD, VERSION_WORD, SIZE_WORD, DIGEST_WORD = 0, 1, 2, 3
-QUIT = 8
-ENGINE_STATE = 16
-ENGINE_HEARTBEAT_NS = 17
-CLOCK_NS = 18
-# Written by the second process, where there is one.
-SECOND_HEARTBEAT_NS = 24
-# The values of a simulated GPU's sensors, in the order of ``machine.simulated_telemetry.SENSORS``.
-SENSORS_FROM = 32
-
-# Words of a probe. Each writer (session, loop, engine) has cache lines of eight words of its own.
-RUN = 0
-PERIOD_NS = 1
-STATE = 8
-ITERATIONS = 9
-HEARTBEAT_NS = 10
-INFLIGHT_OP = 11
-INFLIGHT_SINCE_NS = 12
-DUE_NS = 13
-RING_HEAD = 14
-ON_SINCE_NS = 15
-MISSED = 16
-DUE_ALLOWED_NS = 17
-POLLED_NS = 18
-PAUSES = 19
-TRACE_HEAD = 20
-ERROR_CODE = 24
-ERROR_OP = 25
-ERROR_NS = 26
-PROOF = 32
-GUARD_ADDRESS = 40
-GUARD_AHEAD = 41
-DUE_CHANNEL = 42
-LEAD_NS = 43
-# Two time counters of the engine's slots, each of three words (see ``counter_ns``), and the earliest time at which the
-# slot opens unless a probe is switched.
-SLOT = 48
-NOT_ALONE = 51
-OPENS_NS = 54
-# The words of a time counter, relative to its first.
-CHANGES, OFFSET_NS, TOTAL_NS = 0, 1, 2
-
-# A probe sleeps until this long before the due time, then polls the clock: a call right after a wake-up also measures
-# the wake-up (sleep state of the core, cold caches), by an amount that changes from minute to minute. On an H200
-# machine the p50 of a launch every millisecond was 2.9 to 9.5 us with a lead of 60 us, and 3.0 to 3.4 us with this
-# lead, over eight windows of 0.6 s each. Slow phases of the machine remain.
-LEAD_DEFAULT_NS = 150_000
-# Timing of a probe's loop, the compiled one and the simulated thread's: how often a parked loop looks for its RUN word,
-# and one that its guard holds back for its guard's word.
-PARKED_STEP_NS = 1_000_000
-# How often a loop looks whether its slot has opened, once that may happen.
-SLOT_STEP_NS = 100_000
-# After the first iteration of a slot, which is not measured, the next one is due after this time or the period,
-# whichever is shorter: otherwise a period longer than a slot would give no samples.
-RESTART_NS = 1_000_000
-GUARD_STEP_NS = 100_000
-# A loop that polls the clock and finds so much time gone had no CPU meanwhile; one reading takes tens of nanoseconds.
-PAUSE_NS = 20_000
-# A longer wait is split into slices, so that a probe with a long period notices a stop.
-WAIT_SLICE_NS = 50_000_000
-# A sleep ends some 50 us late; with a shorter period the loop polls the clock instead.
-SPIN_BELOW_NS = 100_000
-
-COUNT, SUM_NS, MAX_NS, FIRST_NS = 0, 1, 2, 3
-
-Int64s = NDArray[np.int64]
-Uint64s = NDArray[np.uint64]
+from stallprobes.latency.window import NO_CALLS, InFlight
+from stallprobes.model import Channel, Phase
 
 
 class BoardError(Exception):
     """The shared memory is not a board of the expected layout."""
 
 
-class ProbeState(IntEnum):
-    """State of a probe's loop."""
-
-    NEW = 0
-    PARKED = 1
-    RUNNING = 2
-    ENDED = 3
-    ERROR = 4
-
-
 # ``ProbeState(number)`` takes longer.
 _STATES = tuple(ProbeState)
-
-
-class EngineState(IntEnum):
-    """State of the engine."""
-
-    STARTING = 0
-    READY = 1
-    STOPPING = 2
-    FAILED = 3
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGN) * ALIGN
-
-
-@dataclass(frozen=True)
-class BoardLayout:
-    """Layout of a board: names, channels and periods (ns) of the probes, offsets of their sections, size (bytes).
-
-    ``timeline_channels`` are those that the timeline fills, ``timeline_offset`` that of its own section.
-    """
-
-    names: tuple[str, ...]
-    channels: tuple[tuple[Channel, ...], ...]
-    timeline_channels: tuple[tuple[Channel, ...], ...]
-    periods_ns: tuple[int, ...]
-    offsets: tuple[int, ...]
-    timeline_offset: int
-    size: int
-
-    @classmethod
-    def of(cls, probes: Sequence[Probe]) -> BoardLayout:
-        """The layout for ``probes``. Raises ValueError if two have the same name."""
-        names = tuple(probe.name for probe in probes)
-        if len(set(names)) != len(names):
-            raise ValueError("two probes have the same name")
-        channels = tuple(probe.program.channels() for probe in probes)
-        # The board cannot grow, so the timeline's channels exist whether it is switched on or not.
-        traced = tuple(timeline_channels(probe.program) for probe in probes)
-        offsets = []
-        end = HEADER_WORDS * 8
-        for own, more in zip(channels, traced, strict=True):
-            end = _aligned(end)
-            offsets.append(end)
-            end += sum(_section_sizes(len(own) + len(more)))
-        periods = tuple(probe.period_ns for probe in probes)
-        timeline = _aligned(end)
-        end = timeline + (TIMELINE_WORDS + RECORDS * RECORD_WORDS) * 8
-        return cls(names, channels, traced, periods, tuple(offsets), timeline, _aligned(end))
-
-    def digest(self) -> int:
-        """Checksum of names and channels; it detects processes that disagree about the layout."""
-        return zlib.crc32(repr((self.names, self.channels, self.timeline_channels, RING, CALLS, BUCKETS)).encode())
-
-
-def _section_sizes(channels: int) -> tuple[int, int, int, int, int]:
-    return (
-        PROBE_WORDS * 8, _aligned(channels * BUCKETS * 8), _aligned(channels * 4 * 8), RING * 3 * 8,
-        CALLS * CALL_WORDS * 8,
-    )  # fmt: skip
 
 
 class ProbeSection:
@@ -202,7 +103,7 @@ class ProbeSection:
         self.channels = channels
         self.timeline_channels = timeline_channels
         rows = len(channels) + len(timeline_channels)
-        words, hist, stats, ring, _ = _section_sizes(rows)
+        words, hist, stats, ring, _ = section_sizes(rows)
         starts = np.cumsum([offset, words, hist, stats, ring]).tolist()
 
         def view(part: int, dtype: type[Any], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -351,109 +252,8 @@ class Board:
             at_ns=at_ns,
             engine_state=EngineState(int(self.header[ENGINE_STATE])),
             engine_heartbeat_ns=int(self.header[ENGINE_HEARTBEAT_NS]),
-            probes={name: probe._at(at_ns) for name, probe in probes.items()},
+            probes={name: probe.at(at_ns) for name, probe in probes.items()},
         )
-
-
-@dataclass(frozen=True)
-class ProbeErrorCode:
-    """An unexpected return code, the op's number (from 1; setup and teardown ops negative), and the time in ns."""
-
-    code: int
-    op: int
-    at_ns: int
-
-
-@dataclass(frozen=True, eq=False)
-class ProbeSnapshot:
-    """The figures of one probe since its start.
-
-    ``first_ns`` is each channel's value in the very first iteration, which the histograms leave out. ``ring`` is
-    int64[n][3] (end ns, channel, value ns) in the order of the calls; ``ring_head`` counts all calls ever put there.
-
-    ``in_slots``: the engine gives the probe slots. ``allowed_ns`` is then the time in which it was switched on and its
-    slot open; otherwise the board's time. ``not_alone_ns`` is the part of it in which a call of another group had not
-    returned. ``polled_ns`` is the time for which the loop polled the clock, and ``pauses`` the number of times that it
-    lost its CPU for 20 µs or longer meanwhile; both are 0 on the simulated GPU.
-    """
-
-    name: str
-    at_ns: int
-    state: ProbeState
-    on: bool
-    iterations: int
-    on_since_ns: int
-    heartbeat_ns: int
-    in_flight: InFlight | None
-    error: ProbeErrorCode | None
-    missed: int
-    proof: int
-    period_ns: int
-    channels: Mapping[Channel, Histogram]
-    first_ns: Mapping[Channel, int | None]
-    ring: Int64s
-    ring_head: int
-    allowed_ns: int = 0
-    in_slots: bool = False
-    not_alone_ns: int = 0
-    polled_ns: int = 0
-    pauses: int = 0
-
-    def minus(self, earlier: ProbeSnapshot) -> Window:
-        """The window between ``earlier`` and this.
-
-        A call that is in flight for longer than the period counts in the channel of the due time for the time it
-        waited within the window, once for each start that was due. Raises ValueError for an earlier state that is
-        not of this probe.
-        """
-        if not set(earlier.channels) <= set(self.channels):
-            raise ValueError(f"the earlier state is not of the probe {self.name}")
-        # The timeline may have been switched on in between.
-        channels = {
-            channel: hist.minus(earlier.channels[channel]) if channel in earlier.channels else hist
-            for channel, hist in self.channels.items()
-        }
-        flight = self.in_flight
-        allowed_ns = max(self.allowed_ns - earlier.allowed_ns, 0)
-        # A call of ordinary length that the snapshot happened to catch would count twice, first with a part of it.
-        due = Channel(Phase.DUE)
-        if flight is not None and due in channels and 0 < self.period_ns < flight.allowed_ns:
-            # Calls that would have been due while the slot was closed were not delayed.
-            inside = min(flight.allowed_ns, allowed_ns)
-            channels[due] = channels[due].add_waiting(inside, self.period_ns)
-        fresh = min(self.ring_head - earlier.ring_head, len(self.ring))
-        return Window(
-            channels=channels,
-            iterations=self.iterations - earlier.iterations,
-            duration_ns=allowed_ns,
-            in_flight=flight,
-            missed=self.missed - earlier.missed,
-            proof=self.proof - earlier.proof,
-            period_ns=self.period_ns,
-            first_ns=self.first_ns,
-            calls=self.ring[len(self.ring) - fresh :],
-            in_slots=self.in_slots,
-            not_alone_ns=max(self.not_alone_ns - earlier.not_alone_ns, 0),
-            polled_ns=self.polled_ns - earlier.polled_ns,
-            pauses=self.pauses - earlier.pauses,
-        )
-
-    def _at(self, at_ns: int) -> ProbeSnapshot:
-        return replace(self, at_ns=at_ns, allowed_ns=self.allowed_ns if self.in_slots else at_ns)
-
-
-@dataclass(frozen=True, eq=False)
-class Snapshot:
-    """The statistics of all probes at one time (ns)."""
-
-    at_ns: int
-    engine_state: EngineState
-    engine_heartbeat_ns: int
-    probes: Mapping[str, ProbeSnapshot]
-
-    def minus(self, earlier: Snapshot) -> dict[str, Window]:
-        """The window of each probe, by name, between ``earlier`` and this."""
-        return {name: now.minus(earlier.probes[name]) for name, now in self.probes.items()}
 
 
 def counter_ns(words: Int64s | memoryview[int], first: int, now_ns: int) -> int:

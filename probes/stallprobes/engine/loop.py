@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.board import (
+from stallprobes.engine.board import ProbeSection
+from stallprobes.engine.layout import (
     CHANGES,
     COUNT,
     DUE_ALLOWED_NS,
@@ -23,7 +24,6 @@ from stallprobes.engine.board import (
     FIRST_NS,
     GUARD_ADDRESS,
     GUARD_AHEAD,
-    GUARD_STEP_NS,
     HEARTBEAT_NS,
     INFLIGHT_OP,
     INFLIGHT_SINCE_NS,
@@ -34,26 +34,28 @@ from stallprobes.engine.board import (
     OFFSET_NS,
     ON_SINCE_NS,
     OPENS_NS,
-    PARKED_STEP_NS,
-    PAUSE_NS,
     PAUSES,
     PERIOD_NS,
     POLLED_NS,
     QUIT,
-    RESTART_NS,
     RING,
     RING_HEAD,
     RUN,
     SLOT,
-    SLOT_STEP_NS,
-    SPIN_BELOW_NS,
     STATE,
     SUM_NS,
     TOTAL_NS,
     TRACE_HEAD,
-    WAIT_SLICE_NS,
-    ProbeSection,
     ProbeState,
+)
+from stallprobes.engine.loop_timing import (
+    GUARD_STEP_NS,
+    PARKED_STEP_NS,
+    PAUSE_NS,
+    RESTART_NS,
+    SLOT_STEP_NS,
+    SPIN_BELOW_NS,
+    WAIT_SLICE_NS,
 )
 from stallprobes.engine.native import (
     bit_length,

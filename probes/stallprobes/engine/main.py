@@ -25,14 +25,8 @@ from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from stallprobes.engine.backend import Backend
-from stallprobes.engine.board import (
-    ENGINE_HEARTBEAT_NS,
-    ENGINE_STATE,
-    SECOND_HEARTBEAT_NS,
-    Board,
-    BoardLayout,
-    EngineState,
-)
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import ENGINE_HEARTBEAT_NS, ENGINE_STATE, SECOND_HEARTBEAT_NS, BoardLayout, EngineState
 from stallprobes.engine.protocol import (
     Advance,
     Advanced,

@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from stallprobes.engine.protocol import FromEngine, Start, ToEngine
+from stallprobes.errors import EngineLost
 from stallprobes.files.shared_memory import create_shared_memory
 
 # The report of a crash has some hundred bytes for each thread.
@@ -32,6 +33,8 @@ _STDERR_TAIL_BYTES = 65536
 _CRASH_REPORT = "Fatal Python error:"
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _REAP_S = 0.4
+# From the end of the control socket to that of the process: longer on a busy machine, or while the driver cleans up.
+_EXIT_S = 2.0
 _FIRST_FREE_FD = 3
 
 
@@ -301,3 +304,16 @@ def _environment() -> dict[str, str]:
         known = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = str(root) if not known else f"{root}{os.pathsep}{known}"
     return environment
+
+
+def engine_lost(process: EngineProcess, when: str = "") -> EngineLost:
+    """The error that ``process`` ended by itself, with its last output; ``when`` says in which state."""
+    process.wait(_EXIT_S)
+    crashed = process.crashed()
+    sentence = f"the engine {'crashed' if crashed else 'ended'}{when} ({process.exit_description()})"
+    line = process.last_line()
+    if line:
+        sentence += f"; its last output: {line}"
+    if crashed:
+        sentence += "; see dmesg for errors of the GPU"
+    return EngineLost(sentence, process.stderr_tail())

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     # The board imports NumPy; a message that names a resident must stay cheap to import.
-    from stallprobes.engine.board import Board, ProbeSnapshot
+    from stallprobes.engine.board import Board
+    from stallprobes.engine.snapshot import ProbeSnapshot
     from stallprobes.latency.histogram import Histogram
     from stallprobes.model import Channel
 

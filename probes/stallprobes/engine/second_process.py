@@ -12,7 +12,8 @@ import time
 from dataclasses import replace
 
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import SECOND_HEARTBEAT_NS, Board
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import SECOND_HEARTBEAT_NS
 from stallprobes.engine.process import EngineProcess
 from stallprobes.engine.protocol import Failed, Fatal, FromEngine, ProbeStopped, Ready, Refused, Start, Stop
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported

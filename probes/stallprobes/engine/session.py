@@ -15,44 +15,29 @@ from types import TracebackType
 from typing import Any, Self
 
 from stallprobes.engine.backend import Options, ProbeFailure
-from stallprobes.engine.board import (
-    ENGINE_HEARTBEAT_NS,
-    QUIT,
-    SENSORS_FROM,
-    Board,
-    BoardLayout,
-    ProbeSnapshot,
-    Snapshot,
-)
+from stallprobes.engine.board import Board
+from stallprobes.engine.inbox import Inbox
+from stallprobes.engine.layout import ENGINE_HEARTBEAT_NS, QUIT, SENSORS_FROM, BoardLayout
 from stallprobes.engine.process import EngineProcess, SpareEngine
 from stallprobes.engine.protocol import (
     Advance,
-    Advanced,
     CallResident,
-    Failed,
-    Fatal,
-    FromEngine,
-    ProbeStopped,
     Ready,
-    Refused,
-    ResidentReturned,
     Start,
     Stop,
     SwitchTimeline,
-    TimelineChanged,
 )
 from stallprobes.engine.resident import CallStopped, ResidentFactory
+from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows, snapshot_of
 from stallprobes.engine.timeline.ring import COLLECTED_NS
-from stallprobes.engine.timeline.status import OFF, UNAVAILABLE, TimelineStatus
+from stallprobes.engine.timeline.status import UNAVAILABLE, TimelineStatus
 from stallprobes.engine.timeline.trace import BEGINNING, TimelineLosses, TimelinePosition, TimelineSnapshot
-from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, NoTimeline, Unsupported
+from stallprobes.errors import EXIT_ENGINE, EngineFailed, NoTimeline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe
 
-# From the end of the control socket to that of the process: longer on a busy machine, or while the driver cleans up.
-_EXIT_S = 2.0
 _STOP_S = 1.0
 _START_S = 30.0
 # The timeline's code is compiled when a machine needs it first.
@@ -96,7 +81,7 @@ class Session:
         self._resident = resident
         self._layout = BoardLayout.of(self.probes)
         self._owner = os.getpid()
-        self._inbox = _Inbox()
+        self._inbox = Inbox()
         self._lock = threading.Lock()
         self._started = False
         self._board: Board | None = None
@@ -145,7 +130,7 @@ class Session:
         self._finalizer = weakref.finalize(self, _release, self._process, self._board)
         try:
             self._process.connect(Start(self.probes, self.backend, self.options, self._resident), self._inbox.put)
-            self.info = self._await_ready(self._process, timeout)
+            self.info = self._inbox.await_ready(self._process, timeout)
         except BaseException:
             self._kill()
             raise
@@ -359,13 +344,7 @@ class Session:
 
     def failure(self) -> EngineFailed | None:
         """Why the engine ended; None while it runs or if it was stopped."""
-        if self._inbox.stopping:
-            return None
-        if self._inbox.fatal is not None:
-            return EngineFailed(self._inbox.fatal.exit_code, self._inbox.fatal.sentence)
-        if self._inbox.ended and self._process is not None:
-            return _engine_lost(self._process)
-        return None
+        return self._inbox.failure(self._process)
 
     def stop(self) -> None:
         """Stop the engine, kill it if it has not ended after 1 s, and release everything.
@@ -414,25 +393,6 @@ class Session:
         if name not in self._layout.names:
             raise KeyError(name)
 
-    def _await_ready(self, process: EngineProcess, timeout: float) -> Mapping[str, object]:
-        inbox = self._inbox
-        inbox.wait(lambda: inbox.answer is not None, timeout)
-        match inbox.answer:
-            case Ready(info=info):
-                return info
-            case Refused(reason, probes):
-                raise Unsupported(reason, *probes)
-            case Failed(exit_code, sentence):
-                raise EngineFailed(exit_code, sentence)
-            case _ if inbox.ended:
-                raise _engine_lost(process, " while it started")
-            case _:
-                raise EngineFailed(
-                    EXIT_ENGINE,
-                    f"the engine was not ready after {timeout:g} s, so it was killed: "
-                    "the driver may hang, or the machine is overloaded",
-                )
-
     def _await_answer(self, wanted: Callable[[], bool], step_s: float = 1.0) -> None:
         """Wait until ``wanted()`` holds, as long as the engine's heartbeat changes; it is asked every ``step_s``."""
         beat, silent_s = -1, 0.0
@@ -453,64 +413,6 @@ class Session:
         failure = self.failure()
         if failure is not None:
             raise failure
-
-
-class _Inbox:
-    """The messages received from the engine. The receiver thread writes it; it must not reference the session."""
-
-    def __init__(self) -> None:
-        self.answer: Ready | Refused | Failed | None = None
-        self.fatal: Fatal | None = None
-        self.probe_failures: list[ProbeFailure] = []
-        self.advanced = 0
-        self.returned: ResidentReturned | None = None
-        self.timeline = OFF
-        self.timeline_switch = 0
-        self.ended = False
-        self.stopping = False
-        self._changed = threading.Condition()
-
-    def put(self, message: FromEngine | None) -> None:
-        """Store a message; None says that the engine has ended."""
-        with self._changed:
-            match message:
-                case None:
-                    self.ended = True
-                case Ready() | Refused() | Failed():
-                    self.answer = message
-                case ProbeStopped(failure):
-                    self.probe_failures.append(failure)
-                case Fatal():
-                    self.fatal = self.fatal or message
-                case Advanced(number):
-                    self.advanced = number
-                case ResidentReturned():
-                    self.returned = message
-                case TimelineChanged(number, status):
-                    self.timeline_switch, self.timeline = number, status
-            self._changed.notify_all()
-
-    def wait(self, wanted: Callable[[], bool], seconds: float) -> None:
-        """Wait at most ``seconds`` until ``wanted()`` holds or the engine has ended or failed."""
-        until = time.monotonic() + seconds
-        with self._changed:
-            while not wanted() and not self.ended and self.fatal is None:
-                left = until - time.monotonic()
-                if left <= 0:
-                    return
-                self._changed.wait(left)
-
-
-def _engine_lost(process: EngineProcess, when: str = "") -> EngineLost:
-    process.wait(_EXIT_S)
-    crashed = process.crashed()
-    sentence = f"the engine {'crashed' if crashed else 'ended'}{when} ({process.exit_description()})"
-    line = process.last_line()
-    if line:
-        sentence += f"; its last output: {line}"
-    if crashed:
-        sentence += "; see dmesg for errors of the GPU"
-    return EngineLost(sentence, process.stderr_tail())
 
 
 def _release(process: EngineProcess, board: Board) -> None:

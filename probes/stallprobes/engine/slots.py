@@ -12,19 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from stallprobes.engine.board import (
-    CHANGES,
-    INFLIGHT_OP,
-    NOT_ALONE,
-    OFFSET_NS,
-    OPENS_NS,
-    RUN,
-    SLOT,
-    TOTAL_NS,
-    Board,
-    Int64s,
-    counter_ns,
-)
+from stallprobes.engine.board import Board, counter_ns
+from stallprobes.engine.layout import CHANGES, INFLIGHT_OP, NOT_ALONE, OFFSET_NS, OPENS_NS, RUN, SLOT, TOTAL_NS, Int64s
 from stallprobes.model import MS, SLOT_NS, Probe, SlotGroup
 
 # How often the engine looks for switched probes, and for the end of a call that lasts beyond its slot.

@@ -9,8 +9,9 @@ import traceback
 from collections.abc import Callable
 
 from stallprobes.engine.backend import ProbeFailure, failed_op
-from stallprobes.engine.board import ERROR_CODE, ERROR_OP, GUARD_ADDRESS, GUARD_AHEAD, PROOF, STATE, Board, ProbeState
+from stallprobes.engine.board import Board
 from stallprobes.engine.host_memory import read
+from stallprobes.engine.layout import ERROR_CODE, ERROR_OP, GUARD_ADDRESS, GUARD_AHEAD, PROOF, STATE, ProbeState
 from stallprobes.engine.loop import ProbeLoop
 from stallprobes.engine.op_table import OpTable
 from stallprobes.errors import EXIT_ENGINE, BackendError

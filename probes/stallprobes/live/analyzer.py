@@ -14,41 +14,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 
-import numpy as np
-
-from stallprobes.engine.board import ProbeSnapshot, Snapshot
+from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import Baseline
-from stallprobes.latency.histogram import BUCKETS, Histogram
-from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.window import ChannelMap, Window, has_run
+from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.live.baselines import SETTLE_NS, BaselineCollector, may_run
-from stallprobes.live.history import SLOT_NS, History
+from stallprobes.live.heat_map import HeatMapHistory
+from stallprobes.live.history import SLOT_NS
+from stallprobes.live.judged_window import JudgedWindow
 from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
+from stallprobes.live.onset import onset
 from stallprobes.live.tracker import JUDGE_NS, Switch, VerdictTracker
-from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
+from stallprobes.live.view_model import FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, long_enough
-from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Process, Role, Source, op_name
-from stallprobes.units import range_ns
+from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe, Process, Role
 from stallprobes.verdicts.blame import Blame, proven
-from stallprobes.verdicts.evidence import STALLED, Evidence
-from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
+from stallprobes.verdicts.evidence import Evidence
+from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
-# The start is a part of the wait, and would count its calls twice.
-_HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 _LOG = 200
-_MARKS = 64
-# The kinds that a victim's row shows as a word; an unsteady one shows its range.
-_ROW_STATES = (
-    VerdictKind.QUIET,
-    VerdictKind.OVERHEAD,
-    VerdictKind.SLOWER,
-    VerdictKind.HOST,
-    VerdictKind.STALLED,
-    VerdictKind.STARVED,
-    VerdictKind.FAILED,
-)
 # A screen makes at most 30 observations a second; of more, which only a recording can hold, not all are kept.
 _CLOSEST_NS = 16 * MS
 
@@ -83,15 +68,13 @@ class Analyzer:
         self._windows: LazyWindows | None = None
         self._last: Snapshot | None = None
         self._last_wall_s = 0.0
-        self._history = History(len(probe_set.probes), round(keep_s * 1e9) // SLOT_NS)
+        self._heat_map = HeatMapHistory(probe_set.probes, round(keep_s * 1e9) // SLOT_NS)
         self._on_before: dict[str, bool] = {}
-        self._marks: deque[tuple[int, str]] = deque(maxlen=_MARKS)
         self._judged_ns = 0
         self._verdicts: tuple[Verdict, ...] = ()
         # The board's time at which each aggressor was last found running.
         self._ran_ns: dict[str, int] = {}
         self._waiting: frozenset[str] = frozenset()
-        self._strips: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {}
         self._errors: dict[str, str] = {}
         # The last blame experiment, and whether one runs now.
         self._blame: Blame | None = None
@@ -100,11 +83,9 @@ class Analyzer:
     def copy(self) -> Analyzer:
         """A copy of the present state, to be displayed while this analyzer continues."""
         other = copy(self)
-        other._history = self._history.copy()
-        other._marks = deque(self._marks, _MARKS)
+        other._heat_map = self._heat_map.copy()
         other._collector, other._other_collector = self._collector.copy(), self._other_collector.copy()
         other._tracker = self._tracker.copy()
-        other._strips = {}
         return other
 
     def feed(self, observation: Observation) -> None:
@@ -132,7 +113,7 @@ class Analyzer:
                 self._tracker.end_all(self._last_wall_s)
         if observation.timeline not in (None, self._timeline):
             self._change_timeline(bool(observation.timeline), now.at_ns)
-        self._add_history(now)
+        self._heat_map.feed(now, self._last)
         if observation.experiment:
             # Its states last a fraction of a second: no window, baseline or switch of them means anything here.
             self._begin_experiment(now)
@@ -159,7 +140,7 @@ class Analyzer:
         if self._timeline is None:
             self._timeline = on
             return
-        self._marks.append((at_ns, f"timeline {'on' if on else 'off'}"))
+        self._heat_map.mark(at_ns, f"timeline {'on' if on else 'off'}")
         self._timeline = self._unjudged = on
         self._collector, self._other_collector = self._other_collector, self._collector
         self._collector.restart()
@@ -182,7 +163,7 @@ class Analyzer:
 
     def _begin_experiment(self, now: Snapshot) -> None:
         if not self._experiment:
-            self._marks.append((now.at_ns, "blame"))
+            self._heat_map.mark(now.at_ns, "blame")
         self._experiment = True
         self._recent.clear()
         self._collector.interrupt()
@@ -224,8 +205,7 @@ class Analyzer:
     def clear(self) -> None:
         """Empty the window, the history and the log; the baselines stay."""
         self._recent.clear()
-        self._history = History(len(self.probe_set.probes), self._history.slots)
-        self._marks.clear()
+        self._heat_map.clear()
         self._tracker.clear()
 
     @property
@@ -305,28 +285,36 @@ class Analyzer:
     ) -> MonitorView:
         """The view model: ``columns`` of heat map over about ``span_s`` seconds, strips of ``strip`` columns over a
         minute, the histograms of the probe called ``focus`` and of as many others as make ``plots``."""
-        at_ns = self._history.last * SLOT_NS
-        strip_slots = max(1, round(60e9 / max(strip, 1)) // SLOT_NS)
+        at_ns, probes, judged = self._heat_map.at_ns, self.probe_set.probes, self._judged_window()
         rows = tuple(
-            replace(self._row(probe), strip=self._strip(number, strip, strip_slots) if strip else ())
-            for number, probe in enumerate(self.probe_set.probes)
+            replace(judged.row(probe), strip=self._heat_map.strip(number, strip) if strip else ())
+            for number, probe in enumerate(probes)
         )
-        names = [probe.name for probe in self.probe_set.probes]
+        names = [probe.name for probe in probes]
         view = None
         if focus in names:
-            view = self._focus(names.index(focus), rows[names.index(focus)], columns, span_s)
+            number = names.index(focus)
+            channels = judged.channel_views(probes[number])
+            view = self._heat_map.view(number, rows[number], channels, columns, span_s)
         needed = self.without_baseline
         age = None
-        if self.baselines and not needed:
-            age = max(0.0, max(at_ns - baseline.at_ns for baseline in self.baselines.values()) / 1e9)
+        if judged.baselines and not needed:
+            age = max(0.0, max(at_ns - baseline.at_ns for baseline in judged.baselines.values()) / 1e9)
         window_s = 0.0 if self._windows is None else self._windows.longest_s
-        groups = self._groups_on
+        groups = judged.groups_on(probes)
         left_s = self._collector.left_s(self._last, needed, groups)
         return MonitorView(
-            rows, view, self.log[::-1], age, left_s, window_s, groups > 1, self._plots(rows, view, plots)
+            rows, view, self.log[::-1], age, left_s, window_s, groups > 1, self._plots(judged, rows, view, plots)
         )
 
-    def _plots(self, rows: tuple[ProbeRow, ...], focus: FocusView | None, count: int) -> tuple[FocusView, ...]:
+    def _judged_window(self) -> JudgedWindow:
+        return JudgedWindow(
+            self._windows, self._last, self.baselines, self._verdicts, self._errors, self._waiting, self.timeline
+        )
+
+    def _plots(
+        self, judged: JudgedWindow, rows: tuple[ProbeRow, ...], focus: FocusView | None, count: int
+    ) -> tuple[FocusView, ...]:
         """``focus`` and the victims with the worst states, as many as make ``count``, in the order of ``rows``."""
         if focus is None or count < 2:
             return ()
@@ -335,63 +323,21 @@ class Analyzer:
         kept = {row.name for row in worst}
         probes = self.probe_set.probes
         return tuple(
-            focus if row.name == focus.row.name else FocusView(row, self._channel_views(probe))
+            focus if row.name == focus.row.name else FocusView(row, judged.channel_views(probe))
             for probe, row in zip(probes, rows, strict=True)
             if row.name in kept or row.name == focus.row.name
         )
 
-    @property
-    def _groups_on(self) -> int:
-        """The number of groups that share a GPU in slots now, on the GPU with the most; at least 1."""
-        if self._last is None:
-            return 1
-        parts = self._last.probes
-        on = {p.slot_group for p in self.probe_set.probes if parts[p.name].on and parts[p.name].in_slots}
-        gpus = [group[0] for group in on if group is not None]
-        return max((gpus.count(gpu) for gpu in gpus), default=1)
-
-    def _strip(self, number: int, columns: int, slots: int) -> tuple[int, ...]:
-        """A probe's last minute, updated once a second."""
-        second = self._history.last // 10
-        known = self._strips.get(number)
-        if known is None or known[0] != (second, columns):
-            known = ((second, columns), self._history.strip(number, columns, slots))
-            self._strips[number] = known
-        return known[1]
-
     def _role(self, name: str) -> Role | None:
         probe = self.probe_set.probe(name)
         return None if probe is None else probe.role
-
-    def _add_history(self, now: Snapshot) -> None:
-        self._history.move_to(now.at_ns, None if self._last is None else self._last.at_ns)
-        if self._last is None:
-            return
-        for number, probe in enumerate(self.probe_set.probes):
-            part, before = now.probes[probe.name], self._last.probes[probe.name]
-            if not may_run(part) and not may_run(before) and part.iterations == before.iterations:
-                continue
-            flight = part.in_flight
-            age = flight.age_ns if flight is not None and flight.age_ns >= 20 * MS else None
-            channels = [channel for channel in _HEAT_CHANNELS if channel in part.channels]
-            if channels:
-                counts = np.zeros(BUCKETS, dtype=np.uint64)
-                for channel in channels:
-                    counts += part.channels[channel].counts
-                    # The timeline may have been switched on in between.
-                    if channel in before.channels:
-                        counts -= before.channels[channel].counts
-                closed = 0
-                if part.in_slots and part.on:
-                    closed = max(now.at_ns - self._last.at_ns - (part.allowed_ns - before.allowed_ns), 0)
-                self._history.add(number, counts, age, closed)
 
     def _add_switch_marks(self, now: Snapshot) -> None:
         for probe in self.probe_set.probes:
             on = now.probes[probe.name].on
             before = self._on_before.get(probe.name)
             if before is not None and before != on and probe.role is Role.AGGRESSOR:
-                self._marks.append((now.at_ns, f"{probe.entry} {'on' if on else 'off'}"))
+                self._heat_map.mark(now.at_ns, f"{probe.entry} {'on' if on else 'off'}")
                 self._tracker.switched(Switch(probe.name, probe.title, on, now.at_ns))
             self._on_before[probe.name] = on
             if probe.role is Role.AGGRESSOR and may_run(now.probes[probe.name]):
@@ -435,7 +381,7 @@ class Analyzer:
             now.at_ns,
             wall_s,
             after=not alone and ran_ns < since_ns,
-            onset=lambda one: self._onset(one, now),
+            onset=lambda one: onset(one, now, self.probe_set.probes, self.baselines.get(one.probe)),
             alone=alone,
         )
         # The change-over of contexts without slots is steady, and part of what is measured there.
@@ -449,35 +395,6 @@ class Analyzer:
         if self._blame is None or on != set(self._blame.aggressors):
             return verdicts
         return proven(verdicts, self._blame, self._of_role(Role.VICTIM), aggressors)
-
-    def _onset(self, found: Verdict, now: Snapshot) -> str:
-        """A sentence on the time from the last switch to the first slow call after it.
-
-        "" if that call is unknown, for example because the ring no longer contains it.
-        """
-        aggressors = [p for p in self.probe_set.probes if p.role is Role.AGGRESSOR and now.probes[p.name].on]
-        part, baseline = now.probes[found.probe], self.baselines.get(found.probe)
-        if not aggressors or baseline is None or found.phase is None or found.kind is VerdictKind.HOST:
-            return ""
-        newest = max(aggressors, key=lambda probe: now.probes[probe.name].on_since_ns)
-        since = now.probes[newest.name].on_since_ns
-        channel = Channel(found.phase)
-        began: list[int] = []
-        if part.in_flight is not None and part.in_flight.age_ns >= IN_FLIGHT_NS:
-            began.append(part.in_flight.since_ns)
-        if channel in part.channels and channel in baseline.channels and len(part.ring):
-            border = STALLED * (baseline.channels[channel].percentile(99) or 0.0)
-            of_channel = part.ring[part.ring[:, 1] == list(part.channels).index(channel)]
-            slow = of_channel[(of_channel[:, 2] > border) & (of_channel[:, 0] > since)]
-            began.extend((slow[:1, 0] - slow[:1, 2]).tolist())
-            if len(of_channel) and of_channel[0, 0] - of_channel[0, 2] > since:
-                # The ring does not reach back to the switch, so an earlier slow call may be missing from it.
-                return ""
-        if not began or min(began) - since > 5_000 * MS:
-            return ""
-        after = max(0, min(began) - since)
-        words = f"{after / MS:.0f} ms after" if after >= MS else "as soon as"
-        return f"It began {words} “{newest.title}” was switched on."
 
     def _evidence(self, probe: Probe, window: Window, now: Snapshot) -> Evidence:
         baseline, on_since_ns = self.baselines.get(probe.name), now.probes[probe.name].on_since_ns
@@ -493,101 +410,6 @@ class Analyzer:
             baseline,
         )
 
-    def _row(self, probe: Probe) -> ProbeRow:
-        row = ProbeRow(
-            probe.name,
-            probe.title,
-            probe.role,
-            False,
-            "off",
-            "dim",
-            period_ns=probe.period_ns,
-            short_title=probe.short_title,
-        )
-        # Without an engine the last window remains visible.
-        snapshot = self._windows.end if self._windows is not None else self._last
-        if snapshot is None:
-            return row
-        part, held = snapshot.probes[probe.name], probe.name in self._waiting
-        row = replace(row, on=part.on or held, period_ns=part.period_ns)
-        if probe.name in self._errors:
-            return replace(row, state="failed", mark="bad")
-        if held:
-            return replace(row, state="waiting", mark="dim")
-        if not part.on:
-            return row
-        if self._windows is None:
-            return replace(row, state="starting", mark="dim")
-        window = self._windows[probe.name]
-        own = next((found for found in self._verdicts if found.probe == probe.name), None)
-        phase = own.phase if own is not None and own.phase is not None else Phase.CALL
-        live = window.channels.get(Channel(phase), Histogram.empty())
-        flight = window.in_flight
-        row = replace(
-            row,
-            calls_per_s=window.iterations / window.seconds if window.duration_ns else None,
-            phase=phase,
-            p50_us=_us(live.percentile(50)),
-            p99_us=_us(live.percentile(99)),
-            in_flight_us=flight.age_ns / 1000 if flight is not None and flight.age_ns >= IN_FLIGHT_NS else None,
-            in_flight_op=op_name(probe.program.ops[flight.op]) if flight is not None else None,
-        )
-        if probe.role is Role.AGGRESSOR:
-            ran = has_run(probe, window)
-            return replace(row, state="running" if ran else "no proof", mark="" if ran else "warn")
-        baseline = self.baselines.get(probe.name)
-        if baseline is None:
-            return replace(row, state="baseline", mark="dim")
-        return self._judged_row(row, own, live, baseline)
-
-    def _judged_row(self, row: ProbeRow, own: Verdict | None, live: Histogram, baseline: Baseline) -> ProbeRow:
-        """The row of a victim with its ratio and the state that its worst verdict ``own`` gives."""
-        assert row.phase is not None
-        severe = own is not None and own.kind is not VerdictKind.QUIET
-        quantile = own.quantile if own is not None and severe else Quantile.P50
-        quantile = Quantile.P50 if quantile is Quantile.IN_FLIGHT else quantile
-        channel = Channel(row.phase)
-        before = baseline.channels.get(channel, Histogram.empty()).percentile(quantile.percent)
-        now_ns = live.percentile(quantile.percent)
-        if row.in_flight_us is not None:
-            now_ns = max(now_ns or 0.0, row.in_flight_us * 1000)
-        ratio = None
-        if now_ns is not None and before is not None:
-            ratio = BaselineRatio(channel, quantile, before, now_ns).ratio
-        if own is not None and severe and own.ratio is not None:
-            # The ratio of the verdict, so that row and sentence agree.
-            ratio = own.ratio
-        row = replace(row, ratio=ratio, quantile=quantile)
-        if own is not None and own.kind is VerdictKind.UNSTEADY and own.range_ns is not None:
-            low, high = own.range_ns
-            return replace(row, state=range_ns(low, high), mark=own.kind.look.style, range_us=(low / 1000, high / 1000))
-        if own is None or own.kind not in _ROW_STATES:
-            return replace(row, state="n/a", mark="dim")
-        return replace(row, state=own.kind.look.word, mark=own.kind.look.style)
-
-    def _focus(self, number: int, row: ProbeRow, columns: int, span_s: float) -> FocusView:
-        probe = self.probe_set.probes[number]
-        slots = max(1, round(span_s * 1e9 / SLOT_NS / max(columns, 1)))
-        heat, ages, observed_s, first = self._history.columns(number, columns, slots)
-        marks = tuple(
-            (at // SLOT_NS // slots - first, words) for at, words in self._marks if at // SLOT_NS // slots >= first
-        )
-        channels = self._channel_views(probe)
-        return FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, observed_s)
-
-    def _channel_views(self, probe: Probe) -> tuple[ChannelView, ...]:
-        """The histograms of a probe's window, with those of its baseline."""
-        if self._windows is None:
-            return ()
-        window, baseline = self._windows[probe.name], self.baselines.get(probe.name)
-        shown = [*map(Channel, Phase), *(channel for channel in window.channels if channel.label)]
-        base = {} if baseline is None else baseline.channels
-        return tuple(
-            ChannelView(one.phase, one.label, window.channels[one], base.get(one), window.first_ns.get(one))
-            for one in shown
-            if one in window.channels and (self._timeline or probe.program.source(one.phase) is not Source.TIMELINE)
-        )
-
 
 def _other_processes(observation: Observation) -> tuple[str, ...] | None:
     """The other processes on the GPU; None if NVML does not know them, or if the listed may include the session's."""
@@ -599,7 +421,3 @@ def _other_processes(observation: Observation) -> tuple[str, ...] | None:
     if known is None or known.value is None or len(known.value) > len(own):
         return None
     return ()
-
-
-def _us(ns: float | None) -> float | None:
-    return None if ns is None else ns / 1000

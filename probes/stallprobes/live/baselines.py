@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 
-from stallprobes.engine.board import ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.engine.layout import ProbeState
+from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import ENOUGH_CALLS, Baseline
 from stallprobes.latency.window import Window
 from stallprobes.live.observation import ProbeSet

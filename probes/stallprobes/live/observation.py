@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from stallprobes.engine.backend import ProbeFailure
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import Probe
 

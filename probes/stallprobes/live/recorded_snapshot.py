@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stallprobes.engine.board import EngineState, ProbeErrorCode, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.engine.layout import EngineState, ProbeState
+from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.files.json_reader import Node
 from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
 from stallprobes.latency.sparse import MOST

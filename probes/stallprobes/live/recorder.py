@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.errors import RecordingError
 from stallprobes.files.json_reader import clean
 from stallprobes.latency.baseline import Baseline

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.errors import MalformedJson, RecordingError
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live import recording_reader

@@ -12,7 +12,7 @@ from typing import Any
 
 from stallprobes.catalog import SECOND_PROCESS, entries
 from stallprobes.engine.backend import ProbeFailure
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.errors import MalformedJson
 from stallprobes.files.json_reader import Node, parse
 from stallprobes.latency.baseline import Baseline

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.errors import MalformedJson
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live import recording_reader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows
 from stallprobes.engine.timeline.trace import TimelinePosition
 from stallprobes.live.analyzer import Analyzer

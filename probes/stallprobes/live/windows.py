@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from stallprobes.engine.board import ProbeSnapshot, Snapshot
+from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import MS
 from stallprobes.verdicts.kinds import STARVED_WINDOW_NS

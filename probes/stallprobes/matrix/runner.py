@@ -17,25 +17,22 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import MS, Options
 from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
-from stallprobes.latency.sparse import merged
-from stallprobes.latency.window import Window
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.matrix import schedule
-from stallprobes.matrix.accumulator import CellAccumulator, quiet_cell
 from stallprobes.matrix.cell_runner import PACE_NS, CellRunner, Stopped
+from stallprobes.matrix.check_cells import CheckCells, MeasuredBlock
+from stallprobes.matrix.check_progress import CheckProgress, ProgressReporter
 from stallprobes.matrix.disagreement import most_disagreeing
-from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
+from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.schedule import Block, TimeBudget
 from stallprobes.matrix.window_measurer import VictimWindow
-from stallprobes.model import Channel, Phase
 
 # Number of engines that divide the columns of a simulated check. Each uses one CPU core.
 _ENGINES = 2
@@ -44,21 +41,6 @@ _WATCHDOG_NS = 60 * MS
 _REJECTED_REPEATS = 2
 # Difference between the seeds of two engines, larger than the seeds that users choose.
 _SEED_STEP = 1_000_003
-
-
-@dataclass(frozen=True)
-class CheckProgress:
-    """Progress of a check: the number of measured windows and of all windows, and the current step.
-
-    ``left_s`` is the estimated remaining time in seconds, None while unknown. ``cell`` is a cell that was just
-    measured, with the repeats so far.
-    """
-
-    done: int
-    total: int
-    left_s: float | None
-    text: str
-    cell: Cell | None = None
 
 
 def run(
@@ -91,15 +73,6 @@ def run(
     return _Check(plan, backend, settings, seed, progress, cells, stop).matrix(survey)
 
 
-@dataclass(frozen=True)
-class _MeasuredBlock:
-    """The windows of a block and its baselines before it, by row name."""
-
-    block: Block
-    before: Mapping[str, VictimWindow]
-    windows: Mapping[str, VictimWindow]
-
-
 class _Check:
     def __init__(
         self,
@@ -115,27 +88,16 @@ class _Check:
         self._backend = backend
         self._options = options
         self._seed = seed
-        self._progress = progress
-        self._reports_cells = cells and progress is not None
         self._stop = stop
         self._repeats = schedule.repeats(plan, backend == "sim")
         # Number of regular repeats of which no block was left out for lack of time.
         self._complete_repeats = self._repeats
-        self._host = entries()[HOST].probe()
-        self._accumulators = {
-            (row.name, one.column.name): CellAccumulator(victim, one)
-            for one in plan.aggressor_sets
-            for row, victim in zip(plan.rows, (*plan.victims, None), strict=True)
-        }
-        self._baselines: dict[str, dict[int, list[VictimWindow]]] = {row.name: {} for row in plan.rows}
+        self._cells = CheckCells(plan, self._repeats)
         self._info: Mapping[str, object] = {}
         self._interrupted = False
-        self._text = ""
         self._pace = TimeBudget(plan, backend == "sim")
-        self._done = 0
-        self._total = 0
+        self._progress = ProgressReporter(progress, self._pace, self._repeats, cells)
         self._aborted = threading.Event()
-        self._progress_lock = threading.Lock()
         self._timelines: list[TimelineSummary] = []
 
     def matrix(self, survey: gpus.Survey | None) -> Matrix:
@@ -144,14 +106,14 @@ class _Check:
         blocks = schedule.blocks(self._plan, self._repeats, self._seed)
         parts = [schedule.with_peer_access(blocks, enabling) for enabling in (False, True)]
         expected = sum(sum(self._expected_additional(group)) for part in parts for group in self._groups(part))
-        self._total = schedule.window_count(blocks) + expected
+        self._progress.expect(schedule.window_count(blocks) + expected)
         try:
             for number, part in enumerate(parts):
                 left = sum(schedule.window_count(one) for one in parts[number:])
                 self._pace.begin_part(schedule.window_count(part), left)
                 self._measure_all(part)
             rejected = self._rejected_blocks()
-            self._total += schedule.window_count(rejected)
+            self._progress.expect(schedule.window_count(rejected))
             self._measure_all(rejected)
         except (Stopped, KeyboardInterrupt):
             self._interrupted = True
@@ -164,7 +126,7 @@ class _Check:
             seconds=round(self._pace.spent_s, 3),
             rows=self._plan.rows,
             columns=self._plan.columns,
-            cells=self._cells(),
+            cells=self._cells.all(),
             seed=self._seed,
             repeats=self._complete_repeats,
             pace_us=PACE_NS / 1000,
@@ -182,11 +144,7 @@ class _Check:
         found = []
         for one in self._plan.aggressor_sets:
             rejected = tuple(
-                victim
-                for victim in self._plan.victims
-                if (accumulator := self._accumulators[victim.row.name, one.column.name]).rejections
-                and accumulator.status is None
-                and len(accumulator.repeats) <= self._repeats // 2
+                victim for victim in self._plan.victims if self._cells.is_rejected(victim.row.name, one.column.name)
             )
             first = self._repeats + schedule.ROUNDS + 1
             found += [Block(first + number, one, rejected) for number in range(_REJECTED_REPEATS)]
@@ -214,12 +172,9 @@ class _Check:
         keys = {(v.row.name, one.aggressor_set.column.name): None for one in regular for v in one.victims}
         # A cell with fewer valid repeats is measured again at the end.
         repeats = {
-            key: accumulator.repeats
+            key: enough
             for key in keys
-            if key[0] in rows
-            and key[1] in columns
-            and (accumulator := self._accumulators[key]).status is None
-            and len(accumulator.repeats) > self._repeats // 2
+            if key[0] in rows and key[1] in columns and (enough := self._cells.enough_repeats(*key)) is not None
         }
         cells = most_disagreeing(repeats, self._pace.additional(len(repeats) * self._repeats, number))
         return schedule.disagreeing_blocks(self._plan, cells, self._repeats + 1 + number, self._seed)
@@ -283,28 +238,26 @@ class _Check:
                     self._pace.begin_additional()
                     for number, expected in rounds:
                         left = self._disagreeing_blocks(regular, cell_runner, number)
-                        with self._progress_lock:
-                            self._total += schedule.window_count(left) - expected
+                        self._progress.expect(schedule.window_count(left) - expected)
                         self._measure_blocks(cell_runner, left)
                 blocks = []
             except Unsupported as error:
                 blocks = self._drop_unsupported(left, error)
             except EngineFailed as error:
-                if isinstance(error, NoTimeline) and not self._has_repeats():
+                if isinstance(error, NoTimeline) and not self._cells.has_repeats:
                     raise
                 started = bool(cell_runner.session.info)
-                if not started and (error.exit_code in (EXIT_NO_GPU, EXIT_USAGE) or not self._has_repeats()):
+                if not started and (error.exit_code in (EXIT_NO_GPU, EXIT_USAGE) or not self._cells.has_repeats):
                     raise
                 blocks = self._drop_failed(left, error)
             finally:
                 if cell_runner.timeline is not None:
                     self._timelines.append(cell_runner.timeline)
-        with self._progress_lock:
-            self._total -= sum(expected for _, expected in rounds)
+        self._progress.expect(-sum(expected for _, expected in rounds))
 
     def _measure_blocks(self, cell_runner: CellRunner, left: list[Block]) -> None:
         """Measure the blocks of ``left`` and remove each once it is done."""
-        pending: list[_MeasuredBlock] = []
+        pending: list[MeasuredBlock] = []
         before: dict[str, VictimWindow] = {}
         try:
             self._leave_out(cell_runner, left)
@@ -312,21 +265,19 @@ class _Check:
                 block = left[0]
                 rng = random.Random(f"{self._seed} {block.repeat} {block.aggressor_set.column.name}")
                 lengths = self._pace.lengths(left)
-                self._report_step(block)
+                self._progress.report_step(block)
                 began = time.monotonic()
                 if not before:
                     before = cell_runner.measure_baselines(block.victims, lengths, rng)
                     self._finish(pending, before)
                     pending = []
                 windows = cell_runner.measure(block.aggressor_set, block.victims, lengths, rng)
-                self._invalidate_failed(cell_runner)
-                pending.append(_MeasuredBlock(block, before, windows))
-                with self._progress_lock:
-                    self._done += len(block.victims)
+                self._cells.invalidate(cell_runner.session.probe_failures())
+                pending.append(MeasuredBlock(block, before, windows))
+                self._progress.add_done(len(block.victims))
                 left.pop(0)
                 if block.disagreeing and self._pace.additional_time_spent:
-                    with self._progress_lock:
-                        self._total -= schedule.window_count(left)
+                    self._progress.expect(-schedule.window_count(left))
                     left.clear()
                 regular_s = time.monotonic() - began
                 self._leave_out(cell_runner, left)
@@ -350,75 +301,27 @@ class _Check:
                 self._complete_repeats = min(self._complete_repeats, block.repeat - 1)
             elif not self._pace.is_slow(cell_runner.iteration_s(block.aggressor_set)) or not self._pace.may_end(block):
                 return
-            with self._progress_lock:
-                self._total -= len(block.victims)
+            self._progress.expect(-len(block.victims))
             left.pop(0)
 
-    def _finish(self, pending: Iterable[_MeasuredBlock], after: Mapping[str, VictimWindow]) -> None:
-        """Add the windows of the blocks ``pending`` with their baseline ``after``; repeat 0 adds nothing."""
-        for number, one in enumerate(pending):
-            block = one.block
-            if block.repeat == 0:
-                continue
-            for row, now in one.windows.items():
-                self._accumulators[row, block.aggressor_set.column.name].add(one.before[row], now, after.get(row))
-            if not block.disagreeing:
-                self._add_host(block, one.before, one.windows, after)
-                # The blocks share their baseline.
-                if number == 0:
-                    self._add_baselines(block, one.before)
-            self._report_cells(block)
-
-    def _add_baselines(self, block: Block, before: Mapping[str, VictimWindow]) -> None:
-        """Add the baselines ``before`` to the column quiet."""
-        host = _host_window(before.values())
-        for row, window in {**before, **({} if host is None else {HOST: host})}.items():
-            self._baselines[row].setdefault(block.repeat, []).append(window)
-
-    def _add_host(
-        self,
-        block: Block,
-        before: Mapping[str, VictimWindow],
-        windows: Mapping[str, VictimWindow],
-        after: Mapping[str, VictimWindow],
-    ) -> None:
-        host = _host_window(windows.values())
-        host_before, host_after = _host_window(before.values()), _host_window(after.values())
-        if host is None or host_before is None:
-            return
-        self._accumulators[HOST, block.aggressor_set.column.name].add(host_before, host, host_after)
-
-    def _report_cells(self, block: Block) -> None:
-        for row in (*(victim.row.name for victim in block.victims), HOST):
-            self._report_cell(row, block.aggressor_set.column.name)
+    def _finish(self, pending: Iterable[MeasuredBlock], after: Mapping[str, VictimWindow]) -> None:
+        """Add the blocks ``pending`` with their baseline ``after``, and report their cells."""
+        measured = list(pending)
+        self._cells.add(measured, after)
+        for one in measured:
+            if one.block.repeat:
+                for row in (*(victim.row.name for victim in one.block.victims), HOST):
+                    self._report_cell(row, one.block.aggressor_set.column.name)
 
     def _report_cell(self, row: str, column: str) -> None:
-        if self._progress is None or not self._reports_cells:
-            return
-        cell = self._accumulators[row, column].cell(row, column, self._repeats, self._host)
-        with self._progress_lock:
-            self._progress(CheckProgress(self._done, self._total, self._left_s(), self._text, cell))
+        if self._progress.wants_cells:
+            self._progress.report_cell(self._cells.cell(row, column))
 
     def _report_baselines(self) -> None:
         """Report the column quiet. Called once per repeat: merging its histograms takes too long for every block."""
-        if self._progress is None or not self._reports_cells:
-            return
-        for row in self._plan.rows:
-            cell = quiet_cell(row.name, QUIET, self._baseline_repeats(row.name), ())
-            with self._progress_lock:
-                self._progress(CheckProgress(self._done, self._total, self._left_s(), self._text, cell))
-
-    def _baseline_repeats(self, row: str) -> list[Repeat]:
-        return [_baseline_repeat(windows) for _, windows in sorted(self._baselines[row].items())]
-
-    def _invalidate_failed(self, cell_runner: CellRunner) -> None:
-        """Make the row or the column of each failed probe invalid."""
-        for failure in cell_runner.session.probe_failures():
-            for accumulator in self._accumulators.values():
-                is_victim = accumulator.victim is not None and accumulator.victim.probe.name == failure.probe
-                is_aggressor = any(probe.name == failure.probe for probe in accumulator.aggressor_set.probes)
-                if (is_victim or is_aggressor) and accumulator.status is None:
-                    accumulator.status, accumulator.reason = Status.INVALID, failure.sentence
+        if self._progress.wants_cells:
+            for row in self._plan.rows:
+                self._progress.report_cell(self._cells.quiet_cell(row.name))
 
     def _drop_unsupported(self, blocks: list[Block], error: Unsupported) -> list[Block]:
         """The blocks without the probes that this machine cannot run; none if ``error`` names no probe."""
@@ -446,54 +349,22 @@ class _Check:
         """The blocks without the cells for which ``drops`` returns True, which get ``status`` and ``reason``."""
         kept = []
         for block in blocks:
-            victims = []
+            victims, column = [], block.aggressor_set.column.name
             for victim in block.victims:
                 if drops(victim, block.aggressor_set):
-                    accumulator = self._accumulators[victim.row.name, block.aggressor_set.column.name]
-                    if accumulator.status is None:
-                        accumulator.status, accumulator.reason = status, reason
-                        self._report_cell(victim.row.name, block.aggressor_set.column.name)
-                    self._total -= 1
+                    if self._cells.drop(victim.row.name, column, status, reason):
+                        self._report_cell(victim.row.name, column)
+                    self._progress.expect(-1)
                 else:
                     victims.append(victim)
             if victims:
                 kept.append(replace(block, victims=tuple(victims)))
             else:
-                host = self._accumulators[HOST, block.aggressor_set.column.name]
-                if not host.repeats:
-                    host.status, host.reason = status, reason
+                self._cells.drop_host(column, status, reason)
         return kept
-
-    def _report_step(self, block: Block) -> None:
-        if self._progress is None:
-            return
-        what = "warming up" if block.repeat == 0 else f"repeat {block.repeat} of {self._repeats}"
-        if block.repeat > self._repeats:
-            what = "additional repeats"
-        with self._progress_lock:
-            self._text = f"{what} · {block.aggressor_set.column.title}"
-            self._progress(CheckProgress(self._done, self._total, self._left_s(), self._text))
-
-    def _left_s(self) -> float | None:
-        return self._pace.left_s(self._done, self._total, self._repeats)
 
     def _stop_requested(self) -> bool:
         return self._aborted.is_set() or self._stop()
-
-    def _has_repeats(self) -> bool:
-        return any(accumulator.repeats or accumulator.rejections for accumulator in self._accumulators.values())
-
-    def _cells(self) -> dict[tuple[str, str], Cell]:
-        cells = {}
-        for row in self._plan.rows:
-            repeats = self._baseline_repeats(row.name)
-            others = []
-            for one in self._plan.aggressor_sets:
-                key = (row.name, one.column.name)
-                others.append(self._accumulators[key].cell(*key, self._repeats, self._host))
-            cells[row.name, QUIET] = quiet_cell(row.name, QUIET, repeats, others)
-            cells.update({(cell.row, cell.column): cell for cell in others})
-        return cells
 
     def _fingerprint(self, survey: gpus.Survey | None) -> dict[str, object]:
         if self._backend == "sim":
@@ -502,24 +373,3 @@ class _Check:
         return fingerprint.fingerprint(
             gpu.split(",")[0] if gpu else fingerprint.first_gpu(self._info), self._info, survey
         )
-
-
-def _host_window(windows: Iterable[VictimWindow]) -> VictimWindow | None:
-    """The sum of the host control's windows, None if it has no calls in any."""
-    parts = [one for one in windows if one.host]
-    if not parts:
-        return None
-    channels = merged(one.host for one in parts)
-    calls = channels[Channel(Phase.CALL)].count if Channel(Phase.CALL) in channels else 0
-    return VictimWindow(Window(channels, calls, sum(one.window.duration_ns for one in parts)))
-
-
-def _baseline_repeat(windows: Iterable[VictimWindow]) -> Repeat:
-    parts = [one.window for one in windows if not one.rejection]
-    return Repeat(
-        Window(
-            merged(one.channels for one in parts),
-            sum(one.iterations for one in parts),
-            sum(one.duration_ns for one in parts),
-        )
-    )

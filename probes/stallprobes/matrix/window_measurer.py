@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stallprobes.engine.board import ProbeSnapshot, ProbeState
+from stallprobes.engine.layout import ProbeState
 from stallprobes.engine.resident import ProbeControl
+from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.sparse import SparseChannels
 from stallprobes.latency.window import ChannelMap, Window, has_run

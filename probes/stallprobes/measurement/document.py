@@ -16,7 +16,7 @@ from stallprobes.verdicts.blame import sentence
 if TYPE_CHECKING:
     from stallprobes.latency.histogram import Histogram
     from stallprobes.latency.window import ChannelMap
-    from stallprobes.measurement.measure import ProbeResult, RunResult, VariantResult
+    from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
     from stallprobes.verdicts.blame import Blame
     from stallprobes.verdicts.verdict import Verdict
 

@@ -7,28 +7,26 @@ by the aggressors.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.engine.slots import longest_cycle
 from stallprobes.engine.timeline.summary import TimelineSummary
-from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, UnknownName, Unsupported
-from stallprobes.latency.baseline import Baseline, widest
+from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
+from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window, has_run
 from stallprobes.machine import fingerprint, gpus
 from stallprobes.measurement import blame as blame_experiment
 from stallprobes.measurement.blame import BlameStopped
-from stallprobes.measurement.run_trace import RunTracer, other_processes
-from stallprobes.model import JUDGED_PHASES, Channel, Kind, Needs, Probe, Role, Variant
-from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
-from stallprobes.traces.trace import Trace
+from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
+from stallprobes.measurement.run_clock import SETTLE_S, STEP_S, WARM_S, RunClock, RunProgress, RunStoodStill, RunStopped
+from stallprobes.measurement.run_trace import other_processes
+from stallprobes.measurement.selection import Selection
+from stallprobes.model import Channel, Probe, Role, Variant
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.experiment import BlamePlan
@@ -36,34 +34,12 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
-__all__ = [
-    "ALL",
-    "PROBES",
-    "ProbeResult",
-    "RunProgress",
-    "RunResult",
-    "UnknownName",
-    "VariantResult",
-    "run",
-    "selection",
-]
-
-PROBES = "probes"
-
-# The phases whose variation is that of the machine; a start is near 0, and a part of the wait.
-_VARYING = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
-
-_WARM_S = 0.5
-_SETTLE_S = 0.3
 _DRAIN_S = 2.0
 _PROOF_S = 5.0
-_START_S = 1.5
-_STEP_S = 0.1
 # Records take some 10 ms. CUPTI waits behind back-to-back pageable copies, half a second on an H200.
 _RECORDS_AT_MOST_S = 2.0
 # A step that takes so much longer was suspended, or the machine was.
 _GAP_S = 1.0
-_SHORTEST_BASELINE_S = 1.0
 # The baseline of a short run has at least four windows in this way, two before and two after the aggressors.
 BASELINE_WINDOW_S = 0.25
 # The states of a victim as the document has them; a kind that a victim cannot have is "n/a".
@@ -76,145 +52,6 @@ _STATES = {
     VerdictKind.STALLED: "STALLED",
     VerdictKind.STARVED: "STARVED",
 }
-
-
-@dataclass(frozen=True)
-class RunProgress:
-    """The progress of a run in seconds of measurement, and its current step."""
-
-    done_s: float
-    total_s: float
-    text: str
-
-
-@dataclass(frozen=True, eq=False)
-class ProbeResult(Evidence):
-    """The evidence on one probe in one variant, and its ``state``.
-
-    The state is that of the worst verdict for a victim or the host control, "running" or "off" for an aggressor,
-    "failed" after an error, "n/a" without a verdict.
-    """
-
-    state: str = "n/a"
-
-
-@dataclass(frozen=True, eq=False)
-class VariantResult:
-    """The result of one variant.
-
-    ``status`` is ok, unsupported or invalid, the latter two with a ``reason``. ``baseline_s`` and ``window_s`` are the
-    measured seconds without and with the aggressors. ``slots``: victims of different contexts ran in slots;
-    ``together``: slots were switched off. ``blame`` is the result of the experiment that switched
-    each aggressor on and off, None without one. ``timeline`` says how the timeline was recorded, None without it.
-    ``trace`` is what it recorded last until the aggressors were switched off, None unless it was asked for.
-    """
-
-    pattern: str
-    variant: str
-    kind: Kind
-    status: str
-    reason: str | None
-    probes: tuple[ProbeResult, ...]
-    verdicts: tuple[Verdict, ...]
-    baseline_s: float
-    window_s: float
-    slots: bool = False
-    together: bool = False
-    blame: Blame | None = None
-    timeline: TimelineSummary | None = None
-    trace: Trace | None = None
-
-    def widest(self, quantile: Quantile) -> RunSpread | None:
-        """The largest spread of a percentile among the judged phases that the host measures.
-
-        None where no baseline has two windows with enough calls.
-        """
-        known = {one.probe.name: one.variation for one in self.probes if one.variation is not None}
-        found = widest(known, map(Channel, _VARYING), quantile)
-        return None if found is None else RunSpread(found[0], str(found[1].phase), found[2])
-
-
-@dataclass(frozen=True)
-class RunSpread:
-    """How much the machine varied: the highest over the lowest percentile of the windows of a baseline (0.25 s each),
-    and the victim and phase."""
-
-    probe: str
-    phase: str
-    ratio: float
-
-
-@dataclass(frozen=True, eq=False)
-class RunResult:
-    """The result of a run. ``backend`` is "cuda", "simulated" or "host"; profile and seed are the simulated GPU's.
-
-    ``timeline``: it was on, which adds to each call.
-    """
-
-    backend: str
-    profile: str | None
-    seed: int | None
-    fingerprint: Mapping[str, object]
-    started_at: str
-    seconds: float
-    variants: tuple[VariantResult, ...]
-    interrupted: bool = False
-    timeline: bool = False
-
-    @property
-    def timeline_summary(self) -> TimelineSummary | None:
-        """How the timeline of all variants was recorded; None without it."""
-        return TimelineSummary.joined(one.timeline for one in self.variants if one.timeline is not None)
-
-    @property
-    def spread(self) -> RunSpread | None:
-        """The largest spread of a median in the run; None where none is known."""
-        found = (variant.widest(Quantile.P50) for variant in self.variants)
-        return max((one for one in found if one is not None), key=lambda one: one.ratio, default=None)
-
-
-Selection = Sequence[tuple[str, Variant]]
-
-
-def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[str, Variant]]:
-    """The variants selected by ``names``: those of patterns (``all`` for every pattern), and one with all named probes.
-
-    A probe may be placed by ``NAME@CONTEXT``, by ``NAME/STREAM`` or by both, in this order. ``variants`` restricts the
-    variants of the patterns. Raises UnknownName.
-    """
-    known = patterns()
-    wanted: list[str] = []
-    for name in names:
-        wanted.extend(known if name == ALL else [name])
-    found = [(name, variant) for name in dict.fromkeys(wanted) if name in known for variant in known[name].variants]
-    for name in variants:
-        there = [variant.name for _, variant in found]
-        if name not in there:
-            raise UnknownName(unknown_name_message("variant", name, there))
-    if variants:
-        found = [(name, variant) for name, variant in found if variant.name in variants]
-    probes = [name for name in wanted if name not in known]
-    if probes:
-        found.append((PROBES, _probes_variant(probes)))
-    return found
-
-
-def _probes_variant(names: Iterable[str]) -> Variant:
-    probes: dict[str, Probe] = {}
-    for name in names:
-        probes[name] = parse_probe(name)
-    if not any(probe.role is Role.HOST for probe in probes.values()):
-        probes["host"] = entries()["host"].probe()
-    two = any(getattr(r, "device", 0) == 1 for probe in probes.values() for r in probe.program.resources())
-    return Variant(
-        name=PROBES,
-        kind=Kind.CONTROL,
-        title="probes chosen by name",
-        probes=tuple(probes.values()),
-        expect="",
-        why="",
-        needs=Needs(gpus=2 if two else 1),
-    )
 
 
 def run(
@@ -264,7 +101,7 @@ def run(
     cycles = [longest_cycle(variant.probes, settings.together) for _, variant in chosen]
     plans = [_blame_plan(variant, settings.together) if blame else None for _, variant in chosen]
     others = other_processes(settings.gpu, survey) if trace_s is not None and backend == "cuda" else ()
-    clock = _RunClock(cycles, plans, seconds, progress, stop, trace_s, others)
+    clock = RunClock(cycles, plans, seconds, progress, stop, trace_s, others)
     results: list[VariantResult] = []
     info: Mapping[str, object] = {}
     for pattern, variant in chosen:
@@ -277,7 +114,7 @@ def run(
                 try:
                     result, new_info = _variant(pattern, variant, backend, settings, clock, results)
                     break
-                except _StoodStill:
+                except RunStoodStill:
                     # Calls that were in flight seem to have taken as long as the suspension.
                     clock.begin(f"{pattern} · {variant.name}, measured again: the process stood still")
         except KeyboardInterrupt:
@@ -302,103 +139,12 @@ def run(
     )
 
 
-class _Stopped(Exception):
-    """Raised when the run is stopped before the variant is measured."""
-
-
-class _StoodStill(Exception):
-    """Raised when the process was suspended while a variant was measured."""
-
-
-class _RunClock:
-    """Progress of a run: lets time pass in steps, between which the run can be stopped.
-
-    ``cycles`` is the number of slots of each variant, by which its measurement is longer; ``plans`` are its blame
-    experiments. ``trace_s`` is the length of the traces, None for none, ``others`` the other processes on the GPU;
-    ``tracer`` reads the trace of the present variant.
-    """
-
-    def __init__(
-        self,
-        cycles: Sequence[int],
-        plans: Sequence[BlamePlan | None],
-        seconds: float,
-        progress: Callable[[RunProgress], None] | None,
-        stop: Callable[[], bool],
-        trace_s: float | None = None,
-        others: Sequence[str] = (),
-    ) -> None:
-        self._trace_s, self._others = trace_s, others
-        self.tracer: RunTracer | None = None
-        self.blame = any(plan is not None for plan in plans)
-        self.window_s = seconds
-        self.baseline_s = max(_SHORTEST_BASELINE_S, seconds / 2)
-        self.stopped = False
-        rests_s, measured_s = _START_S + _WARM_S + 2 * _SETTLE_S, self.baseline_s + self.window_s
-        self._left = [
-            (rests_s + slots * measured_s, 0.0 if plan is None else plan.total_s)
-            for slots, plan in zip(cycles, plans, strict=True)
-        ]
-        self._total = sum(map(sum, self._left))
-        self._base = 0.0
-        self._done = 0.0
-        self._text = ""
-        self._progress = progress
-        self._stop = stop
-
-    def begin(self, text: str) -> None:
-        self._done = self._base
-        self._report(text)
-
-    def end(self) -> None:
-        self._base += sum(self._left.pop(0))
-        self._done = self._base
-        self._report(self._text)
-
-    def started(self, session: Session) -> None:
-        """The engine of a variant has started."""
-        self._done += _START_S
-        self.tracer = None if self._trace_s is None else RunTracer(session, self._trace_s, self._others)
-
-    def stop_requested(self) -> bool:
-        """Whether the run is to stop; it then counts as stopped."""
-        self.stopped = self.stopped or self._stop()
-        return self.stopped
-
-    def blame_progress(self, passed_s: float) -> None:
-        """Report the progress of a blame experiment that takes the rest of the variant's time."""
-        measured_s, blame_s = self._left[0]
-        self._done = max(self._done, self._base + measured_s + min(passed_s, blame_s))
-        self._report(self._text)
-
-    def pass_time(self, session: Session, seconds: float) -> None:
-        """Run the session for ``seconds``. Raises _Stopped and EngineFailed."""
-        left = seconds
-        while left > 1e-9:
-            if self._stop():
-                self.stopped = True
-                raise _Stopped
-            step = min(_STEP_S, left)
-            if self.tracer is None:
-                session.run_for(step)
-            else:
-                self.tracer.run_for(step)
-            left -= step
-            self._done += step
-            self._report(self._text)
-
-    def _report(self, text: str) -> None:
-        self._text = text
-        if self._progress is not None:
-            self._progress(RunProgress(min(self._done, self._total), self._total, text))
-
-
 def _variant(
     pattern: str,
     variant: Variant,
     backend: str,
     options: Options,
-    clock: _RunClock,
+    clock: RunClock,
     before: Sequence[VariantResult],
 ) -> tuple[VariantResult | None, Mapping[str, object]]:
     def without(status: str, reason: str) -> VariantResult:
@@ -416,7 +162,7 @@ def _variant(
         return replace(_measured(pattern, variant, session, clock, slots), together=options.together), info
     except Unsupported as error:
         return without("unsupported", error.reason), {}
-    except _Stopped:
+    except RunStopped:
         return None, session.info
     except EngineFailed as error:
         if not before and error.exit_code in (EXIT_NO_GPU, EXIT_USAGE):
@@ -429,15 +175,15 @@ def _variant(
         session.stop()
 
 
-def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock, slots: int) -> VariantResult:
+def _measured(pattern: str, variant: Variant, session: Session, clock: RunClock, slots: int) -> VariantResult:
     """Measure one variant; its windows last ``slots`` times as long, so that each victim gets its time."""
     aggressors = [probe.name for probe in variant.probes if probe.role is Role.AGGRESSOR]
     session.set_running([probe.name for probe in variant.probes if probe.role is not Role.AGGRESSOR])
-    clock.pass_time(session, _WARM_S)
+    clock.pass_time(session, WARM_S)
     before = _baseline(session, clock, slots)
     session.set_running(dict.fromkeys(aggressors, True))
     _await_aggressors(variant, session, clock)
-    clock.pass_time(session, _SETTLE_S)
+    clock.pass_time(session, SETTLE_S)
     windows = _windows(session, clock, clock.window_s * slots)
     session.set_running(dict.fromkeys(aggressors, False))
     baselines = [before]
@@ -455,7 +201,7 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: _RunClock
     if blame is not None:
         verdicts = proven(verdicts, blame, _victims(variant), _aggressors(variant))
     if session.gap_s > _GAP_S:
-        raise _StoodStill
+        raise RunStoodStill
     return VariantResult(
         pattern=pattern,
         variant=variant.name,
@@ -480,7 +226,7 @@ def _timeline_summary(session: Session) -> TimelineSummary | None:
     return TimelineSummary.of(status, session.timeline_losses())
 
 
-def _blame(variant: Variant, session: Session, clock: _RunClock) -> tuple[Blame | None, str | None]:
+def _blame(variant: Variant, session: Session, clock: RunClock) -> tuple[Blame | None, str | None]:
     """The result of the experiment; None with a reason when it failed, None alone when it was stopped."""
     try:
         found = blame_experiment.measure(
@@ -520,7 +266,7 @@ class _BaselineWindows:
     parts: Sequence[Mapping[str, Window]]
 
 
-def _baseline(session: Session, clock: _RunClock, slots: int) -> _BaselineWindows:
+def _baseline(session: Session, clock: RunClock, slots: int) -> _BaselineWindows:
     seconds = clock.baseline_s / 2
     count = max(2, round(seconds / BASELINE_WINDOW_S))
     begin = _records(session)
@@ -534,7 +280,7 @@ def _baseline(session: Session, clock: _RunClock, slots: int) -> _BaselineWindow
     )
 
 
-def _windows(session: Session, clock: _RunClock, seconds: float) -> dict[str, Window]:
+def _windows(session: Session, clock: RunClock, seconds: float) -> dict[str, Window]:
     records = _records(session)
     begin = session.snapshot()
     if clock.tracer is not None:
@@ -572,27 +318,27 @@ def _length_s(windows: Mapping[str, Window]) -> float:
     return max(window.seconds for window in windows.values())
 
 
-def _drained(variant: Variant, session: Session, clock: _RunClock) -> bool:
+def _drained(variant: Variant, session: Session, clock: RunClock) -> bool:
     """Wait, at most _DRAIN_S, until no aggressor has a call in flight, then until its GPU work is done.
 
     False when one still has a call in flight.
     """
-    for _ in range(int(_DRAIN_S / _STEP_S)):
+    for _ in range(int(_DRAIN_S / STEP_S)):
         now = session.snapshot()
         if not any(now.probes[probe.name].in_flight for probe in _aggressors(variant)):
-            clock.pass_time(session, _SETTLE_S)
+            clock.pass_time(session, SETTLE_S)
             return True
-        clock.pass_time(session, _STEP_S)
+        clock.pass_time(session, STEP_S)
     return False
 
 
-def _await_aggressors(variant: Variant, session: Session, clock: _RunClock) -> None:
+def _await_aggressors(variant: Variant, session: Session, clock: RunClock) -> None:
     """Wait, at most _PROOF_S, until every aggressor runs or has failed."""
-    for _ in range(int(_PROOF_S / _STEP_S)):
+    for _ in range(int(_PROOF_S / STEP_S)):
         now = session.snapshot().probes
         if all(has_run(probe, now[probe.name]) or now[probe.name].error for probe in _aggressors(variant)):
             return
-        clock.pass_time(session, _STEP_S)
+        clock.pass_time(session, STEP_S)
 
 
 def _aggressors(variant: Variant) -> list[Probe]:

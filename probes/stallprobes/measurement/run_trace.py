@@ -18,8 +18,8 @@ from stallprobes.traces.ranking import most_unusual_call
 from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, Trace, TraceTrigger
 
 if TYPE_CHECKING:
-    from stallprobes.engine.board import Snapshot
-    from stallprobes.measurement.measure import RunResult
+    from stallprobes.engine.snapshot import Snapshot
+    from stallprobes.measurement.result import RunResult
 
 # Until an aggressor's last work has ended and was collected.
 _AFTER_S = 5.0

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows
 from stallprobes.engine.timeline.records import GPU_WORK, RecordKind, SwitchOperation
 from stallprobes.engine.timeline.ring import (

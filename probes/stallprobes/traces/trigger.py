@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.baseline import ENOUGH_CALLS, Baseline
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import MS, Channel, Phase, Probe, Role

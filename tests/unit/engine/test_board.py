@@ -11,8 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stallprobes.engine import board as b
-from stallprobes.engine.board import RING, Board, BoardError, BoardLayout, EngineState, ProbeState, Snapshot
+from stallprobes.engine import layout
+from stallprobes.engine.board import Board, BoardError
+from stallprobes.engine.layout import RING, BoardLayout, EngineState, ProbeState
+from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.latency.histogram import Histogram, index
 from stallprobes.latency.window import InFlight
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
@@ -40,17 +42,17 @@ def record(board: Board, channel: Channel, *values: int) -> None:
     row = part.channel(channel)
     for value in values:
         part.hist[row, index(value)] += np.uint64(1)
-        part.stats[row, b.MAX_NS] = max(int(part.stats[row, b.MAX_NS]), value)
+        part.stats[row, layout.MAX_NS] = max(int(part.stats[row, layout.MAX_NS]), value)
 
 
 def push(board: Board, first: int, last: int) -> None:
     part = board["one"]
     for number in range(first, last):
         part.ring[number % RING] = number, 0, 10 * number
-        part.words[b.RING_HEAD] = number + 1
+        part.words[layout.RING_HEAD] = number + 1
 
 
-def one(snapshot: Snapshot) -> b.ProbeSnapshot:
+def one(snapshot: Snapshot) -> ProbeSnapshot:
     return snapshot.probes["one"]
 
 
@@ -100,24 +102,27 @@ def test_a_probe_is_found_by_name_and_number(board: Board) -> None:
 CHILD = """
 import sys
 sys.path[:0] = {path!r}
-from stallprobes.engine import board as b
+from stallprobes.engine import layout
+from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import BoardLayout
 from stallprobes.model import *
 program = Program((Op("native:nothing", label="a"), Op("native:sleep", (5,), Phase.WAIT)), context=None)
 probes = [Probe(n, n, Role.HOST, program, p, n) for n, p in (("one", 1_000_000), ("two", 0))]
-board = b.Board.attach({fd}, b.BoardLayout.of(probes))
-assert board["one"].words[b.RUN] == 1
+board = Board.attach({fd}, BoardLayout.of(probes))
+assert board["one"].words[layout.RUN] == 1
 board["one"].hist[0, 77] = 3
-board["one"].stats[0, b.MAX_NS] = 77
-board["one"].words[b.STATE] = 2
-board["one"].words[b.ITERATIONS] = 4
-board["one"].stats[0, b.FIRST_NS] = 99
-board.header[b.ENGINE_STATE] = 1
+board["one"].stats[0, layout.MAX_NS] = 77
+board["one"].words[layout.STATE] = 2
+board["one"].words[layout.ITERATIONS] = 4
+board["one"].stats[0, layout.FIRST_NS] = 99
+board.header[layout.ENGINE_STATE] = 1
 board.close()
 """
 
 
 def test_what_another_process_writes_is_read_here(board: Board) -> None:
-    board["one"].words[b.RUN] = 1
+    board["one"].words[layout.RUN] = 1
     before = board.snapshot()
     code = CHILD.format(path=sys.path, fd=board.fd)
     subprocess.run([sys.executable, "-c", code], pass_fds=[board.fd], check=True, timeout=60)
@@ -160,7 +165,7 @@ def test_another_layout_is_refused(board: Board) -> None:
         Board.attach(board.fd, BoardLayout.of([probe("one")]))
     with pytest.raises(BoardError, match="digest"):
         Board.attach(board.fd, BoardLayout.of([probe("one"), probe("too")]))
-    board.header[b.VERSION_WORD] += 1
+    board.header[layout.VERSION_WORD] += 1
     with pytest.raises(BoardError, match="version"):
         Board.attach(board.fd, LAYOUT)
     os.fstat(board.fd)
@@ -177,11 +182,11 @@ def test_memory_that_is_no_board_is_refused() -> None:
 def test_a_window_holds_only_what_came_in_it(board: Board) -> None:
     words = board["one"].words
     record(board, CALL, 5, 5000)
-    words[[b.ITERATIONS, b.MISSED, b.PROOF]] = 2, 3, 10
+    words[[layout.ITERATIONS, layout.MISSED, layout.PROOF]] = 2, 3, 10
     push(board, 0, 2)
     earlier = board.snapshot(100)
     record(board, CALL, 40, 50)
-    words[[b.ITERATIONS, b.MISSED, b.PROOF]] = 4, 3, 17
+    words[[layout.ITERATIONS, layout.MISSED, layout.PROOF]] = 4, 3, 17
     push(board, 2, 4)
     window = board.snapshot(300).minus(earlier)["one"]
     assert window.channels[CALL] == Histogram.of([40, 50])
@@ -191,18 +196,18 @@ def test_a_window_holds_only_what_came_in_it(board: Board) -> None:
 
 
 def test_a_call_in_flight_shows_its_age(board: Board) -> None:
-    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 2, 1000, 900
+    board["one"].words[[layout.INFLIGHT_OP, layout.INFLIGHT_SINCE_NS, layout.DUE_NS]] = 2, 1000, 900
     assert one(board.snapshot(5000)).in_flight == InFlight(
         op=1, since_ns=1000, age_ns=4000, due_ns=900, allowed_ns=4100
     )
-    board["one"].words[b.INFLIGHT_OP] = 0
+    board["one"].words[layout.INFLIGHT_OP] = 0
     assert one(board.snapshot(5000)).in_flight is None
 
 
 def test_a_reader_that_loses_its_cpu_does_not_make_a_call_look_older(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 2, 1000, 900
+    board["one"].words[[layout.INFLIGHT_OP, layout.INFLIGHT_SINCE_NS, layout.DUE_NS]] = 2, 1000, 900
     # It reads the words, and the clock again a second later: the call may have returned in between.
     times = iter([5000, 5000])
     monkeypatch.setattr(board, "now", lambda: next(times, 1_000_000_000))
@@ -214,24 +219,24 @@ def test_a_reader_that_loses_its_cpu_does_not_make_a_call_look_older(
 def test_a_call_that_hangs_counts_as_waited_within_the_window(board: Board) -> None:
     period = 1_000_000
     earlier = board.snapshot(10_000_000)
-    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 1, 8_000_000, 8_000_000
+    board["one"].words[[layout.INFLIGHT_OP, layout.INFLIGHT_SINCE_NS, layout.DUE_NS]] = 1, 8_000_000, 8_000_000
     window = board.snapshot(30_000_000).minus(earlier)["one"]
     assert window.channels[DUE] == Histogram.of(range(20_000_000, 0, -period))
     assert window.channels[CALL].count == 0
-    board["one"].words[b.DUE_NS] = 25_500_000
+    board["one"].words[layout.DUE_NS] = 25_500_000
     window = board.snapshot(30_000_000).minus(earlier)["one"]
     assert window.channels[DUE] == Histogram.of(range(4_500_000, 0, -period))
 
 
 def test_a_call_of_ordinary_length_in_flight_counts_only_when_it_ends(board: Board) -> None:
     earlier = board.snapshot(10_000_000)
-    board["one"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 1, 29_900_000, 29_900_000
+    board["one"].words[[layout.INFLIGHT_OP, layout.INFLIGHT_SINCE_NS, layout.DUE_NS]] = 1, 29_900_000, 29_900_000
     assert board.snapshot(30_000_000).minus(earlier)["one"].channels[DUE].count == 0
 
 
 def test_back_to_back_nothing_was_due_meanwhile(board: Board) -> None:
     earlier = board.snapshot(10)
-    board["two"].words[[b.INFLIGHT_OP, b.INFLIGHT_SINCE_NS, b.DUE_NS]] = 1, 10, 10
+    board["two"].words[[layout.INFLIGHT_OP, layout.INFLIGHT_SINCE_NS, layout.DUE_NS]] = 1, 10, 10
     window = board.snapshot(10**9).minus(earlier)["two"]
     assert window.channels[DUE].count == 0
     assert window.in_flight is not None
@@ -249,16 +254,16 @@ def test_the_ring_keeps_the_newest_in_order(board: Board) -> None:
 
 
 def test_a_wrong_code_is_kept_with_op_and_time(board: Board) -> None:
-    board["one"].words[[b.STATE, b.ERROR_CODE, b.ERROR_OP, b.ERROR_NS]] = 4, 719, -2, 55
+    board["one"].words[[layout.STATE, layout.ERROR_CODE, layout.ERROR_OP, layout.ERROR_NS]] = 4, 719, -2, 55
     snapshot = one(board.snapshot())
     assert snapshot.state is ProbeState.ERROR
-    assert snapshot.error == b.ProbeErrorCode(code=719, op=-2, at_ns=55)
+    assert snapshot.error == ProbeErrorCode(code=719, op=-2, at_ns=55)
 
 
 def test_the_simulated_clock_is_the_time_where_there_is_one(board: Board) -> None:
     real = board.snapshot().at_ns
     assert board.snapshot().at_ns >= real > 10**6
-    board.header[b.CLOCK_NS] = 12345
+    board.header[layout.CLOCK_NS] = 12345
     assert board.snapshot().at_ns == board.now() == 12345
 
 

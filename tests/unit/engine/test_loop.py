@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories.loop_stage import MS, START, Stage
-from stallprobes.engine import board as b
-from stallprobes.engine import loop
-from stallprobes.engine.board import ProbeSnapshot, ProbeState
+from stallprobes.engine import layout, loop
+from stallprobes.engine.layout import ProbeState
+from stallprobes.engine.loop_timing import GUARD_STEP_NS, PARKED_STEP_NS, PAUSE_NS, WAIT_SLICE_NS
+from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot
 from stallprobes.engine.timeline import ring
 from stallprobes.latency.histogram import BUCKETS, Histogram, index
 from stallprobes.latency.window import InFlight
@@ -83,8 +84,8 @@ def test_starts_held_up_in_closed_form_equal_one_by_one(late: int, period_ns: in
     loop.count_passed(hist, stats, 0, late, period_ns)
     one_by_one = range(late - period_ns, 0, -period_ns)
     assert np.array_equal(hist[0], Histogram.of(one_by_one).counts)
-    assert stats[0, b.COUNT] == len(one_by_one)
-    assert stats[0, b.SUM_NS] == sum(one_by_one)
+    assert stats[0, layout.COUNT] == len(one_by_one)
+    assert stats[0, layout.SUM_NS] == sum(one_by_one)
 
 
 @given(st.lists(st.one_of(st.integers(-100, 300), st.integers(0, 2**45)), max_size=50))
@@ -143,7 +144,7 @@ def test_a_fast_pace_is_kept_by_looking_at_the_clock() -> None:
 
 def test_it_is_awake_before_a_turn_is_due() -> None:
     stage = Stage((Op("x"),), tick=50)
-    stage.words[b.LEAD_NS] = 20_000
+    stage.words[layout.LEAD_NS] = 20_000
     stage.takes(0, 100, 100, 100)
     seen = stage.run()
     assert [until - START - stage.tick for _, until in stage.naps] == [MS - 20_000, 2 * MS - 20_000]
@@ -152,15 +153,15 @@ def test_it_is_awake_before_a_turn_is_due() -> None:
 
 def test_polling_counts_its_time_and_the_moments_without_a_cpu() -> None:
     stage = Stage((Op("x"),), tick=50)
-    stage.words[b.LEAD_NS] = 20_000
+    stage.words[layout.LEAD_NS] = 20_000
     stage.takes(0, 100, 100, 100)
     steady = stage.run()
     assert (abs(steady.polled_ns - 2 * 20_000) <= 500, steady.pauses) == (True, 0)
-    stage = Stage((Op("x"),), tick=b.PAUSE_NS)
-    stage.words[b.LEAD_NS] = 10 * b.PAUSE_NS
+    stage = Stage((Op("x"),), tick=PAUSE_NS)
+    stage.words[layout.LEAD_NS] = 10 * PAUSE_NS
     stage.takes(0, 100, 100, 100)
     paused = stage.run()
-    assert paused.pauses == paused.polled_ns // b.PAUSE_NS > 0
+    assert paused.pauses == paused.polled_ns // PAUSE_NS > 0
 
 
 def test_a_slow_probe_hears_that_it_shall_quit() -> None:
@@ -169,7 +170,7 @@ def test_a_slow_probe_hears_that_it_shall_quit() -> None:
     stage.on_nap = lambda: stage.quit()
     seen = stage.run()
     assert (seen.iterations, seen.state) == (1, ProbeState.ENDED)
-    assert stage.now - START <= 2 * b.WAIT_SLICE_NS
+    assert stage.now - START <= 2 * WAIT_SLICE_NS
 
 
 def test_a_new_pace_holds_at_once() -> None:
@@ -179,9 +180,9 @@ def test_a_new_pace_holds_at_once() -> None:
     def call(*_: int) -> int:
         starts.append((stage.now - START) // MS)
         if len(starts) == 2:
-            stage.words[b.PERIOD_NS] = 2 * MS
+            stage.words[layout.PERIOD_NS] = 2 * MS
         if len(starts) == 5:
-            stage.words[b.PERIOD_NS] = 300 * MS
+            stage.words[layout.PERIOD_NS] = 300 * MS
         if len(starts) == 6:
             stage.quit()
         return 0
@@ -196,7 +197,7 @@ def test_a_new_pace_does_not_make_up_for_starts_of_the_past() -> None:
     stage.takes(0, 100, 100, 100)
 
     def hurry() -> None:
-        stage.words[b.PERIOD_NS] = MS
+        stage.words[layout.PERIOD_NS] = MS
 
     stage.on_nap = hurry
     seen = stage.run()
@@ -211,15 +212,15 @@ def test_switched_off_it_parks_and_switched_on_it_starts_a_new_schedule() -> Non
     def call(*_: int) -> int:
         calls.append(stage.now - START)
         if len(calls) == 2:
-            stage.words[b.RUN] = 0
+            stage.words[layout.RUN] = 0
         if len(calls) == 4:
             stage.quit()
         return 0
 
     def parked() -> None:
-        if stage.words[b.STATE] == ProbeState.PARKED and stage.now > START + 50 * MS:
+        if stage.words[layout.STATE] == ProbeState.PARKED and stage.now > START + 50 * MS:
             assert stage.board.snapshot().probes["p"].on is False
-            stage.words[b.RUN] = 1
+            stage.words[layout.RUN] = 1
             stage.now += 300
 
     stage.script(0, call)
@@ -233,11 +234,11 @@ def test_switched_off_it_parks_and_switched_on_it_starts_a_new_schedule() -> Non
 
 def test_not_switched_on_it_calls_nothing_and_still_shows_life() -> None:
     stage = Stage((Op("x"),))
-    stage.words[b.RUN] = 0
+    stage.words[layout.RUN] = 0
     stage.on_nap = lambda: stage.quit() if len(stage.naps) == 5 else None
     seen = stage.run()
     assert (seen.iterations, seen.state) == (0, ProbeState.ENDED)
-    assert [until - since for since, until in stage.naps] == [b.PARKED_STEP_NS] * 5
+    assert [until - since for since, until in stage.naps] == [PARKED_STEP_NS] * 5
     assert seen.heartbeat_ns > START
     assert seen.on_since_ns == 0
 
@@ -262,7 +263,7 @@ def test_a_wrong_code_stops_the_probe_and_is_kept(result: int, code: int) -> Non
     seen = stage.run()
     assert calls == ["x", "y", "x", "y"]
     assert seen.state is ProbeState.ERROR
-    assert seen.error == b.ProbeErrorCode(code=code, op=2, at_ns=stage.now)
+    assert seen.error == ProbeErrorCode(code=code, op=2, at_ns=stage.now)
     assert seen.in_flight is None
 
 
@@ -349,11 +350,11 @@ def test_turns_stay_ahead_of_the_guard_by_no_more_than_allowed() -> None:
     stage = Stage((Op("x"),), period_ns=0)
     started = np.zeros(1, dtype=np.int64)
     ahead = []
-    stage.words[[b.GUARD_ADDRESS, b.GUARD_AHEAD]] = started.ctypes.data, 2
+    stage.words[[layout.GUARD_ADDRESS, layout.GUARD_AHEAD]] = started.ctypes.data, 2
 
     def call(*_: int) -> int:
         stage.now += 100
-        ahead.append(int(stage.words[b.ITERATIONS] + 1 - started[0]))
+        ahead.append(int(stage.words[layout.ITERATIONS] + 1 - started[0]))
         if len(ahead) == 10:
             stage.quit()
         return 0
@@ -367,13 +368,13 @@ def test_turns_stay_ahead_of_the_guard_by_no_more_than_allowed() -> None:
     seen = stage.run()
     assert max(ahead) == 2
     assert seen.iterations == 10
-    assert {until - since for since, until in stage.naps} == {b.GUARD_STEP_NS}
+    assert {until - since for since, until in stage.naps} == {GUARD_STEP_NS}
 
 
 def test_waiting_for_its_own_guard_is_not_a_stall() -> None:
     stage = Stage((Op("x"),))
     started = np.zeros(1, dtype=np.int64)
-    stage.words[[b.GUARD_ADDRESS, b.GUARD_AHEAD]] = started.ctypes.data, 1
+    stage.words[[layout.GUARD_ADDRESS, layout.GUARD_AHEAD]] = started.ctypes.data, 1
     stage.takes(0, 100, 200)
 
     def starts() -> None:
@@ -385,7 +386,7 @@ def test_waiting_for_its_own_guard_is_not_a_stall() -> None:
     assert seen.missed == 0
     waited = seen.channels[DUE]
     assert waited.count == 1
-    assert waited.max_ns <= 200 + b.GUARD_STEP_NS
+    assert waited.max_ns <= 200 + GUARD_STEP_NS
 
 
 def test_the_call_in_flight_is_told_while_it_runs() -> None:
@@ -413,10 +414,10 @@ def test_the_call_in_flight_is_told_while_it_runs() -> None:
 
 def test_the_ring_holds_the_newest_calls() -> None:
     stage = Stage((Op("x"),), period_ns=0)
-    stage.takes(0, *range(b.RING + 500))
+    stage.takes(0, *range(layout.RING + 500))
     seen = stage.run()
-    assert seen.ring[:, 2].tolist() == list(range(501, b.RING + 500))
-    assert seen.ring_head == b.RING + 500
+    assert seen.ring[:, 2].tolist() == list(range(501, layout.RING + 500))
+    assert seen.ring_head == layout.RING + 500
 
 
 def test_setup_calls_in_order_and_stops_at_the_first_wrong_code() -> None:
@@ -469,7 +470,7 @@ def test_with_the_timeline_on_every_call_is_recorded() -> None:
         stage.takes(op, *durations)
     stage.board.timeline.words[ring.ON] = 1
     stage.run()
-    head = int(stage.words[b.TRACE_HEAD])
+    head = int(stage.words[layout.TRACE_HEAD])
     calls = stage.part.trace[:head]
     assert (calls[:, ring.CALL_OP] & ring.OP_MASK).tolist() == [0, 1, 2] * 3
     assert calls[:, ring.CALL_ITERATION].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
@@ -484,5 +485,5 @@ def test_with_the_timeline_off_no_call_is_recorded() -> None:
     stage = Stage((Op("a"),))
     stage.takes(0, 10, 20)
     stage.run()
-    assert stage.words[b.TRACE_HEAD] == 0
+    assert stage.words[layout.TRACE_HEAD] == 0
     assert not stage.part.trace.any()

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from factories.waiting import LIMIT_S, wait_until
-from stallprobes.engine import board as b
-from stallprobes.engine import loop, native
-from stallprobes.engine.board import Board, BoardLayout, ProbeSnapshot, ProbeState, Snapshot
+from stallprobes.engine import layout, loop, native
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import BoardLayout, ProbeState
+from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
@@ -50,12 +51,12 @@ def running(*probes: Probe, tables: dict[str, Table] | None = None) -> Iterator[
         if table is None:
             table = table_of(one.program.ops, part.channels)
         runner = loop.ProbeLoop(table, nothing, nothing, part, board.header, board.timeline.words)
-        part.words[b.RUN] = 1
+        part.words[layout.RUN] = 1
         threads.append(threading.Thread(target=runner, daemon=True))
     for thread in threads:
         thread.start()
     yield board
-    board.header[b.QUIT] = 1
+    board.header[layout.QUIT] = 1
     for thread in threads:
         thread.join(LIMIT_S)
         assert not thread.is_alive()
@@ -120,9 +121,9 @@ def test_it_runs_while_another_thread_holds_the_interpreters_lock() -> None:
         try:
             made = 0
             for _ in range(100):
-                first = int(words[b.ITERATIONS])
+                first = int(words[layout.ITERATIONS])
                 usleep_with_the_lock_held(50_000)
-                made = int(words[b.ITERATIONS]) - first
+                made = int(words[layout.ITERATIONS]) - first
                 if made:
                     break
         finally:
@@ -141,7 +142,7 @@ def test_a_hanging_call_shows_its_age_and_counts_as_waited() -> None:
     word = np.zeros(1, dtype=np.int64)
     ops = (Op("libc:getppid"), Op("native:wait", (word.ctypes.data, 1, 60_000 * MS), Phase.WAIT))
     with running(probe("p", ops, MS)) as board:
-        while board["p"].words[b.INFLIGHT_OP] != 2:
+        while board["p"].words[layout.INFLIGHT_OP] != 2:
             time.sleep(0.001)
         earlier = board.snapshot()
         time.sleep(0.2)
@@ -165,16 +166,16 @@ def test_it_quits_while_other_probes_go_on_and_says_ended() -> None:
     with running(probe("p", (Op("native:nothing"),), 10**12)) as board:
         until(board, "p", 1)
         part = board["p"]
-        board.header[b.QUIT] = 1
-        wait_until(lambda: part.words[b.STATE] == ProbeState.ENDED, "the loop has ended")
+        board.header[layout.QUIT] = 1
+        wait_until(lambda: part.words[layout.STATE] == ProbeState.ENDED, "the loop has ended")
         assert board.snapshot().probes["p"].state is ProbeState.ENDED
 
 
 def test_switching_off_and_on_works_while_it_runs() -> None:
     with running(probe("p", (Op("native:nothing"),), 200_000)) as board:
         until(board, "p", 10)
-        board["p"].words[b.RUN] = 0
-        while board["p"].words[b.STATE] != ProbeState.PARKED:
+        board["p"].words[layout.RUN] = 0
+        while board["p"].words[layout.STATE] != ProbeState.PARKED:
             time.sleep(0.001)
         iterations = board.snapshot().probes["p"].iterations
         since = board.snapshot().probes["p"].heartbeat_ns
@@ -182,7 +183,7 @@ def test_switching_off_and_on_works_while_it_runs() -> None:
         parked = board.snapshot().probes["p"]
         assert (parked.iterations, parked.on) == (iterations, False)
         assert parked.heartbeat_ns > since
-        board["p"].words[b.RUN] = 1
+        board["p"].words[layout.RUN] = 1
         assert until(board, "p", iterations + 10).on_since_ns > parked.heartbeat_ns
 
 
@@ -235,7 +236,7 @@ def test_a_failing_call_stops_its_probe_and_leaves_the_others() -> None:
     table = table_of(ops, bad.program.channels())
     table[0, loop.COL_FLAGS] = 0
     with running(bad, good, tables={"bad": table}) as board:
-        wait_until(lambda: board["bad"].words[b.STATE] == ProbeState.ERROR, "the bad probe has stopped")
+        wait_until(lambda: board["bad"].words[layout.STATE] == ProbeState.ERROR, "the bad probe has stopped")
         snapshot = board.snapshot()
         assert snapshot.probes["bad"].state is ProbeState.ERROR
         assert snapshot.probes["bad"].error is not None
@@ -252,8 +253,8 @@ def test_reading_all_the_time_disturbs_no_count() -> None:
             assert window.iterations >= last
             assert (np.diff(window.calls[:, 0]) >= 0).all()
             last = window.iterations
-        board.header[b.QUIT] = 1
-        while board["p"].words[b.STATE] != ProbeState.ENDED:
+        board.header[layout.QUIT] = 1
+        while board["p"].words[layout.STATE] != ProbeState.ENDED:
             time.sleep(0.001)
         seen = board.snapshot().probes["p"]
     assert seen.channels[CALL].count == seen.channels[DUE].count == seen.iterations - 1

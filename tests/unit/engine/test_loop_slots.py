@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from factories.loop_stage import MS, START, Stage
-from stallprobes.engine import board as b
-from stallprobes.engine.board import ProbeSnapshot, ProbeState
+from stallprobes.engine import layout
+from stallprobes.engine.board import counter_ns
+from stallprobes.engine.layout import ProbeState
+from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window
 from stallprobes.model import Channel, Op, Phase
@@ -22,7 +24,7 @@ class SlottedStage(Stage):
 
     def __init__(self, *durations: int, period_ns: int = MS, ops: tuple[Op, ...] = (Op("x"),)) -> None:
         super().__init__(ops, period_ns)
-        self.words[b.SLOT + b.CHANGES] = 2
+        self.words[layout.SLOT + layout.CHANGES] = 2
         self.began: list[int] = []
         self.durations = list(durations)
         self.on_nap = self.set_slot
@@ -34,15 +36,15 @@ class SlottedStage(Stage):
         """What the engine would write until now."""
         words = self.words
         while True:
-            changes = int(words[b.SLOT + b.CHANGES])
+            changes = int(words[layout.SLOT + layout.CHANGES])
             at = START + (changes - 2) * SLOT
-            words[b.OPENS_NS] = at
+            words[layout.OPENS_NS] = at
             if self.now < at:
                 return
             opening = changes % 2 == 0
-            total = b.counter_ns(words, b.SLOT, at)
-            words[b.SLOT + (b.OFFSET_NS if opening else b.TOTAL_NS)] = at - total if opening else total
-            words[b.SLOT + b.CHANGES] += 1
+            total = counter_ns(words, layout.SLOT, at)
+            words[layout.SLOT + (layout.OFFSET_NS if opening else layout.TOTAL_NS)] = at - total if opening else total
+            words[layout.SLOT + layout.CHANGES] += 1
 
     def call(self, *_: int) -> int:
         self.began.append(self.now - START)
@@ -52,7 +54,7 @@ class SlottedStage(Stage):
 
     def run(self) -> ProbeSnapshot:
         seen = super().run()
-        assert b.ProbeState(seen.state) is ProbeState.ENDED
+        assert ProbeState(seen.state) is ProbeState.ENDED
         return seen
 
 
@@ -137,7 +139,7 @@ def test_while_its_slot_is_closed_it_counts_as_running_and_sleeps() -> None:
 
     def look() -> None:
         own()
-        states.add(int(stage.words[b.STATE]))
+        states.add(int(stage.words[layout.STATE]))
 
     stage.on_nap = look
     stage.run()
@@ -151,8 +153,8 @@ def test_it_can_be_switched_off_and_told_to_quit_while_its_slot_is_closed() -> N
     stage = SlottedStage(*[1000] * 100)
 
     def off() -> None:
-        stage.words[b.RUN] = 0
-        if stage.words[b.STATE] == ProbeState.PARKED:
+        stage.words[layout.RUN] = 0
+        if stage.words[layout.STATE] == ProbeState.PARKED:
             stage.quit()
 
     stage.on_nap = lambda: off() if stage.now >= START + SLOT else stage.set_slot()

@@ -19,7 +19,8 @@ from factories.traces import handmade_trace
 from factories.virtual_session import virtual_sessions
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import RUN, Board
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import RUN
 from stallprobes.errors import RecordingError
 from stallprobes.live import line_writer
 from stallprobes.live import recorder as recorders

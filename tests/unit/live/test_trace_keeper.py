@@ -14,7 +14,7 @@ from factories.recordings import WALL_S
 from factories.simulated_machine import SimulatedMachine
 from factories.traces import traced_machine
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows, read_rows
 from stallprobes.engine.timeline.ring import MEASURED
 from stallprobes.latency.baseline import Baseline

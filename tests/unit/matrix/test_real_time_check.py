@@ -12,6 +12,7 @@ import pytest
 from factories import matrices
 from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix import runner, schedule
+from stallprobes.matrix.check_progress import CheckProgress
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.matrix.plan import AggressorSet, VictimProbe, plan
 from stallprobes.matrix.window_measurer import Lengths, VictimWindow
@@ -132,7 +133,7 @@ def test_without_time_the_least_repeats_are_complete(cell_runner: type[ScriptedC
 
 
 def test_every_window_is_counted_in_the_progress(cell_runner: type[ScriptedCellRunner]) -> None:
-    steps: list[runner.CheckProgress] = []
+    steps: list[CheckProgress] = []
     cell_runner.window_s = 0.3
     runner.run(PLAN, backend="cuda", progress=steps.append, cells=True)
     assert steps[-1].done == steps[-1].total

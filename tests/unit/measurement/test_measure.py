@@ -11,7 +11,8 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_NO_GPU, EngineFailed, UnknownName
 from stallprobes.measurement import measure
-from stallprobes.measurement.measure import RunProgress, selection
+from stallprobes.measurement.run_clock import RunProgress
+from stallprobes.measurement.selection import selection
 from stallprobes.model import SECONDARY, Role
 from stallprobes.patterns import patterns
 from stallprobes.verdicts.kinds import VerdictKind

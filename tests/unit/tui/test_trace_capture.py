@@ -9,7 +9,7 @@ import pytest
 
 from factories.simulated_machine import SimulatedMachine
 from factories.traces import advance, history_of, traced_machine
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.engine.timeline.reader import read_rows
 from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus
 from stallprobes.engine.timeline.trace import BEGINNING, TimelinePosition

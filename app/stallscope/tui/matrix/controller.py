@@ -28,9 +28,9 @@ from stallscope.tui.matrix.services import MatrixServices, RequestRejected
 from stallscope.tui.matrix.view_model import MatrixView
 
 if TYPE_CHECKING:
+    from stallprobes.matrix.check_progress import CheckProgress
     from stallprobes.matrix.comparison import Comparison
     from stallprobes.matrix.plan import Plan
-    from stallprobes.matrix.runner import CheckProgress
     from stallscope.tui.sources.live import EngineTarget
 
 _LEAVE_S = 0.2

@@ -10,9 +10,9 @@ from stallprobes.errors import CheckFileError, NotComparable, TimelinesDiffer
 from stallprobes.matrix.matrix import Matrix
 
 if TYPE_CHECKING:
+    from stallprobes.matrix.check_progress import CheckProgress
     from stallprobes.matrix.comparison import Comparison
     from stallprobes.matrix.plan import Plan
-    from stallprobes.matrix.runner import CheckProgress
     from stallscope.tui.sources.live import EngineTarget
 
 

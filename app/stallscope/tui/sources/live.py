@@ -16,9 +16,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import ProbeSnapshot
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
+from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoGpu, Unsupported
 from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine import gpus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import EngineCondition
 from stallprobes.model import Probe, Role

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from stallprobes.engine.board import Snapshot
+from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.model import MS, Probe
 from stallprobes.traces.history import TraceHistory

@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 
 from stallprobes.engine.backend import InjectedStall, Options, ProbeFailure, failed_op, for_each
-from stallprobes.engine.board import CLOCK_NS, ERROR_CODE, ERROR_OP, RUN, SENSORS_FROM, STATE, Board, ProbeState
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import CLOCK_NS, ERROR_CODE, ERROR_OP, RUN, SENSORS_FROM, STATE, ProbeState
 from stallprobes.engine.sim.clock import EPOCH_NS, NEVER
 from stallprobes.engine.sim.device import Simulation, us
 from stallprobes.engine.sim.host_thread import TEXTS

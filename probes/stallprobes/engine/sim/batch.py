@@ -14,7 +14,7 @@ from operator import getitem, sub
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.board import (
+from stallprobes.engine.layout import (
     DUE_ALLOWED_NS,
     DUE_CHANNEL,
     DUE_NS,

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.board import COUNT, FIRST_NS, MAX_NS, RING, RING_HEAD, SUM_NS, ProbeSection
+from stallprobes.engine.board import ProbeSection
+from stallprobes.engine.layout import COUNT, FIRST_NS, MAX_NS, RING, RING_HEAD, SUM_NS
 from stallprobes.latency.histogram import BUCKETS, LOWER, SUB, SUB_BITS, index, indices
 
 _LAST = BUCKETS - 1

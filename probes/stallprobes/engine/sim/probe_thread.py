@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stallprobes.engine.board import (
+from stallprobes.engine.board import ProbeSection, counter_ns
+from stallprobes.engine.layout import (
     CHANGES,
     DUE_ALLOWED_NS,
     DUE_CHANNEL,
@@ -14,7 +15,6 @@ from stallprobes.engine.board import (
     ERROR_CODE,
     ERROR_NS,
     ERROR_OP,
-    GUARD_STEP_NS,
     HEARTBEAT_NS,
     INFLIGHT_OP,
     INFLIGHT_SINCE_NS,
@@ -23,20 +23,21 @@ from stallprobes.engine.board import (
     MISSED,
     OFFSET_NS,
     ON_SINCE_NS,
-    PARKED_STEP_NS,
     PERIOD_NS,
     PROOF,
-    RESTART_NS,
     RUN,
     SLOT,
+    STATE,
+    Int64s,
+    ProbeState,
+)
+from stallprobes.engine.loop_timing import (
+    GUARD_STEP_NS,
+    PARKED_STEP_NS,
+    RESTART_NS,
     SLOT_STEP_NS,
     SPIN_BELOW_NS,
-    STATE,
     WAIT_SLICE_NS,
-    Int64s,
-    ProbeSection,
-    ProbeState,
-    counter_ns,
 )
 from stallprobes.engine.sim.batch import IterationBatch
 from stallprobes.engine.sim.clock import Call, Wait

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from stallprobes.engine.board import ITERATIONS, TRACE_HEAD, Board, Int64s
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import ITERATIONS, TRACE_HEAD, Int64s
 from stallprobes.engine.sim.device import GpuContext, SimGpu, SimStream
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.jobs import ContextQueue, Job

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.board import TRACE_HEAD, Board
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import TRACE_HEAD
 from stallprobes.engine.timeline import gpu_clock, tables
 from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal, without_context_switches
 from stallprobes.engine.timeline.records import RecordKind, kinds_of, offset_table

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.board import COUNT, FIRST_NS, MAX_NS, SUM_NS, TRACE_HEAD
+from stallprobes.engine.layout import COUNT, FIRST_NS, MAX_NS, SUM_NS, TRACE_HEAD
 from stallprobes.engine.loop import bucket_of
 from stallprobes.engine.native import compiled, load, store
 from stallprobes.engine.timeline.records import RecordKind

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallprobes.engine.board import TRACE_HEAD, Board, Int64s, ProbeSection
+from stallprobes.engine.board import Board, ProbeSection
+from stallprobes.engine.layout import TRACE_HEAD, Int64s
 from stallprobes.engine.timeline.records import RecordKind, SwitchOperation
 from stallprobes.engine.timeline.ring import (
     BEGAN_NS,

@@ -12,7 +12,8 @@ import pytest
 from factories.fake_cupti import NEWEST, FakeCupti, record
 from stallprobes import catalog
 from stallprobes.catalog import Placement, on_shared_stream
-from stallprobes.engine.board import TRACE_HEAD, Board, BoardLayout
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import TRACE_HEAD, BoardLayout
 from stallprobes.engine.timeline import ring
 from stallprobes.engine.timeline.buffers import HEADER, callbacks, process_pool
 from stallprobes.engine.timeline.collector import SUBMITTING_CALLS, Collector, StreamUse

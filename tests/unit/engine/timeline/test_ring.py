@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from factories.host_probes import host_probe
-from stallprobes.engine.board import TRACE_HEAD, Board, BoardLayout
+from stallprobes.engine.board import Board
+from stallprobes.engine.layout import TRACE_HEAD, BoardLayout
 from stallprobes.engine.timeline import ring
 from stallprobes.engine.timeline.reader import read_calls
 

@@ -1,0 +1,101 @@
+"""Inbox of a session: what its engine has sent, and why the engine ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from stallprobes.engine.backend import ProbeFailure
+from stallprobes.engine.process import EngineProcess, engine_lost
+from stallprobes.engine.protocol import (
+    Advanced,
+    Failed,
+    Fatal,
+    FromEngine,
+    ProbeStopped,
+    Ready,
+    Refused,
+    ResidentReturned,
+    TimelineChanged,
+)
+from stallprobes.engine.timeline.status import OFF
+from stallprobes.errors import EXIT_ENGINE, EngineFailed, Unsupported
+
+
+class Inbox:
+    """The messages received from the engine. The receiver thread writes it; it must not reference the session."""
+
+    def __init__(self) -> None:
+        self.answer: Ready | Refused | Failed | None = None
+        self.fatal: Fatal | None = None
+        self.probe_failures: list[ProbeFailure] = []
+        self.advanced = 0
+        self.returned: ResidentReturned | None = None
+        self.timeline = OFF
+        self.timeline_switch = 0
+        self.ended = False
+        self.stopping = False
+        self._changed = threading.Condition()
+
+    def put(self, message: FromEngine | None) -> None:
+        """Store a message; None says that the engine has ended."""
+        with self._changed:
+            match message:
+                case None:
+                    self.ended = True
+                case Ready() | Refused() | Failed():
+                    self.answer = message
+                case ProbeStopped(failure):
+                    self.probe_failures.append(failure)
+                case Fatal():
+                    self.fatal = self.fatal or message
+                case Advanced(number):
+                    self.advanced = number
+                case ResidentReturned():
+                    self.returned = message
+                case TimelineChanged(number, status):
+                    self.timeline_switch, self.timeline = number, status
+            self._changed.notify_all()
+
+    def wait(self, wanted: Callable[[], bool], seconds: float) -> None:
+        """Wait at most ``seconds`` until ``wanted()`` holds or the engine has ended or failed."""
+        until = time.monotonic() + seconds
+        with self._changed:
+            while not wanted() and not self.ended and self.fatal is None:
+                left = until - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+
+    def await_ready(self, process: EngineProcess, timeout: float) -> Mapping[str, object]:
+        """The description of its devices that the engine ``process`` sends once it is ready.
+
+        Raises Unsupported or EngineFailed as it says; EngineFailed after ``timeout`` seconds, EngineLost at its end.
+        """
+        self.wait(lambda: self.answer is not None, timeout)
+        match self.answer:
+            case Ready(info=info):
+                return info
+            case Refused(reason, probes):
+                raise Unsupported(reason, *probes)
+            case Failed(exit_code, sentence):
+                raise EngineFailed(exit_code, sentence)
+            case _ if self.ended:
+                raise engine_lost(process, " while it started")
+            case _:
+                raise EngineFailed(
+                    EXIT_ENGINE,
+                    f"the engine was not ready after {timeout:g} s, so it was killed: "
+                    "the driver may hang, or the machine is overloaded",
+                )
+
+    def failure(self, process: EngineProcess | None) -> EngineFailed | None:
+        """Why the engine ``process`` ended; None while it runs or if it was stopped."""
+        if self.stopping:
+            return None
+        if self.fatal is not None:
+            return EngineFailed(self.fatal.exit_code, self.fatal.sentence)
+        if self.ended and process is not None:
+            return engine_lost(process)
+        return None

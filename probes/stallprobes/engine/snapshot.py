@@ -1,0 +1,113 @@
+"""Snapshot of the board: the statistics of all probes at one time, whose difference to an earlier one is a window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from stallprobes.engine.layout import EngineState, Int64s, ProbeState
+from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import InFlight, Window
+from stallprobes.model import Channel, Phase
+
+
+@dataclass(frozen=True)
+class ProbeErrorCode:
+    """An unexpected return code, the op's number (from 1; setup and teardown ops negative), and the time in ns."""
+
+    code: int
+    op: int
+    at_ns: int
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeSnapshot:
+    """The figures of one probe since its start.
+
+    ``first_ns`` is each channel's value in the very first iteration, which the histograms leave out. ``ring`` is
+    int64[n][3] (end ns, channel, value ns) in the order of the calls; ``ring_head`` counts all calls ever put there.
+
+    ``in_slots``: the engine gives the probe slots. ``allowed_ns`` is then the time in which it was switched on and its
+    slot open; otherwise the board's time. ``not_alone_ns`` is the part of it in which a call of another group had not
+    returned. ``polled_ns`` is the time for which the loop polled the clock, and ``pauses`` the number of times that it
+    lost its CPU for 20 µs or longer meanwhile; both are 0 on the simulated GPU.
+    """
+
+    name: str
+    at_ns: int
+    state: ProbeState
+    on: bool
+    iterations: int
+    on_since_ns: int
+    heartbeat_ns: int
+    in_flight: InFlight | None
+    error: ProbeErrorCode | None
+    missed: int
+    proof: int
+    period_ns: int
+    channels: Mapping[Channel, Histogram]
+    first_ns: Mapping[Channel, int | None]
+    ring: Int64s
+    ring_head: int
+    allowed_ns: int = 0
+    in_slots: bool = False
+    not_alone_ns: int = 0
+    polled_ns: int = 0
+    pauses: int = 0
+
+    def minus(self, earlier: ProbeSnapshot) -> Window:
+        """The window between ``earlier`` and this.
+
+        A call that is in flight for longer than the period counts in the channel of the due time for the time it
+        waited within the window, once for each start that was due. Raises ValueError for an earlier state that is
+        not of this probe.
+        """
+        if not set(earlier.channels) <= set(self.channels):
+            raise ValueError(f"the earlier state is not of the probe {self.name}")
+        # The timeline may have been switched on in between.
+        channels = {
+            channel: hist.minus(earlier.channels[channel]) if channel in earlier.channels else hist
+            for channel, hist in self.channels.items()
+        }
+        flight = self.in_flight
+        allowed_ns = max(self.allowed_ns - earlier.allowed_ns, 0)
+        # A call of ordinary length that the snapshot happened to catch would count twice, first with a part of it.
+        due = Channel(Phase.DUE)
+        if flight is not None and due in channels and 0 < self.period_ns < flight.allowed_ns:
+            # Calls that would have been due while the slot was closed were not delayed.
+            inside = min(flight.allowed_ns, allowed_ns)
+            channels[due] = channels[due].add_waiting(inside, self.period_ns)
+        fresh = min(self.ring_head - earlier.ring_head, len(self.ring))
+        return Window(
+            channels=channels,
+            iterations=self.iterations - earlier.iterations,
+            duration_ns=allowed_ns,
+            in_flight=flight,
+            missed=self.missed - earlier.missed,
+            proof=self.proof - earlier.proof,
+            period_ns=self.period_ns,
+            first_ns=self.first_ns,
+            calls=self.ring[len(self.ring) - fresh :],
+            in_slots=self.in_slots,
+            not_alone_ns=max(self.not_alone_ns - earlier.not_alone_ns, 0),
+            polled_ns=self.polled_ns - earlier.polled_ns,
+            pauses=self.pauses - earlier.pauses,
+        )
+
+    def at(self, at_ns: int) -> ProbeSnapshot:
+        """The same figures as those of the time ``at_ns``."""
+        return replace(self, at_ns=at_ns, allowed_ns=self.allowed_ns if self.in_slots else at_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The statistics of all probes at one time (ns)."""
+
+    at_ns: int
+    engine_state: EngineState
+    engine_heartbeat_ns: int
+    probes: Mapping[str, ProbeSnapshot]
+
+    def minus(self, earlier: Snapshot) -> dict[str, Window]:
+        """The window of each probe, by name, between ``earlier`` and this."""
+        return {name: now.minus(earlier.probes[name]) for name, now in self.probes.items()}

@@ -1,0 +1,97 @@
+"""Heat map of a probe set: the coarse history of its calls, with the marks of switches and each probe's strip."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from copy import copy
+
+import numpy as np
+
+from stallprobes.engine.snapshot import Snapshot
+from stallprobes.latency.histogram import BUCKETS
+from stallprobes.live.baselines import may_run
+from stallprobes.live.history import SLOT_NS, History
+from stallprobes.live.view_model import ChannelView, FocusView, ProbeRow
+from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe
+
+# The start is a part of the wait, and would count its calls twice.
+_HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
+_MARKS = 64
+
+
+class HeatMapHistory:
+    """History of ``probes`` for ``slots`` tenths of a second, and the last marks."""
+
+    def __init__(self, probes: Sequence[Probe], slots: int) -> None:
+        self._probes = tuple(probes)
+        self._history = History(len(self._probes), slots)
+        self._marks: deque[tuple[int, str]] = deque(maxlen=_MARKS)
+        self._strips: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {}
+
+    def copy(self) -> HeatMapHistory:
+        """An independent copy."""
+        other = copy(self)
+        other._history = self._history.copy()
+        other._marks = deque(self._marks, _MARKS)
+        other._strips = {}
+        return other
+
+    def clear(self) -> None:
+        """Remove all calls and marks."""
+        self._history = History(len(self._probes), self._history.slots)
+        self._marks.clear()
+
+    @property
+    def at_ns(self) -> int:
+        """The time up to which the history reaches (board's time, in whole slots)."""
+        return self._history.last * SLOT_NS
+
+    def mark(self, at_ns: int, text: str) -> None:
+        """Mark the time ``at_ns`` with ``text``."""
+        self._marks.append((at_ns, text))
+
+    def feed(self, now: Snapshot, last: Snapshot | None) -> None:
+        """Add the calls between ``last``, None for the first snapshot, and ``now``."""
+        self._history.move_to(now.at_ns, None if last is None else last.at_ns)
+        if last is None:
+            return
+        for number, probe in enumerate(self._probes):
+            part, before = now.probes[probe.name], last.probes[probe.name]
+            if not may_run(part) and not may_run(before) and part.iterations == before.iterations:
+                continue
+            flight = part.in_flight
+            age = flight.age_ns if flight is not None and flight.age_ns >= 20 * MS else None
+            channels = [channel for channel in _HEAT_CHANNELS if channel in part.channels]
+            if channels:
+                counts = np.zeros(BUCKETS, dtype=np.uint64)
+                for channel in channels:
+                    counts += part.channels[channel].counts
+                    # The timeline may have been switched on in between.
+                    if channel in before.channels:
+                        counts -= before.channels[channel].counts
+                closed = 0
+                if part.in_slots and part.on:
+                    closed = max(now.at_ns - last.at_ns - (part.allowed_ns - before.allowed_ns), 0)
+                self._history.add(number, counts, age, closed)
+
+    def strip(self, number: int, columns: int) -> tuple[int, ...]:
+        """The last minute of probe ``number`` in ``columns`` columns, updated once a second."""
+        slots = max(1, round(60e9 / columns) // SLOT_NS)
+        second = self._history.last // 10
+        known = self._strips.get(number)
+        if known is None or known[0] != (second, columns):
+            known = ((second, columns), self._history.strip(number, columns, slots))
+            self._strips[number] = known
+        return known[1]
+
+    def view(
+        self, number: int, row: ProbeRow, channels: tuple[ChannelView, ...], columns: int, span_s: float
+    ) -> FocusView:
+        """The view of probe ``number``: about ``span_s`` seconds in ``columns`` columns, its row and histograms."""
+        slots = max(1, round(span_s * 1e9 / SLOT_NS / max(columns, 1)))
+        heat, ages, observed_s, first = self._history.columns(number, columns, slots)
+        marks = tuple(
+            (at // SLOT_NS // slots - first, words) for at, words in self._marks if at // SLOT_NS // slots >= first
+        )
+        return FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, observed_s)

@@ -1,0 +1,117 @@
+"""Clock of a run: lets time pass in steps, reports the progress, and ends a run that is to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stallprobes.engine.session import Session
+from stallprobes.measurement.run_trace import RunTracer
+from stallprobes.verdicts.experiment import BlamePlan
+
+# The parts of a variant besides its windows, in seconds.
+_START_S = 1.5
+WARM_S = 0.5
+SETTLE_S = 0.3
+STEP_S = 0.1
+_SHORTEST_BASELINE_S = 1.0
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """The progress of a run in seconds of measurement, and its current step."""
+
+    done_s: float
+    total_s: float
+    text: str
+
+
+class RunStopped(Exception):
+    """Raised when the run is stopped before the variant is measured."""
+
+
+class RunStoodStill(Exception):
+    """Raised when the process was suspended while a variant was measured."""
+
+
+class RunClock:
+    """Progress of a run: lets time pass in steps, between which the run can be stopped.
+
+    ``cycles`` is the number of slots of each variant, by which its measurement is longer; ``plans`` are its blame
+    experiments. ``trace_s`` is the length of the traces, None for none, ``others`` the other processes on the GPU;
+    ``tracer`` reads the trace of the present variant.
+    """
+
+    def __init__(
+        self,
+        cycles: Sequence[int],
+        plans: Sequence[BlamePlan | None],
+        seconds: float,
+        progress: Callable[[RunProgress], None] | None,
+        stop: Callable[[], bool],
+        trace_s: float | None = None,
+        others: Sequence[str] = (),
+    ) -> None:
+        self._trace_s, self._others = trace_s, others
+        self.tracer: RunTracer | None = None
+        self.blame = any(plan is not None for plan in plans)
+        self.window_s = seconds
+        self.baseline_s = max(_SHORTEST_BASELINE_S, seconds / 2)
+        self.stopped = False
+        rests_s, measured_s = _START_S + WARM_S + 2 * SETTLE_S, self.baseline_s + self.window_s
+        self._left = [
+            (rests_s + slots * measured_s, 0.0 if plan is None else plan.total_s)
+            for slots, plan in zip(cycles, plans, strict=True)
+        ]
+        self._total = sum(map(sum, self._left))
+        self._base = 0.0
+        self._done = 0.0
+        self._text = ""
+        self._progress = progress
+        self._stop = stop
+
+    def begin(self, text: str) -> None:
+        self._done = self._base
+        self._report(text)
+
+    def end(self) -> None:
+        self._base += sum(self._left.pop(0))
+        self._done = self._base
+        self._report(self._text)
+
+    def started(self, session: Session) -> None:
+        """The engine of a variant has started."""
+        self._done += _START_S
+        self.tracer = None if self._trace_s is None else RunTracer(session, self._trace_s, self._others)
+
+    def stop_requested(self) -> bool:
+        """Whether the run is to stop; it then counts as stopped."""
+        self.stopped = self.stopped or self._stop()
+        return self.stopped
+
+    def blame_progress(self, passed_s: float) -> None:
+        """Report the progress of a blame experiment that takes the rest of the variant's time."""
+        measured_s, blame_s = self._left[0]
+        self._done = max(self._done, self._base + measured_s + min(passed_s, blame_s))
+        self._report(self._text)
+
+    def pass_time(self, session: Session, seconds: float) -> None:
+        """Run the session for ``seconds``. Raises RunStopped and EngineFailed."""
+        left = seconds
+        while left > 1e-9:
+            if self._stop():
+                self.stopped = True
+                raise RunStopped
+            step = min(STEP_S, left)
+            if self.tracer is None:
+                session.run_for(step)
+            else:
+                self.tracer.run_for(step)
+            left -= step
+            self._done += step
+            self._report(self._text)
+
+    def _report(self, text: str) -> None:
+        self._text = text
+        if self._progress is not None:
+            self._progress(RunProgress(min(self._done, self._total), self._total, text))
