@@ -481,6 +481,8 @@ class Probe:
     ``entry`` is its name in the catalog. ``short_title`` is the title for narrow columns, "" for the title itself.
     ``slot_group`` is the GPU's index and the name of the group of victims that share a slot; None for a probe that
     needs no slot: an aggressor, the host control, and a victim that other contexts do not disturb.
+    ``baseline_period_ns`` is the period while the baseline is measured, None for the same: a longer ``period_ns`` shows
+    what the idle time before each call costs.
     """
 
     name: str
@@ -493,6 +495,16 @@ class Probe:
     stream: str = "own"
     short_title: str = ""
     slot_group: SlotGroup | None = None
+    baseline_period_ns: int | None = None
+
+    @property
+    def idles(self) -> bool:
+        """Whether it makes its calls after longer idle times than in its baseline."""
+        return self.is_idle_at(self.period_ns)
+
+    def is_idle_at(self, period_ns: int) -> bool:
+        """Whether calls each ``period_ns`` are made after longer idle times than in its baseline."""
+        return self.baseline_period_ns is not None and period_ns > self.baseline_period_ns
 
 
 class Kind(StrEnum):

@@ -21,7 +21,7 @@ from stallprobes.catalog.entry import (
     on_null_stream,
     on_shared_stream,
 )
-from stallprobes.model import GREEN, PRIMARY, Probe, Role
+from stallprobes.model import GREEN, PRIMARY, Phase, Probe, Role
 
 __all__ = [
     "SECOND_PROCESS",
@@ -35,6 +35,7 @@ __all__ = [
     "cause",
     "entries",
     "explanation",
+    "idle_cause",
     "on_null_stream",
     "on_shared_stream",
     "time_slice_cause",
@@ -50,6 +51,17 @@ _TIME_SLICES = Cause(
     why="Another victim works in another context. The graphics engine runs one context at a time, and the change-over "
     "takes time although the GPU is idle (0.14 ms on an H200): each of the two victims waits for it.",
     remedy="Use one context for all work.",
+)
+_COLD_HOST = Cause(
+    why="The time is inside the call, on the host: after an idle time the driver's code and data are no longer in the "
+    "caches of the CPU, which may also have entered an idle state.",
+    remedy="Make a cheap call of the same kind shortly before the one that matters.",
+)
+_IDLE_GPU = Cause(
+    why="The work waited on the GPU after an idle time. An idle GPU can lower its clocks and its power state, and "
+    "raises them when work arrives.",
+    remedy="Keep the GPU active with a small kernel at short intervals, or lock its clocks (nvidia-smi -lgc, as root). "
+    "Persistence mode keeps the driver loaded between programs; within one it changes nothing.",
 )
 # A green context has SMs of the primary context and runs in its time-slice.
 _ONE_TIME_SLICE = frozenset({PRIMARY.name, GREEN.name})
@@ -109,6 +121,7 @@ def time_slice_cause(victim: Probe, others: Sequence[Probe]) -> Cause | None:
 UNKNOWN_CAUSE = Cause(
     why="The catalogue knows no reason for this pair.", remedy="Compare with another driver, and report it to NVIDIA."
 )
+
 _NO_AGGRESSOR = Cause(why="No aggressor ran.", remedy="Measure the baseline again.")
 
 
@@ -119,6 +132,11 @@ def explanation(victim: Probe, aggressors: Sequence[Probe], victims: Sequence[Pr
         return _NO_AGGRESSOR
     known = (cause(victim, aggressor) for aggressor in aggressors)
     return next((one for one in known if one is not None), None) or time_slice_cause(victim, victims) or UNKNOWN_CAUSE
+
+
+def idle_cause(phase: Phase) -> Cause:
+    """The cause of a delay of calls that are made after long idle times, in ``phase``: on the host, or on the GPU."""
+    return _COLD_HOST if phase is Phase.CALL else _IDLE_GPU
 
 
 def _runs_on_graphics_engine(probe: Probe) -> bool:

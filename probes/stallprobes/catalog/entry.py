@@ -182,10 +182,12 @@ class Entry:
         size: int | None = None,
         name: str | None = None,
         period_ns: int | None = None,
+        baseline_period_ns: int | None = None,
     ) -> Probe:
         """A probe of this entry at ``placement``, with ``size`` in bytes and one iteration each ``period_ns``.
 
-        Raises ValueError when a size is given to an entry without one.
+        ``baseline_period_ns`` is that of its baseline, if another. Raises ValueError when a size is given to an entry
+        without one.
         """
         if size is not None and not self.size:
             raise ValueError(f"{self.name} has no size to set")
@@ -197,16 +199,18 @@ class Entry:
         stream = placement.stream_label if program.context is not None else "none"
         where = "" if program.context is None else f" · {context} · {stream} stream"
         short_where = "" if program.context is None else f" · {context}" + ("" if stream == "own" else f" · {stream}")
+        idle = "" if period_ns is None or baseline_period_ns is None else f" each {_round_duration(period_ns)}"
         return Probe(
             name=name or self.name,
-            title=self.title + where,
+            title=self.title + idle + where,
             role=self.role,
             program=program,
             period_ns=self.period_ns if period_ns is None else period_ns,
             entry=self.name,
             context=context,
             stream=stream,
-            short_title=self.title + short_where,
+            short_title=self.title + idle + short_where,
+            baseline_period_ns=baseline_period_ns,
             slot_group=None if program.context is None else self.slot_group(program.context, size, placement.process),
         )
 
@@ -223,6 +227,10 @@ class Entry:
             return None
         name = PRIMARY.name if context.name == GREEN.name else context.name
         return context.device, name if process is Process.ENGINE else f"{name} of {SECOND_PROCESS}"
+
+
+def _round_duration(ns: int) -> str:
+    return f"{ns / 1e9:g} s" if ns >= 1_000 * MS else f"{ns / MS:g} ms"
 
 
 def synchronized(stream: Stream, *ops: Op) -> tuple[Op, ...]:

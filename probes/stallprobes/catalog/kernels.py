@@ -14,6 +14,7 @@ from stallprobes.catalog.entry import (
 )
 from stallprobes.model import (
     MS,
+    US,
     Graph,
     Guard,
     Image,
@@ -32,6 +33,8 @@ FILL_GPU = 0
 FEW_BLOCKS = 16
 THREADS = 256
 SPIN_NS = 50 * MS
+KEEP_ALIVE_NS = 20 * US
+KEEP_ALIVE_PERIOD_NS = 10 * MS
 QUEUE_DEPTH = 1_100
 
 _TWO_PROCESSES = Cause(
@@ -106,6 +109,16 @@ def _spin(placement: Placement, blocks: int) -> Program:
     started = Word("started", mapped=True)
     return Program(
         ops=(spin_op(placement, blocks, SPIN_NS, started),),
+        context=placement.context,
+        guard=Guard(started, 1),
+        proof=started,
+    )
+
+
+def _keep_alive(placement: Placement, _size: int) -> Program:
+    started = Word("started", mapped=True)
+    return Program(
+        ops=(spin_op(placement, 1, KEEP_ALIVE_NS, started),),
         context=placement.context,
         guard=Guard(started, 1),
         proof=started,
@@ -223,6 +236,17 @@ ENTRIES = (
         what="Kernels of 50 ms that occupy every SM, queued back to back.",
         source="the report of secondary-context-d2d, with a kernel that leaves no SM free",
         causes=(*TIME_SLICES, _NO_FREE_SM),
+    ),
+    Entry(
+        name="keep-alive",
+        title="keep-alive kernel",
+        role=Role.AGGRESSOR,
+        program=_keep_alive,
+        period_ns=KEEP_ALIVE_PERIOD_NS,
+        uses=Hardware.GRAPHICS_ENGINE,
+        what="A kernel of 20 µs with one block, each 10 ms, so that the GPU is never idle for long.",
+        source="the advice in reports of slow calls after an idle time",
+        causes=TIME_SLICES,
     ),
     Entry(
         name="graph-instantiate",

@@ -127,6 +127,10 @@ class Analyzer:
             self._last, self._last_wall_s = now, observation.wall_s
             return
         self._add_switch_marks(now)
+        if self._last is not None and self._idle_changed(now, self._last):
+            # No window contains calls of both periods.
+            self._recent.clear()
+            self._collector.interrupt()
         self._update_window(now)
         others, disturbed = _other_processes(observation), None
         if now.at_ns - self._judged_ns >= JUDGE_NS:
@@ -134,6 +138,14 @@ class Analyzer:
             disturbed = self._judge(now, observation.wall_s, others)
         self._collector.feed(now, disturbed, bool(others))
         self._last, self._last_wall_s = now, observation.wall_s
+
+    def _idle_changed(self, now: Snapshot, before: Snapshot) -> bool:
+        """Whether a probe has begun or ceased to make its calls after longer idle times than in its baseline."""
+        return any(
+            probe.is_idle_at(now.probes[probe.name].period_ns) != probe.is_idle_at(before.probes[probe.name].period_ns)
+            for probe in self.probe_set.probes
+            if probe.baseline_period_ns is not None
+        )
 
     def _change_timeline(self, on: bool, at_ns: int) -> None:
         """Use the baselines of the other state of the timeline; no window contains calls of both."""

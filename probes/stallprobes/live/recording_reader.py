@@ -170,7 +170,7 @@ def wall_s(value: object, kind: str = OBSERVATION) -> float:
 def _probe(node: Node) -> Probe:
     """The probe without the arguments of its calls, which a view does not need."""
     keys = ("name", "title", "role", "entry", "context", "stream", "period_ns", "proof", "ops")
-    known = node.some(*keys, optional=("slot_group",))
+    known = node.some(*keys, optional=("slot_group", "baseline_period_ns"))
     ops = tuple(_op(one) for one in values.items(known["ops"], recorded_snapshot.MOST_OPS))
     title, stream, context = (values.text(known[key]) for key in ("title", "stream", "context"))
     entry = values.text(known["entry"])
@@ -186,6 +186,9 @@ def _probe(node: Node) -> Probe:
             process=Process.SECOND if second else Process.ENGINE,
         ),
         period_ns=known["period_ns"].whole(0, values.LONGEST_NS),
+        baseline_period_ns=known["baseline_period_ns"].whole(0, values.LONGEST_NS)
+        if "baseline_period_ns" in known
+        else None,
         entry=entry,
         context=context,
         stream=stream,

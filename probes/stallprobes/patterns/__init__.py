@@ -10,11 +10,11 @@ from functools import cache
 from types import MappingProxyType
 
 from stallprobes.model import Pattern
-from stallprobes.patterns import default_stream, pageable, peer, readback, second_process, secondary
+from stallprobes.patterns import default_stream, idle_wakeup, pageable, peer, readback, second_process, secondary
 
 __all__ = ["patterns"]
 
-_MODULES = (secondary, peer, pageable, readback, default_stream, second_process)
+_MODULES = (secondary, peer, pageable, readback, default_stream, second_process, idle_wakeup)
 
 
 @cache

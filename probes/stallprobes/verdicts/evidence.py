@@ -100,6 +100,11 @@ class Evidence:
         return max(STALLED * usual, usual + (ALONE_TAIL_NS if alone else TAIL_NS))
 
     @property
+    def idling(self) -> bool:
+        """Whether the calls of the window were made after longer idle times than those of the baseline."""
+        return self.probe.is_idle_at(self.window.period_ns)
+
+    @property
     def in_flight_op(self) -> str | None:
         """The op of the call in flight, None without one."""
         flight = self.window.in_flight

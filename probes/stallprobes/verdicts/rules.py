@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stallprobes.catalog import UNKNOWN_CAUSE, explanation
+from stallprobes.catalog import UNKNOWN_CAUSE, explanation, idle_cause
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
@@ -57,6 +57,10 @@ class EvidenceByRole:
     victims: Sequence[Evidence]
     host: Evidence | None
     others: tuple[str, ...] | None = None
+
+    def alone(self, one: Evidence) -> bool:
+        """Whether ``one`` ran as in its baseline: without an aggressor, and not after longer idle times."""
+        return not self.aggressors and not one.idling
 
 
 def judge(evidence: Sequence[Evidence], others: tuple[str, ...] | None = None) -> tuple[Verdict, ...]:
@@ -105,7 +109,7 @@ def _victim(one: Evidence, by_role: EvidenceByRole) -> list[Verdict]:
         if verdict is not None:
             found.append(verdict)
     found = without_starts_of_waits(found)
-    if not found and not by_role.aggressors:
+    if not found and by_role.alone(one):
         unsteady = _unsteady(one)
         found = [] if unsteady is None else [unsteady]
     return found or [_quiet(one)]
@@ -168,7 +172,7 @@ def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdi
     the baseline has too became the usual one. Without an aggressor a stall takes the excess of a tail, and nothing is
     slower.
     """
-    alone = not by_role.aggressors
+    alone = by_role.alone(one)
     now, slower_ns, tail_ns = (
         one.now(channel),
         one.slower_ns(channel),
@@ -254,8 +258,8 @@ def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: 
     if one.probe.role is Role.HOST or _pauses_explain(one, figure) or _host_explains(by_role, one, figure):
         kind, explained = VerdictKind.HOST, _host_noise(one)
     else:
-        explained = _explanation(one, by_role)
-        head += _while_running(by_role.aggressors)
+        explained = _explanation(one, by_role, figure.channel.phase)
+        head += _after_idle(one) + _while_running(by_role.aggressors)
     return Verdict(
         probe=one.probe.name,
         phase=figure.channel.phase,
@@ -271,7 +275,7 @@ def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: 
         range_ns=None if one.variation is None else one.variation.range_ns(figure.channel, figure.quantile),
         detectable=None
         if ratio is None
-        else _detectable(one, figure.channel, figure.quantile, alone=not by_role.aggressors),
+        else _detectable(one, figure.channel, figure.quantile, alone=by_role.alone(one)),
     )
 
 
@@ -332,6 +336,13 @@ class _Explained:
 
 def _host_noise(one: Evidence) -> _Explained:
     control = one.probe.role is Role.HOST
+    if one.idling:
+        return _Explained(
+            "It makes no CUDA call: the CPU was slower after the idle time, not the GPU."
+            if control
+            else "The host control, which makes no CUDA call, slowed down after the same idle time.",
+            "Limit the idle states of the CPU (cpupower idle-set, as root), or keep the thread active.",
+        )
     return _Explained(
         "It makes no CUDA call: the machine was slower, not the driver."
         if control
@@ -415,7 +426,10 @@ def _host_time(one: Evidence) -> list[Verdict]:
     return found
 
 
-def _explanation(one: Evidence, by_role: EvidenceByRole) -> _Explained:
+def _explanation(one: Evidence, by_role: EvidenceByRole, phase: Phase = Phase.CALL) -> _Explained:
+    if one.idling:
+        known = idle_cause(phase)
+        return _Explained(known.why, known.remedy, Proof.RULE)
     if not by_role.aggressors:
         return _without_aggressor(by_role.others)
     known = explanation(
@@ -437,6 +451,10 @@ def _without_aggressor(others: tuple[str, ...] | None) -> _Explained:
         known = f"NVML lists another process on this GPU: {others[0]}{more}."
         remedy = "Stop the other process, or measure on another GPU."
     return _Explained(f"No aggressor ran. {known}", remedy)
+
+
+def _after_idle(one: Evidence) -> str:
+    return f" after {duration_ns(one.window.period_ns)} without a call" if one.idling else ""
 
 
 def _while_running(aggressors: Sequence[Evidence]) -> str:

@@ -92,6 +92,9 @@ class LiveSource:
         # Probes that were switched, by name; and the states that the engine has.
         self._switches: dict[str, bool] = {}
         self._applied: dict[str, bool] = {}
+        # Of probes whose baseline has another period: whether they have the longer one, and that if it was changed.
+        self._idle = False
+        self._idle_periods: dict[str, int] = {}
         self._engine_pids: set[int] = set()
         self._waiting: frozenset[str] = frozenset()
         # Aggressors stay off while the program is suspended.
@@ -181,7 +184,10 @@ class LiveSource:
             self._switches[name] = False
 
     def update_engine(self, baseline_missing: bool) -> None:
-        """Apply the switches to the engine; aggressors stay off while ``baseline_missing``."""
+        """Apply the switches to the engine.
+
+        While ``baseline_missing`` aggressors stay off, and probes whose baseline has another period have that one.
+        """
         probe_set, session = self._current
         if session is None or self._status[0] != EngineCondition.READY or session is self._experiment:
             return
@@ -198,6 +204,15 @@ class LiveSource:
             with contextlib.suppress(KeyError):
                 session.set_running(changed)
                 self._applied.update(changed)
+        if self._idle is baseline_missing:
+            self._idle = not baseline_missing
+            self._apply_periods(probe_set, session)
+
+    def _apply_periods(self, probe_set: ProbeSet, session: Session) -> None:
+        for probe in probe_set.probes:
+            if probe.baseline_period_ns is not None:
+                idle_ns = self._idle_periods.get(probe.name, probe.period_ns)
+                session.set_period(probe.name, idle_ns if self._idle else probe.baseline_period_ns)
 
     def suspend(self) -> None:
         """Switch the aggressors off at once, until ``resume``."""
@@ -233,9 +248,15 @@ class LiveSource:
         return self._switches.get(probe.name, probe.role is not Role.AGGRESSOR)
 
     def set_period(self, name: str, period_ns: int) -> None:
-        """Set the time between the calls of a probe."""
-        session = self._current[1]
-        if session is not None:
+        """Set the time between the calls of a probe; of one whose baseline has another period, that after it."""
+        probe_set, session = self._current
+        probe = probe_set.probe(name)
+        if session is None or probe is None:
+            return
+        if probe.baseline_period_ns is not None:
+            self._idle_periods[name] = period_ns
+            self._apply_periods(probe_set, session)
+        else:
             session.set_period(name, period_ns)
 
     def load(self, probe_set: ProbeSet, switches: Mapping[str, bool]) -> None:
@@ -352,6 +373,7 @@ class LiveSource:
             previous.stop()
         self._current, self._waiting = (probe_set, None), frozenset()
         self._switches, self._applied = switches, {}
+        self._idle, self._idle_periods = False, {}
         self._set_status(EngineCondition.STARTING, "creating contexts, streams and buffers")
         if probe_set.backend == CUDA and self._survey is not None:
             needed = probe_sets.gpus_needed(probe_set)
@@ -380,6 +402,7 @@ class LiveSource:
             self._applied = {
                 probe.name: self._switched_on(probe) and probe.role is not Role.AGGRESSOR for probe in probe_set.probes
             }
+            self._apply_periods(probe_set, session)
             session.set_running(self._applied)
             self._current = (_with_simulated_details(probe_set, info), session)
             self._set_status(EngineCondition.READY)
