@@ -13,6 +13,7 @@ from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.patterns import patterns
 from stallscope.tui import probe_sets
 from stallscope.tui.sources.engine_request import EngineRequest
+from stallscope.tui.sources.idle_periods import IdlePeriods
 from stallscope.tui.sources.live import LiveSource
 
 TWO = Survey(
@@ -58,6 +59,7 @@ def test_probes_with_two_periods_idle_once_the_baseline_is_complete() -> None:
     session = SimpleNamespace(set_period=set_to.__setitem__, set_running=lambda _: None)
     source = LiveSource(EngineRequest(sim="h200"))
     source._current = (ProbeSet("idle", what.probes, SIM), session)  # type: ignore[assignment]
+    source._periods = IdlePeriods(what.probes)
     source._set_status(EngineCondition.READY)
     source.update_engine(True)
     assert set_to == {}

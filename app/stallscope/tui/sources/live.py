@@ -28,6 +28,7 @@ from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
 from stallprobes.model import Probe, Role
 from stallscope.tui import probe_sets
 from stallscope.tui.sources.engine_request import EngineRequest, EngineTarget
+from stallscope.tui.sources.idle_periods import IdlePeriods
 from stallscope.tui.sources.live_timeline import LiveTimeline
 from stallscope.tui.sources.own_processes import OwnProcesses
 
@@ -67,9 +68,7 @@ class LiveSource:
         # Probes that were switched, by name; and the states that the engine has.
         self._switches: dict[str, bool] = {}
         self._applied: dict[str, bool] = {}
-        # Of probes whose baseline has another period: whether they have the longer one, and that if it was changed.
-        self._idle = False
-        self._idle_periods: dict[str, int] = {}
+        self._periods = IdlePeriods(())
         self._own_processes = OwnProcesses()
         self._waiting: frozenset[str] = frozenset()
         # Aggressors stay off while the program is suspended.
@@ -179,15 +178,7 @@ class LiveSource:
             with contextlib.suppress(KeyError):
                 session.set_running(changed)
                 self._applied.update(changed)
-        if self._idle is baseline_missing:
-            self._idle = not baseline_missing
-            self._apply_periods(probe_set, session)
-
-    def _apply_periods(self, probe_set: ProbeSet, session: Session) -> None:
-        for probe in probe_set.probes:
-            if probe.baseline_period_ns is not None:
-                idle_ns = self._idle_periods.get(probe.name, probe.period_ns)
-                session.set_period(probe.name, idle_ns if self._idle else probe.baseline_period_ns)
+        self._periods.switch(session, not baseline_missing)
 
     def suspend(self) -> None:
         """Switch the aggressors off at once, until ``resume``."""
@@ -224,15 +215,9 @@ class LiveSource:
 
     def set_period(self, name: str, period_ns: int) -> None:
         """Set the time between the calls of a probe; of one whose baseline has another period, that after it."""
-        probe_set, session = self._current
-        probe = probe_set.probe(name)
-        if session is None or probe is None:
-            return
-        if probe.baseline_period_ns is not None:
-            self._idle_periods[name] = period_ns
-            self._apply_periods(probe_set, session)
-        else:
-            session.set_period(name, period_ns)
+        session = self._current[1]
+        if session is not None:
+            self._periods.change(session, name, period_ns)
 
     def load(self, probe_set: ProbeSet, switches: Mapping[str, bool]) -> None:
         """Stop the engine and start one for ``probe_set``.
@@ -348,7 +333,7 @@ class LiveSource:
             previous.stop()
         self._current, self._waiting = (probe_set, None), frozenset()
         self._switches, self._applied = switches, {}
-        self._idle, self._idle_periods = False, {}
+        self._periods = IdlePeriods(probe_set.probes)
         self._set_status(EngineCondition.STARTING, "creating contexts, streams and buffers")
         if probe_set.backend == CUDA and self._survey is not None:
             needed = probe_sets.gpus_needed(probe_set)
@@ -377,7 +362,7 @@ class LiveSource:
             self._applied = {
                 probe.name: self._switched_on(probe) and probe.role is not Role.AGGRESSOR for probe in probe_set.probes
             }
-            self._apply_periods(probe_set, session)
+            self._periods.apply(session)
             session.set_running(self._applied)
             self._current = (_with_simulated_details(probe_set, info), session)
             self._set_status(EngineCondition.READY)
