@@ -17,6 +17,7 @@ from stallprobes.model import Context, Op, Process, Word
 from stallprobes.patterns.naming import parse_probe, probe_name
 from stallprobes.traces.delay import DelayCause, delays_of_call, foreign_gaps
 from stallprobes.traces.trace import WORK_PROBE
+from stallscope.tui import probe_sets
 
 
 def test_a_kernel_of_a_second_process_delays_as_one_of_a_second_context_does() -> None:
@@ -105,3 +106,11 @@ def test_a_recorded_probe_keeps_its_process(tmp_path: Path) -> None:
     replayed = next(iter(Recording(file).play()))
     found = [probe.program.process for probe in replayed.probe_set.probes]
     assert found == [Process.ENGINE, Process.SECOND, Process.ENGINE]
+
+
+def test_the_copy_size_of_a_probe_there_can_be_changed_on_the_screen() -> None:
+    base = ProbeSet("probes", (parse_probe("d2d@second-process"),), SIM)
+    changed = probe_sets.with_size(base, "d2d@second-process", 4096)
+    assert changed is not None
+    assert probe_sets.size_of(changed.probes[0]) == 4096
+    assert changed.probes[0].program.process is Process.SECOND
