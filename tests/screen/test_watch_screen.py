@@ -136,6 +136,7 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         text = dialog.text().plain
         assert "took 5.00 ms because of GPU work in front of it: add" in text
         assert "What helps" in text
+        assert "As code: `stallscope explain scalar-readback`." in text
         await pilot.press("escape", "o")
         assert "step 29 loss" in await drawn(pilot, screen)
         assert not screen.query_one(WatchTable).display

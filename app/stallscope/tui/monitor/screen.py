@@ -321,7 +321,8 @@ class Monitor(ActionScreen):
         if self.probe_set is not None and probe is not None:
             analyzer = self.frozen or self.analyzer
             log = analyzer.log[::-1] if analyzer is not None else ()
-            self.app.push_screen(Explain(self.probe_set, probe, log, self.live is not None), self._explained)
+            dialog = Explain(self.probe_set, probe, log, self.live is not None, self.context)
+            self.app.push_screen(dialog, self._explained)
 
     def _explained(self, remedy: bool | None) -> None:
         if remedy:
