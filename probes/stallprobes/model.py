@@ -249,12 +249,13 @@ class Load:
 
 @dataclass(frozen=True)
 class Event:
-    """A CUDA event; cuEventElapsedTime requires ``timing``."""
+    """A CUDA event; cuEventElapsedTime requires ``timing``. With ``blocking``, cuEventSynchronize sleeps."""
 
     name: str
     context: Context = PRIMARY
     timing: bool = False
     shared: bool = False
+    blocking: bool = False
 
 
 @dataclass(frozen=True)
@@ -301,17 +302,29 @@ class Text:
     value: str
 
 
+# The value of the word with which a waiting host function ends.
+_OPEN_VALUES = {"gate": 1, "mutex": 0}
+
+
 @dataclass(frozen=True)
 class HostFunction:
     """A native host function that CUDA calls.
 
     ``gate`` waits until ``word`` is not 0, at most ``timeout_ns``; after a timeout it increments ``forced``.
+    ``mutex`` takes the mutex ``word``, which other threads take with ``native:lock``, and releases it; it waits for it
+    at most ``timeout_ns`` and then increments ``forced``. ``busy`` occupies its thread for ``timeout_ns`` and then
+    increments ``word``.
     """
 
     name: str
     word: Word
     forced: Word
     timeout_ns: int
+
+    @property
+    def open_value(self) -> int | None:
+        """The value of ``word`` with which the function ends; None for one that waits for nothing."""
+        return _OPEN_VALUES.get(self.name)
 
 
 @dataclass(frozen=True)
@@ -329,8 +342,36 @@ class CopyAttributes:
     prefer_overlap: bool = True
 
 
+class MemoryStructKind(StrEnum):
+    """The structure of the driver's API that a MemoryStruct is."""
+
+    ALLOCATION = "CUmemAllocationProp"
+    ACCESS = "CUmemAccessDesc"
+    POOL = "CUmemPoolProps"
+
+
+@dataclass(frozen=True)
+class MemoryStruct:
+    """A structure that names memory on the session's GPU number ``device``: to allocate, read and write, or pool."""
+
+    kind: MemoryStructKind
+    device: int = 0
+
+
 Resource = (
-    Context | Stream | Buffer | Word | Event | Kernel | Graph | Image | Text | HostFunction | Device | CopyAttributes
+    Context
+    | Stream
+    | Buffer
+    | Word
+    | Event
+    | Kernel
+    | Graph
+    | Image
+    | Text
+    | HostFunction
+    | Device
+    | CopyAttributes
+    | MemoryStruct
 )
 Arg = int | Load | BufferPart | KernelArgs | Resource
 
@@ -347,6 +388,7 @@ class Op:
     - ``cuMemcpyBatchAsync``: (dst, src, nbytes, CopyAttributes, stream), one copy
     - ``cuLaunchHostFunc``: (stream, HostFunction)
     - ``cuCtxCreate``: (Word for the context, flags, Device)
+    - ``native:poll``: (Event or Stream, ns between two queries or 0, timeout in ns); queries until the work is complete
 
     ``phase`` None: the call is checked but not measured. ``label``: the op has a histogram of its own in addition to
     that of its phase. ``ok``: accepted return codes besides 0. ``into``: the word that stores the return value, which
@@ -444,7 +486,7 @@ def _resources_of(arg: Arg) -> Iterator[Resource]:
             yield word
             yield forced
             yield arg
-        case Context() | Image() | Text() | Device() | Word() | CopyAttributes():
+        case Context() | Image() | Text() | Device() | Word() | CopyAttributes() | MemoryStruct():
             yield arg
         case _:
             yield arg.context

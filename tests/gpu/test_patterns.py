@@ -31,8 +31,9 @@ PEER = "peer-copy-behind-kernel"
 PAGEABLE = "pageable-d2h-vs-launch"
 READBACK = "scalar-readback"
 GATE = "default-stream-gate"
-SECOND = "second-process"
-IDLE = "idle-wakeup"
+# The patterns whose figures are recorded in tests/gpu/recorded. What an H200 shows of the others is not known yet:
+# test_unrecorded_patterns.py says how to record them.
+RECORDED = (SECONDARY, PEER, PAGEABLE, READBACK, GATE)
 
 
 @cache
@@ -308,69 +309,12 @@ def test_pinned_memory_or_a_stream_of_its_own_lets_the_launch_through(name: str)
     assert launch.state != "STARVED"
 
 
-# A second process.
-
-
-def of_entry(pattern: str, name: str, entry: str) -> ProbeResult:
-    (found,) = (one for one in variant(pattern, name).probes if one.probe.entry == entry)
-    return found
-
-
-@pytest.mark.parametrize("entry", ["launch", "d2d"])
-@pytest.mark.parametrize("name", ["other-process", "other-context"])
-def test_work_of_one_process_waits_for_the_time_slices_of_another_as_for_those_of_a_context(
-    name: str, entry: str
-) -> None:
-    found = of_entry(SECOND, name, entry)
-    assert times_quiet(found, WAIT) >= 100
-    assert now(found, CALL) < now(found, WAIT) / 100
-    says_stalled(variant(SECOND, name), found)
-    assert 0.5 < now(found, WAIT) / now(of_entry(SECOND, "other-context", entry), WAIT) < 2
-
-
-@pytest.mark.parametrize("entry", ["d2h-pinned", "h2d-pinned"])
-def test_copy_engines_do_not_wait_for_another_process(entry: str) -> None:
-    found = of_entry(SECOND, "copy-engine", entry)
-    assert times_quiet(found, WAIT) < 1.5
-    assert found.state not in LOUD
-
-
-@pytest.mark.parametrize("entry", ["launch", "d2d", "d2h-pinned", "h2d-pinned"])
-def test_in_one_process_nothing_waits_for_the_same_kernel(entry: str) -> None:
-    found = of_entry(SECOND, "one-process", entry)
-    assert times_quiet(found, WAIT) < 1.5
-    assert found.state not in LOUD
-    assert of_entry(SECOND, "alone", entry).state not in LOUD
-
-
-# Idle times. Whether this GPU needs time to wake up is what the measurement shows; the recorded run has its figures.
-
-
-@pytest.mark.parametrize("name", ["after-100ms", "after-1s", "after-5s", "keep-alive"])
-def test_calls_after_idle_times_are_counted_and_never_starved(name: str) -> None:
-    found = variant(IDLE, name)
-    launch, host = of_entry(IDLE, name, "launch"), of_entry(IDLE, name, "host")
-    for one in (launch, host):
-        assert one.window.iterations >= 3
-        assert not one.starved
-        assert one.state not in ("STARVED", "failed")
-    assert found.gpu_states is not None
-    assert found.gpu_states.window.sm_clock_mhz is not None
-    assert found.gpu_states.window.power_w is not None
-    assert found.gpu_states.window.performance_states
-
-
-def test_a_keep_alive_kernel_leaves_the_wait_no_longer_than_without_it() -> None:
-    assert now(of_entry(IDLE, "keep-alive", "launch"), WAIT) <= 1.5 * now(of_entry(IDLE, "after-1s", "launch"), WAIT)
-
-
 # Verdicts as a whole.
 
 
-@pytest.mark.parametrize("pattern", patterns())
+@pytest.mark.parametrize("pattern", RECORDED)
 def test_every_stall_has_a_victim_that_a_verdict_names(pattern: str) -> None:
     assert ran(pattern).variants
     for found in ran(pattern).variants:
-        # What an idle GPU costs on this machine is measured, not required.
-        if found.kind is Kind.STALL and found.status == "ok" and pattern != IDLE:
+        if found.kind is Kind.STALL and found.status == "ok":
             assert any(one.kind in ("stalled", "starved", "gpu-time") for one in found.verdicts), found.variant

@@ -221,6 +221,40 @@ def test_a_killed_engine_leaves_nothing_behind_while_the_spin_runs(card: Card, b
             session.run_for(1)
 
 
+STORMS = [("event-poll-storm", "x16"), ("launch-storm", "x16"), ("host-callback", "mutex"), ("vmm-churn", "pieces")]
+
+
+def all_run(seen: Snapshot) -> bool:
+    return all(probe.iterations >= 2 for probe in seen.probes.values())
+
+
+@pytest.mark.parametrize(("pattern", "variant"), STORMS)
+def test_a_stopped_session_leaves_nothing_behind_while_many_threads_call(
+    card: Card, before: int, pattern: str, variant: str
+) -> None:
+    probes = patterns()[pattern].variant(variant).probes
+    with Session(probes) as session:
+        session.set_running([probe.name for probe in probes])
+        await_snapshot(session, all_run)
+        engine = session.engine_pid
+        assert engine is not None
+    nothing_left(card, before, engine)
+
+
+@pytest.mark.parametrize(("pattern", "variant"), STORMS)
+def test_a_killed_engine_leaves_nothing_behind_while_many_threads_call(
+    card: Card, before: int, pattern: str, variant: str
+) -> None:
+    probes = patterns()[pattern].variant(variant).probes
+    with Session(probes) as session:
+        session.set_running([probe.name for probe in probes])
+        await_snapshot(session, all_run)
+        engine = session.engine_pid
+        assert engine is not None
+        os.kill(engine, signal.SIGKILL)
+        nothing_left(card, before, engine)
+
+
 def test_after_a_kill_in_the_middle_of_a_kernel_the_gpu_is_as_before(card: Card, before: int) -> None:
     with Session(spinning()) as session:
         session.set_running(["spin", "launch"])

@@ -9,7 +9,19 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 
-from stallprobes.catalog import contexts, copies, host, kernels, memory, nvml, peer, streams
+from stallprobes.catalog import (
+    callbacks,
+    contexts,
+    copies,
+    host,
+    kernels,
+    launching,
+    memory,
+    nvml,
+    peer,
+    polling,
+    streams,
+)
 from stallprobes.catalog.entry import (
     SECOND_PROCESS,
     Cause,
@@ -18,6 +30,7 @@ from stallprobes.catalog.entry import (
     Hardware,
     Placement,
     Relation,
+    in_threads,
     on_null_stream,
     on_shared_stream,
 )
@@ -36,12 +49,13 @@ __all__ = [
     "entries",
     "explanation",
     "idle_cause",
+    "in_threads",
     "on_null_stream",
     "on_shared_stream",
     "time_slice_cause",
 ]
 
-_FAMILIES = (kernels, copies, peer, streams, memory, contexts, nvml, host)
+_FAMILIES = (kernels, copies, peer, streams, memory, contexts, nvml, launching, polling, callbacks, host)
 
 _STREAM_ORDER = Cause(
     why="Both probes use one stream. Work in a stream runs in order, so later work waits for all earlier work.",

@@ -77,6 +77,7 @@ class Hardware(Flag):
     copy engine of that direction. ``HOST_BUS``: transfers to and from the host. ``INLINE_COPY``: small H2D copies that
     travel in the command stream. ``PEER_TRANSFER``: copies to another GPU that share the order of its transfers.
     ``STAGING_BUFFERS``: the driver's buffers through which copies to pageable memory and to another GPU pass.
+    ``HOST_THREAD``: the driver's thread that calls host functions.
     """
 
     NONE = 0
@@ -87,6 +88,7 @@ class Hardware(Flag):
     INLINE_COPY = auto()
     PEER_TRANSFER = auto()
     STAGING_BUFFERS = auto()
+    HOST_THREAD = auto()
 
 
 HARDWARE_LABELS = {
@@ -97,6 +99,7 @@ HARDWARE_LABELS = {
     Hardware.INLINE_COPY: "small copies in the command stream",
     Hardware.PEER_TRANSFER: "transfers to another GPU",
     Hardware.STAGING_BUFFERS: "the driver's staging buffers",
+    Hardware.HOST_THREAD: "the driver's thread for host functions",
 }
 
 
@@ -132,7 +135,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class CheckPlacement:
-    """One row or column of the default check: an entry in ``context`` on ``stream``.
+    """One row or column of the default check: an entry in ``context`` on ``stream``, for a column in several threads.
 
     ``stream`` is "own", "shared" or "null"; "" is the default of the role: victims have their own stream, aggressors
     share one. ``position`` orders the check and ``quick_position`` the quick check, which leaves it out when None.
@@ -143,11 +146,13 @@ class CheckPlacement:
     stream: str = ""
     position: int = LAST
     quick_position: int | None = None
+    threads: int = 1
 
     def probe_name(self, entry: str) -> str:
-        """The name of ``entry`` at this placement, as the command line takes it: ``ENTRY@CONTEXT/STREAM``."""
+        """The name of ``entry`` at this placement, as the command line takes it: ``ENTRY-xTHREADS@CONTEXT/STREAM``."""
+        threads = f"-x{self.threads}" if self.threads > 1 else ""
         context = "" if self.context == PRIMARY.name else f"@{self.context}"
-        return entry + context + (f"/{self.stream}" if self.stream else "")
+        return entry + threads + context + (f"/{self.stream}" if self.stream else "")
 
 
 @dataclass(frozen=True)
@@ -231,6 +236,15 @@ class Entry:
 
 def _round_duration(ns: int) -> str:
     return f"{ns / 1e9:g} s" if ns >= 1_000 * MS else f"{ns / MS:g} ms"
+
+
+def in_threads(probe: Probe, threads: int, name: str) -> tuple[Probe, ...]:
+    """``probe`` in ``threads`` threads, called ``NAME 1``, ``NAME 2`` and so on, with one title for all."""
+    stem, dot, rest = (probe.short_title or probe.title).partition(" · ")
+    return tuple(
+        replace(probe, name=f"{name} {number}", short_title=f"{stem} {number}{dot}{rest}")
+        for number in range(1, threads + 1)
+    )
 
 
 def synchronized(stream: Stream, *ops: Op) -> tuple[Op, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallprobes.catalog import Placement, entries
+from stallprobes.catalog import Placement, entries, in_threads
 from stallprobes.catalog.host import HOST
 from stallprobes.model import GREEN, Kind, Needs, Probe, Variant
 
@@ -18,6 +18,11 @@ def idle_probe(entry: str, period_ns: int) -> Probe:
     """The probe of catalogue entry ``entry`` with one call each ``period_ns``, whose baseline has its usual period."""
     known = entries()[entry]
     return known.probe(period_ns=period_ns, baseline_period_ns=known.period_ns)
+
+
+def several(entry: str, number: int) -> tuple[Probe, ...]:
+    """``number`` probes of catalogue entry ``entry``, each on a stream of its own; one has the entry's name."""
+    return (probe(entry),) if number == 1 else in_threads(probe(entry), number, entry)
 
 
 def variant(

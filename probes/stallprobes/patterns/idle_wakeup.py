@@ -20,7 +20,7 @@ PATTERN = Pattern(
     title="A launch after an idle time takes longer than one of a series",
     see="A launch each millisecond is the baseline. Then the same thread launches after 100 ms, 1 s and 5 s without "
     "any work on the GPU. The result names the GPU's SM clock, performance state and power in both times, as NVML "
-    "shows them. The host control has the same idle times.",
+    "shows them. The host control has the same idle times. What an H200 shows is not recorded yet.",
     why="Two parts add up. The call itself is slower on the host: the driver's code and data leave the caches of the "
     "CPU, which enters idle states; what the host control shows as well is never blamed on the GPU. The wait is slower "
     "where an idle GPU lowers its clocks and its power state, which it raises when work arrives.",

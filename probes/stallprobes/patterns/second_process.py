@@ -19,7 +19,7 @@ PATTERN = Pattern(
     title="A second process on the GPU delays the launches and copies of the first",
     see="A launch and a 1 MiB copy within the GPU, which take microseconds alone, take milliseconds while another "
     "process computes on the same GPU. The calls return quickly; the wait is on the GPU. Transfers between host and "
-    "GPU by a copy engine keep their time.",
+    "GPU by a copy engine keep their time. The figures of an H200 are not recorded yet.",
     why="Each process has contexts of its own, and the GPU's graphics engine runs one context at a time. While the "
     "other process keeps it busy, new work waits until that process's time-slice ends. Sharing a GPU by time-slices, "
     "as container platforms offer it, is this. To the driver the two processes are like two contexts of one process, "

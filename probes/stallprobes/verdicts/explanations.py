@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,5 +75,9 @@ def after_idle(one: Evidence) -> str:
 
 def while_running(aggressors: Sequence[Evidence]) -> str:
     """The end of a sentence on a call beside ``aggressors``, "" without any."""
-    titles = " and ".join(f"“{one.probe.title}”" for one in aggressors)
-    return f" while {titles} {'run' if len(aggressors) > 1 else 'runs'}" if aggressors else ""
+    threads = Counter(one.probe.title for one in aggressors)
+    if len(threads) == 1:
+        ((title, count),) = threads.items()
+        return f" while “{title}” runs" + (f" in {count} threads" if count > 1 else "")
+    titles = [f"“{title}”" + (f" in {count} threads" if count > 1 else "") for title, count in threads.items()]
+    return f" while {' and '.join(titles)} run" if titles else ""

@@ -7,12 +7,21 @@ from functools import partial
 from typing import Any
 
 from stallprobes.engine.board import ProbeSection
-from stallprobes.engine.sim import allocations, contexts, copies, host_calls, launches, streams
+from stallprobes.engine.sim import (
+    allocations,
+    contexts,
+    copies,
+    host_calls,
+    host_functions,
+    launches,
+    mapping,
+    streams,
+)
 from stallprobes.engine.sim.clock import Call
 from stallprobes.engine.sim.device import (
+    BoundHostFunction,
     EventHandle,
     Function,
-    Gate,
     GpuContext,
     GraphHandle,
     HostWord,
@@ -39,6 +48,7 @@ from stallprobes.model import (
     Kernel,
     KernelArgs,
     Load,
+    MemoryStruct,
     Op,
     Probe,
     Process,
@@ -51,7 +61,7 @@ from stallprobes.model import (
 )
 
 # Importing a module registers its calls.
-FAMILIES = (allocations, contexts, copies, launches, host_calls, streams)
+FAMILIES = (allocations, contexts, copies, launches, host_calls, host_functions, mapping, streams)
 
 _GREEN = "green"
 _PRIMARY = "primary"
@@ -75,7 +85,7 @@ class SimMachine:
         self._contexts: dict[tuple[Process, Context], GpuContext] = {}
         self._processes: dict[str, Process] = {}
         self._objects: dict[tuple[Process, str, Resource], Any] = {}
-        self._gates: list[Gate] = []
+        self._gates: list[BoundHostFunction] = []
 
     def thread(self, probe: Probe, part: ProbeSection, seed: int) -> SimProbeThread:
         """The thread of ``probe``. Raises Unsupported if this machine lacks something that it needs."""
@@ -104,7 +114,7 @@ class SimMachine:
     def open_gates(self) -> None:
         """Open all gates."""
         for gate in self._gates:
-            gate.word.put(1)
+            gate.word.put(gate.function.open_value)
 
     @property
     def contexts(self) -> list[str]:
@@ -162,7 +172,7 @@ class SimMachine:
                 return duration_ns, None if started is None else self._word(probe, started)
             case Context():
                 return self._context(self._processes[probe], arg)
-            case Image() | Text() | CopyAttributes():
+            case Image() | Text() | CopyAttributes() | MemoryStruct():
                 return arg
             case Device(index):
                 return index
@@ -201,17 +211,20 @@ class SimMachine:
                 return Storage(Space.DEVICE, nbytes, gpu)
             case Buffer(_, space, nbytes, _):
                 return Storage(space, nbytes)
-            case Event(_, _, timing):
-                return EventHandle(timing)
+            case Event(_, _, timing, _, blocking):
+                return EventHandle(timing, blocking=blocking)
             case Kernel(name, _):
                 return Function(spins=name == "spin")
             case Graph(_, _, nodes, _):
                 return GraphHandle(nodes)
-            case HostFunction(_, word, forced, _):
-                # The session's watchdog overrides the program's own timeout, as in the CUDA backend.
-                gate = Gate(self._word(probe, word), self._word(probe, forced), self._watchdog_ns)
-                self._gates.append(gate)
-                return gate
+            case HostFunction(_, word, forced, timeout_ns):
+                waits = resource.open_value is not None
+                # The session's watchdog overrides the timeout of a function that waits, as in the CUDA backend.
+                limit_ns = self._watchdog_ns if waits else timeout_ns
+                bound = BoundHostFunction(resource, self._word(probe, word), self._word(probe, forced), limit_ns)
+                if waits:
+                    self._gates.append(bound)
+                return bound
             case _:
                 raise Unsupported(f"the simulated GPU has no {type(resource).__name__.lower()}")
 

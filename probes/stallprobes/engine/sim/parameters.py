@@ -129,6 +129,10 @@ class MemoryParameters:
     unregister_us_per_mib: float = parameter("cuMemHostUnregister")
     pin_tail_us: float = parameter("end of a call that pins or unpins memory, after the locks are released")
     unmap_us_per_mib: float = parameter("munmap of touched pages")
+    create_us_per_mib: float = parameter("cuMemCreate", default=0)
+    access_us_per_mib: float = parameter("cuMemSetAccess", default=0)
+    gpu_unmap_us_per_mib: float = parameter("cuMemUnmap", default=0)
+    release_us_per_mib: float = parameter("cuMemRelease", default=0)
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,7 @@ class SlowdownParameters:
     fresh: float = parameter("during staging to untouched memory", above=0)
     upload: float = parameter("during staging from pageable memory", above=0)
     unmap: float = parameter("while touched pages are freed", above=0)
+    poll: float = parameter("additional share of a call's time for each thread that polls without a pause", default=0)
 
 
 @dataclass(frozen=True)
