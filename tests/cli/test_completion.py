@@ -52,20 +52,23 @@ def answered(line: str) -> list[object]:
         ("stallscope re", ["replay", "record"]),
         ("stallscope explain ", NAMES),
         ("stallscope run ", RUN_NAMES),
-        ("stallscope run launch spin@", ["spin@primary", "spin@secondary", "spin@third", "spin@green"]),
+        (
+            "stallscope run launch spin@",
+            [f"spin@{name}" for name in ("primary", "secondary", "third", "green", "second-process")],
+        ),
         ("stallscope run d2d@third/", ["d2d@third/own", "d2d@third/null", "d2d@third/shared"]),
         ("stallscope run nothing@", []),
         ("stallscope run scalar-readback --variant ", READBACKS),
         ("stallscope run --variant kernel-o", ["kernel-other-context"]),
         ("stallscope record ", [FILES]),
-        ("stallscope record a.rec s", ["secondary-context-d2d", "scalar-readback"]),
+        ("stallscope record a.rec s", ["secondary-context-d2d", "scalar-readback", "second-process"]),
         (
             "stallscope record a.rec scalar-readback --variant ",
             [v.name for v in patterns()["scalar-readback"].variants],
         ),
         ("stallscope check --victims ", ["all", *VICTIMS]),
         ("stallscope check --aggressors spin,", [f"spin,{name}" for name in ("all", *AGGRESSORS) if name != "spin"]),
-        ("stallscope check --victims launch,d2d@s", ["launch,d2d@secondary"]),
+        ("stallscope check --victims launch,d2d@s", ["launch,d2d@secondary", "launch,d2d@second-process"]),
         ("stallscope check --pattern p", ["peer-copy-behind-kernel", "pageable-d2h-vs-launch"]),
         ("stallscope check --sim ", [*profile.names(), FILES]),
         ("stallscope check --sim=v", ["--sim=v100", FILES]),
@@ -116,10 +119,14 @@ def test_every_name_can_be_completed() -> None:
     ("line", "word", "expected"),
     [
         # readline replaces the word from its last separator on.
-        ("stallscope run d2d@", "", ["plain,primary", "plain,secondary", "plain,third", "plain,green"]),
-        ("stallscope run d2d@s", "s", ["plain,secondary"]),
+        (
+            "stallscope run d2d@",
+            "",
+            ["plain,primary", "plain,secondary", "plain,third", "plain,green", "plain,second-process"],
+        ),
+        ("stallscope run d2d@s", "s", ["plain,secondary", "plain,second-process"]),
         ("stallscope run launch --sim=v", "v", ["plain,v100", "file,"]),
-        ("stallscope check --victims launch,d2d@s", "s", ["plain,secondary"]),
+        ("stallscope check --victims launch,d2d@s", "s", ["plain,secondary", "plain,second-process"]),
         ("stallscope run 'scalar-o", "scalar-o", ["plain,scalar-on-device"]),
         ("stallscope run scalar-o", "scalar-o", ["plain,scalar-on-device"]),
         ("FOO", "FOO", []),
@@ -213,7 +220,7 @@ def test_tab_completes_in_a_real_shell(shell: InteractiveShell) -> None:
     for line, expected in (
         ("stallscope comp", "stallscope compare"),
         ("stallscope run secondary-c", "stallscope run secondary-context-d2d"),
-        ("stallscope run d2d@sec", "stallscope run d2d@secondary"),
+        ("stallscope run d2d@seconda", "stallscope run d2d@secondary"),
         ("stallscope run launch --sim=v", "stallscope run launch --sim=v100"),
         (
             "stallscope run secondary-context-d2d --variant kernel-o",

@@ -16,6 +16,7 @@ from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, Gpu
 from stallprobes.live.recorder import Recorder
 from stallscope.tui.demo.tour import DemoTour
 from stallscope.tui.probe_sets import aggressors, for_variant
+from stallscope.tui.sources.idle_periods import IdlePeriods
 
 STEP_S = 0.1
 # Longer than any demo of the tests.
@@ -67,6 +68,7 @@ class VirtualDemo:
             self._session.stop()
         self._set, self._on = replace(probe_set, gpus=(), details=()), on
         options = Options(profile="h200", sim_set={"machine.gpus": self._machine})
+        self._idle_periods = IdlePeriods(probe_set.probes)
         self._session, self._analyzer = VirtualSession(probe_set.probes, backend=SIM, options=options), None
         try:
             info = self._session.start()
@@ -76,6 +78,7 @@ class VirtualDemo:
         self._set = replace(self._set, gpus=(GpuName(str(info.get("gpu_model"))),))
         self._status = EngineStatus(EngineCondition.READY)
         self._analyzer = Analyzer(self._set)
+        self._idle_periods.apply(self._session)
         self._session.set_running([one.name for one in probe_set.probes if one.name not in aggressors(probe_set)])
 
     def run(self, until: Callable[[], bool] | None = None, watched: bool = True) -> None:
@@ -96,6 +99,7 @@ class VirtualDemo:
                 self._status = EngineStatus(EngineCondition.LOST, 0.0, "the engine was killed")
             if self._set.variant == self._failing:
                 failures = (ProbeFailure(self._set.probes[0].name, "cuLaunchKernel", 700, "illegal address"),)
+            self._idle_periods.switch(session, not analyzer.holds_aggressors)
             session.set_running({name: on and not analyzer.holds_aggressors for name, on in self._on.items()})
             session.run_for(STEP_S)
             snapshot = session.snapshot()

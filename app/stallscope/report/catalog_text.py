@@ -115,6 +115,8 @@ def _affected(cause: Cause) -> str:
     words = ["victims"]
     if cause.context is not None:
         words.append(f"in {_RELATIONS[cause.context]} context")
+    if cause.process is not None:
+        words.append(f"in {_RELATIONS[cause.process]} process")
     if cause.stream is not None:
         words.append(f"on {_RELATIONS[cause.stream]} stream")
     if cause.uses:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.sparse import merged
 from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.patterns.remedy_code import remedy_code
 from stallprobes.units import duration, duration_ns, times
@@ -20,6 +19,7 @@ from stallscope.report.timeline_text import timeline_text
 if TYPE_CHECKING:
     from stallprobes.doctor import Finding
     from stallprobes.latency.histogram import Histogram
+    from stallprobes.measurement.gpu_state import GpuState
     from stallprobes.measurement.result import ProbeResult, RunResult, RunSpread, VariantResult
     from stallprobes.verdicts.blame import Blame
 
@@ -63,6 +63,8 @@ def show_run(out: TextWriter, result: RunResult) -> None:
             _early(out, variant)
         for variant in variants:
             _slots(out, variant)
+        for variant in variants:
+            _gpu_state(out, variant)
         for variant in variants:
             _host_and_device(out, variant)
         out.line()
@@ -119,7 +121,7 @@ def _rows(variant: VariantResult, phases: Sequence[Phase]) -> list[tuple[TableCe
     for alike in _by_threads(variant.probes):
         result = alike[0]
         mark = "" if result.probe.role is Role.VICTIM else "dim"
-        channels = merged([one.window.channels for one in alike])
+        channels = _channels(alike)
         figures = [duration(value) for phase in phases for value in _figures(channels.get(Channel(phase)))]
         rows.append(
             (
@@ -148,6 +150,16 @@ def _by_threads(results: Sequence[ProbeResult]) -> list[list[ProbeResult]]:
     return [list(group) for _, group in groupby(results, key=kind)]
 
 
+def _channels(alike: Sequence[ProbeResult]) -> Mapping[Channel, Histogram]:
+    """The calls of one probe, or of all of several."""
+    if len(alike) == 1:
+        return alike[0].window.channels
+    # It loads NumPy, which what only explains does not need.
+    from stallprobes.latency.sparse import merged
+
+    return merged([one.window.channels for one in alike])
+
+
 def _name(alike: Sequence[ProbeResult]) -> str:
     """The name of one probe, or ``NAME 1 … 16`` of those that differ in their threads only."""
     first, last = alike[0].probe.name, alike[-1].probe.name
@@ -161,7 +173,7 @@ def _stacked(out: TextWriter, variant: VariantResult, phases: Sequence[Phase]) -
         return
     for alike in _by_threads(variant.probes):
         result = alike[0]
-        channels = merged([one.window.channels for one in alike])
+        channels = _channels(alike)
         worst = _worst(variant, result).text.replace("–", "")
         out.paragraph(
             f"{_name(alike)} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, "
@@ -203,6 +215,28 @@ def _slots(out: TextWriter, variant: VariantResult) -> None:
         length = duration_ns(SLOT_NS)
         text = f"victims of different contexts ran in slots of {length}, so that none disturbed another."
         out.paragraph(f"{variant.variant}: {text}", indent="  ", style="dim")
+
+
+def _gpu_state(out: TextWriter, variant: VariantResult) -> None:
+    """A line with the GPU's clocks, where calls are made after long idle times."""
+    if variant.gpu_states is not None:
+        states = {"in the baseline": variant.gpu_states.baseline, "between the calls": variant.gpu_states.window}
+        text = "; ".join(f"{when} {_state_text(state)}" for when, state in states.items())
+        out.paragraph(f"{variant.variant}: the GPU {text}.", indent="  ", style="dim")
+
+
+def _state_text(state: GpuState) -> str:
+    known = (
+        "" if state.sm_clock_mhz is None else f"SM {_ends_text(state.sm_clock_mhz)} MHz",
+        "/".join(state.performance_states),
+        "" if state.power_w is None else f"{_ends_text(state.power_w)} W",
+    )
+    return ", ".join(text for text in known if text) or "n/a"
+
+
+def _ends_text(ends: tuple[float, float]) -> str:
+    low, high = (f"{end:.0f}" for end in ends)
+    return low if low == high else f"{low}–{high}"
 
 
 def _host_and_device(out: TextWriter, variant: VariantResult) -> None:
