@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from factories import command_line, fork_server, forked_processes, processes, recordings
@@ -32,8 +32,8 @@ WAITING = {name: number for number, name in enumerate(("screen", "watch", "engin
 # Set in the process that compiles the test modules.
 _COMPILING = "STALLSCOPE_TESTS_COMPILING"
 
-# Hypothesis fails an example that takes longer than 200 ms, and any example does on a busy machine.
-settings.register_profile("stallscope", deadline=None)
+# Hypothesis fails an example that takes longer than 200 ms, and examples that are made slowly: any are on a busy machine.
+settings.register_profile("stallscope", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stallscope")
 
 

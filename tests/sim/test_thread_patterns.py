@@ -54,6 +54,21 @@ def median(pattern: str, variant: str, victim: str, channel: Channel = CALL) -> 
     return p50_us(windows(pattern, variant)[victim], channel) / p50_us(alone(pattern)[victim], channel)
 
 
+def test_three_threads_delay_each_other_as_on_an_h200() -> None:
+    """A launch each 20 us in three threads in place of one: there p50 2.8 -> 3.5 us and p99 5.1 -> 8 us. Periods that
+    differ a little let every thread meet the others at all times."""
+
+    def launches(threads: int) -> tuple[float, float]:
+        probes = [entries()["launch"].probe(name=f"{one}", period_ns=20_000 + 700 * one) for one in range(threads)]
+        seen = machine(*probes, rings=False).run(50 * MS)
+        middle, tail = (sum(at_us(seen[probe.name], q) for probe in probes) / threads for q in (50, 99))
+        return middle, tail
+
+    (one_middle, one_tail), (middle, tail) = launches(1), launches(3)
+    assert 1.05 < middle / one_middle < 1.6
+    assert 1.1 < tail / one_tail < 2
+
+
 def test_launches_wait_for_those_of_16_threads_and_hardly_for_those_of_one() -> None:
     assert tail("launch-storm", "x1", "launch") < 1.5
     assert tail("launch-storm", "x4", "launch") < 3
@@ -94,10 +109,10 @@ def test_threads_that_poll_hold_no_lock(variant: str) -> None:
 
 
 def test_the_cost_of_polling_grows_with_the_threads_and_is_a_parameter() -> None:
-    launch = entries()["launch"].probe(period_ns=50_000)
+    launch = entries()["launch"].probe(period_ns=100_000)
 
     def calls(name: str, **settings: str) -> float:
-        return p50_us(machine(launch, *parse_probes(name), sim_set=settings, rings=False).run(NS)["launch"])
+        return p50_us(machine(launch, *parse_probes(name), sim_set=settings, rings=False).run(50 * MS)["launch"])
 
     one, many = calls("event-poll-x2"), calls("event-poll-x16")
     assert 1.05 < many / one < 1.4

@@ -51,7 +51,14 @@ _LOCK_OF_LAUNCHES = Cause(
 )
 
 
-def _entry(name: str, title: str, program: Callable[[Placement, int], Program], what: str, source: str) -> Entry:
+def _entry(
+    name: str,
+    title: str,
+    program: Callable[[Placement, int], Program],
+    what: str,
+    source: str,
+    note: str = "",
+) -> Entry:
     return Entry(
         name=name,
         title=title,
@@ -61,6 +68,7 @@ def _entry(name: str, title: str, program: Callable[[Placement, int], Program], 
         uses=Hardware.GRAPHICS_ENGINE,
         what=f"{what}, each 41 ms.",
         source=source,
+        note=note,
         causes=(_LOCK_OF_LAUNCHES, TIME_SLICE, INLINE),
     )
 
@@ -72,6 +80,7 @@ ENTRIES = (
         _launches,
         "64 launches of an empty kernel, then cuStreamSynchronize",
         "cms-patatrack/pixeltrack-standalone #218 and NVIDIA/TensorRT #3351: several threads launch at the same time",
+        "launch-burst-x16 are 16 threads of it, each with a stream of its own.",
     ),
     _entry(
         "record-burst",

@@ -40,8 +40,9 @@ def _poll(target: Event | Stream, step_ns: int) -> Op:
 
 _POLLING = Cause(
     context=Relation.SAME,
-    why="Each query is a call of the driver, and a thread that queries without a pause makes a million of them each "
-    "second. Other calls of the context share the driver's locks and the CPU's caches with them.",
+    why="Each query is a call of the driver, and a thread that queries without a pause makes about a million of them "
+    "each second. Other calls were reported to take longer beside many such threads, with which they share the "
+    "driver's locks and the CPU's caches.",
     remedy="Wait for an event created with CU_EVENT_BLOCKING_SYNC in cuEventSynchronize, or sleep between two queries.",
 )
 
@@ -57,6 +58,7 @@ def _entry(
         uses=Hardware.GRAPHICS_ENGINE,
         what=f"A kernel of 4 ms in one block, an event behind it, and {what}, in a loop.",
         source=source,
+        note=f"{name}-x16 are 16 threads of it, each with a stream of its own.",
         causes=(*causes, TIME_SLICE, INLINE),
     )
 

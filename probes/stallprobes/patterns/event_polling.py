@@ -22,9 +22,10 @@ PATTERN = Pattern(
     see="1, 4 and 16 threads each wait for a kernel of 4 ms by calling cuEventQuery, or cuStreamQuery, until it is "
     "complete. One more thread launches, another one copies to pinned memory. With blocking waits in place of the "
     "queries the same kernels run and no thread polls.",
-    why="Each query is a call of the driver, about a million of them each second in each thread. Other calls share the "
-    "driver's locks and the CPU's caches with them, and a thread that polls needs a core of its own: with more such "
-    "threads than cores, other threads wait for a CPU. The host control shows that part.",
+    why="Each query is a call of the driver, about a million of them each second in each thread. Other calls were "
+    "reported to share the driver's locks with them; on an H200 a query waits for no lock that launches hold. A thread "
+    "that polls also needs a core of its own: with more such threads than cores, other threads wait for a CPU. The "
+    "host control shows that part.",
     remedy="Create the event with CU_EVENT_BLOCKING_SYNC and wait in cuEventSynchronize, which sleeps. Where a thread "
     "must poll, let it sleep between two queries, and let one thread poll for all.",
     reported="Users of vLLM (vllm-project/vllm #47081: event waits that spin on the driver's lock made one of several "
