@@ -24,6 +24,7 @@ from factories.processes import Parent
 from factories.terminal import OpenTerminal, Terminal
 from factories.virtual_session import virtual_sessions
 from stallprobes.live.recording import Recording
+from stallprobes.watch.reading import folder
 
 TESTS = Path(__file__).parent
 PROBES = TESTS.parent / "probes"
@@ -241,8 +242,10 @@ def nothing_left() -> Iterator[None]:
 
     def state() -> tuple[list[str], list[str], list[int]]:
         descriptors = [os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()]
+        # Folders of watched programs belong to tests that run beside this one.
+        shared = [name for name in os.listdir("/dev/shm") if not name.startswith(folder.PREFIX)]
         children = processes.children(os.getpid(), ended=True)
-        return sorted(descriptors), sorted(os.listdir("/dev/shm")), sorted(children)
+        return sorted(descriptors), sorted(shared), sorted(children)
 
     # What earlier tests dropped in a cycle may go during this one.
     gc.collect()

@@ -3,6 +3,7 @@
 To record them, on an idle GPU:
 
     stallscope run launch-storm event-poll-storm host-callback vmm-churn --json > tests/gpu/recorded/h200-threads.json
+    stallscope run second-process idle-wakeup --json > tests/gpu/recorded/h200-processes.json
 
 Then add the file to FILES in tests/sim/test_agreement.py, which holds the simulated GPU against it, name it in the
 source of the profile h200, and move the patterns to RECORDED in test_patterns.py with the relations that the figures
@@ -25,7 +26,7 @@ from stallprobes.patterns import patterns
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 SECONDS = 2.0
-NAMES = ("launch-storm", "event-poll-storm", "host-callback", "vmm-churn")
+NAMES = ("launch-storm", "event-poll-storm", "host-callback", "vmm-churn", "second-process", "idle-wakeup")
 PHASES = (Phase.CALL, Phase.WAIT)
 QUERY_TIMEOUT_US = 100_000
 
@@ -103,6 +104,62 @@ def test_a_short_host_function_beside_a_long_one_waits_at_most_as_long() -> None
         middle = callback.window.channels[Channel(Phase.WAIT)].percentile(50)
         assert middle is not None
         assert middle / 1000 < 2 * longest_us, found.variant
+
+
+def of_entry(pattern: str, variant: str, entry: str) -> ProbeResult:
+    (found,) = (one for one in variants(pattern) if one.variant == variant)
+    (probe,) = (one for one in found.probes if one.probe.entry == entry)
+    return probe
+
+
+def p50_ns(probe: ProbeResult, phase: Phase) -> float:
+    middle = probe.window.channels[Channel(phase)].percentile(50)
+    assert middle is not None
+    return middle
+
+
+def ratio(probe: ProbeResult, phase: Phase) -> float:
+    """The median over that of the baseline."""
+    return p50_ns(probe, phase) / max(probe.baseline[Channel(phase)].percentile(50) or 0, 1.0)
+
+
+@pytest.mark.parametrize("entry", ["launch", "d2d"])
+@pytest.mark.parametrize("variant", ["other-process", "other-context"])
+def test_work_waits_for_the_time_slices_of_another_process_as_for_those_of_a_context(variant: str, entry: str) -> None:
+    """Beside another program a D2D waited 2.35 ms on an H200, beside another context 2.38 ms."""
+    found = of_entry("second-process", variant, entry)
+    assert found.state == "STALLED"
+    assert ratio(found, Phase.WAIT) >= 100
+    assert p50_ns(found, Phase.CALL) < p50_ns(found, Phase.WAIT) / 100
+    other = of_entry("second-process", "other-context", entry)
+    assert 0.5 < p50_ns(found, Phase.WAIT) / p50_ns(other, Phase.WAIT) < 2
+
+
+@pytest.mark.parametrize(
+    ("variant", "entry"),
+    [
+        *(("copy-engine", entry) for entry in ("d2h-pinned", "h2d-pinned")),
+        *(("one-process", entry) for entry in ("launch", "d2d", "d2h-pinned", "h2d-pinned")),
+    ],
+)
+def test_copy_engines_and_one_process_do_not_wait_for_a_time_slice(variant: str, entry: str) -> None:
+    assert ratio(of_entry("second-process", variant, entry), Phase.WAIT) < 1.5
+
+
+@pytest.mark.parametrize("variant", ["after-100ms", "after-1s", "after-5s", "keep-alive"])
+def test_calls_after_idle_times_are_counted_never_starved_and_have_the_gpus_clocks_beside_them(variant: str) -> None:
+    """Whether this GPU needs time to wake up is what the figures show."""
+    for entry in ("launch", "host"):
+        probe = of_entry("idle-wakeup", variant, entry)
+        assert probe.window.iterations >= 3
+        assert probe.state not in ("STARVED", "failed")
+    (found,) = (one for one in variants("idle-wakeup") if one.variant == variant)
+    assert found.gpu_states is not None
+    print(f"\n{variant}: {found.gpu_states}")
+    for state in (found.gpu_states.baseline, found.gpu_states.window):
+        assert state.sm_clock_mhz is not None
+        assert state.power_w is not None
+        assert state.performance_states
 
 
 def test_the_patterns_are_those_without_recorded_figures() -> None:

@@ -19,6 +19,7 @@ from stallscope.report.timeline_text import timeline_text
 if TYPE_CHECKING:
     from stallprobes.doctor import Finding
     from stallprobes.latency.histogram import Histogram
+    from stallprobes.measurement.gpu_state import GpuState
     from stallprobes.measurement.result import ProbeResult, RunResult, RunSpread, VariantResult
     from stallprobes.verdicts.blame import Blame
 
@@ -62,6 +63,8 @@ def show_run(out: TextWriter, result: RunResult) -> None:
             _early(out, variant)
         for variant in variants:
             _slots(out, variant)
+        for variant in variants:
+            _gpu_state(out, variant)
         for variant in variants:
             _host_and_device(out, variant)
         out.line()
@@ -212,6 +215,28 @@ def _slots(out: TextWriter, variant: VariantResult) -> None:
         length = duration_ns(SLOT_NS)
         text = f"victims of different contexts ran in slots of {length}, so that none disturbed another."
         out.paragraph(f"{variant.variant}: {text}", indent="  ", style="dim")
+
+
+def _gpu_state(out: TextWriter, variant: VariantResult) -> None:
+    """A line with the GPU's clocks, where calls are made after long idle times."""
+    if variant.gpu_states is not None:
+        states = {"in the baseline": variant.gpu_states.baseline, "between the calls": variant.gpu_states.window}
+        text = "; ".join(f"{when} {_state_text(state)}" for when, state in states.items())
+        out.paragraph(f"{variant.variant}: the GPU {text}.", indent="  ", style="dim")
+
+
+def _state_text(state: GpuState) -> str:
+    known = (
+        "" if state.sm_clock_mhz is None else f"SM {_ends_text(state.sm_clock_mhz)} MHz",
+        "/".join(state.performance_states),
+        "" if state.power_w is None else f"{_ends_text(state.power_w)} W",
+    )
+    return ", ".join(text for text in known if text) or "n/a"
+
+
+def _ends_text(ends: tuple[float, float]) -> str:
+    low, high = (f"{end:.0f}" for end in ends)
+    return low if low == high else f"{low}–{high}"
 
 
 def _host_and_device(out: TextWriter, variant: VariantResult) -> None:

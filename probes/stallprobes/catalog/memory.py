@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, Relation, synchronized
-from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
+from stallprobes.catalog.kernels import TIME_SLICES, spin_op
 from stallprobes.model import (
     MIB,
     MS,
@@ -192,8 +192,7 @@ ENTRIES = (
                 "so that no other thread can launch.",
                 remedy="Use cuMemFreeAsync, or free memory after the critical part.",
             ),
-            TIME_SLICE,
-            INLINE,
+            *TIME_SLICES,
         ),
     ),
     Entry(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from stallprobes.catalog import CheckPlacement, entries, in_threads
+from stallprobes.catalog import CheckPlacement, Placement, entries, in_threads
 from stallprobes.catalog.host import HOST
 from stallprobes.errors import UnknownName
 from stallprobes.matrix.matrix import QUIET, MatrixColumn, MatrixRow
@@ -131,11 +131,14 @@ def enables_peer_access(probe: Probe) -> bool:
     return any(op.fn == "cuCtxEnablePeerAccess" for op in probe.program.setup)
 
 
-def contexts_of(probes: Iterable[Probe]) -> list[Context]:
-    """The contexts of ``probes``, each once."""
+def contexts_of(probes: Iterable[Probe]) -> list[Placement]:
+    """The contexts of ``probes`` with their processes, each once."""
     return list(
         dict.fromkeys(
-            resource for probe in probes for resource in probe.program.resources() if isinstance(resource, Context)
+            Placement(resource, process=probe.program.process)
+            for probe in probes
+            for resource in probe.program.resources()
+            if isinstance(resource, Context)
         )
     )
 

@@ -15,17 +15,31 @@ from stallprobes.patterns import (
     default_stream,
     event_polling,
     host_callback,
+    idle_wakeup,
     launch_storm,
     pageable,
     peer,
     readback,
+    second_process,
     secondary,
     vmm_churn,
 )
 
 __all__ = ["patterns"]
 
-_MODULES = (secondary, peer, pageable, readback, default_stream, event_polling, host_callback, vmm_churn, launch_storm)
+_MODULES = (
+    secondary,
+    peer,
+    pageable,
+    readback,
+    default_stream,
+    event_polling,
+    host_callback,
+    vmm_churn,
+    launch_storm,
+    second_process,
+    idle_wakeup,
+)
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallprobes.model import Kind, Pattern, Probe, Variant
+from stallprobes.model import Kind, Pattern, Probe, Symptom, Variant
 from stallprobes.patterns._build import probe, several, variant
 
 _VICTIMS = (probe("launch"), probe("d2h-pinned"))
@@ -28,6 +28,7 @@ PATTERN = Pattern(
     "host control shows that part.",
     remedy="Create the event with CU_EVENT_BLOCKING_SYNC and wait in cuEventSynchronize, which sleeps. Where a thread "
     "must poll, let it sleep between two queries, and let one thread poll for all.",
+    symptom=Symptom.SLOW_LAUNCHES,
     reported="Users of vLLM (vllm-project/vllm #47081: event waits that spin on the driver's lock made one of several "
     "processes late; blocking events cured it) and of TensorFlow (tensorflow/tensorflow #6224: 15 000 queries for each "
     "event). What an H200 shows is not recorded yet.",

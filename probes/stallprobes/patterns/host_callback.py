@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallprobes.model import Kind, Pattern, Probe, Variant
+from stallprobes.model import Kind, Pattern, Probe, Symptom, Variant
 from stallprobes.patterns._build import probe, variant
 
 _VICTIMS = (probe("callback"), probe("launch"), probe("d2h-pinned"))
@@ -29,6 +29,7 @@ PATTERN = Pattern(
     "waited returned at once.",
     remedy="Keep host functions short, and never let one wait for a lock that a thread can hold in a CUDA call. Let it "
     "wake a thread that does the work, or let that thread wait for an event in place of a host function.",
+    symptom=Symptom.HANG,
     reported="Users of FBGEMM (pytorch/FBGEMM #5462: callbacks block launches of NCCL kernels on other streams), NCCL "
     "(NVIDIA/nccl #1742: host functions serialize the kernels of other streams) and LMCache (LMCache/LMCache #2952: a "
     "host function in Python deadlocks with a thread that holds the interpreter lock in a CUDA call). What an H200 "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallprobes.model import Kind, Pattern, Probe, Variant
+from stallprobes.model import Kind, Pattern, Probe, Symptom, Variant
 from stallprobes.patterns._build import probe, several, variant
 
 _VICTIMS = (probe("launch"), probe("event"))
@@ -27,6 +27,7 @@ PATTERN = Pattern(
     "it. The time on the GPU stays the same.",
     remedy="Submit fewer calls: one launch of a graph in place of many kernels. Or let one thread launch on all "
     "streams, so that no thread waits for another.",
+    symptom=Symptom.SLOW_LAUNCHES,
     reported="Users of pixel track reconstruction with several threads (cms-patatrack/pixeltrack-standalone #218: an "
     "average of 22 µs in cudaLaunchKernel and 23 µs in cudaEventRecord, at most 2.5 and 6.5 ms) and of TensorRT on a "
     "Jetson AGX Orin with two threads (NVIDIA/TensorRT #3351: they wait in pthread_mutex_lock, called by libcuda). "

@@ -8,10 +8,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from stallprobes.catalog import Placement, entries, in_threads, on_null_stream, on_shared_stream
+from stallprobes.catalog import SECOND_PROCESS, Placement, entries, in_threads, on_null_stream, on_shared_stream
 from stallprobes.errors import UnknownName
-from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Probe, Role
+from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Probe, Process, Role
 from stallprobes.patterns import patterns
 
 ALL = "all"
@@ -21,7 +22,10 @@ _LONGEST_LIST = 20
 # More threads than most machines have cores for would measure the host.
 MOST_THREADS = 16
 _THREADS = re.compile(r"(?P<entry>[^@/]+)-x(?P<threads>[0-9]+)(?P<place>[@/].*)?")
-CONTEXTS = {context.name: context for context in (PRIMARY, SECONDARY, THIRD, GREEN)}
+CONTEXTS = {
+    **{context.name: Placement(context) for context in (PRIMARY, SECONDARY, THIRD, GREEN)},
+    SECOND_PROCESS: Placement(PRIMARY, process=Process.SECOND),
+}
 STREAMS = {OWN: Placement, "null": on_null_stream, "shared": on_shared_stream}
 
 
@@ -38,7 +42,8 @@ def parse_probe(name: str, *, stream: str = OWN, size: int | None = None, as_nam
         raise UnknownName(unknown_name_message("context", context, CONTEXTS))
     if named_stream and named_stream not in STREAMS:
         raise UnknownName(unknown_name_message("stream", named_stream, STREAMS))
-    placement = STREAMS[named_stream or stream](CONTEXTS[context or PRIMARY.name])
+    where = CONTEXTS[context or PRIMARY.name]
+    placement = replace(STREAMS[named_stream or stream](where.context), process=where.process)
     found = entries()[entry]
     return found.probe(placement, name=as_name or name, size=size if found.size else None)
 

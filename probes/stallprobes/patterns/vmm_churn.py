@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallprobes.model import Kind, Pattern, Variant
+from stallprobes.model import Kind, Pattern, Symptom, Variant
 from stallprobes.patterns._build import probe, variant
 
 _VICTIMS = (probe("launch"), probe("d2d"), probe("d2h-pinned"))
@@ -22,6 +22,7 @@ PATTERN = Pattern(
     "copies of the same context need, and it costs more the more pieces the memory has.",
     remedy="Allocate from a pool that keeps its memory: cuMemAllocFromPoolAsync with a release threshold maps nothing "
     "once it has grown. Or keep memory mapped, reuse it, and map in few large pieces.",
+    symptom=Symptom.SLOW_LAUNCHES,
     reported="Developers of PyTorch (pytorch/pytorch #96995: mapping costs in proportion to the pieces, waits for the "
     "GPU and is to be considered expensive); see also NVIDIA/TensorRT-LLM #11641. What an H200 shows is not recorded "
     "yet.",

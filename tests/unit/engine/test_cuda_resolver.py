@@ -11,7 +11,7 @@ import pytest
 from stallprobes.catalog import entries
 from stallprobes.engine import loop
 from stallprobes.engine.backend import Options
-from stallprobes.engine.cuda.api import OUT_OF_MEMORY, Api, CudaError, setup_error
+from stallprobes.engine.cuda.api import DEVICE_UNAVAILABLE, OUT_OF_MEMORY, Api, CudaError, setup_error
 from stallprobes.engine.cuda.devices import Contexts, CudaDevice
 from stallprobes.engine.cuda.memory_structs import memory_struct
 from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
@@ -79,6 +79,9 @@ def resolver(api: FakeApi, options: Options | None = None, gpus: int = 1) -> Cud
 
 
 def test_too_little_gpu_memory_is_unsupported_with_what_it_was_for() -> None:
+    exclusive = setup_error(CudaError("cuDevicePrimaryCtxRetain", DEVICE_UNAVAILABLE, "unavailable"), "the context")
+    assert isinstance(exclusive, Unsupported)
+    assert "exclusive-process mode" in exclusive.reason
     full = resolver(FakeApi(refuse={"cuMemAlloc": OUT_OF_MEMORY}))
     with pytest.raises(Unsupported, match="too little GPU memory for buffer source"):
         full.value(Buffer("source", Space.DEVICE, MIB))

@@ -189,6 +189,8 @@ class SimGpu:
                 restore_ns=us(parameters.restore_us),
                 yield_ns=us(parameters.yield_us),
                 threads=threads,
+                wakeup_ns=us(parameters.wakeup_us),
+                wakeup_after_ns=round(1e6 * parameters.wakeup_ms),
             ),
         )
         self.threads = threads

@@ -27,6 +27,9 @@ class GraphicsTiming:
 
     A context switch in the middle of kernels takes ``save_ns`` plus ``save_ns_per_thread`` for each running thread
     plus ``restore_ns``; the change-over from an idle context takes ``yield_ns``, whether it was idle for long or not.
+    After an idle time of ``wakeup_after_ns`` or longer a kernel starts ``wakeup_ns`` later, after a shorter one in
+    proportion. That the delay grows so is a guess; it is 0 unless a profile or ``--sim-set`` says otherwise, since no
+    recorded machine shows it.
     """
 
     timeslice_ns: int
@@ -35,6 +38,8 @@ class GraphicsTiming:
     restore_ns: int
     yield_ns: int
     threads: int
+    wakeup_ns: int = 0
+    wakeup_after_ns: int = 1_000_000_000
 
 
 class GraphicsEngine:
@@ -121,6 +126,8 @@ class GraphicsEngine:
     def _start(self, job: Job, ready: int) -> None:
         available, busy_until = self._available, self._busy_until
         start = available if available > ready else ready
+        if self._timing.wakeup_ns and start > busy_until:
+            start += round(self._timing.wakeup_ns * min((start - busy_until) / self._timing.wakeup_after_ns, 1))
         if job.start == NEVER:
             job.set_start(start)
         self._running.append(job)

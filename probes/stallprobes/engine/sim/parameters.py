@@ -51,6 +51,10 @@ class EngineParameters:
     new_context_pieces: int = parameter("short pieces of work before it")
     piece_us: float = parameter("duration of a short piece of the driver's own work, such as loading a module")
     queue: int = parameter("launches that may be pending in a stream", above=0)
+    wakeup_us: float = parameter(
+        "additional time until a kernel starts on a GPU that was idle for wakeup_ms", default=0.0
+    )
+    wakeup_ms: float = parameter("that idle time; a shorter one adds less", above=0, default=1000.0)
 
 
 @dataclass(frozen=True)
